@@ -1,0 +1,1 @@
+"""recsys_lab: declarative experiments on training large recommendation models."""

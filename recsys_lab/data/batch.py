@@ -1,0 +1,93 @@
+"""What a model is fed, and what a data set is. Shapes: B rows, F features, K dense values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from recsys_lab.tables import AccessStatistics
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One categorical feature and the rows its table needs. `mean_length` is the look-ups per sample (1 for one-hot)."""
+
+    name: str
+    rows: int
+    mean_length: float = 1.0
+    pooling: str = "sum"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a split. `ids` in KeyedJaggedTensor order: feature by feature, row by row within a feature."""
+
+    labels: np.ndarray  # [B] float32, 0 or 1
+    dense: np.ndarray | None  # [B, K] float32, or None where the data have no dense values
+    lengths: np.ndarray  # [F, B] int32: how many ids of feature f row b has
+    ids: np.ndarray  # [lengths.sum()] int64
+
+
+class Split(Protocol):
+    """One of train, validation, test. Any rows can be read in any order: no rank ever reads another rank's rows."""
+
+    rows: int
+
+    def read(self, rows: np.ndarray) -> Rows:
+        """The rows with these numbers (int64 [B], each in [0, self.rows)), in this order."""
+        ...
+
+
+class DataSet(Protocol):
+    """Splits with the same features. `best_auc` is known only where the truth was planted."""
+
+    features: tuple[Feature, ...]
+    dense_features: int
+    splits: Mapping[str, Split]  # train, validation, and test where there is one
+    access: AccessStatistics  # of the train split, one entry a feature, named like it
+    notes: tuple[str, ...]  # what the user should be told: lines skipped, best reachable AUC, random labels
+    fingerprint: str  # of the content and of how it was read
+    best_auc: Mapping[str, float]  # by split; empty where unknown
+    learnable: bool  # False for random data: quality means nothing
+
+
+@dataclass
+class Batch:
+    """One rank's part of a global batch, padded to B rows. The last `B - valid` rows are padding: no ids, label 0.
+
+    `global_valid` counts the real rows of the batch over all ranks, so that a loss can be averaged exactly.
+    """
+
+    dense: torch.Tensor | None  # [B, K] float32
+    sparse: KeyedJaggedTensor  # F keys, stride B
+    labels: torch.Tensor  # [B] float32
+    valid: int
+    global_valid: int
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
+        return Batch(
+            None if self.dense is None else self.dense.to(device, non_blocking=non_blocking),
+            self.sparse.to(device, non_blocking=non_blocking),
+            self.labels.to(device, non_blocking=non_blocking),
+            self.valid,
+            self.global_valid,
+        )
+
+    def pin_memory(self) -> Batch:
+        return Batch(
+            None if self.dense is None else self.dense.pin_memory(),
+            self.sparse.pin_memory(),
+            self.labels.pin_memory(),
+            self.valid,
+            self.global_valid,
+        )
+
+    def record_stream(self, stream: torch.Stream) -> None:
+        for tensor in (self.dense, self.sparse, self.labels):
+            if tensor is not None:
+                tensor.record_stream(stream)

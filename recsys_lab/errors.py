@@ -1,0 +1,78 @@
+"""The errors that a user sees: one line that says what, where, what was given, what is allowed, and what to do.
+
+Exit codes: 0 done, 1 our bug (any other exception, with its traceback), 2 `UserError`, 3 `PlanDoesNotFit`, 4 `RankLost`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+from collections.abc import Iterable
+
+#: What the operating system says when a folder cannot be written: the user's to mend, not a bug of ours.
+UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+
+
+class UserError(Exception):
+    """A mistake that the user can mend. `str(error)` is one line."""
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        given: object = None,
+        allowed: object = None,
+        remedy: str | None = None,
+    ):
+        self.parts = {"what": what, "where": where, "given": given, "allowed": allowed, "remedy": remedy}
+        line = f"{where}: {what}" if where is not None else what
+        if given is not None:
+            line += f"; given {given}"
+        if allowed is not None:
+            line += f"; allowed: {allowed}"
+        if remedy is not None:
+            line += f"; {remedy}"
+        super().__init__(" ".join(line.split()))
+
+    def __reduce__(self):  # exceptions travel from a rank to the launcher
+        return (_rebuild, (type(self), {k: v if v is None else str(v) for k, v in self.parts.items()}))
+
+
+class PlanDoesNotFit(UserError):
+    """The plan needs more memory than a rank of the cluster has; says how much and the nearest change that would fit."""
+
+    exit_code = 3
+
+
+class RankLost(UserError):
+    """A process or a host went away during a run; says which, and how to resume."""
+
+    exit_code = 4
+
+
+def _rebuild(kind: type[UserError], parts: dict) -> UserError:
+    return kind(parts.pop("what"), **parts)
+
+
+def nearest(given: str, allowed: Iterable[str]) -> str | None:
+    """The allowed spelling closest to `given`, if any is close."""
+    matches = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def did_you_mean(given: str, allowed: Iterable[str]) -> str | None:
+    """`did you mean 'dcn'?`, or None when nothing is close."""
+    match = nearest(given, allowed)
+    return f"did you mean '{match}'?" if match else None
+
+
+def unwritable(error: OSError, where: object) -> UserError | None:
+    """`error` as the user's mistake, if the operating system refused to write to `where`; None if it is something else."""
+    if error.errno not in UNWRITABLE:
+        return None
+    return UserError(
+        f"cannot write: {error.strerror}", where=error.filename or where, remedy="choose a writable folder with free space: hydra.run.dir=DIR"
+    )

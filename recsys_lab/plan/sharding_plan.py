@@ -1,0 +1,103 @@
+"""ShardingPlan: frozen, serialisable, comparable. What every sharder ends in and every executor and simulator starts from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from recsys_lab.tables import Table
+
+#: TorchRec's seven sharding types. Later sharders add their own words here (Flex, towers).
+SCHEMES = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard")
+TIER_OF_SCHEME = {"data_parallel": "replicated"}  # everything else that splits or moves a table is counted as row_sharded
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held alike by every rank of `ranks`."""
+
+    ranks: tuple[int, ...]
+    row_start: int
+    row_stop: int
+    col_start: int
+    col_stop: int
+
+    @property
+    def rows(self) -> int:
+        return self.row_stop - self.row_start
+
+    @property
+    def cols(self) -> int:
+        return self.col_stop - self.col_start
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One table's shards under one scheme. Together the shards cover the table exactly once."""
+
+    table: str
+    scheme: str
+    shards: tuple[Shard, ...]
+
+    @property
+    def tier(self) -> str:
+        """FlexShard's word for where the rows live: replicated | host_sharded | row_sharded."""
+        return TIER_OF_SCHEME.get(self.scheme, "row_sharded")
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted({rank for shard in self.shards for rank in shard.ranks}))
+
+
+@dataclass(frozen=True)
+class ShardingPlan:
+    """Placements of `tables` on `hosts` x `ranks_per_host` ranks, in the tables' order. `towers` are groups of features."""
+
+    sharder: str
+    hosts: int
+    ranks_per_host: int
+    tables: tuple[Table, ...]
+    placements: tuple[Placement, ...]
+    towers: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        return self.hosts * self.ranks_per_host
+
+    @cached_property
+    def by_table(self) -> dict[str, tuple[Table, Placement]]:
+        return {table.name: (table, placement) for table, placement in zip(self.tables, self.placements)}
+
+    def weight_bytes_of_ranks(self) -> list[int]:
+        """Bytes of table weights on each rank."""
+        held = [0] * self.world_size
+        for table, placement in zip(self.tables, self.placements):
+            for shard in placement.shards:
+                size = shard.rows * shard.cols * table.row_bytes // table.dim
+                for rank in shard.ranks:
+                    held[rank] += size
+        return held
+
+    def to_json(self) -> dict:
+        return asdict(self) | {"schema": 1}
+
+    @staticmethod
+    def from_json(data: dict) -> ShardingPlan:
+        return ShardingPlan(
+            sharder=data["sharder"],
+            hosts=data["hosts"],
+            ranks_per_host=data["ranks_per_host"],
+            tables=tuple(Table(**t | {"features": tuple(t["features"])}) for t in data["tables"]),
+            placements=tuple(
+                Placement(p["table"], p["scheme"], tuple(Shard(**s | {"ranks": tuple(s["ranks"])}) for s in p["shards"]))
+                for p in data["placements"]
+            ),
+            towers=tuple(tuple(t) for t in data["towers"]),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Of every field; equal plans have equal fingerprints."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,66 @@
+"""Steps: a plan lowered, for one batch shape, to an ordered graph of look-ups, collectives and dense work.
+
+Ranks that do the same share one entry: every figure is given for each rank in `bytes_of_rank`, or once where all are alike.
+The bytes of a collective are those of the buffer that a rank puts in: what it hands to an all-to-all or a reduce-scatter (its
+own part included), its tensor in an all-reduce, its part in an all-gather. The recorder counts the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast")
+KINDS = ("lookup", "update", "dense", "host_to_device", *COLLECTIVES)
+PHASES = ("input", "forward", "backward", "optimizer")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One piece of work of an iteration.
+
+    `groups`: for a collective, every group of ranks that does it at the same time (disjoint, equal in kind).
+    `bytes_of_rank`: for each rank of the world, the bytes it puts in (collective) or reads and writes in memory (look-up,
+    update, dense); a single entry stands for every rank. `flops`: per rank, dense work only.
+    `after`: names of the steps that must end first.
+    """
+
+    name: str
+    kind: str
+    phase: str
+    bytes_of_rank: tuple[float, ...]
+    groups: tuple[tuple[int, ...], ...] = ()
+    flops: float = 0.0
+    after: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+
+    @property
+    def is_collective(self) -> bool:
+        return self.kind in COLLECTIVES
+
+    def bytes_on(self, rank: int) -> float:
+        return self.bytes_of_rank[rank if len(self.bytes_of_rank) > 1 else 0]
+
+    def group_of(self, rank: int) -> tuple[int, ...] | None:
+        """The group in which `rank` takes part, if any."""
+        return next((group for group in self.groups if rank in group), None)
+
+    @property
+    def max_bytes(self) -> float:
+        return max(self.bytes_of_rank)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The iteration in one valid serial order, for `world_size` ranks of `batch_size` samples each."""
+
+    world_size: int
+    batch_size: int
+    steps: tuple[Step, ...]
+
+    @property
+    def collectives(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.is_collective)
+
+    def collectives_of(self, rank: int) -> list[tuple[str, tuple[int, ...], float]]:
+        """(kind, group, bytes) of every collective that `rank` takes part in: what a recorder must see on it."""
+        return [(s.kind, group, s.bytes_on(rank)) for s in self.collectives if (group := s.group_of(rank)) is not None]

@@ -1,0 +1,31 @@
+"""What one iteration does besides the tables: batch, dense part, optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Optimizer state, in FP32 elements: per weight, and per row of a table (or of a column shard of it).
+STATE_PER_WEIGHT = {"sgd": 0, "adagrad": 1, "row_wise_adagrad": 0, "adam": 2}
+STATE_PER_ROW = {"sgd": 0, "adagrad": 0, "row_wise_adagrad": 1, "adam": 0}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One training iteration of one rank. FLOPs are multiply-adds times two, forward and backward, per sample."""
+
+    batch_size: int  # B: samples per rank
+    dense_parameters: int
+    forward_flops_per_sample: float
+    backward_flops_per_sample: float
+    activation_bytes_per_sample: float
+    sparse_optimizer: str  # sgd | adagrad | row_wise_adagrad | adam
+    dense_optimizer: str
+
+    def table_state_bytes(self, rows: int, cols: int) -> int:
+        """FP32 optimizer state of a shard of `rows` x `cols`."""
+        return 4 * (rows * cols * STATE_PER_WEIGHT[self.sparse_optimizer] + rows * STATE_PER_ROW[self.sparse_optimizer])
+
+    @property
+    def dense_bytes(self) -> int:
+        """FP32 weights, gradients and optimizer state of the dense part, on every rank."""
+        return 4 * self.dense_parameters * (2 + STATE_PER_WEIGHT[self.dense_optimizer])

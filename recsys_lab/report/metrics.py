@@ -1,0 +1,70 @@
+"""Quality over a whole split, exact: AUC, normalized entropy, log loss, calibration. TorchRec's names and definitions.
+
+TorchRec's own `auc` looks at a window of recent samples; here every sample counts, and the order in which samples come does not matter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from recsys_lab.errors import UserError
+
+QUALITY = ("auc", "ne", "log_loss", "calibration", "examples")
+
+
+def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> dict[str, float | int]:
+    """Quality of `logits` [N] (any finite value) against `labels` [N] (0 or 1) of the split `where`.
+
+    - `auc`: chance that a positive is ranked above a negative, ties counted half.
+    - `log_loss`: mean cross entropy, in nats.
+    - `ne`: log loss over the entropy of the base rate (He et al., 2014): 1 is no better than predicting the average.
+    - `calibration`: mean prediction over mean label.
+    - `examples`: N.
+
+    The result depends on the set of (logit, label) pairs alone, to the last bit, not on their order.
+    UserError for an empty split, for one with a single class (AUC is undefined), and for predictions that are not finite.
+    """
+    z = np.asarray(logits, dtype=np.float64)
+    y = np.asarray(labels, dtype=np.float64)
+    assert z.shape == y.shape and z.ndim == 1, f"logits {z.shape} and labels {y.shape} must be alike and flat"
+    if not z.size:
+        raise UserError(f"split {where} is empty: quality is undefined", remedy=f"give the split {where} some rows")
+    positive = y == 1
+    assert (positive | (y == 0)).all(), "labels are 0 or 1"
+    bad = int(np.count_nonzero(~np.isfinite(z)))
+    if bad:
+        raise UserError(
+            f"{bad} of {z.size} predictions on split {where} are not finite: training diverged",
+            remedy="lower the learning rate or clip gradients",
+        )
+    p, n = np.sort(z[positive]), np.sort(z[~positive])
+    if not p.size or not n.size:
+        only = 1 if p.size else 0
+        raise UserError(f"split {where} has only label {only}: AUC is undefined", remedy=f"give the split {where} rows of both labels")
+    log_loss = (_softplus(-p).sum() + _softplus(n).sum()) / z.size
+    base_rate = p.size / z.size
+    entropy = -(base_rate * np.log(base_rate) + (1 - base_rate) * np.log1p(-base_rate))
+    mean_prediction = (_sigmoid(p).sum() + _sigmoid(n).sum()) / z.size
+    return {
+        "auc": _auc(p, n),
+        "ne": float(log_loss / entropy),
+        "log_loss": float(log_loss),
+        "calibration": float(mean_prediction / base_rate),
+        "examples": int(z.size),
+    }
+
+
+def _auc(positives: np.ndarray, negatives: np.ndarray) -> float:
+    """Mann-Whitney U over the number of pairs, from two sorted arrays: integers until the last division, so exact."""
+    below = np.searchsorted(negatives, positives, side="left").sum(dtype=np.int64)
+    not_above = np.searchsorted(negatives, positives, side="right").sum(dtype=np.int64)
+    return (int(below) + int(not_above)) / (2 * positives.size * negatives.size)
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(0.0, x)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, -x))

@@ -1,0 +1,222 @@
+"""The record of a run: `result.json`, schema 1. Measured and simulated figures are separate objects; what was not done is null, never zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from recsys_lab.errors import UserError
+from recsys_lab.plan import ShardingPlan, Workload
+from recsys_lab.report.files import read_json, write_json
+from recsys_lab.tables import AccessStatistics
+
+SCHEMA = 1
+RESULT_FILE = "result.json"
+TIERS = ("replicated", "host_sharded", "row_sharded")
+CHOICES = ("model", "sharder", "precision", "cluster", "data", "launcher")
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective of an iteration. `group` as `ranks_text` writes it, `bytes` what a rank puts in, `ms` None where not timed."""
+
+    name: str
+    kind: str
+    group: str
+    bytes: int
+    ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Over ranks."""
+
+    max: int
+    mean: float
+
+
+@dataclass(frozen=True)
+class IterationTime:
+    median: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class WireBytes:
+    """What a rank sends per iteration, by kind of link."""
+
+    intra_host: float
+    cross_host: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What really ran here. `wire_bytes` per rank per iteration; `data_wait_share` of an iteration's time."""
+
+    backend: str
+    world_size: int
+    hosts: int
+    ranks_per_host: int
+    examples_per_second: float
+    iteration_ms: IterationTime
+    phases_ms: Mapping[str, float]
+    wire_bytes: WireBytes | None
+    collectives: Sequence[Collective]
+    peak_memory_bytes: int | None
+    data_wait_share: float | None
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The named cluster, priced and not run. `phases_ms`: compute, exposed_embedding_comm, exposed_dense_sync, other."""
+
+    cluster: str
+    world_size: int
+    profile: str
+    examples_per_second: float
+    iteration_ms: float
+    phases_ms: Mapping[str, float]
+    collectives: Sequence[Collective]
+    bytes_per_rank: Spread
+    feasible: bool
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """`plan.json` in figures. `bytes_per_rank`: table weights, optimizer state and the dense part."""
+
+    world_size: int
+    tables: int
+    rows: int
+    parameters: int
+    bytes_per_rank: Spread
+    tiers: Mapping[str, Mapping[str, float | None]]
+    towers: Sequence[Sequence[str]] | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run failed: the name of the exception and its message."""
+
+    type: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """`result.json`. `quality` is {split: {auc, ne, log_loss, calibration, examples}}. `error` is written for a failed run only."""
+
+    status: str  # completed | failed
+    mode: str
+    seed: int
+    config_fingerprint: str
+    choices: Mapping[str, str | None]
+    plan_fingerprint: str | None = None
+    quality: Mapping[str, Mapping[str, float | int | None]] | None = None
+    plan: PlanSummary | None = None
+    measured: Measured | None = None
+    simulated: Simulated | None = None
+    error: Failure | None = None
+
+    def __post_init__(self) -> None:
+        assert self.status in ("completed", "failed"), self.status
+        assert (self.error is not None) == (self.status == "failed"), "a failed run says why, and only a failed one"
+        assert set(self.choices) <= set(CHOICES), self.choices
+        assert set(self.quality or ()) <= set(SPLITS), self.quality
+
+    def to_json(self) -> dict[str, Any]:
+        made = {
+            "schema": SCHEMA,
+            "status": self.status,
+            "mode": self.mode,
+            "seed": self.seed,
+            "config_fingerprint": self.config_fingerprint,
+            "plan_fingerprint": self.plan_fingerprint,
+            "choices": {key: self.choices.get(key) for key in CHOICES},
+            "quality": {split: dict(self.quality[split]) for split in SPLITS if split in self.quality} if self.quality else None,
+            "plan": _part(self.plan),
+            "measured": _part(self.measured),
+            "simulated": _part(self.simulated),
+        }
+        return made | ({"error": _part(self.error)} if self.error else {})
+
+
+def _part(part: Any) -> dict | None:
+    return None if part is None else asdict(part)
+
+
+def plan_summary(plan: ShardingPlan, access: AccessStatistics | None, workload: Workload | None) -> PlanSummary:
+    """`plan` in figures. Without `workload`, bytes are those of the weights alone; without a table's `access`, shares are None.
+
+    Every tier is named, also one that holds no row: its zero is a count.
+    """
+    held = bytes_of_ranks(plan, workload)
+    return PlanSummary(
+        world_size=plan.world_size,
+        tables=len(plan.tables),
+        rows=sum(table.rows for table in plan.tables),
+        parameters=sum(table.parameters for table in plan.tables),
+        bytes_per_rank=Spread(max(held), sum(held) / len(held)),
+        tiers=_tiers(plan, access),
+        towers=[list(tower) for tower in plan.towers] or None,
+    )
+
+
+def bytes_of_ranks(plan: ShardingPlan, workload: Workload | None) -> list[int]:
+    """Bytes on each rank that last from step to step: table weights, their optimizer state, and the dense part."""
+    held = plan.weight_bytes_of_ranks()
+    if workload is None:
+        return held
+    for placement in plan.placements:
+        for shard in placement.shards:
+            for rank in shard.ranks:
+                held[rank] += workload.table_state_bytes(shard.rows, shard.cols)
+    return [size + workload.dense_bytes for size in held]
+
+
+def _tiers(plan: ShardingPlan, access: AccessStatistics | None) -> dict[str, dict[str, float | None]]:
+    rows = dict.fromkeys(TIERS, 0)
+    lookups = dict.fromkeys(TIERS, 0.0)
+    known = access is not None and all(table.name in access.tables for table in plan.tables)
+    for table, placement in zip(plan.tables, plan.placements):
+        rows[placement.tier] += table.rows
+        lookups[placement.tier] += access[table.name].mean_length if known and access else 0.0
+    total = sum(lookups.values())
+    return {tier: {"rows": rows[tier], "access_share": lookups[tier] / total if total else None} for tier in TIERS}
+
+
+def write_result(folder: Path, result: Result) -> Path:
+    """Write `folder`/result.json, whole or not at all."""
+    return write_json(Path(folder) / RESULT_FILE, result.to_json())
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """The record in the run folder `folder`. UserError where it is missing, broken or of another schema."""
+    path = Path(folder) / RESULT_FILE
+    if not path.exists():
+        raise UserError(
+            "no result.json here: not a run folder, or its run has not ended", where=folder, remedy="name the folder of a finished run"
+        )
+    data = read_json(path)
+    expected = {
+        "schema",
+        "status",
+        "mode",
+        "seed",
+        "config_fingerprint",
+        "plan_fingerprint",
+        "choices",
+        "quality",
+        "plan",
+        "measured",
+        "simulated",
+    }
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        given = data.get("schema") if isinstance(data, dict) else type(data).__name__
+        raise UserError("unknown schema of a record", where=path, given=given, allowed=SCHEMA)
+    if missing := sorted(expected - set(data)):
+        raise UserError("the record is incomplete", where=path, given=f"no {', '.join(missing)}")
+    return data

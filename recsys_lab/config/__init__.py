@@ -1,0 +1,1 @@
+"""Configuration: what a command line means, checked and frozen before anything starts."""

@@ -1,0 +1,182 @@
+"""The command line, checked before Hydra acts on it: what cannot be run is refused in one line and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from recsys_lab.config.frozen import differences, freeze, load, register_resolvers
+from recsys_lab.config.schema import unknown_key
+from recsys_lab.errors import UserError, did_you_mean
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+#: Beyond this many jobs only the keys of a sweep are checked beforehand; each job still checks itself.
+MOST_JOBS_COMPOSED = 64
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What a command line asks for. `config` and `folder` are of a single run, None of a sweep or of `--help` and its kin."""
+
+    multirun: bool
+    config: DictConfig | None = None
+    folder: Path | None = None
+    overrides: tuple[str, ...] = ()
+
+
+def read(argv: list[str]) -> Invocation:
+    """Checks `argv` (without the program's name). Raises UserError for the first thing wrong with it."""
+    register_resolvers()
+    args = get_args_parser().parse_args(argv)
+    if any((args.help, args.hydra_help, args.version, args.cfg, args.info, args.shell_completion, args.config_name, args.config_path)):
+        return Invocation(bool(args.multirun))
+    extra = [f"hydra.searchpath=[file://{Path(args.config_dir).resolve()}]"] if args.config_dir else []
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        overrides = _parse(args.overrides)
+        _check_keys(overrides, extra)
+        if args.multirun:
+            for job in _jobs(overrides):
+                config, _ = _compose([*job, *extra])
+                freeze(config)
+            return Invocation(True, overrides=tuple(args.overrides))
+        for override in overrides:
+            if override.is_sweep_override():
+                raise UserError("several values in a single run", where=override.key_or_group, given=override.input_line, remedy="add -m for a sweep")
+        config, folder = _compose([*args.overrides, *extra])
+    if config.resume is not None:
+        folder = Path(config.resume).resolve()
+        config = _resumed(folder, [o for o in args.overrides if not o.startswith(("resume=", "hydra."))], extra)
+    return Invocation(False, freeze(config), folder, tuple(args.overrides))
+
+
+def _resumed(folder: Path, overrides: list[str], extra: list[str]) -> DictConfig:
+    """The run's own config. With further overrides, they must change nothing: says which fields differ if they do."""
+    theirs = load(folder)
+    if overrides:
+        path = folder / ".hydra" / "overrides.yaml"
+        original = [o for o in OmegaConf.load(path) if not o.startswith(("resume=", "hydra."))] if path.is_file() else []
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            ours, _ = _compose([*original, *overrides, *extra])
+        differing = differences(freeze(ours), theirs)
+        if differing:
+            raise UserError(
+                "the run to resume has another config",
+                where=folder,
+                given="; ".join(differing),
+                remedy="resume it as it is (resume=RUN_FOLDER alone), or start a new run without resume",
+            )
+    theirs = OmegaConf.create(OmegaConf.to_container(theirs))
+    theirs.resume = str(folder)
+    return theirs
+
+
+def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
+    """`config` without Hydra's own node and with the chosen name of every group, which the record shows."""
+    config = config.copy()
+    with open_dict(config):
+        config.pop("hydra", None)
+        config.choices = {str(group): choice for group, choice in choices.items() if "/" not in group and "@" not in group}
+    return config
+
+
+def _compose(overrides: list[str]) -> tuple[DictConfig, Path]:
+    with _hydra_errors():
+        config = compose("config", overrides=overrides, return_hydra_config=True)
+        choices = OmegaConf.to_container(config.hydra.runtime.choices)
+        folder = Path(config.hydra.run.dir)
+    assert isinstance(choices, dict)
+    return with_choices(config, choices), folder
+
+
+def _parse(overrides: list[str]) -> list[Override]:
+    with _hydra_errors():
+        return OverridesParser.create().parse_overrides(overrides)
+
+
+def _check_keys(overrides: list[Override], extra: list[str]) -> None:
+    """Every group, choice and key that is named must exist; the nearest spelling is offered if it does not."""
+    loader = GlobalHydra.instance().config_loader()
+    groups = [g for g in loader.list_groups("") if g != "hydra"]
+    chosen = []
+    for override in overrides:
+        key = override.key_or_group
+        if key in groups and not override.is_delete():
+            _check_choices(override, loader.get_group_options(key), has_searchpath=bool(extra) or "hydra.searchpath" in str(overrides))
+            first = next(iter(_values(override)), None)
+            if first is not None:
+                chosen.append(f"{override.input_line.split('=')[0]}={first}")
+    config, _ = _compose([*chosen, *extra, *[str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]])
+    for override in overrides:
+        key = override.key_or_group
+        if key in groups or key.startswith("hydra"):
+            continue
+        parts = key.split(".")
+        for depth in range(len(parts)):
+            parent = OmegaConf.select(config, ".".join(parts[:depth])) if depth else config
+            if not isinstance(parent, DictConfig):
+                raise unknown_key(key, allowed=[])
+            if parts[depth] not in parent:
+                if override.is_add() or (depth and _free_form(parent)):
+                    break  # `+key=` and free-form mappings: the typed schema of the group decides
+                raise unknown_key(".".join(parts[: depth + 1]), allowed=sorted({*map(str, parent)} | (set(groups) if not depth else set())))
+
+
+def _free_form(parent: DictConfig) -> bool:
+    return len(parent) == 0  # an empty mapping such as sharder.planner.force: its keys are the user's
+
+
+def _values(override: Override) -> Iterator[str]:
+    if override.is_sweep_override():
+        if override.is_choice_sweep():
+            yield from override.sweep_string_iterator()
+    elif override.value() is not None:
+        yield str(override.get_value_element_as_str())
+
+
+def _check_choices(override: Override, options: list[str], has_searchpath: bool) -> None:
+    if has_searchpath:
+        return  # the user's own folder may hold it: Hydra's composition decides
+    for value in _values(override):
+        if value not in options and value.strip("[]'\"") not in options:
+            raise UserError(
+                "no such choice", where=override.key_or_group, given=value, allowed=", ".join(options), remedy=did_you_mean(value, options)
+            )
+
+
+def _jobs(overrides: list[Override]) -> list[list[str]]:
+    """The override lists of a sweep's jobs, by Hydra's own basic sweeper; empty when another sweeper decides."""
+    if any(o.key_or_group == "hydra/sweeper" for o in overrides):
+        return []
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
+    Plugins.instance()
+    sweeper = BasicSweeper(max_batch_size=None)
+    sweeper.overrides = overrides
+    if any(o.is_sweep_override() and not (o.is_choice_sweep() or o.is_range_sweep()) for o in overrides):
+        return []
+    batches = BasicSweeper.split_arguments(overrides, None)
+    jobs = [list(job) for batch in batches for job in batch]
+    return jobs[:MOST_JOBS_COMPOSED]
+
+
+@contextmanager
+def _hydra_errors() -> Iterator[None]:
+    """Hydra's and OmegaConf's own refusals as one line of ours."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
+        raise UserError(" ".join(lines[:2]), where="command line", remedy="see python run.py --help") from None

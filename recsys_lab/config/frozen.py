@@ -1,0 +1,72 @@
+"""The config that runs: resolved, read-only, with a fingerprint of all its fields."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import psutil
+from omegaconf import DictConfig, OmegaConf
+
+from recsys_lab.config.checks import check_values
+from recsys_lab.config.schema import check_config
+from recsys_lab.errors import UserError
+
+#: Where a run is written and how it is shown do not change what it computes: not part of its identity.
+NOT_IDENTITY = ("resume", "logger", "ablation")
+
+
+def register_resolvers() -> None:
+    """`${local_memory_gb:}`: this machine's memory, in GB (1e9 bytes), whole."""
+    OmegaConf.register_new_resolver("local_memory_gb", lambda: float(round(psutil.virtual_memory().total / 1e9)), replace=True)
+
+
+def freeze(config: DictConfig) -> DictConfig:
+    """`config` checked, resolved and read-only. Raises UserError for anything that is wrong with it."""
+    config = OmegaConf.create(OmegaConf.to_container(config, resolve=False))  # a copy, apart from Hydra's own node
+    check_config(config)
+    OmegaConf.resolve(config)
+    check_values(config)
+    OmegaConf.set_struct(config, True)
+    OmegaConf.set_readonly(config, True)
+    return config
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    container = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(container, dict)
+    return container  # type: ignore[return-value]
+
+
+def fingerprint(config: DictConfig) -> str:
+    """Of every field that can change a result: all but those in `NOT_IDENTITY`."""
+    identity = {key: value for key, value in plain(config).items() if key not in NOT_IDENTITY}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def load(folder: Path) -> DictConfig:
+    """The frozen config of a run folder. Raises UserError if there is none."""
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise UserError("no run to resume here", where=path, given="no config.yaml", remedy="give the folder of a run: resume=RUN_FOLDER")
+    try:
+        config = OmegaConf.load(path)
+    except Exception as error:  # yaml's own errors are many
+        raise UserError(f"config.yaml cannot be read ({type(error).__name__})", where=path) from None
+    assert isinstance(config, DictConfig)
+    return config
+
+
+def differences(ours: DictConfig, theirs: DictConfig) -> list[str]:
+    """`key: theirs -> ours` for every field of identity that differs."""
+    a, b = _flat(plain(theirs)), _flat(plain(ours))
+    keys = sorted(k for k in {*a, *b} if k.split(".")[0] not in NOT_IDENTITY)
+    return [f"{k}: {a.get(k, 'absent')} -> {b.get(k, 'absent')}" for k in keys if a.get(k) != b.get(k)]
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, dict) and value:
+        return {k: v for key, item in value.items() for k, v in _flat(item, f"{prefix}.{key}" if prefix else str(key)).items()}
+    return {prefix: value}

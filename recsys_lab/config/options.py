@@ -1,0 +1,103 @@
+"""The typed schema of the keys that have no `_target_`: top level, optimizer, trainer, simulate, ablation.
+
+Every other group's schema is the keyword-only signature of its `_target_` (see `schema.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MODES = ("auto", "plan", "simulate", "train")
+
+
+@dataclass(frozen=True)
+class DenseOptimizer:
+    """Of everything but the tables. `momentum` is SGD's."""
+
+    name: str  # sgd | adagrad | adam
+    lr: float
+    eps: float
+    weight_decay: float
+    momentum: float
+
+
+@dataclass(frozen=True)
+class SparseOptimizer:
+    """Of the embedding tables: a row moves only when its gradient is not zero."""
+
+    name: str  # sgd | adagrad | row_wise_adagrad | adam
+    lr: float
+    eps: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Multiplies both learning rates: linear warm-up over `warmup_steps`, then `name` down to `final_ratio`."""
+
+    name: str  # constant | linear | cosine | step
+    warmup_steps: int
+    final_ratio: float
+    step_epochs: float
+    gamma: float
+
+
+@dataclass(frozen=True)
+class OptimizerOptions:
+    dense: DenseOptimizer
+    sparse: SparseOptimizer
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class EarlyStoppingOptions:
+    """Stop when `metric` (auc, ne, log_loss) of the validation split has not got better `patience` times. 0: never stop."""
+
+    metric: str
+    patience: int
+
+
+@dataclass(frozen=True)
+class TrainerOptions:
+    """`max_steps` -1: as many as `max_epochs` hold. `evaluate_every_epochs` 0: only at the end."""
+
+    max_epochs: int
+    max_steps: int
+    evaluate_every_epochs: int
+    evaluate_train_rows: int
+    checkpoint_every_steps: int
+    log_every_steps: int
+    gradient_clip_norm: float | None
+    early_stopping: EarlyStoppingOptions
+    restore_best: bool
+    measure_steps: int
+    progress_bar: bool
+
+
+@dataclass(frozen=True)
+class SimulateOptions:
+    """`batch_size`: samples per rank of the named cluster. `profile` has its own `_target_`."""
+
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class AblationOptions:
+    """`baseline`: the configuration that the others are compared with, such as model=dlrm,sharder=torchrec."""
+
+    baseline: str | None
+
+
+@dataclass(frozen=True)
+class DataCommon:
+    """The keys that every data choice has: the loader's."""
+
+    batch_size: int  # samples a step over all ranks that train here
+    prefetch_batches: int
+
+
+@dataclass(frozen=True)
+class TopLevel:
+    seed: int
+    mode: str
+    resume: str | None
+    choices: dict[str, str] = field(default_factory=dict)

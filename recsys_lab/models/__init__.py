@@ -1,0 +1,8 @@
+"""Models for one device, each file one paper's figure. They know nothing of ranks; their tables can be replaced by sharded ones."""
+
+from recsys_lab.models.dcn import DCN
+from recsys_lab.models.dlrm import DLRM
+from recsys_lab.models.initial import fill_tables, initialise_dense
+from recsys_lab.models.workload import ModelCost, describe
+
+__all__ = ["DCN", "DLRM", "ModelCost", "describe", "fill_tables", "initialise_dense"]

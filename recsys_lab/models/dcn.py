@@ -1,0 +1,60 @@
+"""DCN-v2 (Wang et al. 2021, figure 1, stacked) in MLPerf's shape: dense features have a bottom MLP, as in DLRM.
+
+dense [B, K] -> bottom MLP --------+-> concat x0 [B, N] -> low-rank cross layers -> over MLP -> logit [B]
+sparse -> tables -> F x [B, D] ----+
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from recsys_lab.models.layers import LowRankCross, check_inputs, check_layers, embedding_bags, feature_names, mlp
+from recsys_lab.tables import Table
+
+
+class DCN(nn.Module):
+    """`dense_width`: K, 0 where the data have no dense features; then there is no bottom MLP.
+
+    `bottom_layers` end in `embedding_dim`, `over_layers` in 1. `dropout` is between the over MLP's layers.
+    `rows`, `lengths` and `dense_features` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
+    """
+
+    def __init__(
+        self,
+        tables: tuple[Table, ...],
+        dense_width: int,
+        device: torch.device | None = None,
+        *,
+        embedding_dim: int,
+        bottom_layers: list[int],
+        cross_layers: int,
+        cross_rank: int,
+        over_layers: list[int],
+        dropout: float = 0.0,
+        rows: list[int] | None = None,
+        lengths: list[int] | None = None,
+        dense_features: int | None = None,
+    ):
+        super().__init__()
+        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        check_layers("model.bottom_layers", bottom_layers, embedding_dim, "as wide as an embedding")
+        check_layers("model.over_layers", over_layers, 1, "one logit")
+        self.features = feature_names(tables)
+        self.embeddings = embedding_bags(tables, device)
+        self.bottom = mlp(dense_width, bottom_layers, device) if dense_width else None
+        width = embedding_dim * (len(self.features) + (1 if dense_width else 0))
+        self.cross = LowRankCross(width, cross_layers, cross_rank, device)
+        self.over = mlp(width, over_layers, device, dropout=dropout, linear_end=True)
+
+    def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
+        """dense [B, K] or None, F features of B bags -> logits [B]."""
+        return self.predict(dense, self.embeddings(sparse).to_dict())
+
+    def predict(self, dense: Tensor | None, pooled: dict[str, Tensor]) -> Tensor:
+        """The model after its tables: dense [B, K] and each feature's [B, D] -> logits [B]."""
+        vectors = [pooled[feature] for feature in self.features]
+        if self.bottom is not None:
+            vectors = [self.bottom(dense), *vectors]
+        return self.over(self.cross(torch.cat(vectors, dim=1))).squeeze(1)

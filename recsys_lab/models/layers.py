@@ -1,0 +1,107 @@
+"""The parts that models share. Shapes: B samples, F features, D embedding dimension, N width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from recsys_lab.errors import UserError
+from recsys_lab.tables import Table
+
+_POOLING = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
+_DATA_TYPE = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
+
+
+def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> EmbeddingBagCollection:
+    """TorchRec's collection of pooled tables. Raises UserError for a sequence feature, which these models cannot read."""
+    for table in tables:
+        if table.pooling not in _POOLING:
+            raise UserError(
+                "this model pools its features", where=f"table {table.name}", given=f"pooling {table.pooling}", allowed="sum, mean"
+            )
+    return EmbeddingBagCollection(
+        tables=[
+            EmbeddingBagConfig(
+                name=table.name,
+                num_embeddings=table.rows,
+                embedding_dim=table.dim,
+                feature_names=list(table.features),
+                pooling=_POOLING[table.pooling],
+                data_type=_DATA_TYPE[table.dtype],
+            )
+            for table in tables
+        ],
+        device=device,
+    )
+
+
+def feature_names(tables: Sequence[Table]) -> list[str]:
+    """All features, table by table: the order in which a model takes their embeddings."""
+    return [feature for table in tables for feature in table.features]
+
+
+def mlp(
+    in_size: int, layers: Sequence[int], device: torch.device | None, *, dropout: float = 0.0, linear_end: bool = False
+) -> nn.Sequential:
+    """[B, in_size] -> [B, layers[-1]]: linear layers, each followed by ReLU and, if asked for, dropout; a linear end has neither."""
+    parts: list[nn.Module] = []
+    for position, (n_in, n_out) in enumerate(zip([in_size, *layers], layers)):
+        parts.append(nn.Linear(n_in, n_out, device=device))
+        if linear_end and position == len(layers) - 1:
+            break
+        parts.append(nn.ReLU())
+        if dropout:
+            parts.append(nn.Dropout(dropout))
+    return nn.Sequential(*parts)
+
+
+class LowRankCross(nn.Module):
+    """DCN-v2's cross layers with W = U V of rank r: x <- x0 * (U V x + b) + x (Wang et al. 2021, equation 2). [B, N] -> [B, N]."""
+
+    def __init__(self, width: int, layers: int, rank: int, device: torch.device | None):
+        super().__init__()
+        self.down = nn.ModuleList([nn.Linear(width, rank, bias=False, device=device) for _ in range(layers)])
+        self.up = nn.ModuleList([nn.Linear(rank, width, device=device) for _ in range(layers)])
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Xavier normal weights and zero biases, as in TorchRec."""
+        for down, up in zip(self.down, self.up):
+            nn.init.xavier_normal_(down.weight)
+            nn.init.xavier_normal_(up.weight)
+            nn.init.zeros_(up.bias)
+
+    def forward(self, x0: Tensor) -> Tensor:
+        x = x0
+        for down, up in zip(self.down, self.up):
+            x = torch.addcmul(x, x0, up(down(x)))
+        return x
+
+
+def dot_interaction(x: Tensor) -> Tensor:
+    """[B, F, D] -> [B, F (F - 1) / 2]: dot products of all pairs of different features, the strict upper triangle row by row."""
+    features = x.shape[1]
+    row, col = torch.triu_indices(features, features, offset=1, device=x.device)
+    return torch.bmm(x, x.transpose(1, 2)).flatten(1).index_select(1, row * features + col)
+
+
+def check_inputs(
+    where: str, tables: Sequence[Table], dense_width: int, rows: list[int] | None, lengths: list[int] | None, dense_features: int | None
+) -> None:
+    """Raises UserError if a model that fixes its own inputs is given others. Table sizes may differ: a local run scales them down."""
+    if rows is not None and len(rows) != len(tables):
+        raise UserError("this model fixes its tables", where=f"{where}.rows", given=f"{len(tables)} tables", allowed=f"{len(rows)}")
+    if rows is not None and lengths is not None and len(rows) != len(lengths):
+        raise UserError("one length a table is needed", where=f"{where}.lengths", given=len(lengths), allowed=f"{len(rows)}")
+    if dense_features is not None and dense_features != dense_width:
+        raise UserError("this model fixes its dense features", where=f"{where}.dense_features", given=dense_width, allowed=dense_features)
+
+
+def check_layers(where: str, layers: Sequence[int], end: int, meaning: str) -> None:
+    """Raises UserError unless `layers` are positive and end in `end`."""
+    if not layers or min(layers) < 1 or layers[-1] != end:
+        raise UserError(f"the last layer must be {meaning}", where=where, given=list(layers), allowed=f"a list that ends in {end}")

@@ -1,0 +1,59 @@
+"""First values of a table's weights: a function of seed, table and position only, so that any shard can make its own part.
+
+Uniform in [-b, b) with b = sqrt(1 / rows), TorchRec's choice. Each value is 24 bits of SplitMix64 (Steele, Lea and Flood,
+"Fast splittable pseudorandom number generators", 2014) at a counter: row by row, two columns a 64-bit draw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+
+from recsys_lab.tables.spec import Table
+
+_GAMMA = 0x9E3779B97F4A7C15
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_BLOCK_DRAWS = 1 << 15  # 256 kB a block: stays in the second-level cache
+
+
+def initial_weight(table: Table, row_start: int, row_stop: int, col_start: int, col_stop: int, seed: int) -> torch.Tensor:
+    """Rows [row_start, row_stop) x columns [col_start, col_stop) of `table`, float32, as they are before training.
+
+    The same values whatever the shard they are made in. Nothing larger than the columns' even hull is held.
+    """
+    assert 0 <= row_start <= row_stop <= table.rows and 0 <= col_start <= col_stop <= table.dim, (table, row_start, row_stop)
+    first, last = col_start // 2, (col_stop + 1) // 2  # draws: pairs of columns
+    draws_per_row = (table.dim + 1) // 2
+    bound = np.float32(table.rows**-0.5)
+    out = np.empty((row_stop - row_start, 2 * (last - first)), dtype=np.float32)
+    columns = np.arange(first, last, dtype=np.uint64) * np.uint64(_GAMMA)
+    key = _table_key(table.name, seed)
+    step = max(1, _BLOCK_DRAWS // max(1, last - first))
+    for start in range(row_start, row_stop, step):
+        stop = min(start + step, row_stop)
+        rows = np.arange(start, stop, dtype=np.uint64) * np.uint64(draws_per_row * _GAMMA % 2**64) + key
+        bits = _mix(rows[:, None] + columns).astype("<u8", copy=False).view("<u4")
+        bits >>= np.uint32(8)
+        block = out[start - row_start : stop - row_start]
+        np.multiply(bits, bound * np.float32(2**-23), out=block, casting="unsafe", dtype=np.float32)
+        block -= bound
+    return torch.from_numpy(out)[:, col_start - 2 * first : col_stop - 2 * first].contiguous()
+
+
+def _table_key(name: str, seed: int) -> np.uint64:
+    return np.uint64(int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "little"))
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser, in place on uint64."""
+    shifted = z >> np.uint64(30)
+    z ^= shifted
+    z *= _MIX_1
+    np.right_shift(z, np.uint64(27), out=shifted)
+    z ^= shifted
+    z *= _MIX_2
+    np.right_shift(z, np.uint64(31), out=shifted)
+    z ^= shifted
+    return z

@@ -1,0 +1,76 @@
+"""Prepared splits: flat binary columns in a folder, memory-mapped. Row-major, so that a row is one read.
+
+labels.bin uint8 [N]; dense.bin float32 [N, K]; ids.bin int32 [N, F]; row_counts.bin int64 [sum of table rows], feature after feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from recsys_lab.data.batch import Rows
+from recsys_lab.data.dataset import one_hot_rows
+from recsys_lab.data.text import Columns
+
+ENCODE_BLOCK_ROWS = 1 << 18
+
+
+class ColumnSplit:
+    """A split in a prepared folder, with one id a feature."""
+
+    def __init__(self, folder: Path, rows: int, dense_features: int, features: int):
+        self.rows = rows
+        self._labels = _mapped(folder / "labels.bin", np.uint8, (rows,))
+        self._dense = _mapped(folder / "dense.bin", np.float32, (rows, dense_features)) if dense_features else None
+        self._ids = _mapped(folder / "ids.bin", np.int32, (rows, features))
+
+    def read(self, rows: np.ndarray) -> Rows:
+        dense = None if self._dense is None else self._dense.take(rows, axis=0)
+        return one_hot_rows(self._labels.take(rows).astype(np.float32), dense, self._ids.take(rows, axis=0))
+
+
+def write_columns(folder: Path, blocks: Iterator[Columns]) -> int:
+    """Appends the blocks to the files of `folder`; returns the rows written."""
+    rows = 0
+    with (
+        (folder / "labels.bin").open("wb") as labels,
+        (folder / "dense.bin").open("wb") as dense,
+        (folder / "ids.bin").open("wb") as ids,
+        (folder / "missing.bin").open("wb") as missing,
+    ):
+        for block in blocks:
+            rows += len(block.labels)
+            labels.write(np.ascontiguousarray(block.labels, np.uint8))
+            ids.write(np.ascontiguousarray(block.ids))
+            if block.dense is not None:
+                dense.write(np.ascontiguousarray(block.dense, np.float32))
+            if block.missing is not None:
+                missing.write(np.ascontiguousarray(block.missing, np.uint32))
+    return rows
+
+
+def count_rows(counts: Sequence[np.ndarray], ids: np.ndarray) -> None:
+    """Adds the look-ups of `ids` [n, F] to `counts`, one int64 array [rows] a feature."""
+    for feature, table in enumerate(counts):
+        seen = np.bincount(ids[:, feature])  # as long as the largest id
+        table[: len(seen)] += seen
+
+
+def write_row_counts(folder: Path, counts: Sequence[np.ndarray]) -> None:
+    with (folder / "row_counts.bin").open("wb") as file:
+        for table in counts:
+            file.write(np.ascontiguousarray(table, np.int64))
+
+
+def read_row_counts(folder: Path, table_rows: Sequence[int]) -> list[np.ndarray]:
+    """int64 [rows] for each feature, memory-mapped."""
+    whole = _mapped(folder / "row_counts.bin", np.int64, (sum(table_rows),))
+    return np.split(whole, np.cumsum(table_rows)[:-1])
+
+
+def _mapped(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype=dtype, mode="r", shape=shape).view(np.ndarray)

@@ -1,0 +1,176 @@
+"""Frappe: which app is used in which context (Baltrunas et al. 2015, arXiv 1505.03014). CSV of ten categorical fields with global ids.
+
+Every field has a table of its own: the id within it is the global id less the field's first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from recsys_lab.data.batch import Feature
+from recsys_lab.data.cache import cache_folder, digest, prepared
+from recsys_lab.data.columns import ColumnSplit, count_rows, read_row_counts, write_columns, write_row_counts
+from recsys_lab.data.dataset import OpenDataSet, refuse_empty
+from recsys_lab.data.sources import Splits, as_splits, check_root, find_file, missing_file, named_file
+from recsys_lab.data.text import Columns, Complaint, Reading, check_on_bad_line, read_columns, shorten
+from recsys_lab.errors import UserError
+from recsys_lab.tables import AccessStatistics, measured_access
+
+NAMES = {"train": ["train.csv"], "validation": ["valid.csv"], "test": ["test.csv"]}
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_LABEL = re.compile(r"0*[01]")
+
+
+@dataclass(frozen=True)
+class FrappeFormat:
+    """label,field,field,... with a header. `ranges`: [first id, size] by field."""
+
+    ranges: dict[str, tuple[int, int]]
+
+    @property
+    def header(self) -> str:
+        return ",".join(["label", *self.ranges])
+
+    def parse(self, block: bytes) -> Columns | None:
+        if block.translate(None, b"0123456789,\n"):
+            return None
+        names = ["label", *self.ranges]
+        if block.count(b",") != block.count(b"\n") * (len(names) - 1):
+            return None
+        try:
+            frame = pl.read_csv(block, has_header=False, quote_char=None, schema=dict.fromkeys(names, pl.Int64))
+        except pl.exceptions.PolarsError:
+            return None
+        if any(frame.null_count().row(0)):
+            return None
+        labels = frame["label"].to_numpy()
+        first = np.array([f for f, _ in self.ranges.values()])
+        ids = frame.drop("label").to_numpy() - first
+        sizes = np.array([size for _, size in self.ranges.values()])
+        if labels.max() > 1 or (ids < 0).any() or (ids >= sizes).any():
+            return None
+        return Columns(labels.astype(np.uint8), None, ids.astype(np.int32))
+
+    def complaint(self, line: str) -> Complaint | None:
+        fields = line.split(",")
+        expected = len(self.ranges) + 1
+        if len(fields) != expected:
+            return Complaint(
+                "too few fields" if len(fields) < expected else "too many fields", f"{len(fields)}", f"{expected}, separated by commas"
+            )
+        for name, text in zip(["label", *self.ranges], fields):
+            if not _NUMBER.fullmatch(text):
+                return Complaint(f"{name} is not a whole number", shorten(text), "digits")
+            if name == "label":
+                if not _LABEL.fullmatch(text):
+                    return Complaint("bad label", shorten(text), "0 or 1")
+                continue
+            first, size = self.ranges[name]
+            if not first <= int(text) < first + size:
+                return Complaint(f"the id of {name} is outside its table", text, f"{first} to {first + size - 1}")
+        return None
+
+
+def open_frappe(
+    wanted: tuple[Feature, ...] | None = None,
+    *,
+    root: str | None,
+    splits: Splits,
+    on_bad_line: str,
+    cache: str | None,
+    fields: dict[str, list[int]],
+) -> OpenDataSet:
+    """The data set in `root`: train.csv, valid.csv and, where there is one, test.csv, each also as .gz.
+
+    `fields`: the first global id and the size of each field. `wanted` is ignored: the data decide the tables.
+    Raises UserError for a missing or bad file.
+    """
+    check_on_bad_line(on_bad_line)
+    folder = check_root(root)
+    ranges = _ranges(fields)
+    features = tuple(Feature(name, size) for name, (_, size) in ranges.items())
+    opened, notes, prints = {}, [], []
+    access, counts_folder = None, None
+    for split, path in _files(folder, as_splits(splits)).items():
+        where, meta = _prepared_file(cache_folder(cache), path, ranges, on_bad_line)
+        refuse_empty(split, meta["rows"], path)
+        opened[split] = ColumnSplit(where, meta["rows"], 0, len(features))
+        prints.append([split, meta["fingerprint"]])
+        notes += meta["notes"]
+        if split == "train":
+            access, counts_folder = AccessStatistics.from_json(meta["access"]), where
+    assert access is not None and counts_folder is not None
+    train_folder = counts_folder
+    return OpenDataSet(
+        features,
+        0,
+        opened,
+        access,
+        digest(["frappe", prints]),
+        tuple(notes),
+        row_counts=lambda: read_row_counts(train_folder, [f.rows for f in features]),
+    )
+
+
+def _prepared_file(cache: Path, path: Path, ranges: dict[str, tuple[int, int]], on_bad_line: str) -> tuple[Path, dict]:
+    options = {"kind": "frappe", "fields": {k: list(v) for k, v in ranges.items()}, "on_bad_line": on_bad_line}
+
+    def prepare(folder: Path) -> dict:
+        reading = Reading()
+        counts = [np.zeros(size, np.int64) for _, size in ranges.values()]
+
+        def counted():
+            for block in read_columns(path, FrappeFormat(ranges), on_bad_line, reading):
+                count_rows(counts, block.ids)
+                yield block
+
+        rows = write_columns(folder, counted())
+        write_row_counts(folder, counts)
+        detail = f"{rows:,} samples of {path.name}"
+        access = AccessStatistics({name: measured_access(name, c, rows, detail) for name, c in zip(ranges, counts)})
+        notes = [f"{path.name}: {reading.skipped:,} bad lines skipped, first {reading.first_skipped}"] if reading.skipped else []
+        return {
+            "rows": rows,
+            "skipped": reading.skipped,
+            "notes": notes,
+            "source": source_identity(path),
+            "sha256": reading.sha256,
+            "options": options,
+            "fingerprint": digest([sorted(reading.sha256.values()), options]),
+            "access": access.to_json(),
+        }
+
+    return prepared(cache, "frappe", [source_identity(path), options], prepare)
+
+
+def source_identity(path: Path) -> list:
+    """What tells one state of a file from another without reading it."""
+    stat = path.stat()
+    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+
+
+def _files(root: Path, splits: Splits) -> dict[str, Path]:
+    files = {}
+    for split, names in NAMES.items():
+        name = getattr(splits, split)
+        path = named_file(root, name, split) if name else find_file(root, names, split)
+        if path is not None:
+            files[split] = path
+        elif split != "test":
+            raise missing_file(root, names, split)
+    return files
+
+
+def _ranges(fields: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
+    ranges = {}
+    for name, pair in fields.items():
+        if len(pair) != 2 or pair[0] < 0 or pair[1] < 1:
+            raise UserError("bad field", where=f"data.fields.{name}", given=list(pair), allowed="[first id, size]")
+        ranges[str(name)] = (int(pair[0]), int(pair[1]))
+    return ranges

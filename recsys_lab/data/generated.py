@@ -1,0 +1,137 @@
+"""Generated categorical ids and dense values in Criteo's shape. Any row of any split alone, for tables of any size.
+
+A look-up's rank in its table follows the continuous power law of `power_law_access`: P(rank k) is proportional to the integral of
+x ** -exponent over [k, k + 1). An affine bijection then spreads the ranks over the table's rows, as hashed ids are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+
+import numpy as np
+
+from recsys_lab.data import hashing
+from recsys_lab.data.batch import Feature
+from recsys_lab.errors import UserError
+from recsys_lab.tables import AccessStatistics, power_law_access
+
+MOST_ROWS = 2**31 - 1
+_GOLDEN_RATIO = 0.6180339887498949
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What every row looks like. `exponent` 0 means uniform ids. L = all look-ups of a sample, feature after feature."""
+
+    features: tuple[Feature, ...]
+    dense_features: int
+    exponent: float
+    seed: int
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """[F] look-ups of each feature."""
+        return np.array([int(f.mean_length) for f in self.features], np.int64)
+
+    @cached_property
+    def first_look_up(self) -> np.ndarray:
+        """[F] where the feature's look-ups begin among the L."""
+        return np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
+
+    @cached_property
+    def feature_of(self) -> np.ndarray:
+        """[L] the feature of each look-up."""
+        return np.repeat(np.arange(len(self.features)), self.lengths)
+
+    @cached_property
+    def table_rows(self) -> np.ndarray:
+        """[L] rows of the table of each look-up."""
+        return np.array([f.rows for f in self.features], np.int64)[self.feature_of]
+
+    @cached_property
+    def _spread(self) -> tuple[np.ndarray, np.ndarray]:
+        """[L] factor and shift of the affine bijection rank -> id of each look-up's table."""
+        pairs = [_affine(f.rows, hashing.key("spread", self.seed, i)) for i, f in enumerate(self.features)]
+        factors, shifts = np.array(pairs, np.int64).reshape(-1, 2).T
+        return factors[self.feature_of], shifts[self.feature_of]
+
+    def ranks(self, split: str, rows: np.ndarray) -> np.ndarray:
+        """int64 [B, L]: 0 is the table's most frequent id."""
+        u = hashing.uniform(hashing.bits(hashing.key("ids", self.seed, split), self._counter(rows, len(self.feature_of))))
+        edge = (self.table_rows + 1).astype(np.float64)
+        if self.exponent == 1.0:
+            x = np.exp(u * np.log(edge))
+        else:
+            power = 1.0 - self.exponent
+            x = (1.0 + u * (edge**power - 1.0)) ** (1.0 / power)
+        return np.clip(x.astype(np.int64) - 1, 0, self.table_rows - 1)
+
+    def ids(self, ranks: np.ndarray) -> np.ndarray:
+        """int64 [sum of lengths * B] in `Rows` order, from ranks [B, L]."""
+        factor, shift = self._spread
+        spread = (ranks * factor + shift) % self.table_rows
+        if len(self.features) == len(self.feature_of):
+            return spread.T.ravel()
+        return np.concatenate([spread[:, a : a + n].ravel() for a, n in zip(self.first_look_up, self.lengths)])
+
+    def id_lengths(self, count: int) -> np.ndarray:
+        """int32 [F, B]."""
+        return np.repeat(self.lengths.astype(np.int32)[:, None], count, axis=1)
+
+    def dense(self, split: str, rows: np.ndarray) -> np.ndarray | None:
+        """float32 [B, K]: logs of counts plus one, as from the criteo reader. None when K is 0."""
+        if not self.dense_features:
+            return None
+        z = hashing.normal(hashing.bits(hashing.key("dense", self.seed, split), self._counter(rows, self.dense_features)))
+        return np.log1p(np.floor(np.exp(1.5 * z + 1.0))).astype(np.float32)
+
+    def label_draws(self, split: str, rows: np.ndarray) -> np.ndarray:
+        """float64 [B] in [0, 1)."""
+        return hashing.uniform(hashing.bits(hashing.key("label", self.seed, split), rows))
+
+    def access(self) -> AccessStatistics:
+        return AccessStatistics({f.name: power_law_access(f.name, f.rows, int(f.mean_length), self.exponent) for f in self.features})
+
+    @staticmethod
+    def _counter(rows: np.ndarray, columns: int) -> np.ndarray:
+        return rows.astype(np.int64)[:, None] * columns + np.arange(columns)
+
+
+def make_features(wanted: tuple[Feature, ...] | None, rows_per_table: list[int], look_ups: list[int] | None) -> tuple[Feature, ...]:
+    """The features that the model wants, else C1, C2, ... with the configured rows and look-ups. UserError for impossible numbers."""
+    if wanted is None:
+        look_ups = list(look_ups) if look_ups is not None else [1] * len(rows_per_table)
+        if len(look_ups) != len(rows_per_table):
+            raise UserError(
+                "one number a table is needed", where="data.look_ups", given=len(look_ups), allowed=f"{len(rows_per_table)} numbers"
+            )
+        wanted = tuple(Feature(f"C{i}", rows, float(n)) for i, (rows, n) in enumerate(zip(rows_per_table, look_ups), 1))
+    for feature in wanted:
+        if not 1 <= feature.rows <= MOST_ROWS:
+            raise UserError("bad number of rows", where=f"table of {feature.name}", given=feature.rows, allowed=f"1 to {MOST_ROWS}")
+        if feature.mean_length < 1 or feature.mean_length != int(feature.mean_length):
+            raise UserError(
+                "bad number of look-ups", where=f"feature {feature.name}", given=feature.mean_length, allowed="whole, 1 or more"
+            )
+    return wanted
+
+
+def check_shape(rows: dict[str, int], dense_features: int, exponent: float) -> None:
+    """UserError for numbers that no data can have."""
+    for split, count in rows.items():
+        if count < (0 if split == "test" else 1):
+            raise UserError(f"the {split} split is empty", where=f"data.rows_{split}", given=count, allowed="1 or more")
+    if dense_features < 0:
+        raise UserError("too small", where="data.dense_features", given=dense_features, allowed="0 or more")
+    if not 0 <= exponent <= 10:
+        raise UserError("out of range", where="data.exponent", given=exponent, allowed="0 (uniform) to 10")
+
+
+def _affine(rows: int, stream: np.uint64) -> tuple[int, int]:
+    """A factor prime to `rows`, near rows times the golden ratio, and a shift."""
+    factor = max(1, int(rows * _GOLDEN_RATIO))
+    while gcd(factor, rows) != 1:
+        factor += 1
+    return factor, int(stream) % rows

@@ -1,0 +1,150 @@
+"""One rank's batches of one epoch, read ahead by a thread. A rank reads its own rows only, and a position is the whole state."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from recsys_lab.data.batch import Batch, DataSet, Rows, Split
+from recsys_lab.data.order import FileOrder, ShuffledOrder
+
+STOP_POLL_S = 0.1
+
+
+def rank_slice(rows: int, rank: int, world_size: int) -> tuple[int, int]:
+    """[first, end) of rank's contiguous part of `rows`: as even as can be, the first ranks one row longer."""
+    base, longer = divmod(rows, world_size)
+    first = rank * base + min(rank, longer)
+    return first, first + base + (rank < longer)
+
+
+def as_batch(rows: Rows, keys: list[str], padded: int, global_valid: int) -> Batch:
+    """`rows` as tensors, padded to B = `padded` rows: padding has label 0, dense 0 and no ids."""
+    valid = len(rows.labels)
+    labels = np.zeros(padded, np.float32)
+    labels[:valid] = rows.labels
+    lengths = np.zeros((len(keys), padded), np.int32)
+    lengths[:, :valid] = rows.lengths
+    dense = None
+    if rows.dense is not None:
+        dense = np.zeros((padded, rows.dense.shape[1]), np.float32)
+        dense[:valid] = rows.dense
+    sparse = KeyedJaggedTensor(
+        keys=keys,
+        values=torch.from_numpy(np.ascontiguousarray(rows.ids, np.int64)),
+        lengths=torch.from_numpy(lengths.ravel()),
+        stride=padded,
+    )
+    return Batch(None if dense is None else torch.from_numpy(dense), sparse, torch.from_numpy(labels), valid, global_valid)
+
+
+class RankLoader:
+    """Iterates over `Batch`es from the position that was set last (at first: epoch 0, batch 0) to the end of that epoch.
+
+    A batch owns its memory: it stays valid as long as it is kept. Nothing is reused by us, as no consumer could know until when;
+    pinned memory (`pin_memory`) is reused by torch's pinning allocator, which waits for the copies that read it.
+    Every rank yields `len(self)` batches an epoch, each of B = ceil(batch_size / world_size) rows with padding.
+    The epoch's order depends on seed and epoch only, not on world_size or batch_size.
+    """
+
+    def __init__(
+        self,
+        dataset_split: Split,
+        dataset: DataSet,
+        *,
+        batch_size: int,
+        rank: int,
+        world_size: int,
+        seed: int,
+        shuffle: bool,
+        prefetch_batches: int,
+        pin_memory: bool,
+    ):
+        assert 0 <= rank < world_size and batch_size > 0 and prefetch_batches >= 0
+        self.split = dataset_split
+        self.keys = [f.name for f in dataset.features]
+        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
+        self.seed, self.shuffle = seed, shuffle
+        self.prefetch_batches, self.pin_memory = prefetch_batches, pin_memory
+        self.rows_per_rank = -(-batch_size // world_size)
+        self.wait_s = 0.0  # the consumer's waiting for data, so far
+        self.read_s = 0.0  # reading and building batches, so far
+        self._epoch, self._batch = 0, 0
+
+    def __len__(self) -> int:
+        """Batches in a whole epoch."""
+        return (self.split.rows + self.batch_size - 1) // self.batch_size
+
+    def set_position(self, epoch: int, batch: int = 0) -> None:
+        """The next iteration starts at this batch of this epoch."""
+        self._epoch, self._batch = epoch, batch
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, first = self._epoch, self._batch
+        order = ShuffledOrder(self.split.rows, self.seed, epoch) if self.shuffle else FileOrder()
+        if self.prefetch_batches == 0:
+            return self._read_here(order, first)
+        return self._read_ahead(order, first)
+
+    def read_batch(self, order: ShuffledOrder | FileOrder, batch: int) -> Batch:
+        """This rank's part of global batch number `batch`."""
+        started = time.perf_counter()
+        begin = batch * self.batch_size
+        global_valid = min(self.batch_size, self.split.rows - begin)
+        first, end = rank_slice(global_valid, self.rank, self.world_size)
+        rows = self.split.read(order.at(np.arange(begin + first, begin + end, dtype=np.int64)))
+        made = as_batch(rows, self.keys, self.rows_per_rank, global_valid)
+        if self.pin_memory:
+            made = made.pin_memory()
+        self.read_s += time.perf_counter() - started
+        return made
+
+    def _read_here(self, order: ShuffledOrder | FileOrder, first: int) -> Iterator[Batch]:
+        for batch in range(first, len(self)):
+            before = self.read_s
+            made = self.read_batch(order, batch)
+            self.wait_s += self.read_s - before
+            yield made
+
+    def _read_ahead(self, order: ShuffledOrder | FileOrder, first: int) -> Iterator[Batch]:
+        ready: queue.Queue = queue.Queue(maxsize=self.prefetch_batches)
+        stop = threading.Event()
+        thread = threading.Thread(target=_fill, args=(self, order, first, ready, stop), name="recsys_lab-prefetch", daemon=True)
+        thread.start()
+        try:
+            for _ in range(first, len(self)):
+                started = time.perf_counter()
+                made = ready.get()
+                self.wait_s += time.perf_counter() - started
+                if isinstance(made, BaseException):
+                    raise made
+                yield made
+        finally:  # at the end, after an error, and when the iterator is dropped
+            stop.set()
+            thread.join()
+
+
+def _fill(loader: RankLoader, order: ShuffledOrder | FileOrder, first: int, ready: queue.Queue, stop: threading.Event) -> None:
+    """Puts batches, or the error that ended them, into `ready` until `stop` is set."""
+    try:
+        for batch in range(first, len(loader)):
+            if not _put(ready, loader.read_batch(order, batch), stop):
+                return
+    except BaseException as error:  # noqa: BLE001 (raised again in the consumer)
+        _put(ready, error, stop)
+
+
+def _put(ready: queue.Queue, item: Batch | BaseException, stop: threading.Event) -> bool:
+    while not stop.is_set():
+        try:
+            ready.put(item, timeout=STOP_POLL_S)
+            return True
+        except queue.Full:
+            continue
+    return False

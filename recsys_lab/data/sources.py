@@ -1,0 +1,85 @@
+"""Which files hold which split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recsys_lab.errors import UserError
+
+MOST_NAMES_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A file a split, relative to data.root. null: found by its customary name."""
+
+    train: str | None = None
+    validation: str | None = None
+    test: str | None = None
+
+
+def as_splits(given: Splits | Mapping | None) -> Splits:
+    """`Splits` from what the config holds: the dataclass itself, or a mapping with its fields."""
+    if given is None or isinstance(given, Splits):
+        return given or Splits()
+    unknown = sorted(set(given) - {"train", "validation", "test"})
+    if unknown:
+        raise UserError("no such split", where="data.splits", given=unknown[0], allowed="train, validation, test")
+    return Splits(**{str(k): given[k] for k in given})
+
+
+def check_root(root: str | None) -> Path:
+    """The data folder. UserError if it was not given, does not exist, or cannot be listed."""
+    if not root:
+        raise UserError("the data folder is needed", where="data.root", given="nothing", remedy="set data.root=DIR")
+    folder = Path(root).expanduser()
+    try:
+        if not folder.is_dir():
+            raise UserError("not a folder", where="data.root", given=root, remedy="set data.root=DIR to the folder with the data files")
+        next(folder.iterdir(), None)
+    except OSError as error:
+        raise UserError(f"the folder cannot be read: {error.strerror}", where="data.root", given=root) from None
+    return folder
+
+
+def named_file(root: Path, name: str, split: str) -> Path:
+    """The file that data.splits names; relative names are relative to `root`. UserError if it is not there."""
+    path = root / Path(name).expanduser()
+    if not _is_file(path):
+        raise UserError("no such file", where=f"data.splits.{split}", given=path, remedy=_found(root))
+    return path
+
+
+def find_file(root: Path, names: Sequence[str], split: str) -> Path | None:
+    """The first of `names`, each also with .gz, that is in `root`."""
+    for name in names:
+        for candidate in (root / name, root / f"{name}.gz"):
+            if _is_file(candidate):
+                return candidate
+    return None
+
+
+def missing_file(root: Path, names: Sequence[str], split: str) -> UserError:
+    """Says which names were looked for and what the folder has."""
+    return UserError(
+        f"no {split} file",
+        where=root,
+        given=_found(root),
+        allowed=", ".join(f"{n}[.gz]" for n in names),
+        remedy=f"or name it: data.splits.{split}=FILE",
+    )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _found(root: Path) -> str:
+    names = sorted(p.name for p in root.iterdir())
+    shown = ", ".join(names[:MOST_NAMES_SHOWN]) + (f" and {len(names) - MOST_NAMES_SHOWN} more" if len(names) > MOST_NAMES_SHOWN else "")
+    return f"a folder with {shown}" if names else "an empty folder"

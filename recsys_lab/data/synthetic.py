@@ -1,0 +1,183 @@
+"""Synthetic clicks with a planted truth, so that the best reachable AUC is known without any download.
+
+The true logit of a row is the sum of
+- an effect of every id, normal for frequent ids and shrinking for rare ones, weighted by feature;
+- for a few pairs of features, the dot product of two latent vectors, one of either id: effects that only interactions can express;
+- effects of the dense values: linear for all, a bend for some;
+and its label is a Bernoulli draw from it. Every value is a pure function of (seed_of_truth, split, row, column).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import rankdata
+
+from recsys_lab.data import hashing
+from recsys_lab.data.batch import Feature, Rows
+from recsys_lab.data.cache import FORMAT, cache_folder, digest
+from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.generated import Shape, check_shape, make_features
+
+#: The best AUC is computed exactly on the split's first rows, up to this many.
+BEST_AUC_ROWS = 200_000
+_BLOCK_ROWS = 8_192
+
+# The truth's proportions: standard deviations of the three parts of the logit, chosen so that the best AUC is about 0.83.
+_ID_STD, _PAIR_STD, _DENSE_STD, _BIAS = 1.0, 0.8, 0.8, -1.3
+_FREQUENT_RANKS = 50  # ids beyond this rank have smaller and smaller effects
+_PAIRS, _LATENT = 6, 2
+_DENSE_MEAN, _DENSE_SPREAD = 1.45, 1.0
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The planted click probability of rows of `shape`."""
+
+    shape: Shape
+
+    def probability(self, ranks: np.ndarray, dense: np.ndarray | None) -> np.ndarray:
+        """float64 [B] from ranks [B, L] and dense values [B, K]."""
+        fade = np.sqrt(_FREQUENT_RANKS / np.maximum(ranks + 1.0, _FREQUENT_RANKS))
+        logit = _BIAS + self._id_effects(ranks, fade) + self._pair_effects(ranks, fade)
+        if dense is not None:
+            logit += self._dense_effects(dense.astype(np.float64))
+        return 1.0 / (1.0 + np.exp(-logit))
+
+    @cached_property
+    def _feature_weights(self) -> np.ndarray:
+        """[F], squares add up to 1: some features say more than others."""
+        draws = hashing.uniform(hashing.bits(hashing.key("feature weight", self.shape.seed), np.arange(len(self.shape.features))))
+        weights = 0.3 + draws
+        return weights / np.sqrt((weights**2).sum())
+
+    def _id_effects(self, ranks: np.ndarray, fade: np.ndarray) -> np.ndarray:
+        shape = self.shape
+        streams = np.array([hashing.key("id effect", shape.seed, f) for f in range(len(shape.features))], np.uint64)[shape.feature_of]
+        effects = hashing.normal(hashing.bits(streams, ranks)) * fade
+        weights = (self._feature_weights / np.sqrt(shape.lengths))[shape.feature_of]
+        return _ID_STD * (effects * weights).sum(axis=1)
+
+    @cached_property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Features that interact, each in one pair at most, drawn among those with more than two rows."""
+        several = [i for i, f in enumerate(self.shape.features) if f.rows > 2]
+        draws = hashing.bits(hashing.key("pairs", self.shape.seed), np.array(several, np.int64))
+        drawn = [several[i] for i in np.argsort(draws, kind="stable")]
+        return list(zip(drawn[0::2], drawn[1::2]))[:_PAIRS]
+
+    def _pair_effects(self, ranks: np.ndarray, fade: np.ndarray) -> np.ndarray:
+        total = np.zeros(len(ranks))
+        for left, right in self.pairs:
+            for dim in range(_LATENT):
+                total += self._latent(left, dim, ranks, fade) * self._latent(right, dim, ranks, fade)
+        return _PAIR_STD * total / np.sqrt(max(1, len(self.pairs) * _LATENT))
+
+    def _latent(self, feature: int, dim: int, ranks: np.ndarray, fade: np.ndarray) -> np.ndarray:
+        """[B] one component of the feature's latent vector: the scaled sum over its look-ups."""
+        first, length = self.shape.first_look_up[feature], self.shape.lengths[feature]
+        these = slice(first, first + length)
+        values = hashing.normal(hashing.bits(hashing.key("latent", self.shape.seed, feature, dim), ranks[:, these]))
+        return (values * fade[:, these]).sum(axis=1) / np.sqrt(length)
+
+    def _dense_effects(self, dense: np.ndarray) -> np.ndarray:
+        columns = np.arange(dense.shape[1])
+        slopes = hashing.normal(hashing.bits(hashing.key("slope", self.shape.seed), columns))
+        bends = 0.5 * hashing.normal(hashing.bits(hashing.key("bend", self.shape.seed), columns)) * (columns % 3 == 0)
+        scale = _DENSE_STD / np.sqrt((slopes**2 + 2 * bends**2).sum())
+        t = np.clip((dense - _DENSE_MEAN) / _DENSE_SPREAD, -3.0, 3.0)
+        return scale * (t * slopes + (t * t - 1.0) * bends).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class SyntheticSplit:
+    """Rows of one split."""
+
+    truth: Truth
+    name: str
+    rows: int
+
+    def read(self, rows: np.ndarray) -> Rows:
+        ranks, dense, probability = self._draw(rows)
+        labels = (self.truth.shape.label_draws(self.name, rows) < probability).astype(np.float32)
+        return Rows(labels, dense, self.truth.shape.id_lengths(len(rows)), self.truth.shape.ids(ranks))
+
+    def probability(self, rows: np.ndarray) -> np.ndarray:
+        """The true click probability, float64 [B]."""
+        return self._draw(rows)[2]
+
+    def _draw(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        ranks = self.truth.shape.ranks(self.name, rows)
+        dense = self.truth.shape.dense(self.name, rows)
+        return ranks, dense, self.truth.probability(ranks, dense)
+
+
+def best_auc(split: SyntheticSplit, rows: int) -> float:
+    """The exact AUC of the true probability against the drawn labels of the split's first `rows` rows."""
+    scores, labels = np.empty(rows), np.empty(rows, bool)
+    for first in range(0, rows, _BLOCK_ROWS):
+        these = np.arange(first, min(first + _BLOCK_ROWS, rows), dtype=np.int64)
+        scores[these] = split.probability(these)
+        labels[these] = split.truth.shape.label_draws(split.name, these) < scores[these]
+    positives = int(labels.sum())
+    negatives = rows - positives
+    if not positives or not negatives:
+        return float("nan")
+    return float((rankdata(scores)[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def open_synthetic(
+    wanted: tuple[Feature, ...] | None = None,
+    *,
+    rows_train: int,
+    rows_validation: int,
+    rows_test: int,
+    rows_per_table: list[int],
+    look_ups: list[int] | None,
+    dense_features: int,
+    exponent: float,
+    seed_of_truth: int,
+    cache: str | None,
+) -> OpenDataSet:
+    """The features that are `wanted`, else one a table. `seed_of_truth` fixes the truth and every draw: another seed, another data set.
+
+    The best AUC of each split is kept in the cache; where that cannot be written it is computed anew each time.
+    """
+    sizes = {"train": rows_train, "validation": rows_validation, "test": rows_test}
+    check_shape(sizes, dense_features, exponent)
+    shape = Shape(make_features(wanted, rows_per_table, look_ups), dense_features, float(exponent), seed_of_truth)
+    truth = Truth(shape)
+    splits = {name: SyntheticSplit(truth, name, rows) for name, rows in sizes.items() if rows}
+    fingerprint = digest(
+        ["synthetic", sizes, [vars(f) for f in shape.features], dense_features, float(exponent), seed_of_truth, _constants()]
+    )
+    best = _best_aucs(splits, cache_folder(cache) / f"best_auc-{digest([FORMAT, fingerprint])}.json")
+    notes = ["synthetic clicks with a planted truth"]
+    for name, auc in best.items():
+        part = f" (its first {BEST_AUC_ROWS:,} rows)" if splits[name].rows > BEST_AUC_ROWS else ""
+        notes.append(f"best reachable AUC on {name}: {auc:.4f}{part}")
+    return OpenDataSet(shape.features, dense_features, splits, shape.access(), fingerprint, tuple(notes), best)
+
+
+def _best_aucs(splits: dict[str, SyntheticSplit], path: Path) -> dict[str, float]:
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(path.read_text())
+        if isinstance(known, dict) and set(known) == set(splits):
+            return known
+    computed = {name: best_auc(split, min(split.rows, BEST_AUC_ROWS)) for name, split in splits.items()}
+    best = {name: auc for name, auc in computed.items() if not np.isnan(auc)}  # no AUC where a split has one class only
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{id(splits):x}.tmp")
+        unfinished.write_text(json.dumps(best))
+        unfinished.replace(path)
+    return best
+
+
+def _constants() -> list[float]:
+    return [_ID_STD, _PAIR_STD, _DENSE_STD, _BIAS, _FREQUENT_RANKS, _PAIRS, _LATENT, _DENSE_MEAN, _DENSE_SPREAD]

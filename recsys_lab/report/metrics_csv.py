@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 from recsys_lab.errors import UserError, unwritable
-from recsys_lab.report.files import write_text
+from recsys_lab.report.files import plain, write_text
 
 METRICS_FILE = "metrics.csv"
 COLUMNS = (
@@ -67,10 +66,9 @@ def _whole_rows(path: Path) -> list[dict[str, str]]:
     return [row for row in reader if None not in row.values()]
 
 
-def _cell(value: float | int | None) -> str:
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    return str(int(value)) if isinstance(value, bool) else repr(value) if isinstance(value, float) else str(value)
+def _cell(value: float | None) -> str:
+    number = plain(value)
+    return "" if number is None else repr(number)
 
 
 def _lines(rows: list[list[str]]) -> str:

@@ -1,0 +1,80 @@
+"""What a run says in the terminal while it goes: a line a fact, measured and simulated told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.data.batch import DataSet
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.report.record import Simulated
+from recsys_lab.units import human_bytes, human_count
+
+CONSOLE = Console(highlight=False, soft_wrap=True)
+
+
+def _line(word: str, text: str) -> None:
+    CONSOLE.print(f"[bold]{word:>10}[/]  {text}")
+
+
+def data(found: DataSet) -> None:
+    splits = ", ".join(f"{name} {split.rows:,}" for name, split in found.splits.items())
+    rows = sum(f.rows for f in found.features)
+    _line(
+        "data",
+        f"{splits} rows; {found.dense_features} dense and {len(found.features)} categorical features, {human_count(rows)} table rows",
+    )
+    for note in found.notes:
+        _line("", note)
+
+
+def plan(made: ShardingPlan, cluster: Cluster) -> None:
+    held = made.weight_bytes_of_ranks()
+    schemes: dict[str, int] = {}
+    for placement in made.placements:
+        schemes[placement.scheme] = schemes.get(placement.scheme, 0) + 1
+    kinds = ", ".join(f"{count} {scheme}" for scheme, count in sorted(schemes.items(), key=lambda item: -item[1]))
+    _line(
+        "plan",
+        f"{cluster.name}: {cluster.hosts} hosts x {cluster.ranks_per_host} ranks; {kinds}; weights {human_bytes(max(held))} at most a rank",
+    )
+
+
+def simulated(made: Simulated) -> None:
+    phases = ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in made.phases_ms.items())
+    _line(
+        "simulated",
+        f"{made.cluster}: {made.examples_per_second:,.0f} examples/s, {made.iteration_ms:.2f} ms an iteration ({phases} ms), profile {made.profile}",
+    )
+
+
+def trains_here(named: ShardingPlan, here: ShardingPlan) -> None:
+    if here is named:
+        return
+    _line(
+        "here",
+        f"trains on {here.hosts} hosts x {here.ranks_per_host} ranks of this machine in place of {named.hosts} x {named.ranks_per_host}",
+    )
+    cut = [(a, b) for a, b in zip(named.tables, here.tables) if a.rows != b.rows]
+    if cut:
+        rows = [sum(t.rows for t in plan.tables) for plan in (named, here)]
+        _line(
+            "",
+            f"{len(cut)} of {len(here.tables)} tables scaled down to fit: {human_count(rows[0])} rows in all become {human_count(rows[1])}",
+        )
+
+
+def finished(record: dict[str, Any], folder: Path) -> None:
+    if record["measured"]:
+        measured = record["measured"]
+        _line(
+            "measured",
+            f"{measured['examples_per_second']:,.0f} examples/s on {measured['world_size']} ranks here, "
+            f"{measured['iteration_ms']['median']:.1f} ms an iteration (95 %: {measured['iteration_ms']['p95']:.1f})",
+        )
+    for split, q in (record["quality"] or {}).items():
+        _line("quality", f"{split}: AUC {q['auc']:.4f}, NE {q['ne']:.4f}, log loss {q['log_loss']:.4f}, {q['examples']:,} examples")
+    _line("report", str(folder / "report.html"))

@@ -1,0 +1,115 @@
+"""W&B offline: what the client wrote is read back from its own files."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from offline_wandb import OfflineRun
+
+from recsys_lab.errors import UserError
+from recsys_lab.report import loggers, wandb_run
+
+CONFIG = {"model": {"name": "dcn", "layers": 3}, "seed": 7}
+RESULT = {
+    "status": "completed",
+    "quality": {"validation": {"auc": 0.75, "ne": 0.9}},
+    "measured": {"examples_per_second": 1000.0, "iteration_ms": {"median": 8.0, "p95": 9.0}},
+    "simulated": {"examples_per_second": 5e6, "iteration_ms": 3.0},
+}
+
+
+@pytest.fixture(autouse=True)
+def not_logged_in(monkeypatch, tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    for key in [k for k in os.environ if k.startswith("WANDB_")]:
+        monkeypatch.delenv(key)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("NETRC", raising=False)
+    return home
+
+
+def run_job(folder: Path, seed: int = 7, group: str | None = None, finish: bool = True, wait_s: float = 0.0):
+    folder.mkdir(parents=True, exist_ok=True)
+    logger = wandb_run.start(folder, CONFIG | {"seed": seed}, f"dcn-seed{seed}", group, system_metrics_interval_s=0.2)
+    for step in (10, 20, 30):
+        logger.log_metrics({"train_loss": seed + 1 / step}, step=step)
+        time.sleep(wait_s)
+    if finish:
+        (folder / "plan.json").write_text('{"schema": 1}')
+        (folder / "result.json").write_text(json.dumps(RESULT))
+        loggers.finish(logger, "completed")
+    return logger
+
+
+def test_a_run_holds_config_metrics_by_step_system_metrics_artifacts_and_summary(tmp_path, not_logged_in):
+    folder = tmp_path / "run"
+    run_job(folder, wait_s=0.5)
+    run = OfflineRun(folder)
+    assert run.config["model"] == CONFIG["model"] and run.config["seed"] == 7
+    logged = {int(row["trainer/global_step"]): row["train_loss"] for row in run.history}
+    assert logged == {step: 7 + 1 / step for step in (10, 20, 30)}
+    assert run.artifacts == {"plan": ["plan.json"], "result": ["result.json"]}
+    assert run.summary["validation/auc"] == 0.75
+    assert run.summary["measured/iteration_ms"] == 8.0 and run.summary["simulated/iteration_ms"] == 3.0
+    assert any("cpu" in item.key for stats in run.of("stats") for item in stats.item), "no system metrics"
+    assert run.run.project == "recsys_lab" and run.exit_code == 0
+
+
+def test_nothing_is_written_outside_the_run_folder(tmp_path, not_logged_in, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    run_job(tmp_path / "run")
+    assert not list(elsewhere.iterdir())
+    ours = [p for p in not_logged_in.rglob("*") if p.is_file() and "matplotlib" not in str(p)]
+    assert not ours, ours
+    assert not [key for key in os.environ if key.startswith("WANDB_") and key.endswith("_DIR")]
+
+
+def test_jobs_of_one_process_never_share_a_run(tmp_path):
+    sweep = tmp_path / "sweep"
+    open_before = run_job(sweep / "0", seed=1, group=sweep.name, finish=False)  # left open by a job that failed
+    run_job(sweep / "1", seed=2, group=sweep.name)
+    run_job(sweep / "2", seed=3, group=sweep.name)
+    loggers.finish(open_before, "failed")
+    runs = [OfflineRun(sweep / str(job)) for job in range(3)]
+    assert len({run.run.run_id for run in runs}) == 3
+    assert {run.run.run_group for run in runs} == {"sweep"}
+    for seed, run in enumerate(runs, start=1):
+        assert [row["train_loss"] for row in run.history] == [seed + 1 / step for step in (10, 20, 30)]
+    assert [run.exit_code for run in runs] == [1, 0, 0]
+
+
+def test_a_run_resumed_offline_is_linked_to_the_first(tmp_path):
+    first = run_job(tmp_path / "run").experiment.id
+    (offline,) = (tmp_path / "run/wandb").glob("offline-run-*")
+    offline.rename(tmp_path / "first")
+    second = run_job(tmp_path / "run").experiment.id
+    assert OfflineRun(tmp_path / "run").config["resumed_from"] == first
+    assert json.loads((tmp_path / "run/wandb/ids.json").read_text()) == [first, second] and first != second
+
+
+def test_online_without_a_login_is_refused_and_writes_nothing(tmp_path):
+    with pytest.raises(UserError, match=r"logger.mode: not logged in to W&B; given online; run `wandb login`"):
+        wandb_run.start(tmp_path, CONFIG, "x", mode="online")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_mode_is_refused(tmp_path):
+    with pytest.raises(UserError, match="given on; allowed: auto, online, offline"):
+        wandb_run.start(tmp_path, CONFIG, "x", mode="on")
+
+
+def test_a_login_is_found_in_the_environment_and_in_netrc(not_logged_in, monkeypatch):
+    assert not wandb_run.logged_in()
+    file = not_logged_in / ".netrc"
+    file.write_text(f"machine api.wandb.ai login user password {'0' * 40}\n")
+    file.chmod(0o600)
+    assert wandb_run.logged_in()
+    file.unlink()
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert wandb_run.logged_in()

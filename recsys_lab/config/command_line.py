@@ -54,7 +54,9 @@ def read(argv: list[str]) -> Invocation:
             return Invocation(True, overrides=tuple(args.overrides))
         for override in overrides:
             if override.is_sweep_override():
-                raise UserError("several values in a single run", where=override.key_or_group, given=override.input_line, remedy="add -m for a sweep")
+                raise UserError(
+                    "several values in a single run", where=override.key_or_group, given=override.input_line, remedy="add -m for a sweep"
+                )
         config, folder = _compose([*args.overrides, *extra])
     if config.resume is not None:
         folder = Path(config.resume).resolve()

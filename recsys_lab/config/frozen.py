@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,17 @@ NOT_IDENTITY = ("resume", "logger", "ablation")
 
 
 def register_resolvers() -> None:
-    """`${local_memory_gb:}`: this machine's memory, in GB (1e9 bytes), whole."""
-    OmegaConf.register_new_resolver("local_memory_gb", lambda: float(round(psutil.virtual_memory().total / 1e9)), replace=True)
+    """What the YAML may ask of this machine.
+
+    `${local_memory_gb:}`: its memory, in GB (1e9 bytes). `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
+    """
+    resolvers = {
+        "local_memory_gb": lambda: float(round(psutil.virtual_memory().total / 1e9)),
+        "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
+        "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
+    }
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
 def freeze(config: DictConfig) -> DictConfig:

@@ -55,7 +55,9 @@ def check_group(group: DictConfig, schema: type, where: str) -> DictConfig:
             allowed=_allowed(error, schema, key),
         ) from None
     if missing:
-        raise UserError("a value is needed", where=f"{where}.{sorted(missing)[0]}", given="nothing", remedy=f"set {where}.{sorted(missing)[0]}=...")
+        raise UserError(
+            "a value is needed", where=f"{where}.{sorted(missing)[0]}", given="nothing", remedy=f"set {where}.{sorted(missing)[0]}=..."
+        )
     return typing.cast(DictConfig, checked)
 
 
@@ -91,7 +93,9 @@ def check_config(config: DictConfig) -> None:
 
 def _resolve(target: str | None, where: str) -> Callable:
     if not target:
-        raise UserError("a `_target_` is needed", where=where, given="none", remedy="name the function that builds it, as the other choices do")
+        raise UserError(
+            "a `_target_` is needed", where=where, given="none", remedy="name the function that builds it, as the other choices do"
+        )
     try:
         return get_object(target)
     except (ImportError, AttributeError, ValueError) as error:

@@ -1,0 +1,1 @@
+"""How processes start. No tuning here: that is the cluster's YAML."""

@@ -1,0 +1,232 @@
+"""One run, whole: the only place where all the rooms meet.
+
+config ──> cluster ─┐
+           tables ──┤                       ┌─> ranks      (here, or on the real cluster)  ─> measured ─┐
+data ───> access ───┼─> planner ─> plan ─> steps                                                       ├─> record ─> page, W&B
+         workload ──┤                       └─> simulator  (the cluster that is named)     ─> simulated ┘
+         precision ─┘
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.config.command_line import CONF
+from recsys_lab.config.frozen import fingerprint, plain
+from recsys_lab.data.batch import DataSet, Feature
+from recsys_lab.data.capped import capped
+from recsys_lab.errors import UserError
+from recsys_lab.models.workload import describe
+from recsys_lab.plan import ShardingPlan, Steps, Workload
+from recsys_lab.plan.lower import lower
+from recsys_lab.plan.memory import check_fits
+from recsys_lab.plan.serialise import save_plan
+from recsys_lab.report import say
+from recsys_lab.report.environment import write_environment
+from recsys_lab.report.loggers import finish
+from recsys_lab.report.page import write_page
+from recsys_lab.report.record import CHOICES, Result, plan_summary, write_result
+from recsys_lab.simulate import simulate, write_trace
+from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.train.rank import Job, train
+
+#: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
+TABLES_SHARE_OF_MEMORY = 0.25
+LABEL_BLOCK_ROWS = 65_536
+LOCAL = "local"  # the cluster that this machine is
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan for one cluster, and what it was made from."""
+
+    cluster: Cluster
+    tables: tuple[Table, ...]
+    access: AccessStatistics
+    workload: Workload
+    plan: ShardingPlan
+    steps: Steps
+
+
+def run(config: DictConfig, folder: Path, sweep: str | None = None) -> dict[str, Any]:
+    """Runs `config` (frozen) in `folder` and returns the record. Raises UserError, PlanDoesNotFit, RankLost."""
+    OmegaConf.save(config, folder / "config.yaml")
+    cluster: Cluster = instantiate(config.cluster, _convert_="object")
+    data = open_data(config)
+    check_data(data, config)
+    write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})
+    say.data(data)
+
+    named = plan_for(cluster, data, config, named_batch_size(config, cluster))
+    save_plan(named.plan, folder / "plan.json")
+    say.plan(named.plan, cluster)
+
+    simulated = None
+    if config.mode in ("auto", "simulate"):
+        simulated, timeline = simulate(named.steps, cluster, instantiate(config.simulate.profile), named.plan, named.workload)
+        write_trace(timeline, folder / "trace.json")
+        say.simulated(simulated)
+
+    record = Result(
+        status="completed",
+        mode=config.mode,
+        seed=config.seed,
+        config_fingerprint=fingerprint(config),
+        choices={group: choice for group, choice in config.choices.items() if group in CHOICES},
+        plan_fingerprint=named.plan.fingerprint,
+        plan=plan_summary(named.plan, named.access, named.workload),
+        simulated=simulated,
+    )
+    if config.mode in ("auto", "train"):
+        written = train_here(config, folder, data, named, record, sweep)
+    else:
+        written = record.to_json()
+        write_result(folder, record)
+        log_untrained(config, folder, sweep)
+    write_page(folder)
+    return written
+
+
+def open_data(config: DictConfig) -> DataSet:
+    """The data set of `config`; its features are the model's own where the model fixes them."""
+    ours = {key: value for key, value in plain(config)["data"].items() if key not in ("batch_size", "prefetch_batches")}
+    return instantiate(ours, wanted_features(config), _convert_="object")
+
+
+def wanted_features(config: DictConfig) -> tuple[Feature, ...] | None:
+    """The features of a model that fixes its tables (MLPerf's, the CPU paper's); None where the data decide."""
+    rows, lengths = config.model.get("rows"), config.model.get("lengths")
+    if rows is None:
+        return None
+    return tuple(Feature(f"cat_{i}", r, float(n)) for i, (r, n) in enumerate(zip(rows, lengths or [1] * len(rows), strict=True)))
+
+
+def tables_of(data: DataSet, dim: int, dtype: str) -> tuple[Table, ...]:
+    """One table a feature, all of the model's dimension."""
+    return tuple(Table(f.name, f.rows, dim, (f.name,), f.pooling, dtype) for f in data.features)
+
+
+def build_model(config: DictConfig, data: DataSet, device: torch.device) -> torch.nn.Module:
+    """The model of `config` for the features of `data`."""
+    precision = instantiate(config.precision)
+    tables = tables_of(data, config.model.embedding_dim, precision.table)
+    return instantiate(config.model, tables, data.dense_features, device, _convert_="all")
+
+
+def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: int) -> Planned:
+    """Plans the tables of `data` for `cluster`, `batch_size` samples a rank, and lowers the plan to steps."""
+    precision = instantiate(config.precision)
+    tables = tables_of(data, config.model.embedding_dim, precision.table)
+    cost = describe(build_model(config, data, torch.device("meta")), data.dense_features)
+    workload = Workload(
+        batch_size=batch_size,
+        dense_parameters=cost.dense_parameters,
+        forward_flops_per_sample=cost.forward_flops_per_sample,
+        backward_flops_per_sample=cost.backward_flops_per_sample,
+        activation_bytes_per_sample=cost.activation_bytes_per_sample,
+        sparse_optimizer=config.optimizer.sparse.name,
+        dense_optimizer=config.optimizer.dense.name,
+    )
+    plan = instantiate(config.sharder.planner, tables, data.access, cluster, precision, workload, _convert_="object")
+    check_fits(plan, workload, cluster)
+    return Planned(cluster, tables, data.access, workload, plan, lower(plan, data.access, precision, workload))
+
+
+def named_batch_size(config: DictConfig, cluster: Cluster) -> int:
+    """Samples per rank of the named cluster: `simulate.batch_size`, but on this machine what it really trains with."""
+    return batch_size_here(config) if cluster.name == LOCAL else config.simulate.batch_size
+
+
+def batch_size_here(config: DictConfig) -> int:
+    return -(-config.data.batch_size // (config.launcher.hosts * config.launcher.ranks_per_host))
+
+
+def train_here(config: DictConfig, folder: Path, data: DataSet, named: Planned, record: Result, sweep: str | None) -> dict[str, Any]:
+    """Trains on the ranks that the launcher starts: the named cluster itself, or a smaller one with tables that fit."""
+    hosts, ranks_per_host = config.launcher.hosts, config.launcher.ranks_per_host
+    rows = most_rows_here(named)
+    here = named
+    if (named.cluster.hosts, named.cluster.ranks_per_host) != (hosts, ranks_per_host) or rows is not None:
+        machine = this_machine(config)
+        here = plan_for(machine, capped(data, rows) if rows is not None else data, config, batch_size_here(config))
+        save_plan(here.plan, folder / "plan_here.json")
+    say.trains_here(named.plan, here.plan)
+    job = Job(
+        config=plain(config),
+        folder=folder,
+        plan=here.plan,
+        steps=here.steps,
+        record=record,
+        open_data=partial(open_capped, rows=rows),
+        build_model=build_model,
+        sweep=sweep,
+    )
+    return instantiate(config.launcher, train, {"job": job}, folder)
+
+
+def open_capped(config: DictConfig, rows: int | None) -> DataSet:
+    """The data as they train here: tables of at most `rows` rows."""
+    data = open_data(config)
+    return data if rows is None else capped(data, rows)
+
+
+def most_rows_here(named: Planned) -> int | None:
+    """The most rows a table may have so that all tables, with optimizer state, fit this machine; None if they fit as they are."""
+    budget = psutil.virtual_memory().total * TABLES_SHARE_OF_MEMORY
+
+    def size_bytes(most: int) -> int:
+        cut = [table.with_rows(min(table.rows, most)) for table in named.tables]
+        return sum(t.weight_bytes + named.workload.table_state_bytes(t.rows, t.dim) for t in cut)
+
+    largest = max(table.rows for table in named.tables)
+    if size_bytes(largest) <= budget:
+        return None
+    low, high = 1, largest
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if size_bytes(middle) <= budget else (low, middle)
+    return low
+
+
+def this_machine(config: DictConfig) -> Cluster:
+    """`conf/cluster/local.yaml` with the hosts and ranks of the launcher."""
+    local = OmegaConf.create({"launcher": config.launcher, "cluster": OmegaConf.load(CONF / "cluster" / "local.yaml")})
+    return instantiate(local.cluster, _convert_="object")
+
+
+def check_data(data: DataSet, config: DictConfig) -> None:
+    """Refuses, before anything is trained, a split whose quality could not be told. Raises UserError."""
+    if config.mode not in ("auto", "train") or not data.learnable:
+        return
+    for split in ("validation", "test"):
+        if split not in data.splits:
+            continue
+        rows, seen = data.splits[split], set()
+        for start in range(0, rows.rows, LABEL_BLOCK_ROWS):
+            seen |= set(rows.read(np.arange(start, min(start + LABEL_BLOCK_ROWS, rows.rows))).labels.tolist())
+            if len(seen) > 1:
+                break
+        else:
+            raise UserError(
+                f"split {split} has only label {int(next(iter(seen)))}: AUC is undefined",
+                where=f"data.splits.{split}",
+                given=f"{rows.rows} rows of one class",
+                remedy="give it rows of both classes",
+            )
+
+
+def log_untrained(config: DictConfig, folder: Path, sweep: str | None) -> None:
+    """The logger's run of a job that plans and simulates only."""
+    name = "_".join(str(config.choices[group]) for group in ("model", "sharder", "cluster"))
+    logger = instantiate(config.logger, folder, plain(config), name, sweep, _convert_="all")
+    finish(logger, "completed")

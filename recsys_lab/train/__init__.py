@@ -1,0 +1,1 @@
+"""Training: a Lightning module that knows the model, a strategy that knows the ranks, and checkpoints of both."""

@@ -1,0 +1,172 @@
+"""What happens around a step: checkpoints, the best weights, the metrics file, the progress bar."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, TQDMProgressBar
+from torch import Tensor
+
+from recsys_lab.data.batch import Batch
+from recsys_lab.train import checkpoint as checkpoints
+
+#: A row of the metrics file: column -> number.
+Log = Callable[[Mapping[str, Any]], None]
+
+
+class Checkpoints(pl.Callback):
+    """A checkpoint every `every_steps` steps, at the end of an epoch in which one fell due, and at the end. Keeps the last two.
+
+    One that falls due on an epoch's last step waits until the epoch has been evaluated, so that a resumed run evaluates it neither
+    twice nor never.
+    """
+
+    KEEP = 2
+
+    def __init__(self, folder: Path, every_steps: int):
+        self.folder, self.every_steps = folder, every_steps
+        self._due = False
+        self._saved = -1
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.every_steps and trainer.global_step % self.every_steps == 0:
+            self._due = True
+        last = batch_idx + 1 == trainer.num_training_batches or trainer.global_step == trainer.max_steps
+        if self._due and not last:
+            self._save(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if self._due:
+            self._save(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if self._saved != trainer.global_step:
+            self._save(trainer)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        self._due, self._saved = False, trainer.global_step
+        trainer.save_checkpoint(self.folder / f"step={trainer.global_step}")
+        if trainer.is_global_zero:
+            for old in sorted(self.folder.glob("step=*"), key=lambda p: int(p.name.split("=")[1]))[: -self.KEEP]:
+                checkpoints.remove(old)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"saved": self._saved}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._saved = int(state["saved"])
+
+
+class BestWeights(pl.Callback):
+    """Keeps a checkpoint of the best evaluation in `folder`/best. `higher` says which way `metric` is better."""
+
+    def __init__(self, folder: Path, metric: str, higher: bool):
+        self.path, self.metric, self.higher = folder / "best", metric, higher
+        self.best: float | None = None
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        value = trainer.callback_metrics.get(self.metric)
+        if trainer.sanity_checking or value is None:
+            return
+        value = float(value)
+        if self.best is None or (value > self.best if self.higher else value < self.best):
+            self.best = value
+            trainer.save_checkpoint(self.path)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best = state["best"]
+
+
+class ResumableEarlyStopping(EarlyStopping):
+    """Lightning's, but for one thing: that it has decided to stop survives a checkpoint."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"best_score": float(self.best_score)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state | {"best_score": torch.tensor(state["best_score"])})
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.stopped_epoch or self.wait_count >= self.patience:
+            trainer.should_stop = True
+
+
+class MetricsLog(pl.Callback):
+    """A row every `every_steps` steps and one an evaluation. The loss is the mean over ranks, so all ranks take part."""
+
+    def __init__(self, every_steps: int, log: Log | None):
+        self.every_steps, self.log = every_steps, log
+        self._since, self._examples = time.perf_counter(), 0
+        self.examples = 0
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._since, self._examples = time.perf_counter(), 0
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        self.examples += batch.global_valid
+        self._examples += batch.global_valid
+        step = trainer.global_step
+        if step % self.every_steps and step != 1:
+            return
+        loss = trainer.strategy.reduce(outputs["loss"] if isinstance(outputs, Mapping) else outputs)
+        now = time.perf_counter()
+        rate, self._since, self._examples = self._examples / (now - self._since), now, 0
+        row = {
+            "step": step,
+            "epoch": trainer.current_epoch,
+            "examples": self.examples,
+            "train_loss": float(loss),
+            "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
+            "examples_per_second": rate,
+        }
+        self._write(trainer, row, ("train_loss", "learning_rate", "examples_per_second"))
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        metrics = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("validation_")}
+        row = {"step": trainer.global_step, "epoch": trainer.current_epoch, "examples": self.examples, **metrics}
+        self._write(trainer, row, ())
+        self._since, self._examples = time.perf_counter(), 0  # an evaluation is not training time
+
+    def _write(self, trainer: pl.Trainer, row: dict[str, Any], to_logger: tuple[str, ...]) -> None:
+        if self.log is not None:
+            self.log(row)
+        for logger in trainer.loggers:
+            logger.log_metrics({key: row[key] for key in to_logger}, step=row["step"])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"examples": self.examples}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.examples = int(state["examples"])
+
+
+class ExamplesBar(TQDMProgressBar):
+    """Lightning's bar, with examples a second over all ranks."""
+
+    def __init__(self, refresh_rate: int = 10):
+        super().__init__(refresh_rate=refresh_rate)
+        self._start, self._examples = 0.0, 0
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        if not self._examples:
+            self._start = time.perf_counter()
+        self._examples += batch.global_valid
+        super().on_train_batch_end(trainer, module, outputs, batch, batch_idx)
+
+    def get_metrics(self, trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
+        shown = {k: v for k, v in super().get_metrics(trainer, module).items() if k != "v_num"}
+        passed = time.perf_counter() - self._start
+        if self._examples and passed > 0.5:
+            shown["examples/s"] = f"{self._examples / passed:,.0f}"
+        auc = trainer.callback_metrics.get("validation_auc")
+        if isinstance(auc, Tensor):
+            shown["AUC"] = f"{float(auc):.4f}"
+        return shown

@@ -1,0 +1,151 @@
+"""What an iteration really took here: times by phase, recorded collectives, memory."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import defaultdict
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from recsys_lab.cluster import ranks_text
+from recsys_lab.data.batch import Batch
+from recsys_lab.data.loader import RankLoader
+from recsys_lab.distributed.recorded import Recorded, start_recording, stop_recording, wire_bytes
+from recsys_lab.plan import Steps
+from recsys_lab.report.record import Collective, IterationTime, Measured, WireBytes
+
+#: Iterations that are not measured at first: allocations, DDP's rebuilding of its buckets.
+WARM_UP = 3
+
+
+class Measure(pl.Callback):
+    """Times every iteration after the first few; records the collectives of `record_steps` of them.
+
+    An iteration runs from the end of the one before to its own end, waiting for data included, evaluations left out.
+    """
+
+    def __init__(self, loader: RankLoader, record_steps: int):
+        self.loader, self.record_steps = loader, record_steps
+        self.iterations_ms: list[float] = []
+        self.phases_ms: dict[str, list[float]] = defaultdict(list)
+        self.recorded: list[list[Recorded]] = []
+        self.examples = 0
+        self._steps = 0
+        self._ended: float | None = None
+        self._marks: dict[str, float] = {}
+        self._waited_s = 0.0
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._ended = None
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+        self._marks = {"start": time.perf_counter()}
+        if self._steps >= WARM_UP and len(self.recorded) < self.record_steps:
+            start_recording()
+
+    def on_before_zero_grad(self, trainer: pl.Trainer, module: pl.LightningModule, optimizer: Any) -> None:
+        self._marks["forward"] = time.perf_counter()
+
+    def on_after_backward(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._marks["backward"] = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        now = time.perf_counter()
+        waited, self._waited_s = self.loader.wait_s - self._waited_s, self.loader.wait_s
+        whole = batch.global_valid == self.loader.batch_size
+        if self._steps >= WARM_UP and len(self.recorded) < self.record_steps:
+            seen = stop_recording()
+            if whole:
+                self.recorded.append(seen)
+        if self._steps >= WARM_UP and self._ended is not None and whole and "backward" in self._marks:
+            start, forward, backward = (self._marks[k] for k in ("start", "forward", "backward"))
+            total = (now - self._ended) * 1e3
+            phases = {
+                "data_wait": waited * 1e3,
+                "forward": (forward - start) * 1e3,
+                "backward": (backward - forward) * 1e3,
+                "optimizer": (now - backward) * 1e3,
+            }
+            phases["other"] = total - sum(phases.values())
+            self.iterations_ms.append(total)
+            self.examples += batch.global_valid
+            for name, ms in phases.items():
+                self.phases_ms[name].append(ms)
+        self._steps += 1
+        self._ended = now
+
+    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._ended = None
+
+    def result(self, steps: Steps, hosts: int, ranks_per_host: int, device: torch.device) -> Measured | None:
+        """The record's `measured`; collective. None when too few steps ran to measure any."""
+        mine = {"peak": _peak_memory_bytes(device), "wire": self._wire_bytes(ranks_per_host)}
+        everyone: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, mine)
+        if not self.iterations_ms:
+            return None
+        wires = [one["wire"] for one in everyone if one["wire"] is not None]
+        total_ms = sum(self.iterations_ms)
+        return Measured(
+            backend="nccl" if device.type == "cuda" else "gloo",
+            world_size=hosts * ranks_per_host,
+            hosts=hosts,
+            ranks_per_host=ranks_per_host,
+            examples_per_second=self.examples / total_ms * 1e3,
+            iteration_ms=IterationTime(*(float(np.percentile(self.iterations_ms, q)) for q in (50, 95))),
+            phases_ms={name: float(np.mean(ms)) for name, ms in self.phases_ms.items()},
+            wire_bytes=WireBytes(*(float(np.mean([w[i] for w in wires])) for i in (0, 1))) if wires else None,
+            collectives=self._collectives(steps),
+            peak_memory_bytes=max(one["peak"] for one in everyone),
+            data_wait_share=sum(self.phases_ms["data_wait"]) / total_ms,
+        )
+
+    def _wire_bytes(self, ranks_per_host: int) -> tuple[float, float] | None:
+        """Intra-host and cross-host bytes that this rank sends an iteration."""
+        if not self.recorded:
+            return None
+        rank = dist.get_rank()
+        sent = [wire_bytes(c.kind, c.group, c.bytes, rank, ranks_per_host) for seen in self.recorded for c in seen]
+        return tuple(sum(s[i] for s in sent) / len(self.recorded) for i in (0, 1)) if sent else (0.0, 0.0)  # type: ignore[return-value]
+
+    def _collectives(self, steps: Steps) -> list[Collective]:
+        """This rank's collectives of an iteration, each the mean over the recorded ones, named after the steps they belong to."""
+        alike = [seen for seen in self.recorded if len(seen) == len(self.recorded[0])]
+        if not alike:
+            return []
+        names = names_of(alike[0], steps, dist.get_rank())
+        return [
+            Collective(
+                name=names[i],
+                kind=alike[0][i].kind,
+                group=ranks_text(alike[0][i].group),
+                bytes=round(float(np.mean([seen[i].bytes for seen in alike]))),
+                ms=float(np.median([seen[i].ms for seen in alike])),
+            )
+            for i in range(len(alike[0]))
+        ]
+
+
+def names_of(seen: list[Recorded], steps: Steps, rank: int) -> list[str]:
+    """For each recorded collective, the step of the same kind and group that comes next; the last one takes what is left (buckets)."""
+    waiting: dict[tuple, list[str]] = defaultdict(list)
+    for step in steps.collectives:
+        group = step.group_of(rank)
+        if group is not None:
+            waiting[(step.kind, group)].append(step.name)
+    names = []
+    for one in seen:
+        queue = waiting[(one.kind, one.group)]
+        names.append((queue.pop(0) if len(queue) > 1 else queue[0]) if queue else one.kind)
+    return names
+
+
+def _peak_memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,76 @@
+"""One optimizer for Lightning to step: a dense one, and the tables' own behind it, under one schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+
+from recsys_lab.config.options import DenseOptimizer, OptimizerOptions, Schedule
+
+
+class TableOptimizer(Protocol):
+    """What an executor offers for its tables. A rate set before a backward pass holds for that pass's update."""
+
+    def set_lr(self, lr: float) -> None: ...
+    def zero_grad(self) -> None: ...
+    def step(self) -> None: ...
+
+
+class DenseAndTables(torch.optim.Optimizer):
+    """Steps `dense` and `tables` together. The last parameter group holds the tables' learning rate and no parameter.
+
+    Its other groups are those of `dense` (the same objects), so clipping touches the dense part alone.
+    """
+
+    def __init__(self, dense: torch.optim.Optimizer, tables: TableOptimizer, table_lr: float):
+        self.dense, self.tables = dense, tables
+        super().__init__([p for group in dense.param_groups for p in group["params"]], {"lr": table_lr})
+        self.param_groups = [*dense.param_groups, {"params": [], "lr": table_lr}]
+        self.state = dense.state
+
+    @property
+    def table_lr(self) -> float:
+        return float(self.param_groups[-1]["lr"])
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.tables.set_lr(self.table_lr)  # before backward: fused updates happen inside it
+        self.dense.zero_grad(set_to_none)
+        self.tables.zero_grad()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = closure() if closure is not None else None
+        self.dense.step()
+        self.tables.step()
+        return loss
+
+
+def dense_optimizer(parameters: Iterable[torch.nn.Parameter], options: DenseOptimizer) -> torch.optim.Optimizer:
+    """torch's own optimizer of that name."""
+    parameters = list(parameters)
+    if options.name == "adam":
+        return torch.optim.Adam(parameters, lr=options.lr, eps=options.eps, weight_decay=options.weight_decay)
+    if options.name == "adagrad":
+        return torch.optim.Adagrad(parameters, lr=options.lr, eps=options.eps, weight_decay=options.weight_decay)
+    return torch.optim.SGD(parameters, lr=options.lr, momentum=options.momentum, weight_decay=options.weight_decay)
+
+
+def rate_ratio(step: int, schedule: Schedule, total_steps: int, steps_per_epoch: int) -> float:
+    """What both learning rates are multiplied by at `step` (from 0) of `total_steps`."""
+    if step < schedule.warmup_steps:
+        return (step + 1) / schedule.warmup_steps
+    if schedule.name == "step":
+        return schedule.gamma ** math.floor(step / (schedule.step_epochs * steps_per_epoch))
+    done = min(1.0, (step - schedule.warmup_steps) / max(1, total_steps - schedule.warmup_steps))
+    if schedule.name == "linear":
+        return 1 - (1 - schedule.final_ratio) * done
+    if schedule.name == "cosine":
+        return schedule.final_ratio + (1 - schedule.final_ratio) * 0.5 * (1 + math.cos(math.pi * done))
+    return 1.0
+
+
+def scheduler(optimizer: DenseAndTables, options: OptimizerOptions, total_steps: int, steps_per_epoch: int) -> LambdaLR:
+    return LambdaLR(optimizer, lambda step: rate_ratio(step, options.schedule, total_steps, steps_per_epoch))

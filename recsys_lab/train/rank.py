@@ -1,0 +1,222 @@
+"""The life of one rank: open the data, build the model, shard and train it, evaluate it, and on rank 0 write the record."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+from hydra.utils import instantiate
+from lightning.pytorch.plugins.environments import TorchElasticEnvironment
+from omegaconf import DictConfig, OmegaConf
+
+from recsys_lab.config.options import OptimizerOptions, TrainerOptions
+from recsys_lab.data.batch import DataSet
+from recsys_lab.data.loader import RankLoader
+from recsys_lab.distributed.torchrec import ShardedModel
+from recsys_lab.errors import UserError
+from recsys_lab.plan import ShardingPlan, Steps
+from recsys_lab.report.loggers import finish
+from recsys_lab.report.metrics import quality
+from recsys_lab.report.metrics_csv import MetricsCsv
+from recsys_lab.report.record import Result, write_result
+from recsys_lab.train import callbacks
+from recsys_lab.train import checkpoint as checkpoints
+from recsys_lab.train.evaluate import evaluate, judge_of
+from recsys_lab.train.loader import ResumableLoader
+from recsys_lab.train.measure import Measure
+from recsys_lab.train.module import ClickModule
+from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
+
+#: (rank, world size, split) -> that rank's batches.
+Loaders = Callable[[str], RankLoader]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a rank is told. `build_model` makes the model on the meta device or on CPU without its tables' values."""
+
+    config: dict[str, Any]
+    folder: Path
+    plan: ShardingPlan
+    steps: Steps
+    record: Result  # what is known before training: choices, fingerprints, plan, simulated
+    open_data: Callable[[DictConfig], DataSet]
+    build_model: Callable[[DictConfig, DataSet, torch.device], torch.nn.Module]
+    sweep: str | None = None
+
+
+def train(job: Job) -> dict[str, Any] | None:
+    """Trains `job` as the rank that the environment names. Returns the record (JSON) on rank 0, None elsewhere."""
+    _quiet()
+    config = OmegaConf.create(job.config)
+    options: TrainerOptions = typed(config.trainer, TrainerOptions)
+    start_process_group()
+    seed_rank(config.seed)
+    data = job.open_data(config)
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if torch.cuda.is_available() else torch.device("cpu")
+    loader = partial(_loader, data, config, device)
+    train_loader = loader("train")
+    steps_per_epoch = len(train_loader)
+    total = steps_per_epoch * options.max_epochs
+    total = min(total, options.max_steps) if options.max_steps > 0 else total
+    strategy = ShardedStrategy(
+        shard=_executor(job, config, device),
+        optimizer=typed(config.optimizer, OptimizerOptions),
+        total_steps=total,
+        steps_per_epoch=steps_per_epoch,
+        environment=TorchElasticEnvironment(),
+    )
+    module = ClickModule(job.build_model(config, data, device), judge_of(partial(_quality, where="validation")))
+    logger = _logger(job, config)
+    measure = Measure(train_loader, options.measure_steps)
+    folder = job.folder / "checkpoints"
+    trainer = _trainer(job, config, options, strategy, logger, measure, folder)
+    last = checkpoints.latest(folder) if config.resume else None
+    _resume_metrics(job.folder, last)
+    trainer.fit(module, ResumableLoader(train_loader), loader("validation"), ckpt_path=None if last is None else str(last))
+    if options.restore_best and (folder / "best").is_dir():
+        strategy.load_weights(folder / "best")
+    figures = _evaluate_splits(strategy, data, loader, options, device)
+    measured = measure.result(job.steps, config.launcher.hosts, config.launcher.ranks_per_host, device)
+    record = replace(job.record, quality=figures if data.learnable else None, measured=measured)
+    if dist.get_rank() == 0:
+        write_result(job.folder, record)
+        finish(logger, "completed")
+    dist.barrier()
+    return record.to_json() if dist.get_rank() == 0 else None
+
+
+def typed(group: DictConfig, schema: type) -> Any:
+    """`group` as the frozen dataclass that is its schema."""
+    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), group))
+
+
+def _executor(job: Job, config: DictConfig, device: torch.device) -> Callable[[torch.nn.Module], ShardedModel]:
+    shard = instantiate(config.sharder.executor, _partial_=True)
+    sparse = config.optimizer.sparse
+    return lambda model: shard(
+        model,
+        job.plan,
+        device=device,
+        optimizer=(sparse.name, sparse.lr, sparse.eps),
+        precision=instantiate(config.precision),
+        seed=config.seed,
+    )
+
+
+def _loader(data: DataSet, config: DictConfig, device: torch.device, split: str) -> RankLoader:
+    return RankLoader(
+        data.splits[split],
+        data,
+        batch_size=config.data.batch_size,
+        rank=dist.get_rank(),
+        world_size=dist.get_world_size(),
+        seed=config.seed,
+        shuffle=split == "train",
+        prefetch_batches=config.data.prefetch_batches,
+        pin_memory=device.type == "cuda",
+    )
+
+
+def _trainer(
+    job: Job,
+    config: DictConfig,
+    options: TrainerOptions,
+    strategy: ShardedStrategy,
+    logger: Any,
+    measure: Measure,
+    checkpoint_folder: Path,
+) -> pl.Trainer:
+    main = dist.get_rank() == 0
+    stopping = options.early_stopping
+    metric, higher = f"validation_{stopping.metric}", stopping.metric == "auc"
+    hooks: list[pl.Callback] = [
+        measure,
+        callbacks.MetricsLog(options.log_every_steps, MetricsCsv(job.folder).append if main else None),
+        callbacks.Checkpoints(checkpoint_folder, options.checkpoint_every_steps),
+    ]
+    if options.restore_best:
+        hooks.append(callbacks.BestWeights(checkpoint_folder, metric, higher))
+    if stopping.patience:
+        hooks.append(callbacks.ResumableEarlyStopping(metric, mode="max" if higher else "min", patience=stopping.patience))
+    bar = main and options.progress_bar and os.isatty(2)
+    if bar:
+        hooks.append(callbacks.ExamplesBar())
+    every = options.evaluate_every_epochs
+    return pl.Trainer(
+        accelerator="cuda" if torch.cuda.is_available() else "cpu",
+        devices=config.launcher.ranks_per_host,
+        num_nodes=config.launcher.hosts,
+        strategy=strategy,
+        logger=logger or False,
+        callbacks=hooks,
+        max_epochs=options.max_epochs,
+        max_steps=options.max_steps,
+        gradient_clip_val=options.gradient_clip_norm,
+        check_val_every_n_epoch=every or None,
+        limit_val_batches=1.0 if every else 0,
+        num_sanity_val_steps=0,
+        log_every_n_steps=options.log_every_steps,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=bar,
+        use_distributed_sampler=False,
+        default_root_dir=str(job.folder),
+    )
+
+
+def _logger(job: Job, config: DictConfig) -> Any:
+    if dist.get_rank() != 0:
+        return None
+    name = "_".join(str(config.choices[group]) for group in ("model", "sharder", "data"))
+    return instantiate(config.logger, job.folder, job.config, f"{name}_seed{config.seed}", job.sweep, _convert_="all")
+
+
+def _resume_metrics(folder: Path, last: Path | None) -> None:
+    """A resumed run writes the steps after its checkpoint again: drop the rows that the killed one wrote of them."""
+    if dist.get_rank() == 0 and (folder / "metrics.csv").exists():
+        MetricsCsv(folder).truncate_after(int(last.name.split("=")[1]) if last is not None else -1)
+    dist.barrier()
+
+
+def _evaluate_splits(
+    strategy: ShardedStrategy, data: DataSet, loader: Loaders, options: TrainerOptions, device: torch.device
+) -> dict[str, Any]:
+    """Exact quality of the final weights on every split; train only up to its limit of rows."""
+    if not data.learnable:
+        return {}
+    found = {}
+    for split, rows in data.splits.items():
+        if split == "train" and rows.rows > options.evaluate_train_rows:
+            continue
+        found[split] = evaluate(strategy.sharded.module, _in_file_order(loader(split)), judge_of(partial(_quality, where=split)), device)
+    return found
+
+
+def _in_file_order(loader: RankLoader) -> RankLoader:
+    loader.shuffle = False
+    return loader
+
+
+def _quality(logits: torch.Tensor, labels: torch.Tensor, where: str) -> dict[str, float]:
+    return quality(logits.numpy(), labels.numpy(), where)
+
+
+def _quiet() -> None:
+    """Silences by module what libraries say on every start and no user can act on."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(torchrec|fbgemm_gpu|torch)\..*")
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"(torchrec|fbgemm_gpu|lightning)\..*")
+    for name in ("lightning.pytorch", "lightning.fabric", "torchrec", "torch.distributed", "fbgemm_gpu"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+__all__ = ["Job", "UserError", "train"]

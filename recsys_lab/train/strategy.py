@@ -1,0 +1,230 @@
+"""The Lightning strategy: process groups, shards, both optimizers, checkpoints. The module it trains knows of none of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+import torch.distributed as dist
+from lightning.fabric.plugins.environments import ClusterEnvironment
+from lightning.pytorch.strategies import ParallelStrategy
+from lightning.pytorch.utilities.types import LRSchedulerConfig
+from torch import Tensor
+
+from recsys_lab.config.options import OptimizerOptions
+from recsys_lab.distributed import recorded
+from recsys_lab.distributed.torchrec import ShardedModel
+from recsys_lab.train import checkpoint as checkpoints
+from recsys_lab.train.checkpoint import Piece, Reader, whole
+from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer, scheduler
+
+#: model -> its sharded form: an executor with everything but the model bound.
+Shard = Callable[[torch.nn.Module], ShardedModel]
+
+
+class ShardedStrategy(ParallelStrategy):
+    """Shards `module.model` by `shard`, trains it with `optimizer` over `total_steps`, and writes sharded checkpoints.
+
+    Automatic optimization: DistributedDataParallel sits below the module and averages the dense gradients in its backward pass;
+    table gradients stay sparse and are applied in the optimizer's step (docs/decisions/sparse-optimizers.md).
+    """
+
+    def __init__(self, shard: Shard, optimizer: OptimizerOptions, total_steps: int, steps_per_epoch: int, environment: ClusterEnvironment):
+        super().__init__(cluster_environment=environment)
+        self._shard, self._options = shard, optimizer
+        self._total_steps, self._steps_per_epoch = total_steps, steps_per_epoch
+        self._reader: Reader | None = None
+        self.sharded: ShardedModel
+
+    # processes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def root_device(self) -> torch.device:
+        assert self.parallel_devices is not None
+        return self.parallel_devices[self.local_rank]
+
+    def setup_environment(self) -> None:
+        super().setup_environment()
+        start_process_group()
+
+    def barrier(self, name: str | None = None) -> None:
+        dist.barrier()
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        box = [obj]
+        dist.broadcast_object_list(box, src)
+        return box[0]
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        if not isinstance(tensor, Tensor):
+            return tensor
+        total = tensor.detach().clone()
+        dist.all_reduce(total)
+        return total / self.world_size if str(reduce_op).lower() in ("mean", "avg", "reduceop.avg") else total
+
+    # model and optimizers --------------------------------------------------------------------------------------------
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        assert self.accelerator is not None and self.lightning_module is not None
+        self.accelerator.setup(trainer)
+        self.sharded = self._shard(self.lightning_module.model)
+        self.lightning_module.model = self.sharded.module
+        self.model = self.lightning_module
+        dense = dense_optimizer((p for _, p in self.sharded.dense_parameters()), self._options.dense)
+        both = DenseAndTables(dense, self.sharded.sparse_optimizer, self._options.sparse.lr)
+        self.optimizers = [both]
+        schedule = scheduler(both, self._options, self._total_steps, self._steps_per_epoch)
+        self.lr_scheduler_configs = [LRSchedulerConfig(schedule, interval="step")]
+        self.setup_precision_plugin()
+
+    def model_to_device(self) -> None:
+        """The executor puts every shard where it belongs."""
+
+    def teardown(self) -> None:
+        """The model stays where it is: it is evaluated after training."""
+
+    # checkpoints -----------------------------------------------------------------------------------------------------
+
+    @property
+    def restore_checkpoint_after_setup(self) -> bool:
+        return True
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        return {}  # in our own files
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        return {}  # in our own files
+
+    def weights(self) -> list[Piece]:
+        """Every weight that this rank holds: shards of tables, and the dense part."""
+        tables = [
+            Piece(f"table.{shard.table}.weight", (shard.row_start, shard.col_start), shard.weight) for shard in self.sharded.table_shards()
+        ]
+        dense = [whole(f"dense.{name}", parameter.data) for name, parameter in self.sharded.dense_parameters()]
+        return tables + dense + [whole(f"buffer.{name}", buffer) for name, buffer in self.sharded.buffers()]
+
+    def optimizer_pieces(self) -> list[Piece]:
+        """The state of both optimizers, by the same extents as the weights. Missing dense state is made first."""
+        pieces = []
+        for shard in self.sharded.table_shards():
+            for name, state in shard.state.items():
+                offset = (shard.row_start, shard.col_start)[: state.dim()]
+                pieces.append(Piece(_row_state_key(shard, name) if state.dim() == 1 else f"table.{shard.table}.{name}", offset, state))
+        dense = self.optimizers[0].dense
+        _make_state(dense)
+        for name, parameter in self.sharded.dense_parameters():
+            pieces += [whole(f"dense.{name}.{key}", value) for key, value in dense.state[parameter].items() if isinstance(value, Tensor)]
+        return pieces
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        trainer = json_of(checkpoint) | {"sparse_steps": self.sharded.sparse_optimizer.steps}
+        pieces = [p for p in self.weights() + self.optimizer_pieces() if self._writes(p)]
+        pieces += [whole(f"rng.{self.global_rank}", torch.get_rng_state())]
+        if self.root_device.type == "cuda":
+            pieces += [whole(f"rng_cuda.{self.global_rank}", torch.cuda.get_rng_state())]
+        checkpoints.save(Path(filepath), pieces, trainer, self.global_rank, self.barrier)
+
+    def _writes(self, piece: Piece) -> bool:
+        if piece.key.startswith("table."):
+            return self.sharded.is_writer(piece.key.split(".")[1], piece.offset)
+        return self.is_global_zero
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        self._reader = Reader(Path(checkpoint_path))
+        return checkpoints.read_trainer(Path(checkpoint_path))
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        assert self._reader is not None
+        with torch.no_grad():
+            for piece in self.weights():
+                self._reader.fill(piece)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        assert self._reader is not None
+        for piece in self.optimizer_pieces():
+            self._reader.fill(piece)
+        self.sharded.sparse_optimizer.steps = int(checkpoint["sparse_steps"])
+        self._load_random_state()
+
+    def _load_random_state(self) -> None:
+        assert self._reader is not None
+        state = torch.get_rng_state()
+        self._reader.fill(whole(f"rng.{self.global_rank}", state))
+        torch.set_rng_state(state)
+        if self.root_device.type == "cuda":
+            state = torch.cuda.get_rng_state()
+            self._reader.fill(whole(f"rng_cuda.{self.global_rank}", state))
+            torch.cuda.set_rng_state(state)
+
+    def load_weights(self, folder: Path) -> None:
+        """The weights of another checkpoint of this run; optimizers stay as they are."""
+        self._reader = Reader(folder)
+        self.load_model_state_dict({})
+
+    def remove_checkpoint(self, filepath: Any) -> None:
+        if self.is_global_zero:
+            checkpoints.remove(Path(filepath))
+
+
+def start_process_group() -> None:
+    """Joins the process group that the environment names (torchrun's variables), through the backend that records collectives."""
+    if dist.is_initialized():
+        return
+    timeout = timedelta(seconds=float(os.environ.get("RECSYS_LAB_TIMEOUT_S", 600)))
+    dist.init_process_group(recorded.register(), timeout=timeout)
+
+
+def seed_rank(seed: int) -> None:
+    """Every generator of this process. Alike on all ranks: what must differ by rank is made from (seed, rank) by its owner."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def json_of(value: Any) -> Any:
+    """Lightning's checkpoint as plain JSON: one-element tensors as numbers; nothing else that is not plain is expected."""
+    if isinstance(value, dict):
+        return {str(k): json_of(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_of(v) for v in value]
+    if isinstance(value, Tensor):
+        return value.item()
+    if isinstance(value, Path):
+        return str(value)
+    json.dumps(value)
+    return value
+
+
+def _row_state_key(shard: Any, name: str) -> str:
+    """Row-wise state belongs to a row of a shard: column shards keep one each."""
+    return f"table.{shard.table}.{name}" + (f".columns_{shard.col_start}_{shard.col_stop}" if shard.is_column_shard else "")
+
+
+def _make_state(optimizer: torch.optim.Optimizer) -> None:
+    """torch makes an optimizer's state at its first step: make it now, zero, by a step that moves nothing."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if all(optimizer.state.get(p) for p in parameters) or isinstance(optimizer, torch.optim.SGD) and not optimizer.defaults["momentum"]:
+        return
+    kept = [(p.detach().clone(), p.grad) for p in parameters]
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    for p in parameters:
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    for p, (value, grad) in zip(parameters, kept):
+        p.data.copy_(value)
+        p.grad = grad
+        for state in optimizer.state[p].values():
+            if isinstance(state, Tensor):
+                state.zero_()
+    for group, rate in zip(optimizer.param_groups, rates):
+        group["lr"] = rate

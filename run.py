@@ -1,0 +1,50 @@
+"""python run.py model=dcn sharder=torchrec cluster=h100x64     (--help lists the groups, their choices and examples)"""
+
+import sys
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from launchers import torchrun
+from recsys_lab.config import command_line
+from recsys_lab.errors import UserError, unwritable
+from recsys_lab.job import Before, run_job
+
+
+def main(argv: list[str]) -> int:
+    """The exit code of what `argv` asks for: 0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours."""
+    argv = torchrun.with_launcher(argv)
+    try:
+        asked = command_line.read(argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    if asked.config is not None and (torchrun.is_follower() or asked.config.resume):
+        folder = torchrun.shared_folder(asked.folder)
+        return run_job(asked.config, folder, None)
+    before = Before.of(asked.folder) if asked.folder is not None else None
+    codes: list[int] = []
+
+    @hydra.main(version_base="1.3", config_path="conf", config_name="config")
+    def job(config: DictConfig) -> None:
+        settings = HydraConfig.get()
+        sweep = Path(settings.sweep.dir).name if settings.mode == RunMode.MULTIRUN else None
+        folder = torchrun.shared_folder(Path(settings.runtime.output_dir))
+        codes.append(run_job(command_line.with_choices(config, settings.runtime.choices), folder, before, sweep))
+
+    sys.argv = [sys.argv[0], *argv]
+    try:
+        job()
+    except OSError as error:
+        if mistake := unwritable(error, asked.folder):
+            print(f"error: {mistake}", file=sys.stderr)
+            return mistake.exit_code
+        raise
+    return min(codes, default=0) if asked.multirun else max(codes, default=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

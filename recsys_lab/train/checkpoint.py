@@ -52,7 +52,8 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
             _write_text(partial / TRAINER_FILE, json.dumps(trainer))
         barrier()
         if rank == 0:
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                remove(folder)
             os.replace(partial, folder)
             _sync_folder(folder.parent)
         barrier()

@@ -1,0 +1,102 @@
+"""Sharded checkpoints: what was saved under one placement is read under another, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.errors import UserError
+from recsys_lab.train.checkpoint import PARTIAL, Piece, Reader, latest, read_trainer, remove, save, whole
+
+
+def cuts(size: int) -> st.SearchStrategy[list[int]]:
+    return st.sets(st.integers(1, size - 1), max_size=3).map(lambda inner: [0, *sorted(inner), size]) if size > 1 else st.just([0, size])
+
+
+def pieces_of(key: str, tensor: torch.Tensor, rows: list[int], cols: list[int]) -> list[Piece]:
+    return [Piece(key, (a, c), tensor[a:b, c:d].clone()) for a, b in zip(rows, rows[1:]) for c, d in zip(cols, cols[1:])]
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), rows=st.integers(1, 9), cols=st.integers(1, 7))
+def test_any_placement_reads_what_any_other_wrote(tmp_path_factory, data, rows, cols):
+    folder = tmp_path_factory.mktemp("ck") / "step=1"
+    tensor = torch.randn(rows, cols)
+    written = pieces_of("t", tensor, data.draw(cuts(rows)), data.draw(cuts(cols)))
+    ranks = 2
+    for rank in reversed(range(ranks)):  # rank 0 renames, so it comes last here, where there is no barrier
+        if rank:
+            (folder.parent / (PARTIAL + folder.name)).mkdir(exist_ok=True)
+            from recsys_lab.train.checkpoint import _write_rank
+
+            _write_rank(folder.parent / (PARTIAL + folder.name) / f"rank_{rank}.safetensors", written[rank::ranks])
+    moved = folder.parent / "other.safetensors"
+    os.replace(folder.parent / (PARTIAL + folder.name) / "rank_1.safetensors", moved)
+    save(folder, written[0::ranks], {"step": 1}, 0, lambda: None)
+    os.replace(moved, folder / "rank_1.safetensors")
+    reader = Reader(folder)
+    for piece in pieces_of("t", torch.zeros(rows, cols), data.draw(cuts(rows)), data.draw(cuts(cols))):
+        reader.fill(piece)
+        a, c = piece.offset
+        assert torch.equal(piece.tensor, tensor[a : a + piece.tensor.shape[0], c : c + piece.tensor.shape[1]])
+
+
+def test_scalars_and_row_states_come_back(tmp_path: Path):
+    save(tmp_path / "step=3", [whole("a", torch.tensor(2.5)), Piece("s", (2,), torch.arange(3.0))], {"x": [1, None]}, 0, lambda: None)
+    reader = Reader(tmp_path / "step=3")
+    scalar, part = torch.zeros(()), torch.zeros(2)
+    reader.fill(whole("a", scalar))
+    reader.fill(Piece("s", (3,), part))
+    assert scalar.item() == 2.5 and part.tolist() == [1.0, 2.0]
+    assert read_trainer(tmp_path / "step=3") == {"x": [1, None]}
+
+
+def test_a_part_that_was_not_saved_is_refused(tmp_path: Path):
+    save(tmp_path / "step=1", [Piece("t", (0, 0), torch.ones(2, 2))], {}, 0, lambda: None)
+    with pytest.raises(UserError, match="2 elements missing"):
+        Reader(tmp_path / "step=1").fill(Piece("t", (1, 0), torch.zeros(2, 2)))
+
+
+def test_a_save_that_is_cut_short_leaves_the_one_before(tmp_path: Path):
+    save(tmp_path / "step=1", [whole("a", torch.ones(1))], {}, 0, lambda: None)
+    calls = []
+
+    def dies_at_the_second_barrier() -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path / "step=2", [whole("a", torch.zeros(1))], {}, 0, dies_at_the_second_barrier)
+    assert latest(tmp_path) == tmp_path / "step=1"
+    save(tmp_path / "step=2", [whole("a", torch.zeros(1))], {}, 0, lambda: None)  # what was left over does not stand in the way
+    assert latest(tmp_path) == tmp_path / "step=2"
+
+
+def test_the_same_step_can_be_saved_again(tmp_path: Path):
+    for value in (1.0, 2.0):
+        save(tmp_path / "best", [whole("a", torch.tensor([value]))], {}, 0, lambda: None)
+    out = torch.zeros(1)
+    Reader(tmp_path / "best").fill(whole("a", out))
+    assert out.item() == 2.0 and sorted(os.listdir(tmp_path)) == ["best"]
+
+
+def test_a_broken_file_is_named(tmp_path: Path):
+    save(tmp_path / "step=1", [whole("a", torch.ones(4))], {}, 0, lambda: None)
+    (tmp_path / "step=1" / "rank_0.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(UserError, match="broken"):
+        Reader(tmp_path / "step=1")
+
+
+def test_nothing_is_pickled(tmp_path: Path):
+    save(tmp_path / "step=1", [whole("a", torch.ones(4))], {"b": 1}, 0, lambda: None)
+    assert sorted(os.listdir(tmp_path / "step=1")) == ["rank_0.safetensors", "trainer.json"]
+    json.loads((tmp_path / "step=1" / "trainer.json").read_text())
+    remove(tmp_path / "step=1")
+    assert latest(tmp_path) is None and os.listdir(tmp_path) == []

@@ -1,0 +1,32 @@
+# Everything runs in .venv, which `make env` builds from requirements/. Nothing else on the machine is touched.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-long lint
+MAKEFLAGS += --no-print-directory
+
+LOCK ?= auto
+PYTHON ?=
+PY := .venv/bin/python
+DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+help:  ## say what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
+
+env:  ## build .venv from the lock (LOCK=cpu|cuda; otherwise cuda where a GPU answers)
+	@PYTHON='$(PYTHON)' requirements/make_env.sh '$(LOCK)'
+
+demo: env  ## plan DCN for 64 H100s, simulate it, train it here on generated clicks, and write a report
+	$(PY) run.py model=dcn sharder=torchrec cluster=h100x64 hydra.run.dir=$(DEMO)
+	@echo 'open $(CURDIR)/$(DEMO)/report.html'
+
+test: env  ## every test but the long ones
+	$(PY) -m pytest -m 'not long'
+
+test-long: env  ## the long tests
+	$(PY) -m pytest -m long
+
+lint: env  ## ruff, formatting, types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from recsys_lab.config.options import OptimizerOptions
 from recsys_lab.distributed import recorded
-from recsys_lab.distributed.torchrec import ShardedModel
+from recsys_lab.distributed.torchrec import ShardedModel, TableShard
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train.checkpoint import Piece, Reader, whole
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer, scheduler
@@ -103,39 +103,40 @@ class ShardedStrategy(ParallelStrategy):
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         return {}  # in our own files
 
-    def weights(self) -> list[Piece]:
-        """Every weight that this rank holds: shards of tables, and the dense part."""
-        tables = [
-            Piece(f"table.{shard.table}.weight", (shard.row_start, shard.col_start), shard.weight) for shard in self.sharded.table_shards()
-        ]
-        dense = [whole(f"dense.{name}", parameter.data) for name, parameter in self.sharded.dense_parameters()]
-        return tables + dense + [whole(f"buffer.{name}", buffer) for name, buffer in self.sharded.buffers()]
+    def weights(self, to_save: bool = False) -> list[Piece]:
+        """Every weight that this rank holds: shards of tables, and the dense part. `to_save`: of replicas, one rank's only."""
+        pieces = [Piece(f"table.{s.table}.weight", (s.row_start, s.col_start), s.weight) for s in self._shards(to_save)]
+        if to_save and not self.is_global_zero:
+            return pieces
+        pieces += [whole(f"dense.{name}", parameter.data) for name, parameter in self.sharded.dense_parameters()]
+        return pieces + [whole(f"buffer.{name}", buffer) for name, buffer in self.sharded.buffers()]
 
-    def optimizer_pieces(self) -> list[Piece]:
+    def optimizer_pieces(self, to_save: bool = False) -> list[Piece]:
         """The state of both optimizers, by the same extents as the weights. Missing dense state is made first."""
         pieces = []
-        for shard in self.sharded.table_shards():
+        for shard in self._shards(to_save):
             for name, state in shard.state.items():
                 offset = (shard.row_start, shard.col_start)[: state.dim()]
-                pieces.append(Piece(_row_state_key(shard, name) if state.dim() == 1 else f"table.{shard.table}.{name}", offset, state))
+                pieces.append(Piece(_state_key(shard, name, state), offset, state))
         dense = self.optimizers[0].dense
         _make_state(dense)
+        if to_save and not self.is_global_zero:
+            return pieces
         for name, parameter in self.sharded.dense_parameters():
             pieces += [whole(f"dense.{name}.{key}", value) for key, value in dense.state[parameter].items() if isinstance(value, Tensor)]
         return pieces
 
+    def _shards(self, to_save: bool) -> list[TableShard]:
+        shards = self.sharded.table_shards()
+        return [s for s in shards if self.sharded.is_writer(s.table, (s.row_start, s.col_start))] if to_save else shards
+
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         trainer = json_of(checkpoint) | {"sparse_steps": self.sharded.sparse_optimizer.steps}
-        pieces = [p for p in self.weights() + self.optimizer_pieces() if self._writes(p)]
+        pieces = self.weights(to_save=True) + self.optimizer_pieces(to_save=True)
         pieces += [whole(f"rng.{self.global_rank}", torch.get_rng_state())]
         if self.root_device.type == "cuda":
             pieces += [whole(f"rng_cuda.{self.global_rank}", torch.cuda.get_rng_state())]
         checkpoints.save(Path(filepath), pieces, trainer, self.global_rank, self.barrier)
-
-    def _writes(self, piece: Piece) -> bool:
-        if piece.key.startswith("table."):
-            return self.sharded.is_writer(piece.key.split(".")[1], piece.offset)
-        return self.is_global_zero
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         self._reader = Reader(Path(checkpoint_path))
@@ -203,9 +204,10 @@ def json_of(value: Any) -> Any:
     return value
 
 
-def _row_state_key(shard: Any, name: str) -> str:
+def _state_key(shard: TableShard, name: str, state: Tensor) -> str:
     """Row-wise state belongs to a row of a shard: column shards keep one each."""
-    return f"table.{shard.table}.{name}" + (f".columns_{shard.col_start}_{shard.col_stop}" if shard.is_column_shard else "")
+    own = f".columns_{shard.col_start}_{shard.col_stop}" if state.dim() == 1 and shard.is_column_shard else ""
+    return f"table.{shard.table}.{name}{own}"
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:

@@ -1,0 +1,152 @@
+"""The shards that a rank holds, looked up and updated together. Plain PyTorch, the same on CPU and GPU.
+
+Shards of equal width lie one above the other in one matrix, so that a look-up is one `embedding_bag` for all of them and an
+update one sort. The backward pass writes no gradient of the weights: it keeps the ids and the gradient of the pooled rows,
+and the optimizer turns them into the summed gradient of each touched row. So nothing as large as a table is ever made, and a
+row that is not in the batch cannot move.
+
+Shapes: B samples, F features, D width of a shard, R rows of all shards together, N ids, U distinct ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+#: Rows are filled in pieces of about this many elements, so that a big table is never made twice.
+FILL_ELEMENTS = 1 << 24
+
+
+@dataclass(frozen=True)
+class HeldShard:
+    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held by this rank at `offset` in its batch."""
+
+    table: str
+    row_start: int
+    row_stop: int
+    col_start: int
+    col_stop: int
+    features: int  # how many features of the batch read it
+    offset: int
+
+    @property
+    def rows(self) -> int:
+        return self.row_stop - self.row_start
+
+
+@dataclass
+class Touched:
+    """What one backward pass leaves for the optimizer. `ids` number the rows of the batch's matrix."""
+
+    ids: torch.Tensor  # [N]
+    offsets: torch.Tensor  # [F * B]: where each bag begins in `ids`
+    pooled_grad: torch.Tensor  # [F * B, D]
+
+
+class TableBatch:
+    """Shards of one width, one number format and one pooling, in the order of the features that read them.
+
+    `replicas` is the process group that holds the same shards (data parallelism), or None.
+    """
+
+    def __init__(
+        self,
+        shards: list[HeldShard],
+        width: int,
+        dtype: torch.dtype,
+        mode: str,
+        device: torch.device,
+        replicas: torch.distributed.ProcessGroup | None = None,
+    ):
+        self.shards, self.mode, self.replicas = shards, mode, replicas
+        self.weight = torch.empty(sum(s.rows for s in shards), width, dtype=dtype, device=device)
+        self.feature_offsets = torch.tensor([s.offset for s in shards for _ in range(s.features)], dtype=torch.int64, device=device)
+        self.touched: list[Touched] = []
+        # Its gradient is never read: it makes autograd call our backward, also on a rank without a single id.
+        self._anchor = torch.zeros((), device=device, requires_grad=True)
+
+    def view(self, tensor: torch.Tensor, shard: HeldShard) -> torch.Tensor:
+        """The rows of `shard` in a matrix or vector laid out like the weights."""
+        return tensor[shard.offset : shard.offset + shard.rows]
+
+    def fill(self, initial: Callable[[str, int, int, int, int], torch.Tensor]) -> None:
+        """Set the weights from `initial(table, row_start, row_stop, col_start, col_stop)`, a piece of rows at a time."""
+        for shard in self.shards:
+            rows = max(1, FILL_ELEMENTS // self.weight.shape[1])
+            for start in range(shard.row_start, shard.row_stop, rows):
+                stop = min(start + rows, shard.row_stop)
+                begin = shard.offset + start - shard.row_start
+                self.weight[begin : begin + stop - start] = initial(shard.table, start, stop, shard.col_start, shard.col_stop)
+
+    def look_up(self, ids: torch.Tensor, offsets: torch.Tensor, batch_size: int) -> torch.Tensor:
+        """Pooled rows [B, F * D] in FP32 for `ids` [N], feature by feature, and `offsets` [F * B + 1]."""
+        return _LookUp.apply(self._anchor, self, ids, offsets, batch_size)
+
+    def row_gradients(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Distinct rows [U] in rising order and their summed gradients [U, D], in FP32, of all backward passes since the last call."""
+        touched, self.touched = self.touched, []
+        parts = [_sum_rows(t.ids, t.offsets, t.pooled_grad) for t in touched]
+        if len(parts) == 1:
+            rows, grads = parts[0]
+        elif parts:
+            rows, grads = _merge(parts)
+        else:
+            rows = torch.empty(0, dtype=torch.int64, device=self.weight.device)
+            grads = torch.empty(0, self.weight.shape[1], device=self.weight.device)
+        return (rows, grads) if self.replicas is None else self._averaged(rows, grads)
+
+    def _averaged(self, rows: torch.Tensor, grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Over the replicas; then the rows whose gradient is not zero."""
+        dense = torch.zeros(self.weight.shape, device=self.weight.device)
+        dense[rows] = grads / self.replicas.size()
+        torch.distributed.all_reduce(dense, group=self.replicas)
+        rows = dense.any(dim=1).nonzero().squeeze(1)
+        return rows, dense[rows]
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor: torch.Tensor, batch: TableBatch, ids: torch.Tensor, offsets: torch.Tensor, batch_size: int) -> torch.Tensor:
+        features, width = len(batch.feature_offsets), batch.weight.shape[1]
+        offsets = offsets.to(torch.int64)
+        of_feature = offsets[::batch_size] if batch_size else offsets.new_zeros(features + 1)
+        base = torch.repeat_interleave(batch.feature_offsets, of_feature.diff(), output_size=ids.numel())
+        ids = base.add_(ids)
+        starts = offsets[:-1]
+        ctx.batch, ctx.shape = batch, (features, batch_size, width)
+        ctx.save_for_backward(ids, starts)
+        pooled = F.embedding_bag(ids, batch.weight, starts, mode=batch.mode).float()
+        return pooled.view(features, batch_size, width).transpose(0, 1).reshape(batch_size, features * width)
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor):
+        features, batch_size, width = ctx.shape
+        ids, starts = ctx.saved_tensors
+        pooled = grad.float().view(batch_size, features, width).transpose(0, 1).reshape(features * batch_size, width)
+        if ctx.batch.mode == "mean":
+            pooled = pooled / _lengths(ids, starts).clamp_(min=1).unsqueeze(1)
+        ctx.batch.touched.append(Touched(ids, starts, pooled))
+        return None, None, None, None, None
+
+
+def _lengths(ids: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+    return torch.diff(starts, append=starts.new_full((1,), ids.numel()))
+
+
+def _sum_rows(ids: torch.Tensor, starts: torch.Tensor, pooled_grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum the bags' gradients by row. The order of the sum is that of the bags, so the result is the same bits every time."""
+    bag = torch.repeat_interleave(_lengths(ids, starts), output_size=ids.numel())
+    ids, order = ids.sort(stable=True)
+    begins = torch.ones_like(ids, dtype=torch.bool)
+    torch.ne(ids[1:], ids[:-1], out=begins[1:])
+    begins = begins.nonzero().squeeze(1)
+    return ids[begins], F.embedding_bag(bag[order], pooled_grad, begins, mode="sum")
+
+
+def _merge(parts: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of several backward passes (accumulation) as one."""
+    rows, grads = torch.cat([rows for rows, _ in parts]), torch.cat([grads for _, grads in parts])
+    return _sum_rows(rows, torch.arange(len(rows), device=rows.device), grads)

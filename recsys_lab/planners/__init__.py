@@ -1,0 +1,1 @@
+"""Planners: (tables, access, cluster, precision, workload) -> ShardingPlan. Pure functions, one file a planner."""

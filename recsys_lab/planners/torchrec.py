@@ -1,0 +1,230 @@
+"""TorchRec's EmbeddingShardingPlanner as a pure function of our tables, access statistics and cluster.
+
+It works on the meta device and needs no process group, so a plan for 64 GPUs is made on a laptop.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import PlannerError
+from torchrec.distributed.types import ParameterSharding
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.errors import PlanDoesNotFit, UserError, did_you_mean
+from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
+from recsys_lab.plan.memory import check_fits
+from recsys_lab.plan.sharding_plan import SCHEMES
+from recsys_lab.planners import row_wise
+from recsys_lab.precision import Precision
+from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.tables import AccessStatistics, Table
+
+DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
+POOLINGS = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
+#: TorchRec reads an optimizer's memory from its class.
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+BYTES_PER_MS = 1e6  # in one GB/s
+#: Column shards as narrow as this are considered where the user names no width. TorchRec's own bound is 128.
+MIN_COLUMN_SHARD_WIDTH = 32
+#: Schemes that cut columns, and over how many ranks or hosts.
+COLUMN_SCHEMES = ("column_wise", "table_column_wise", "grid_shard")
+
+
+def plan(
+    tables: tuple[Table, ...],
+    access: AccessStatistics,
+    cluster: Cluster,
+    precision: Precision,
+    workload: Workload,
+    *,
+    sharding_types: list[str] | None = None,
+    force: dict[str, str] | None = None,
+    column_shard_width: int | None = None,
+) -> ShardingPlan:
+    """The plan that TorchRec's cost model likes best.
+
+    `sharding_types`: what the planner may choose from (None: all but grid_shard, as TorchRec does). `force`: table name or glob ->
+    the sharding type that those tables must have; a later entry wins. `column_shard_width`: columns of a column shard; None leaves
+    it to the planner, and cuts a forced table over all ranks (column_wise), a host's ranks (table_column_wise) or all hosts
+    (grid_shard).
+
+    Raises UserError for a sharding type that does not exist or that a table cannot have, PlanDoesNotFit if no plan fits.
+    """
+    quiet_torchrec()
+    _check_types(sharding_types, "sharder.planner.sharding_types")
+    forced = _forced(tables, force or {})
+    types = {t.name: [forced[t.name]] if t.name in forced else sharding_types for t in tables}
+    widths = {t.name: _column_width(t, forced.get(t.name), cluster, column_shard_width) for t in tables}
+    for table in tables:
+        _check_possible(table, types[table.name])
+    constraints = {
+        table.name: ParameterConstraints(
+            sharding_types=types[table.name],
+            compute_kernels=["fused", "dense"],  # on the device itself; dense is TorchRec's only one for data_parallel
+            min_partition=widths[table.name],
+            pooling_factors=[access[table.name].mean_length / len(table.features)] * len(table.features),
+        )
+        for table in tables
+    }
+    planner = EmbeddingShardingPlanner(
+        topology=_topology(cluster, workload),
+        batch_size=workload.batch_size,
+        constraints=constraints,
+        storage_reservation=FixedPercentageStorageReservation(0.0),  # the topology holds only what a plan may fill
+        stats=[],
+    )
+    model = _Model(tables, workload)
+    try:
+        found = planner.plan(model, [_AnyTypeSharder()])
+    except PlannerError as error:
+        raise _does_not_fit(tables, access, cluster, precision, workload, forced, error) from None
+    made = ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, from_torchrec(tables, found.plan["tables"]))
+    check_fits(made, workload, cluster)
+    return made
+
+
+def from_torchrec(tables: tuple[Table, ...], found: Mapping[str, ParameterSharding]) -> tuple[Placement, ...]:
+    """TorchRec's plan of one embedding module as our placements, in the order of `tables`."""
+    return tuple(_placement(table, found[table.name]) for table in tables)
+
+
+def _placement(table: Table, sharding: ParameterSharding) -> Placement:
+    ranks = sharding.ranks or []
+    if sharding.sharding_spec is None:
+        return Placement(table.name, sharding.sharding_type, (Shard(tuple(ranks), 0, table.rows, 0, table.dim),))
+    shards = []
+    for rank, found in zip(ranks, sharding.sharding_spec.shards, strict=True):
+        (row, col), (rows, cols) = found.shard_offsets, found.shard_sizes
+        shards.append(Shard((rank,), row, row + rows, col, col + cols))
+    return Placement(table.name, sharding.sharding_type, tuple(shards))
+
+
+class _Model(nn.Module):
+    """Tables on the meta device, marked with the optimizer whose state TorchRec must count."""
+
+    def __init__(self, tables: tuple[Table, ...], workload: Workload):
+        super().__init__()
+        self.tables = EmbeddingBagCollection(
+            device=torch.device("meta"),
+            tables=[
+                EmbeddingBagConfig(
+                    name=table.name,
+                    num_embeddings=table.rows,
+                    embedding_dim=table.dim,
+                    feature_names=list(table.features),
+                    pooling=POOLINGS[table.pooling],
+                    data_type=DATA_TYPES[table.dtype],
+                )
+                for table in tables
+            ],
+        )
+        kind = OPTIMIZERS.get(workload.sparse_optimizer)
+        for parameter in self.tables.parameters():
+            parameter._optimizer_classes = [kind or _row_wise_adagrad()]
+
+
+def _row_wise_adagrad() -> type:
+    from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+
+    return RowWiseAdagrad
+
+
+class _AnyTypeSharder(EmbeddingBagCollectionSharder):
+    """Offers every sharding type: TorchRec leaves out half of them on CPU, though they run."""
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        return list(SCHEMES)
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        return ["dense"] if sharding_type == "data_parallel" else ["fused"]
+
+
+def _topology(cluster: Cluster, workload: Workload) -> Topology:
+    room = max(cluster.usable_memory_bytes - workload.dense_bytes, 0)
+    bandwidth = cluster.device.memory_bandwidth_gb_s * BYTES_PER_MS
+    on_gpu = cluster.device.kind == "cuda"
+    return Topology(
+        world_size=cluster.world_size,
+        local_world_size=cluster.ranks_per_host,
+        compute_device=cluster.device.kind,
+        hbm_cap=room if on_gpu else 0,
+        ddr_cap=0 if on_gpu else room,
+        hbm_mem_bw=bandwidth,
+        ddr_mem_bw=bandwidth,
+        intra_host_bw=cluster.intra_host.bandwidth_gb_s * BYTES_PER_MS,
+        inter_host_bw=cluster.cross_host.bandwidth_gb_s * BYTES_PER_MS,
+    )
+
+
+def _check_types(types: list[str] | None, where: str) -> None:
+    for given in types or []:
+        if given not in SCHEMES:
+            raise UserError(
+                "no such sharding type", where=where, given=given, allowed=", ".join(SCHEMES), remedy=did_you_mean(given, SCHEMES)
+            )
+
+
+def _forced(tables: tuple[Table, ...], force: dict[str, str]) -> dict[str, str]:
+    """The forced type of each table that has one."""
+    names, forced = [table.name for table in tables], {}
+    for pattern, scheme in force.items():
+        where = f"sharder.planner.force.{pattern}"
+        _check_types([scheme], where)
+        matches = fnmatch.filter(names, pattern)
+        if not matches:
+            raise UserError("no such table", where=where, given=pattern, allowed=_some(names), remedy=did_you_mean(pattern, names))
+        forced.update(dict.fromkeys(matches, scheme))
+    return forced
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _column_width(table: Table, forced: str | None, cluster: Cluster, given: int | None) -> int:
+    """The width of `table`'s column shards, should it be cut by columns: a divisor of its dimension and a multiple of 4."""
+    allowed = [width for width in range(4, table.dim + 1, 4) if table.dim % width == 0] or [table.dim]
+    if given is not None and (forced in COLUMN_SCHEMES or forced is None):
+        if given not in allowed:
+            raise UserError(
+                f"table {table.name} of dimension {table.dim} cannot be cut into columns of this width",
+                where="sharder.planner.column_shard_width",
+                given=given,
+                allowed=", ".join(map(str, allowed)),
+            )
+        return given
+    parts = {"column_wise": cluster.world_size, "table_column_wise": cluster.ranks_per_host, "grid_shard": cluster.hosts}
+    least = table.dim / parts[forced] if forced in parts else MIN_COLUMN_SHARD_WIDTH
+    return next((width for width in allowed if width >= least), table.dim)
+
+
+def _check_possible(table: Table, types: list[str] | None) -> None:
+    if table.pooling not in POOLINGS:
+        raise UserError("TorchRec's planner here places pooled tables only", where=f"table {table.name}", given=f"pooling {table.pooling}")
+    if table.pooling == "mean" and types == ["grid_shard"]:
+        raise UserError(
+            "TorchRec computes mean pooling wrongly under grid_shard",
+            where=f"table {table.name}",
+            given="pooling mean, grid_shard",
+            remedy="force table_row_wise or column_wise instead",
+        )
+
+
+def _does_not_fit(tables, access, cluster, precision, workload, forced: dict[str, str], error: PlannerError) -> PlanDoesNotFit:
+    """Says what is missing: of the most even plan there is, or of the forced placement if that one would fit."""
+    row_wise.plan(tables, access, cluster, precision, workload)  # raises PlanDoesNotFit with its own figures
+    return PlanDoesNotFit(
+        "no plan fits with the sharding types that are allowed",
+        where=f"cluster {cluster.name}",
+        given=", ".join(f"{name}: {scheme}" for name, scheme in forced.items()) or None,
+        remedy="nearest change that would fit: sharder=torchrec_row_wise, or force row_wise for the largest tables",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +45,9 @@ class Cluster:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        for name, kind in (("device", Device), ("intra_host", Link), ("cross_host", Link)):
+            if isinstance(given := getattr(self, name), Mapping):  # as a YAML has it
+                object.__setattr__(self, name, kind(**given))
         for name, value in (("hosts", self.hosts), ("ranks_per_host", self.ranks_per_host)):
             if value < 1:
                 raise UserError("a cluster needs at least one", where=f"cluster.{name}", given=value, allowed="1 or more")

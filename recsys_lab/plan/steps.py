@@ -20,8 +20,9 @@ class Step:
 
     `groups`: for a collective, every group of ranks that does it at the same time (disjoint, equal in kind).
     `bytes_of_rank`: for each rank of the world, the bytes it puts in (collective) or reads and writes in memory (look-up,
-    update, dense); a single entry stands for every rank. `flops`: per rank, dense work only.
-    `after`: names of the steps that must end first.
+    update, dense); a single entry stands for every rank. `flops`: per rank, dense work only, in `number_format`.
+    `after`: names of the steps that must end first. `received_of_rank`: for an all-to-all, the bytes that each rank takes out,
+    where they are not those it puts in.
     """
 
     name: str
@@ -32,6 +33,8 @@ class Step:
     flops: float = 0.0
     after: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
+    received_of_rank: tuple[float, ...] = ()
+    number_format: str = ""
 
     @property
     def is_collective(self) -> bool:

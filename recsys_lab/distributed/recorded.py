@@ -1,0 +1,285 @@
+"""A torch.distributed backend that records every collective: kind, ranks, bytes and time.
+
+`register()` makes the backend `recorded` known; `dist.init_process_group("recorded")` then uses it for the world and for every
+`new_group` of it. It delegates to gloo for CPU tensors and, where CUDA is there, to NCCL for CUDA tensors. TorchRec, the reducer of
+DistributedDataParallel and object collectives all go through a process group, so nothing of theirs is patched.
+
+Bytes are those that this rank puts in, its own part included, as in `recsys_lab.plan.steps`. Barriers, sends and receives pass
+unrecorded, and so does what a group of one rank does. Off (the usual case), a collective costs one Python call more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from recsys_lab.distributed.wire import wire_bytes
+
+__all__ = ["BACKEND", "Recorded", "RecordedProcessGroup", "named", "register", "start_recording", "stop_recording", "wire_bytes"]
+
+BACKEND = "recorded"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One collective of this rank. `group` are global ranks; `ms` runs from issue to completion; `name` is the caller's, if any."""
+
+    kind: str
+    group: tuple[int, ...]
+    bytes: int
+    ms: float
+    name: str | None = None
+
+
+class _Pending:
+    """A collective that was issued; `end` is set when it completes."""
+
+    __slots__ = ("bytes", "end", "event", "future", "group", "kind", "name", "start", "start_event")
+
+    def __init__(self, kind: str, group: tuple[int, ...], size: int, name: str | None):
+        self.kind, self.group, self.bytes, self.name = kind, group, size, name
+        self.start, self.end = time.perf_counter(), 0.0
+        self.start_event: Any = None
+        self.event: Any = None
+        self.future: Any = None
+
+    def watch(self, work: Any) -> Any:
+        """Have `end` set when `work` completes; returns what to give the caller in place of `work`."""
+        if work is None:  # part of a coalesced operation: its end is the coalescing manager's
+            self.end = time.perf_counter()
+            return work
+        try:
+            future = work.get_future()
+        except RuntimeError:  # gloo's reduce-scatter has no future: its second half runs in wait()
+            return _TimedWork(work, self)
+        if self.start_event is None:
+            future.add_done_callback(self._done)
+        else:  # this callback runs once the kernel is queued, on a stream that waits for it: an event there marks the end
+            future = future.then(self._done)
+        self.future = future
+        return work
+
+    def _done(self, _: Any) -> None:
+        if self.start_event is not None:
+            self.event = torch.cuda.Event(enable_timing=True)
+            self.event.record()
+        self.end = time.perf_counter()
+
+    def finished(self) -> Recorded:
+        if self.future is not None and not self.end:
+            self.future.wait()
+        if self.start_event is not None and self.event is not None:
+            self.event.synchronize()
+            ms = self.start_event.elapsed_time(self.event)
+        else:
+            ms = ((self.end or time.perf_counter()) - self.start) * 1e3
+        return Recorded(self.kind, self.group, self.bytes, ms, self.name)
+
+
+class _TimedWork(dist.Work):
+    """Delegates to `work` and notes when it was waited for."""
+
+    def __init__(self, work: Any, entry: _Pending):
+        super().__init__()
+        self.work, self.entry = work, entry
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        done = self.work.wait(timeout)
+        self.entry._done(None)
+        return done
+
+    def is_completed(self) -> bool:
+        return self.work.is_completed()
+
+    def result(self) -> Any:
+        return self.work.result()
+
+    def get_future(self) -> Any:
+        return self.work.get_future()
+
+
+class _Recorder:
+    """What this process is recording: nothing, or up to `limit` collectives."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.limit = 0
+        self.dropped = 0
+        self.entries: list[_Pending] = []
+        self.names = threading.local()
+
+    def begin(self, kind: str, group: tuple[int, ...], tensors: Iterable[torch.Tensor]) -> _Pending | None:
+        if len(self.entries) >= self.limit:
+            self.dropped += 1
+            return None
+        tensors = list(tensors)
+        entry = _Pending(kind, group, sum(t.numel() * t.element_size() for t in tensors), getattr(self.names, "current", None))
+        if tensors and tensors[0].is_cuda:
+            entry.start_event = torch.cuda.Event(enable_timing=True)
+            entry.start_event.record()
+        self.entries.append(entry)
+        return entry
+
+
+_RECORDER = _Recorder()
+
+
+def start_recording(limit: int = 100_000) -> None:
+    """Forget what was recorded and record the collectives that follow, `limit` at most."""
+    _RECORDER.entries, _RECORDER.dropped, _RECORDER.limit, _RECORDER.on = [], 0, limit, True
+
+
+def stop_recording() -> list[Recorded]:
+    """Stop, wait for what is in flight, and return the collectives in the order of issue. Warns if some were beyond the limit."""
+    _RECORDER.on = False
+    entries, _RECORDER.entries = _RECORDER.entries, []
+    if _RECORDER.dropped:
+        warnings.warn(f"{_RECORDER.dropped} collectives beyond the limit of {_RECORDER.limit} were not recorded", stacklevel=2)
+    return [entry.finished() for entry in entries]
+
+
+class named:
+    """`with named("towers"):` gives the collectives that this thread issues inside that name."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __enter__(self) -> None:
+        self.outer = getattr(_RECORDER.names, "current", None)
+        _RECORDER.names.current = self.name
+
+    def __exit__(self, *_: object) -> None:
+        _RECORDER.names.current = self.outer
+
+
+def register() -> str:
+    """Make the backend known to torch.distributed (once) and return its name."""
+    if BACKEND.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
+    return BACKEND
+
+
+class RecordedProcessGroup(dist.ProcessGroup):
+    """Delegates to `inner`. C++ callers reach the methods through torch's trampoline, which knows them by these names."""
+
+    def __init__(self, inner: dist.ProcessGroup, ranks: tuple[int, ...]):
+        super().__init__(inner.rank(), inner.size())
+        self.inner, self.ranks = inner, ranks
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        return BACKEND
+
+    def _run(self, kind: str, tensors: Iterable[torch.Tensor], call: Any, *args: Any) -> Any:
+        if not _RECORDER.on or len(self.ranks) == 1:  # a group of one sends nothing
+            return call(*args)
+        entry = _RECORDER.begin(kind, self.ranks, tensors)
+        work = call(*args)
+        return work if entry is None else entry.watch(work)
+
+    def allreduce(self, tensors: Any, *opts: Any) -> Any:
+        return self._run("all_reduce", _flat(tensors), self.inner.allreduce, tensors, *opts)
+
+    def allreduce_coalesced(self, tensors: Any, *opts: Any) -> Any:
+        return self._run("all_reduce", tensors, self.inner.allreduce_coalesced, tensors, *opts)
+
+    def all_to_all_single(self, output: torch.Tensor, given: torch.Tensor, *rest: Any) -> Any:
+        return self._run("all_to_all", [given], self.inner.all_to_all_single, output, given, *rest)
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
+        return self._run("all_to_all", inputs, self.inner.alltoall, outputs, inputs, *opts)
+
+    def allgather(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
+        return self._run("all_gather", _flat(inputs), self.inner.allgather, outputs, inputs, *opts)
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
+        return self._run("all_gather", inputs, self.inner.allgather_coalesced, outputs, inputs, *opts)
+
+    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, *opts: Any) -> Any:
+        return self._run("all_gather", [given], self.inner.all_gather_single, output, given, *opts)
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
+        return self._run("all_gather", inputs, self.inner.all_gather_single_coalesced, outputs, inputs, *opts)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
+        return self._run("reduce_scatter", _flat(inputs), self.inner.reduce_scatter, outputs, inputs, *opts)
+
+    def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, *opts: Any) -> Any:
+        return self._run("reduce_scatter", [given], self.inner.reduce_scatter_single, output, given, *opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
+        return self._run("reduce_scatter", inputs, self.inner.reduce_scatter_single_coalesced, outputs, inputs, *opts)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def broadcast(self, tensors: Any, *opts: Any) -> Any:
+        return self._run("broadcast", _flat(tensors), self.inner.broadcast, tensors, *opts)
+
+    def reduce(self, tensors: Any, *opts: Any) -> Any:
+        return self._run("reduce", _flat(tensors), self.inner.reduce, tensors, *opts)
+
+    def gather(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
+        return self._run("gather", _flat(inputs), self.inner.gather, outputs, inputs, *opts)
+
+    def scatter(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
+        return self._run("scatter", _flat(inputs), self.inner.scatter, outputs, inputs, *opts)
+
+    def barrier(self, *opts: Any, **kwargs: Any) -> Any:
+        return self.inner.barrier(*opts, **kwargs)
+
+    def monitored_barrier(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inner.monitored_barrier(*args, **kwargs)
+
+    def send(self, tensors: Any, rank: int, tag: int) -> Any:
+        return self.inner.send(tensors, rank, tag)
+
+    def recv(self, tensors: Any, rank: int, tag: int) -> Any:
+        return self.inner.recv(tensors, rank, tag)
+
+    def recv_anysource(self, tensors: Any, tag: int) -> Any:
+        return self.inner.recv_anysource(tensors, tag)
+
+    def abort(self) -> None:
+        self.inner.abort()
+
+    def shutdown(self) -> None:
+        self.inner.shutdown()
+
+
+def _flat(tensors: Any) -> list[torch.Tensor]:
+    """A tensor, a list of them or a list of lists, as one list."""
+    if isinstance(tensors, torch.Tensor):
+        return [tensors]
+    return [t for item in tensors for t in _flat(item)]
+
+
+def _create(options: Any, _backend_options: Any = None) -> RecordedProcessGroup:
+    store, rank, size = options.store, options.group_rank, options.group_size
+    inner = dist.ProcessGroup(store, rank, size)
+    outer = RecordedProcessGroup(inner, tuple(options.global_ranks_in_group) or tuple(range(size)))
+    backends = [("cpu", dist.ProcessGroup.BackendType.GLOO, dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout))]
+    if torch.cuda.is_available() and dist.is_nccl_available():
+        nccl_options = dist.ProcessGroupNCCL.Options()
+        nccl_options._timeout = options.timeout
+        nccl = dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, size, nccl_options)
+        backends.append(("cuda", dist.ProcessGroup.BackendType.NCCL, nccl))
+    for group in (inner, outer):  # the outer one too: torch asks a group for its devices, its backend and its default timeout
+        for device, kind, backend in backends:
+            group._register_backend(torch.device(device), kind, backend)
+        group._set_default_backend(backends[-1][1])
+    return outer

@@ -1,0 +1,63 @@
+"""Lower a plan to the steps of one training iteration, as TorchRec and DistributedDataParallel really do it.
+
+The collectives (kinds, groups, bytes per rank) were found by recording them, and a test holds the executor's recorded collectives
+against these. Formats: ids int64, lengths int32; pooled embeddings travel in `precision.forward_comm` / `backward_comm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recsys_lab.errors import UserError
+from recsys_lab.plan.lower.all_ranks import lower_all_ranks
+from recsys_lab.plan.lower.context import Context
+from recsys_lab.plan.lower.dense import dense_backward, dense_forward, dense_optimizer
+from recsys_lab.plan.lower.in_host import lower_in_host
+from recsys_lab.plan.lower.replicated import lower_replicated
+from recsys_lab.plan.lower.whole_rank import lower_whole_rank
+from recsys_lab.plan.sharding_plan import ShardingPlan
+from recsys_lab.plan.steps import Step, Steps
+from recsys_lab.plan.workload import Workload
+from recsys_lab.precision import Precision
+from recsys_lab.tables import AccessStatistics
+
+LOWERING: dict[str, Callable[[Context], tuple[list[Step], list[Step]]]] = {
+    "data_parallel": lower_replicated,
+    "table_wise": lower_whole_rank,
+    "column_wise": lower_whole_rank,
+    "table_column_wise": lower_whole_rank,
+    "row_wise": lower_all_ranks,
+    "table_row_wise": lower_in_host,
+    "grid_shard": lower_in_host,
+}
+
+
+def lower(plan: ShardingPlan, access: AccessStatistics, precision: Precision, workload: Workload) -> Steps:
+    """One training iteration of `plan`: `workload.batch_size` samples a rank, mean lengths from `access` (by table name).
+
+    TorchRec treats the tables of one scheme together: one input distribution and one output distribution each. All split sizes are
+    exchanged first. Raises UserError for a table without pooling, whose exchange is not lowered.
+    """
+    for table in plan.tables:
+        if table.pooling == "none":
+            raise UserError("a sequence table (pooling none) cannot be lowered to steps", where=f"table {table.name}", allowed="sum, mean")
+    inputs: list[Step] = []
+    forward: list[Step] = []
+    backward: list[Step] = []
+    for scheme in dict.fromkeys(placement.scheme for placement in plan.placements):
+        placed = tuple((t, p) for t, p in zip(plan.tables, plan.placements) if p.scheme == scheme)
+        ahead, back = LOWERING[scheme](Context(scheme, plan, placed, access, precision, workload))
+        inputs += [step for step in ahead if step.phase == "input"]
+        forward += [step for step in ahead if step.phase == "forward"]
+        backward = back + backward  # autograd runs backwards through the schemes
+    inputs.sort(key=lambda step: not step.name.endswith(".splits"))
+    embedded = tuple(step.name for step in forward if not any(step.name in other.after for other in forward))
+    everything = [
+        *inputs,
+        *sorted(forward, key=lambda step: step.kind != "lookup"),
+        dense_forward(precision, workload, embedded),
+        *dense_backward(plan.world_size, precision, workload),
+        *backward,
+        dense_optimizer(plan.world_size, workload),
+    ]
+    return Steps(plan.world_size, workload.batch_size, tuple(everything))

@@ -1,0 +1,176 @@
+"""What every scheme's lowering needs, and the input distribution and table work that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.steps import Step
+from recsys_lab.plan.workload import STATE_PER_ROW, STATE_PER_WEIGHT, Workload
+from recsys_lab.precision import Precision
+from recsys_lab.tables import AccessStatistics, Table, TableAccess
+from recsys_lab.tables.spec import ELEMENT_BYTES
+
+ID_BYTES = ELEMENT_BYTES["int64"]  # values of a KeyedJaggedTensor
+LENGTH_BYTES = ELEMENT_BYTES["int32"]
+SPLIT_BYTES = ELEMENT_BYTES["int64"]
+SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how many values, the batch size
+
+
+@dataclass(frozen=True)
+class Context:
+    """The tables of one sharding scheme in a plan, with everything that their bytes depend on."""
+
+    scheme: str
+    plan: ShardingPlan
+    placed: tuple[tuple[Table, Placement], ...]
+    access: AccessStatistics
+    precision: Precision
+    workload: Workload
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        return tuple(range(self.plan.world_size))
+
+    @property
+    def hosts(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each host."""
+        per_host = self.plan.ranks_per_host
+        return tuple(tuple(range(h * per_host, (h + 1) * per_host)) for h in range(self.plan.hosts))
+
+    @property
+    def peers(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each local rank, one a host."""
+        per_host = self.plan.ranks_per_host
+        return tuple(tuple(range(local, self.plan.world_size, per_host)) for local in range(per_host))
+
+    @property
+    def batch(self) -> int:
+        return self.workload.batch_size
+
+    @property
+    def global_batch(self) -> int:
+        return self.batch * self.plan.world_size
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(table.name for table, _ in self.placed)
+
+    @property
+    def ids_per_sample(self) -> float:
+        return sum(self.access[table.name].mean_length for table, _ in self.placed)
+
+    @property
+    def features(self) -> int:
+        return sum(len(table.features) for table, _ in self.placed)
+
+    @property
+    def output_columns(self) -> int:
+        """Columns of the pooled output of one sample, over all features."""
+        return sum(len(table.features) * table.dim for table, _ in self.placed)
+
+    def per_rank(self) -> np.ndarray:
+        return np.zeros(self.plan.world_size)
+
+
+def folded(values: Sequence[float] | np.ndarray) -> tuple[float, ...]:
+    """One entry where all ranks are alike."""
+    values = np.asarray(values, dtype=float)
+    return (float(values[0]),) if (values == values[0]).all() else tuple(float(v) for v in values)
+
+
+def collective(
+    name: str,
+    kind: str,
+    phase: str,
+    groups: Iterable[tuple[int, ...]],
+    bytes_of_rank: Sequence[float] | np.ndarray | float,
+    after: tuple[str, ...],
+    tables: tuple[str, ...],
+    received: Sequence[float] | np.ndarray | None = None,
+) -> list[Step]:
+    """The step, or nothing where its groups are single ranks."""
+    groups = tuple(groups)
+    if len(groups[0]) == 1:
+        return []
+    bytes_of_rank = (float(bytes_of_rank),) if np.isscalar(bytes_of_rank) else folded(bytes_of_rank)
+    received_of_rank = () if received is None or folded(received) == bytes_of_rank else folded(received)
+    return [Step(name, kind, phase, bytes_of_rank, groups, after=after, tables=tables, received_of_rank=received_of_rank)]
+
+
+def input_distribution(
+    context: Context, lengths_sent: float, ids_sent: float, lengths_received: np.ndarray, ids_received: np.ndarray
+) -> list[Step]:
+    """TorchRec's three exchanges over all ranks: split sizes, then lengths, then ids. `lengths_sent`, `ids_sent`: numbers per rank."""
+    prefix, world = f"{context.scheme}.input", [context.world]
+    splits = SPLIT_ROWS * len(context.world) * SPLIT_BYTES
+    return [
+        *collective(f"{prefix}.splits", "all_to_all", "input", world, splits, (), context.names),
+        *collective(
+            f"{prefix}.lengths",
+            "all_to_all",
+            "input",
+            world,
+            lengths_sent * LENGTH_BYTES,
+            (f"{prefix}.splits",),
+            context.names,
+            lengths_received * LENGTH_BYTES,
+        ),
+        *collective(
+            f"{prefix}.ids",
+            "all_to_all",
+            "input",
+            world,
+            ids_sent * ID_BYTES,
+            (f"{prefix}.splits",),
+            context.names,
+            ids_received * ID_BYTES,
+        ),
+    ]
+
+
+def lookups_of_ranks(context: Context) -> np.ndarray:
+    """Look-ups that each rank serves in an iteration. A row shard serves its share of the rows: ids are hashed, hot rows lie anywhere."""
+    served = context.per_rank()
+    for table, shard, samples in _held(context):
+        served[list(shard.ranks)] += samples * context.access[table.name].mean_length * shard.rows / table.rows
+    return served
+
+
+def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
+    """The look-up (bytes read: look-ups x row bytes) and the update of the scheme's tables.
+
+    The update reads one gradient row for each look-up, and reads and writes weights and optimizer state of each distinct row once.
+    """
+    read, written = context.per_rank(), context.per_rank()
+    optimizer = context.workload.sparse_optimizer
+    for table, shard, samples in _held(context):
+        element, share, access = ELEMENT_BYTES[table.dtype], shard.rows / table.rows, context.access[table.name]
+        ranks, looked_up = list(shard.ranks), samples * access.mean_length * share
+        read[ranks] += looked_up * shard.cols * element
+        touched = shard.rows if context.scheme == "data_parallel" else distinct_rows(access, samples) * share
+        state = 4 * (shard.cols * STATE_PER_WEIGHT[optimizer] + STATE_PER_ROW[optimizer])
+        written[ranks] += looked_up * shard.cols * 4 + 2 * touched * (shard.cols * element + state)
+    scheme, names = context.scheme, context.names
+    return (
+        Step(f"{scheme}.lookup", "lookup", "forward", folded(read), after=after_lookup, tables=names),
+        Step(f"{scheme}.update", "update", "backward", folded(written), after=after_update, tables=names),
+    )
+
+
+def distinct_rows(access: TableAccess, samples: int) -> float:
+    """Expected number of different rows that `samples` samples look up: the sum over rows of 1 - (1 - p) ** samples."""
+    p = np.clip(np.asarray(access.bucket_p, dtype=float), 0.0, 1.0)
+    return float(np.dot(np.asarray(access.bucket_rows, dtype=float), -np.expm1(samples * np.log1p(-np.minimum(p, 1 - 1e-12)))))
+
+
+def _held(context: Context) -> Iterable[tuple[Table, Shard, int]]:
+    """Each shard with the number of samples that its ranks look up in it: their own batch where replicated, else all."""
+    samples = context.batch if context.scheme == "data_parallel" else context.global_batch
+    for table, placement in context.placed:
+        for shard in placement.shards:
+            if shard.rows:
+                yield table, shard, samples

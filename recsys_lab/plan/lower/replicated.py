@@ -1,0 +1,21 @@
+"""data_parallel: every rank holds the whole table, and the gradients of all its rows are all-reduced."""
+
+from __future__ import annotations
+
+from recsys_lab.plan.lower.context import Context, collective, table_steps
+from recsys_lab.plan.steps import Step
+
+
+def lower_replicated(context: Context) -> tuple[list[Step], list[Step]]:
+    """(forward, backward) steps. The gradient has all rows and is FP32, whatever the table's format."""
+    backward = collective(
+        f"{context.scheme}.gradient.all_reduce",
+        "all_reduce",
+        "backward",
+        [context.world],
+        4 * sum(table.parameters for table, _ in context.placed),
+        ("dense.backward",),
+        context.names,
+    )
+    lookup, update = table_steps(context, (), tuple(s.name for s in backward) or ("dense.backward",))
+    return [lookup], [*backward, update]

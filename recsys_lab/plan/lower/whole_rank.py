@@ -1,0 +1,46 @@
+"""table_wise, column_wise, table_column_wise: a shard has all rows, on one rank. Pooled outputs travel in an all-to-all.
+
+As TorchRec's TwPooledEmbeddingSharding and its column-wise children do it.
+"""
+
+from __future__ import annotations
+
+from recsys_lab.plan.lower.context import Context, collective, input_distribution, table_steps
+from recsys_lab.plan.steps import Step
+
+
+def lower_whole_rank(context: Context) -> tuple[list[Step], list[Step]]:
+    """(input and forward, backward) steps. A feature goes once to each column shard of its table."""
+    lengths, ids, columns = context.per_rank(), context.per_rank(), context.per_rank()
+    for table, placement in context.placed:
+        for shard in placement.shards:
+            rank = shard.ranks[0]
+            lengths[rank] += len(table.features)
+            ids[rank] += context.access[table.name].mean_length
+            columns[rank] += len(table.features) * shard.cols
+    everyone = context.global_batch
+    inputs = input_distribution(context, lengths.sum() * context.batch, ids.sum() * context.batch, lengths * everyone, ids * everyone)
+    scheme, names, precision = context.scheme, context.names, context.precision
+    held, wanted = columns * everyone, context.output_columns * context.batch + context.per_rank()
+    forward = collective(
+        f"{scheme}.output.all_to_all",
+        "all_to_all",
+        "forward",
+        [context.world],
+        held * precision.forward_comm_bytes,
+        (f"{scheme}.lookup",),
+        names,
+        wanted * precision.forward_comm_bytes,
+    )
+    backward = collective(
+        f"{scheme}.gradient.all_to_all",
+        "all_to_all",
+        "backward",
+        [context.world],
+        wanted * precision.backward_comm_bytes,
+        ("dense.backward",),
+        names,
+        held * precision.backward_comm_bytes,
+    )
+    lookup, update = table_steps(context, tuple(s.name for s in inputs[1:]), tuple(s.name for s in backward) or ("dense.backward",))
+    return [*inputs, lookup, *forward], [*backward, update]

@@ -1,0 +1,50 @@
+"""Plans as files: JSON, written whole or not at all, checked when read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from recsys_lab.errors import UserError, unwritable
+from recsys_lab.plan.sharding_plan import ShardingPlan
+from recsys_lab.plan.validate import validate
+
+SCHEMA = 1
+KEYS = ("schema", "sharder", "hosts", "ranks_per_host", "tables", "placements", "towers")
+
+
+def save_plan(plan: ShardingPlan, path: Path) -> Path:
+    """Write `plan` to `path`. Raises UserError where the folder cannot be written."""
+    path = Path(path)
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(json.dumps(plan.to_json(), indent=1) + "\n")
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise unwritable(error, path) or error from error
+    return path
+
+
+def load_plan(path: Path) -> ShardingPlan:
+    """The plan in `path`, valid. Raises UserError where the file is missing, is no plan of this schema, or its shards do not fit."""
+    path = Path(path)
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise UserError(f"cannot read the plan: {error.strerror}", where=path, remedy="name a plan.json of a run folder") from error
+    except ValueError as error:  # not JSON, or not text
+        raise UserError("the plan is not JSON", where=path, given=error, remedy="name a plan.json of a run folder") from error
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise UserError(
+            "unknown schema of a plan", where=path, given=data.get("schema") if isinstance(data, dict) else None, allowed=SCHEMA
+        )
+    if missing := [key for key in KEYS if key not in data]:
+        raise UserError("the plan is incomplete", where=path, given=f"no {', '.join(missing)}")
+    try:
+        plan = ShardingPlan.from_json(data)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise UserError("the plan has a field missing, too many or of a wrong type", where=path, given=error) from error
+    validate(plan, where=path)
+    return plan

@@ -1,4 +1,4 @@
-"""The record of a run: `result.json`, schema 1. Measured and simulated figures are separate objects; what was not done is null, never zero."""
+"""The record of a run: `result.json`, schema 1. Measured and simulated are separate objects; what was not done is null, never zero."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Workload
+from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.report.files import read_json, write_json
 from recsys_lab.tables import AccessStatistics
 
@@ -86,7 +87,7 @@ class Simulated:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """`plan.json` in figures. `bytes_per_rank`: table weights, optimizer state and the dense part."""
+    """`plan.json` in figures. `bytes_per_rank`: table weights, optimizer state, dense part and buffers."""
 
     world_size: int
     tables: int
@@ -153,7 +154,7 @@ def plan_summary(plan: ShardingPlan, access: AccessStatistics | None, workload: 
 
     Every tier is named, also one that holds no row: its zero is a count.
     """
-    held = bytes_of_ranks(plan, workload)
+    held = bytes_of_ranks(plan, workload).totals if workload else plan.weight_bytes_of_ranks()
     return PlanSummary(
         world_size=plan.world_size,
         tables=len(plan.tables),
@@ -163,18 +164,6 @@ def plan_summary(plan: ShardingPlan, access: AccessStatistics | None, workload: 
         tiers=_tiers(plan, access),
         towers=[list(tower) for tower in plan.towers] or None,
     )
-
-
-def bytes_of_ranks(plan: ShardingPlan, workload: Workload | None) -> list[int]:
-    """Bytes on each rank that last from step to step: table weights, their optimizer state, and the dense part."""
-    held = plan.weight_bytes_of_ranks()
-    if workload is None:
-        return held
-    for placement in plan.placements:
-        for shard in placement.shards:
-            for rank in shard.ranks:
-                held[rank] += workload.table_state_bytes(shard.rows, shard.cols)
-    return [size + workload.dense_bytes for size in held]
 
 
 def _tiers(plan: ShardingPlan, access: AccessStatistics | None) -> dict[str, dict[str, float | None]]:

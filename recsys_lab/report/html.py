@@ -1,0 +1,70 @@
+"""The frame of our pages: one file, inline style, no script, no request to anywhere. Light, dark and print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from recsys_lab.report.sections import Table
+
+STYLE = """
+:root { --page:#fff; --ink:#1b1f24; --soft:#5b6570; --rule:#d7dce1; --card:#f6f8fa; --open:#cfd5db; --limit:#c0392b;
+  color-scheme: light dark; }
+@media (prefers-color-scheme: dark) {
+  :root { --page:#14171a; --ink:#e4e8ec; --soft:#9aa5b1; --rule:#343a41; --card:#1c2126; --open:#4a525b; --limit:#ff7b6b; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 28px 24px 60px; max-width: 940px; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+body.wide { max-width: 1400px; }
+h1 { font-size: 25px; margin: 0 0 4px; line-height: 1.25; overflow-wrap: anywhere; }
+h2 { font-size: 18px; margin: 38px 0 10px; padding-bottom: 4px; border-bottom: 1px solid var(--rule); }
+h3 { font-size: 15px; margin: 20px 0 6px; }
+p { margin: 6px 0; } .soft, .note { color: var(--soft); }
+.failed { border-left: 4px solid var(--limit); background: var(--card); padding: 8px 14px; overflow-wrap: anywhere; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 12px; margin: 18px 0 6px; }
+.card { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 10px 14px; }
+.card .value { font-size: 23px; font-weight: 600; font-variant-numeric: tabular-nums; }
+.card .origin { font-size: 12px; color: var(--soft); }
+.card.simulated { border-style: dashed; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 13.5px; margin: 4px 0 8px; }
+th, td { text-align: left; padding: 3px 18px 3px 0; border-bottom: 1px solid var(--rule); vertical-align: top; overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 600; white-space: nowrap; }
+td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 12px; font-size: 12.5px; line-height: 1.4;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+svg { max-width: 100%; height: auto; display: block; margin: 8px 0; }
+svg text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
+svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
+svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
+@media print { body { max-width: none; padding: 0; font-size: 11pt; } h2 { break-after: avoid; } svg, table, .cards { break-inside: avoid; }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+"""
+
+
+def document(title: str, body: Sequence[str], wide: bool = False) -> str:
+    """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
+        + ('<body class="wide">\n' if wide else "<body>\n")
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def table(made: Table, level: int = 3) -> str:
+    """A section's table under its heading, its note below; the note alone where there are no rows."""
+    parts = [f"<h{level}>{escape(made.title)}</h{level}>"] if level else []
+    if made.rows:
+        css = {column: ' class="right"' if column in made.right else "" for column in made.columns}
+        head = "".join(f"<th{css[c]}>{escape(c)}</th>" for c in made.columns)
+        rows = "".join(
+            "<tr>" + "".join(f"<td{css[c]}>{escape(cell)}</td>" for c, cell in zip(made.columns, row)) + "</tr>" for row in made.rows
+        )
+        parts.append(f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>')
+    if made.note:
+        parts.append(f'<p class="note">{escape(made.note)}</p>')
+    return "".join(parts)

@@ -1,0 +1,110 @@
+"""`report.html`: a run on one self-contained page. What the run did not do is said, never left blank."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+import yaml
+
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.report import html, plots, sections
+from recsys_lab.report.files import write_text
+from recsys_lab.report.run_folder import Run, read_run
+
+PAGE_FILE = "report.html"
+
+
+def write_page(folder: Path | str) -> Path:
+    """Write `folder`/report.html from the run's other files. UserError where they are missing or broken."""
+    run = read_run(folder)
+    return write_text(run.folder / PAGE_FILE, page(run))
+
+
+def page(run: Run) -> str:
+    """The page's text."""
+    name = run.folder.resolve().name
+    body = [*_top(run, name), *_learning(run), *_plan(run), *_iteration(run), *_config(run)]
+    return html.document(f"{name}: recsys_lab", body)
+
+
+def _top(run: Run, name: str) -> list[str]:
+    result = run.result
+    choices = " ".join(f"{group}={choice}" for group, choice in result["choices"].items() if choice is not None)
+    parts = [
+        f"<h1>{escape(name)}</h1>",
+        f'<p class="soft">{escape(choices)}<br>{escape(result["status"])}, mode={escape(result["mode"])}, seed={result["seed"]}, '
+        f"config {escape(str(result['config_fingerprint']))}</p>",
+    ]
+    if error := result.get("error"):
+        parts.append(f'<p class="failed"><b>The run failed.</b> {escape(error["type"])}: {escape(error["message"])}</p>')
+    shown = sections.headline(run)
+    if shown.rows:
+        cards = (
+            f'<div class="card{" simulated" if origin.startswith("simulated") else ""}"><div>{escape(figure)}</div>'
+            f'<div class="value">{escape(value)}</div><div class="origin">{escape(origin)}</div></div>'
+            for figure, value, origin in shown.rows
+        )
+        parts.append(f'<div class="cards">{"".join(cards)}</div>')
+    missing = [part for part in ("measured", "simulated") if result[part] is None and not result.get("error")]
+    notes = [*(sections.absent(result, part).capitalize() + "." for part in missing), *run.data_notes]
+    parts += [f'<p class="note">{escape(note)}</p>' for note in notes]
+    return parts
+
+
+def _learning(run: Run) -> list[str]:
+    curve = plots.learning_curve(run.metrics, run.best_auc.get("validation"))
+    why = sections.absent(run.result, "measured") if run.result["measured"] is None else "no step was logged"
+    return ["<h2>Quality</h2>", html.table(sections.quality(run), 0), curve or f'<p class="note">No learning curve: {escape(why)}.</p>']
+
+
+def _plan(run: Run) -> list[str]:
+    parts = ["<h2>Plan</h2>"]
+    if run.plan is None:
+        return [*parts, f'<p class="note">No plan.json: {escape(sections.absent(run.result, "plan"))}.</p>']
+    summary = run.result["plan"]
+    fullest = summary["bytes_per_rank"]["max"] if summary else None
+    cluster = run.result["choices"].get("cluster") or "the named cluster"
+    parts += _one_plan(run, run.plan, f"For {cluster}", run.memory_limit_bytes, fullest)
+    parts.append(html.table(sections.tiers(run)))
+    if run.plan_here is not None:
+        parts += _one_plan(run, run.plan_here, "What trained here in its place", None, None)
+    return parts
+
+
+def _one_plan(run: Run, plan: ShardingPlan, title: str, limit: float | None, fullest: float | None) -> list[str]:
+    of_record = plan is run.plan
+    return [
+        html.table(sections.plan_facts(run, plan, title, of_record)),
+        plots.plan_picture(plan, limit, fullest),
+        html.table(sections.tables(plan, f"Tables, {title[0].lower()}{title[1:]}")),
+    ]
+
+
+def _iteration(run: Run) -> list[str]:
+    parts = ["<h2>One iteration</h2>"]
+    for origin in ("measured", "simulated"):
+        part = run.result[origin]
+        if part:
+            whole = part["iteration_ms"]["median"] if origin == "measured" else part["iteration_ms"]
+            if whole:
+                parts.append(plots.iteration_bar(part["phases_ms"] or {}, whole, origin))
+    if run.result["measured"] and run.result["simulated"]:
+        parts.append('<p class="note">Each bar fills its own scale: one ran here, the other is computed for the named cluster.</p>')
+    parts += [html.table(sections.phases(run, origin)) for origin in ("measured", "simulated")]
+    parts.append("<h2>Collectives of one iteration</h2>")
+    parts += [html.table(sections.collectives(run, origin)) for origin in ("measured", "simulated")]
+    return parts
+
+
+def _config(run: Run) -> list[str]:
+    text = yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True) if run.config else "no config.yaml in the run folder"
+    packages = run.environment.get("packages") or {}
+    every = ", ".join(f"{name} {version}" for name, version in packages.items()) or "not recorded"
+    return [
+        "<h2>Environment</h2>",
+        html.table(sections.environment(run), 0),
+        f"<details><summary>All packages</summary><p>{escape(every)}</p></details>",
+        "<h2>Config</h2>",
+        f"<pre>{escape(text)}</pre>",
+    ]

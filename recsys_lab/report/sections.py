@@ -1,0 +1,211 @@
+"""What a run's report says, as tables of text: the page and the terminal show the same ones. Every figure names its origin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from recsys_lab.cluster import ranks_text
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.report.metrics import QUALITY
+from recsys_lab.report.run_folder import Run
+from recsys_lab.units import human_bytes, human_count
+
+UNKNOWN = "not known"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table of text. `right`: names of the columns that hold figures. Without rows, `note` says why."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    right: tuple[str, ...] = ()
+
+
+def headline(run: Run) -> Table:
+    """The few figures that matter, each with where it came from."""
+    result, rows = run.result, []
+    for split in ("validation", "test"):
+        if figures := (result["quality"] or {}).get(split):
+            rows.append((f"AUC, {split}", number(figures["auc"], 4), "measured"))
+            if (best := run.best_auc.get(split)) is not None:
+                rows.append((f"best reachable AUC, {split}", number(best, 4), "planted truth"))
+            rows.append((f"NE, {split}", number(figures["ne"], 4), "measured"))
+    if measured := result["measured"]:
+        where = f"measured, {measured['world_size']} {plural('process', measured['world_size'])} here"
+        rows.append(("examples per second", count(measured["examples_per_second"]), where))
+        rows.append(("iteration, median", ms((measured["iteration_ms"] or {}).get("median")), where))
+    if simulated := result["simulated"]:
+        where = f"simulated, {simulated['cluster']}"
+        rows.append(("examples per second", count(simulated["examples_per_second"]), where))
+        rows.append(("iteration", ms(simulated["iteration_ms"]), where))
+    return Table("Headline", ("figure", "value", "origin"), tuple(rows), "" if rows else absent(result, "measured"), ("value",))
+
+
+def quality(run: Run) -> Table:
+    """Quality by split, beside the best reachable AUC where it is known."""
+    splits = run.result["quality"] or {}
+    best = run.best_auc
+    columns = ("split", *QUALITY, *(("best reachable AUC",) if best else ()))
+    rows = [
+        (
+            split,
+            *(f"{q['examples']:,}" if name == "examples" else number(q.get(name), 5) for name in QUALITY),
+            *((number(best.get(split), 5),) if best else ()),
+        )
+        for split, q in splits.items()
+    ]
+    return Table("Quality (measured)", columns, tuple(rows), "" if rows else absent(run.result, "quality"), columns[1:])
+
+
+def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Table:
+    """A plan in figures. `of_record`: it is the plan that the record's summary describes."""
+    held = plan.weight_bytes_of_ranks()
+    schemes = Counter(placement.scheme for placement in plan.placements)
+    rows = [
+        ("sharder", plan.sharder),
+        ("ranks", f"{plan.world_size} = {plan.hosts} {plural('host', plan.hosts)} x {plan.ranks_per_host}"),
+        ("tables", f"{len(plan.tables)} with {sum(t.rows for t in plan.tables):,} rows"),
+        ("parameters of the tables", human_count(sum(t.parameters for t in plan.tables))),
+        ("schemes", ", ".join(f"{scheme} {n}" for scheme, n in schemes.most_common())),
+        ("table weights per rank", f"at most {human_bytes(max(held))}, mean {human_bytes(sum(held) / len(held))}"),
+    ]
+    summary = run.result["plan"]
+    if of_record and summary:
+        total = summary["bytes_per_rank"]
+        rows.append(("memory per rank in all", f"at most {human_bytes(total['max'])}, mean {human_bytes(total['mean'])}"))
+        if (limit := run.memory_limit_bytes) is not None:
+            rows.append(("memory limit per rank", f"{human_bytes(limit)} ({total['max'] / limit:.1%} full)"))
+    if plan.towers:
+        rows.append(("towers", "; ".join(", ".join(tower) for tower in plan.towers)))
+    rows.append(("fingerprint", plan.fingerprint))
+    return Table(title, ("fact", "value"), tuple(rows))
+
+
+def tiers(run: Run) -> Table:
+    """FlexShard's three tiers: how many rows are where, and what share of look-ups they get."""
+    summary = run.result["plan"]
+    if not summary:
+        return Table("Tiers", ("tier", "rows", "share of look-ups"), (), absent(run.result, "plan"))
+    rows = [
+        (name, f"{t['rows']:,}", UNKNOWN if t["access_share"] is None else f"{t['access_share']:.1%}")
+        for name, t in summary["tiers"].items()
+    ]
+    return Table("Tiers", ("tier", "rows", "share of look-ups"), tuple(rows), right=("rows", "share of look-ups"))
+
+
+def tables(plan: ShardingPlan, title: str) -> Table:
+    """One row a table: what it is and where it lives."""
+    columns = ("table", "rows", "dim", "type", "bytes", "scheme", "shards", "ranks")
+    rows = [
+        (
+            table.name,
+            f"{table.rows:,}",
+            str(table.dim),
+            table.dtype,
+            human_bytes(table.weight_bytes),
+            placement.scheme,
+            str(len(placement.shards)),
+            ranks_text(placement.ranks),
+        )
+        for table, placement in zip(plan.tables, plan.placements)
+    ]
+    return Table(title, columns, tuple(rows), right=("rows", "dim", "bytes", "shards"))
+
+
+def phases(run: Run, origin: str) -> Table:
+    """Where an iteration's time goes. `origin`: measured | simulated; the two are never one table."""
+    part = run.result[origin]
+    title = f"Iteration ({origin})"
+    if not part:
+        return Table(title, ("phase", "ms", "share"), (), absent(run.result, origin))
+    whole = part["iteration_ms"]["median"] if origin == "measured" else part["iteration_ms"]
+    rows = [(name.replace("_", " "), ms(value), share(value, whole)) for name, value in (part["phases_ms"] or {}).items()]
+    rows.append(("iteration, median" if origin == "measured" else "iteration", ms(whole), ""))
+    notes = []
+    if origin == "measured":
+        rows.append(("iteration, 95th percentile", ms(part["iteration_ms"]["p95"]), ""))
+        notes.append(f"{part['backend']}, {part['hosts']} x {part['ranks_per_host']} processes")
+        notes.append(f"waiting for data {'not known' if part['data_wait_share'] is None else format(part['data_wait_share'], '.1%')}")
+        if part["wire_bytes"]:
+            wire = part["wire_bytes"]
+            notes.append(f"sent per rank: {human_bytes(wire['intra_host'])} in the host, {human_bytes(wire['cross_host'])} between hosts")
+        if part["peak_memory_bytes"] is not None:
+            notes.append(f"peak memory {human_bytes(part['peak_memory_bytes'])}")
+    else:
+        notes.append(f"cluster {part['cluster']}, {part['world_size']} ranks, software profile {part['profile']}")
+        notes.append("the plan fits" if part["feasible"] else "THE PLAN DOES NOT FIT")
+    return Table(title, ("phase", "ms", "share"), tuple(rows), "; ".join(notes), ("ms", "share"))
+
+
+def collectives(run: Run, origin: str) -> Table:
+    """The collectives of one iteration. `bytes` is what a rank puts in."""
+    part = run.result[origin]
+    title = f"Collectives ({origin})"
+    columns = ("name", "kind", "group", "bytes", "ms")
+    if not part:
+        return Table(title, columns, (), absent(run.result, origin))
+    rows = [
+        (c["name"], c["kind"], _group(c["group"]), human_bytes(c["bytes"]), "not timed" if c["ms"] is None else number(c["ms"], 3))
+        for c in part["collectives"] or []
+    ]
+    return Table(title, columns, tuple(rows), "" if rows else "none: one rank exchanges nothing", ("bytes", "ms"))
+
+
+def environment(run: Run) -> Table:
+    """What the run ran on."""
+    e = run.environment
+    if not e:
+        return Table("Environment", ("fact", "value"), (), "not recorded: no environment.json")
+    hardware, packages = e.get("hardware") or {}, e.get("packages") or {}
+    commit = e.get("commit") or UNKNOWN
+    gpus = [g["name"] for g in hardware.get("gpus") or []]
+    rows = [
+        ("command", " ".join(e.get("argv") or []) or UNKNOWN),
+        ("commit", commit + {True: " with uncommitted changes", False: "", None: ""}[e.get("dirty")]),
+        ("python", str(e.get("python") or UNKNOWN)),
+        ("processor", f"{hardware.get('cpu') or UNKNOWN}, {hardware.get('cores') or UNKNOWN} cores"),
+        ("memory", human_bytes(hardware["memory_bytes"]) if hardware.get("memory_bytes") else UNKNOWN),
+        ("GPUs", ", ".join(f"{n} x {name}" for name, n in Counter(gpus).items()) or "none"),
+        ("packages", ", ".join(f"{name} {packages[name]}" for name in KEY_PACKAGES if name in packages) or UNKNOWN),
+    ]
+    return Table("Environment", ("fact", "value"), tuple(rows))
+
+
+KEY_PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "lightning", "hydra-core", "wandb", "numpy")
+
+
+def absent(result: dict[str, Any], part: str) -> str:
+    """Why a part of the record is null, in words."""
+    did = {"measured": "trained", "quality": "evaluated", "simulated": "simulated", "plan": "planned"}[part]
+    if error := result.get("error"):
+        return f"not {did}: the run failed ({error['type']}: {error['message']})"
+    return f"not {did}: mode={result['mode']}"
+
+
+def _group(group: Any) -> str:
+    return group if isinstance(group, str) else ranks_text(group)
+
+
+def plural(word: str, n: int) -> str:
+    return word if n == 1 else word + ("es" if word.endswith("s") else "s")
+
+
+def number(value: float | None, digits: int) -> str:
+    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+def ms(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:,.3f} ms" if value < 10 else f"{value:,.1f} ms"
+
+
+def count(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def share(value: float | None, whole: float | None) -> str:
+    return UNKNOWN if value is None or not whole else f"{value / whole:.0%}"

@@ -1,0 +1,80 @@
+"""Small pieces of SVG, drawn by hand: no script, light and dark by the CSS variables of the page, sharp in print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+#: Eight colours that stay apart for the colour-blind too (Okabe and Ito, 2008), repeated where there are more kinds.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#7f7f7f")
+
+
+def colour(index: int) -> str:
+    return COLOURS[index % len(COLOURS)]
+
+
+def svg(width: float, height: float, parts: Sequence[str], label: str) -> str:
+    """A picture that shrinks to the page's width. `label` is read aloud in its place."""
+    body = "".join(parts)
+    return f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{escape(label)}">{body}</svg>'
+
+
+def rect(x: float, y: float, width: float, height: float, fill: str, tip: str = "") -> str:
+    title = f"<title>{escape(tip)}</title>" if tip else ""
+    return f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0):.2f}" height="{max(height, 0):.2f}" fill="{fill}">{title}</rect>'
+
+
+def text(x: float, y: float, words: str, anchor: str = "start", css: str = "") -> str:
+    style = f' class="{css}"' if css else ""
+    return f'<text x="{x:.2f}" y="{y:.2f}" text-anchor="{anchor}"{style}>{escape(words)}</text>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
+    return f'<line x1="{x1:.2f}" y1="{y1:.2f}" x2="{x2:.2f}" y2="{y2:.2f}" class="{css}"/>'
+
+
+def polyline(points: Sequence[tuple[float, float]], stroke: str) -> str:
+    path = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+    return f'<polyline points="{path}" fill="none" stroke="{stroke}" stroke-width="1.8" stroke-linejoin="round"/>'
+
+
+def dots(points: Sequence[tuple[float, float]], fill: str) -> str:
+    return "".join(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="3" fill="{fill}"/>' for x, y in points)
+
+
+def legend(x: float, y: float, entries: Sequence[tuple[str, str]], width: float) -> tuple[str, float]:
+    """Colour boxes with words, wrapped at `width`; and the height they take."""
+    parts, at, top = [], x, y
+    for words, fill in entries:
+        size = 18 + 6.6 * len(words) + 14
+        if at + size > x + width and at > x:
+            at, top = x, top + 18
+        parts.append(rect(at, top - 9, 11, 11, fill) + text(at + 16, top, words))
+        at += size
+    return "".join(parts), top - y + 18
+
+
+def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten) that span [low, high]."""
+    if not high > low:
+        pad = abs(low) * 0.05 or 0.5
+        low, high = low - pad, high + pad
+    raw = (high - low) / most
+    power = 10 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(k * step, 12) for k in range(first, last + 1)]
+
+
+def nice_bytes(high: float) -> list[float]:
+    """Ticks from 0 to at least `high` that are round in the prefix in which `human_bytes` writes them."""
+    unit = next((size for size in (1e12, 1e9, 1e6, 1e3) if high >= size), 1.0)
+    return [tick * unit for tick in nice_ticks(0, max(high, 1) / unit, 4)]
+
+
+def tick_text(value: float, ticks: Sequence[float]) -> str:
+    """`value` with just the digits that tell the ticks apart."""
+    step = ticks[1] - ticks[0] if len(ticks) > 1 else 1
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    return f"{value:,.{digits}f}"

@@ -14,8 +14,6 @@ from recsys_lab.data.batch import Rows
 from recsys_lab.data.dataset import one_hot_rows
 from recsys_lab.data.text import Columns
 
-ENCODE_BLOCK_ROWS = 1 << 18
-
 
 class ColumnSplit:
     """A split in a prepared folder, with one id a feature."""
@@ -54,8 +52,8 @@ def write_columns(folder: Path, blocks: Iterator[Columns]) -> int:
 def count_rows(counts: Sequence[np.ndarray], ids: np.ndarray) -> None:
     """Adds the look-ups of `ids` [n, F] to `counts`, one int64 array [rows] a feature."""
     for feature, table in enumerate(counts):
-        seen = np.bincount(ids[:, feature])  # as long as the largest id
-        table[: len(seen)] += seen
+        rows, seen = np.unique(ids[:, feature], return_counts=True)
+        table[rows] += seen
 
 
 def write_row_counts(folder: Path, counts: Sequence[np.ndarray]) -> None:

@@ -6,7 +6,7 @@ Every field has a table of its own: the id within it is the global id less the f
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from recsys_lab.data.batch import Feature
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import ColumnSplit, count_rows, read_row_counts, write_columns, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet, refuse_empty
-from recsys_lab.data.sources import Splits, as_splits, check_root, find_file, missing_file, named_file
+from recsys_lab.data.sources import Splits, as_splits, check_root, find_file, missing_file, named_file, source_identity
 from recsys_lab.data.text import Columns, Complaint, Reading, check_on_bad_line, read_columns, shorten
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, measured_access
@@ -98,7 +98,7 @@ def open_frappe(
     opened, notes, prints = {}, [], []
     access, counts_folder = None, None
     for split, path in _files(folder, as_splits(splits)).items():
-        where, meta = _prepared_file(cache_folder(cache), path, ranges, on_bad_line)
+        where, meta = _prepared_file(path, ranges, on_bad_line, cache_folder(cache))
         refuse_empty(split, meta["rows"], path)
         opened[split] = ColumnSplit(where, meta["rows"], 0, len(features))
         prints.append([split, meta["fingerprint"]])
@@ -118,14 +118,14 @@ def open_frappe(
     )
 
 
-def _prepared_file(cache: Path, path: Path, ranges: dict[str, tuple[int, int]], on_bad_line: str) -> tuple[Path, dict]:
+def _prepared_file(path: Path, ranges: dict[str, tuple[int, int]], on_bad_line: str, cache: Path) -> tuple[Path, dict]:
     options = {"kind": "frappe", "fields": {k: list(v) for k, v in ranges.items()}, "on_bad_line": on_bad_line}
 
     def prepare(folder: Path) -> dict:
         reading = Reading()
         counts = [np.zeros(size, np.int64) for _, size in ranges.values()]
 
-        def counted():
+        def counted() -> Iterator[Columns]:
             for block in read_columns(path, FrappeFormat(ranges), on_bad_line, reading):
                 count_rows(counts, block.ids)
                 yield block
@@ -134,32 +134,25 @@ def _prepared_file(cache: Path, path: Path, ranges: dict[str, tuple[int, int]], 
         write_row_counts(folder, counts)
         detail = f"{rows:,} samples of {path.name}"
         access = AccessStatistics({name: measured_access(name, c, rows, detail) for name, c in zip(ranges, counts)})
-        notes = [f"{path.name}: {reading.skipped:,} bad lines skipped, first {reading.first_skipped}"] if reading.skipped else []
         return {
             "rows": rows,
             "skipped": reading.skipped,
-            "notes": notes,
-            "source": source_identity(path),
+            "notes": reading.notes(),
+            "sources": [source_identity(path)],
             "sha256": reading.sha256,
             "options": options,
-            "fingerprint": digest([sorted(reading.sha256.values()), options]),
+            "fingerprint": digest([reading.sha256, options]),
             "access": access.to_json(),
         }
 
     return prepared(cache, "frappe", [source_identity(path), options], prepare)
 
 
-def source_identity(path: Path) -> list:
-    """What tells one state of a file from another without reading it."""
-    stat = path.stat()
-    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
-
-
 def _files(root: Path, splits: Splits) -> dict[str, Path]:
     files = {}
     for split, names in NAMES.items():
         name = getattr(splits, split)
-        path = named_file(root, name, split) if name else find_file(root, names, split)
+        path = named_file(root, name, split) if name else find_file(root, names)
         if path is not None:
             files[split] = path
         elif split != "test":

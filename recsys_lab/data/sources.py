@@ -52,7 +52,7 @@ def named_file(root: Path, name: str, split: str) -> Path:
     return path
 
 
-def find_file(root: Path, names: Sequence[str], split: str) -> Path | None:
+def find_file(root: Path, names: Sequence[str]) -> Path | None:
     """The first of `names`, each also with .gz, that is in `root`."""
     for name in names:
         for candidate in (root / name, root / f"{name}.gz"):
@@ -70,6 +70,12 @@ def missing_file(root: Path, names: Sequence[str], split: str) -> UserError:
         allowed=", ".join(f"{n}[.gz]" for n in names),
         remedy=f"or name it: data.splits.{split}=FILE",
     )
+
+
+def source_identity(path: Path) -> list:
+    """What tells one state of a file from another without reading it."""
+    stat = path.stat()
+    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
 
 
 def _is_file(path: Path) -> bool:

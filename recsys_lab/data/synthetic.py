@@ -43,7 +43,7 @@ class Truth:
 
     def probability(self, ranks: np.ndarray, dense: np.ndarray | None) -> np.ndarray:
         """float64 [B] from ranks [B, L] and dense values [B, K]."""
-        fade = np.sqrt(_FREQUENT_RANKS / np.maximum(ranks + 1.0, _FREQUENT_RANKS))
+        fade = _FREQUENT_RANKS / np.maximum(ranks + 1.0, _FREQUENT_RANKS)
         logit = _BIAS + self._id_effects(ranks, fade) + self._pair_effects(ranks, fade)
         if dense is not None:
             logit += self._dense_effects(dense.astype(np.float64))

@@ -11,7 +11,7 @@ import io
 import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -64,11 +64,15 @@ class LineFormat(Protocol):
 
 @dataclass
 class Reading:
-    """What reading the files has found so far."""
+    """What reading a file has found so far."""
 
     skipped: int = 0
     first_skipped: str | None = None
-    sha256: dict[str, str] = field(default_factory=dict)  # by file name, of the bytes as stored
+    sha256: str | None = None  # of the bytes as stored
+
+    def notes(self) -> list[str]:
+        """What the user should be told."""
+        return [f"{self.skipped:,} bad lines skipped, the first: {self.first_skipped}"] if self.skipped else []
 
 
 def check_on_bad_line(on_bad_line: str) -> None:
@@ -150,7 +154,7 @@ def _blocks(path: Path, reading: Reading, block_bytes: int) -> Iterator[bytes]:
                     rest += chunk
                 if len(rest) > LONGEST_LINE_BYTES:
                     raise UserError("a line is longer than 1 MiB: this is no text table", where=path)
-            reading.sha256[path.name] = hashed.sha256.hexdigest()
+            reading.sha256 = hashed.sha256.hexdigest()
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"the .gz file is truncated or corrupt ({error})", where=path, remedy="fetch or compress it again") from None
     except OSError as error:

@@ -33,7 +33,7 @@ def environment(argv: list[str] | None = None, data: dict[str, Any] | None = Non
             "memory_bytes": psutil.virtual_memory().total,
             "gpus": _gpus(),
         },
-        "packages": dict(sorted((d.name, d.version) for d in distributions() if d.name)),
+        "packages": dict(sorted((d.name.lower().replace("_", "-"), d.version) for d in distributions() if d.name)),
         "data": data,
     }
 

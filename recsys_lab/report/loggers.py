@@ -1,4 +1,4 @@
-"""The loggers besides W&B, each a `_target_` of `conf/logger`. All write inside the run folder, and metrics.csv is there with any of them."""
+"""The loggers besides W&B, each a `_target_` of `conf/logger`. All write inside the run folder; metrics.csv is there with any of them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _panel(
     parts += [text((x0 + x1) / 2, y0 + 32, "step", "middle"), line(x0, y0, x1, y0, "axis")]
     if best is not None:
         y = at(0, best)[1]
-        parts += [line(x0, y, x1, y, "limit"), text(x1, y - 5, f"best reachable {best:.4f}", "end")]
+        parts += [line(x0, y, x1, y, "fullest"), text(x1, y - 5, f"best reachable {best:.4f}", "end")]
     drawn = [at(x, y) for x, y in points]
     return "".join(parts) + polyline(drawn, stroke) + (dots(drawn, stroke) if dotted and len(drawn) <= 60 else "")
 
@@ -89,7 +89,8 @@ def _gauge(used: float | None, limit: float | None) -> tuple[str, float]:
     if used is None or limit is None:
         return "", 0.0
     x0, x1 = 66.0, WIDTH - 2.0
-    words = f"fullest rank in all: {human_bytes(used)} of {human_bytes(limit)}, {used / limit:.1%} (weights, optimizer state, dense part, buffers)"
+    parts_of_it = "weights, optimizer state, dense part, buffers"
+    words = f"fullest rank in all: {human_bytes(used)} of {human_bytes(limit)}, {used / limit:.1%} ({parts_of_it})"
     over = "var(--limit)" if used > limit else colour(4)
     parts = [
         text(x0, 12, words, css="strong"),

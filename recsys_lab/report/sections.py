@@ -50,7 +50,7 @@ def quality(run: Run) -> Table:
     """Quality by split, beside the best reachable AUC where it is known."""
     splits = run.result["quality"] or {}
     best = run.best_auc
-    columns = ("split", *QUALITY, *(("best reachable AUC",) if best else ()))
+    columns = ("split", *QUALITY, *(("best auc",) if best else ()))
     rows = [
         (
             split,
@@ -59,7 +59,8 @@ def quality(run: Run) -> Table:
         )
         for split, q in splits.items()
     ]
-    return Table("Quality (measured)", columns, tuple(rows), "" if rows else absent(run.result, "quality"), columns[1:])
+    note = ("best auc: the best reachable, by the planted truth" if best else "") if rows else absent(run.result, "quality")
+    return Table("Quality (measured)", columns, tuple(rows), note, columns[1:])
 
 
 def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Table:

@@ -47,7 +47,7 @@ def legend(x: float, y: float, entries: Sequence[tuple[str, str]], width: float)
     """Colour boxes with words, wrapped at `width`; and the height they take."""
     parts, at, top = [], x, y
     for words, fill in entries:
-        size = 18 + 6.6 * len(words) + 14
+        size = 18 + 7.2 * len(words) + 16
         if at + size > x + width and at > x:
             at, top = x, top + 18
         parts.append(rect(at, top - 9, 11, 11, fill) + text(at + 16, top, words))

@@ -1,0 +1,47 @@
+"""`python -m recsys_lab COMMAND`: each command is a module with `main(argv) -> int`, imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from recsys_lab.errors import UserError, did_you_mean
+
+COMMANDS = {
+    "doctor": ("recsys_lab.doctor", "what is installed here, what works, and what to do about the rest"),
+    "show": ("recsys_lab.report.show", "a run in the terminal: figures, plan, iteration, config"),
+    "compare": ("recsys_lab.report.compare", "runs side by side: what differs in config and in figures"),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command that `argv` names; the exit code."""
+    try:
+        if not argv or argv[0] in ("-h", "--help"):
+            print(_help())
+            return 0
+        if argv[0] not in COMMANDS:
+            raise UserError(
+                "no such command",
+                where="python -m recsys_lab",
+                given=argv[0],
+                allowed=", ".join(COMMANDS),
+                remedy=did_you_mean(argv[0], COMMANDS),
+            )
+        return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # the reader, such as `head`, has what it wants
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _help() -> str:
+    lines = [f"  {name:<9} {about}" for name, (_, about) in COMMANDS.items()]
+    return "\n".join(["usage: python -m recsys_lab COMMAND [...]", "", *lines, "", "python -m recsys_lab COMMAND --help says more."])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

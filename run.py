@@ -35,7 +35,8 @@ def main(argv: list[str]) -> int:
         folder = torchrun.shared_folder(Path(settings.runtime.output_dir))
         codes.append(run_job(command_line.with_choices(config, settings.runtime.choices), folder, before, sweep))
 
-    sys.argv = [sys.argv[0], *argv]
+    here = [] if asked.folder is None else [f"hydra.run.dir='{asked.folder}'"]  # its name holds the time: settle it once
+    sys.argv = [sys.argv[0], *argv, *here]
     try:
         job()
     except OSError as error:

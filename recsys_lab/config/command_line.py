@@ -11,6 +11,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
@@ -41,7 +42,7 @@ def read(argv: list[str]) -> Invocation:
     """Checks `argv` (without the program's name). Raises UserError for the first thing wrong with it."""
     register_resolvers()
     args = get_args_parser().parse_args(argv)
-    if any((args.help, args.hydra_help, args.version, args.cfg, args.info, args.shell_completion, args.config_name, args.config_path)):
+    if any((args.help, args.hydra_help, args.cfg, args.info, args.shell_completion, args.config_name, args.config_path)):
         return Invocation(bool(args.multirun))
     extra = [f"hydra.searchpath=[file://{Path(args.config_dir).resolve()}]"] if args.config_dir else []
     with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -97,6 +98,7 @@ def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
 def _compose(overrides: list[str]) -> tuple[DictConfig, Path]:
     with _hydra_errors():
         config = compose("config", overrides=overrides, return_hydra_config=True)
+        HydraConfig.instance().set_config(config)  # `hydra.run.dir` names the choices
         choices = OmegaConf.to_container(config.hydra.runtime.choices)
         folder = Path(config.hydra.run.dir)
     assert isinstance(choices, dict)
@@ -133,7 +135,8 @@ def _check_keys(overrides: list[Override], extra: list[str]) -> None:
             if parts[depth] not in parent:
                 if override.is_add() or (depth and _free_form(parent)):
                     break  # `+key=` and free-form mappings: the typed schema of the group decides
-                raise unknown_key(".".join(parts[: depth + 1]), allowed=sorted({*map(str, parent)} | (set(groups) if not depth else set())))
+                known = {str(k) for k in parent if k not in ("_target_", "choices")} | (set(groups) if not depth else set())
+                raise unknown_key(".".join(parts[: depth + 1]), allowed=sorted(known))
 
 
 def _free_form(parent: DictConfig) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.config.checks import check_values
 from recsys_lab.config.schema import check_config
@@ -22,10 +23,10 @@ NOT_IDENTITY = ("resume", "logger", "ablation")
 def register_resolvers() -> None:
     """What the YAML may ask of this machine.
 
-    `${local_memory_gb:}`: its memory, in GB (1e9 bytes). `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
+    `${local_memory_gb:H,R}`: its memory, in GB (1e9 bytes), for each of H x R ranks. `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
     """
     resolvers = {
-        "local_memory_gb": lambda: float(round(psutil.virtual_memory().total / 1e9)),
+        "local_memory_gb": lambda hosts, ranks_per_host: round(psutil.virtual_memory().total / 1e9 / (hosts * ranks_per_host), 1),
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }
@@ -36,8 +37,11 @@ def register_resolvers() -> None:
 def freeze(config: DictConfig) -> DictConfig:
     """`config` checked, resolved and read-only. Raises UserError for anything that is wrong with it."""
     config = OmegaConf.create(OmegaConf.to_container(config, resolve=False))  # a copy, apart from Hydra's own node
+    try:
+        OmegaConf.resolve(config)
+    except OmegaConfBaseException as error:
+        raise UserError(f"cannot be resolved ({str(error).splitlines()[0]})", where=error.full_key or "config") from None
     check_config(config)
-    OmegaConf.resolve(config)
     check_values(config)
     OmegaConf.set_struct(config, True)
     OmegaConf.set_readonly(config, True)

@@ -5,7 +5,7 @@ Every other group's schema is the keyword-only signature of its `_target_` (see 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 MODES = ("auto", "plan", "simulate", "train")
 
@@ -97,7 +97,8 @@ class DataCommon:
 
 @dataclass(frozen=True)
 class TopLevel:
+    """The keys outside every group."""
+
     seed: int
     mode: str
     resume: str | None
-    choices: dict[str, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import Any
 
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from recsys_lab.config import options
 from recsys_lab.errors import UserError, did_you_mean
@@ -40,7 +40,7 @@ def schema_of(target: Callable, beside: type | None = None) -> type:
 def check_group(group: DictConfig, schema: type, where: str) -> DictConfig:
     """`group` with the schema's types. Raises UserError for an unknown key, a wrong type or a missing value."""
     given = {key: group._get_node(key) for key in group if key != "_target_"}
-    typed = OmegaConf.structured(schema)
+    typed = _writable(OmegaConf.structured(schema))
     try:
         checked = OmegaConf.merge(typed, given)
         missing = OmegaConf.missing_keys(checked)
@@ -50,7 +50,7 @@ def check_group(group: DictConfig, schema: type, where: str) -> DictConfig:
         key = error.full_key or ""
         raise UserError(
             "wrong type",
-            where=f"{where}.{key}".rstrip("."),
+            where=f"{where}.{key}".strip("."),
             given=repr(OmegaConf.select(group, key, throw_on_resolution_failure=False)) if key else None,
             allowed=_allowed(error, schema, key),
         ) from None
@@ -59,6 +59,21 @@ def check_group(group: DictConfig, schema: type, where: str) -> DictConfig:
             "a value is needed", where=f"{where}.{sorted(missing)[0]}", given="nothing", remedy=f"set {where}.{sorted(missing)[0]}=..."
         )
     return typing.cast(DictConfig, checked)
+
+
+def typed(group: DictConfig, schema: type) -> Any:
+    """`group` as the frozen dataclass that is its schema."""
+    return OmegaConf.to_object(OmegaConf.merge(_writable(OmegaConf.structured(schema)), group))
+
+
+def _writable(node: Any) -> Any:
+    """Frozen dataclasses become read-only nodes, which nothing can be merged into."""
+    if isinstance(node, DictConfig):
+        OmegaConf.set_readonly(node, None)
+        if not node._is_missing() and not node._is_none():
+            for key in node:
+                _writable(node._get_node(key))
+    return node
 
 
 def unknown_key(where: str, error: OmegaConfBaseException | None = None, allowed: list[str] | None = None) -> UserError:
@@ -80,6 +95,9 @@ def _allowed(error: OmegaConfBaseException, schema: type, key: str) -> str:
 
 def check_config(config: DictConfig) -> None:
     """Every group of `config` against its schema, in place: values take the schema's types."""
+    top = OmegaConf.masked_copy(config, ["seed", "mode", "resume"])
+    config.merge_with(check_group(top, options.TopLevel, ""))
+    config.simulate.merge_with(check_group(OmegaConf.masked_copy(config.simulate, ["batch_size"]), options.SimulateOptions, "simulate"))
     for where, schema in PLAIN.items():
         _replace(config, where, check_group(config[where], schema, where))
     for where in TARGETS:
@@ -108,4 +126,4 @@ def _replace(config: DictConfig, where: str, checked: DictConfig, target: str | 
     OmegaConf.update(config, where, {"_target_": target, **plain} if target else plain, merge=False, force_add=True)
 
 
-__all__ = ["MissingMandatoryValue", "check_config", "check_group", "schema_of", "unknown_key"]
+__all__ = ["check_config", "check_group", "schema_of", "typed", "unknown_key"]

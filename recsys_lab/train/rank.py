@@ -19,6 +19,7 @@ from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config.options import OptimizerOptions, TrainerOptions
+from recsys_lab.config.schema import typed
 from recsys_lab.data.batch import DataSet
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.distributed.torchrec import ShardedModel
@@ -93,11 +94,6 @@ def train(job: Job) -> dict[str, Any] | None:
         finish(logger, "completed")
     dist.barrier()
     return record.to_json() if dist.get_rank() == 0 else None
-
-
-def typed(group: DictConfig, schema: type) -> Any:
-    """`group` as the frozen dataclass that is its schema."""
-    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), group))
 
 
 def _executor(job: Job, config: DictConfig, device: torch.device) -> Callable[[torch.nn.Module], ShardedModel]:

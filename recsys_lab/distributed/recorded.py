@@ -174,7 +174,7 @@ class RecordedProcessGroup(dist.ProcessGroup):
         super().__init__(inner.rank(), inner.size())
         self.inner, self.ranks = inner, ranks
 
-    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+    def getBackendName(self) -> str:
         return BACKEND
 
     def _run(self, kind: str, tensors: Iterable[torch.Tensor], call: Any, *args: Any) -> Any:

@@ -15,7 +15,7 @@ from recsys_lab.units import MS_PER_S
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective of the iteration. `group` as `ranks_text` writes it: the first of those that do it together. `bytes`: most of a rank."""
+    """One collective of the iteration. `group` as `ranks_text` writes it: the first of those alike. `bytes`: of the rank with most."""
 
     name: str
     kind: str

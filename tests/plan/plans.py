@@ -1,0 +1,81 @@
+"""Plans by hand, for tests: each scheme's shards as TorchRec lays them."""
+
+from __future__ import annotations
+
+import math
+
+from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
+from recsys_lab.precision import Precision
+from recsys_lab.tables import AccessStatistics, Table, TableAccess
+
+FP32 = Precision("fp32")
+#: Look-ups per sample of each feature.
+LENGTHS = {"a": 1, "b": 2, "c": 3, "d": 5, "e": 1, "f": 4}
+TABLES = (
+    Table("t0", 40, 16, ("a",)),
+    Table("t1", 33, 16, ("b", "c"), "mean"),
+    Table("t2", 3, 8, ("d",)),
+    Table("t3", 50, 16, ("e",)),
+    Table("t4", 21, 8, ("f",)),
+)
+
+
+def workload(batch_size: int = 6, dense_parameters: int = 77, **changes) -> Workload:
+    figures = {
+        "batch_size": batch_size,
+        "dense_parameters": dense_parameters,
+        "forward_flops_per_sample": 1e6,
+        "backward_flops_per_sample": 2e6,
+        "activation_bytes_per_sample": 4e3,
+        "sparse_optimizer": "adagrad",
+        "dense_optimizer": "adam",
+    }
+    return Workload(**figures | changes)
+
+
+def access(tables: tuple[Table, ...], lengths: dict[str, float]) -> AccessStatistics:
+    made = {}
+    for table in tables:
+        length = float(sum(lengths[f] for f in table.features))
+        made[table.name] = TableAccess(table.name, length, (table.rows,), (length / table.rows,), "formula", "uniform")
+    return AccessStatistics(made)
+
+
+def placement(table: Table, scheme: str, index: int, hosts: int, ranks_per_host: int) -> Placement:
+    """`index` spreads the tables over ranks and hosts."""
+    world, host = hosts * ranks_per_host, index % hosts
+    on_host = [host * ranks_per_host + local for local in range(ranks_per_host)]
+    if scheme == "data_parallel":
+        shards = [Shard(tuple(range(world)), 0, table.rows, 0, table.dim)]
+    elif scheme == "table_wise":
+        shards = [Shard(((index * 3 + 1) % world,), 0, table.rows, 0, table.dim)]
+    elif scheme == "row_wise":
+        shards = _rows(table, list(range(world)), 0, table.dim)
+    elif scheme == "column_wise":
+        shards = [Shard(((index + i) % world,), 0, table.rows, *cols) for i, cols in enumerate(_halves(table))]
+    elif scheme == "table_row_wise":
+        shards = _rows(table, on_host, 0, table.dim)
+    elif scheme == "table_column_wise":
+        shards = [Shard((on_host[i % ranks_per_host],), 0, table.rows, *cols) for i, cols in enumerate(_halves(table))]
+    else:
+        shards = []
+        for i, cols in enumerate(_halves(table)):
+            other = (host + i) % hosts
+            shards += _rows(table, [other * ranks_per_host + local for local in range(ranks_per_host)], *cols)
+    return Placement(table.name, scheme, tuple(shards))
+
+
+def plan(schemes: tuple[str, ...], hosts: int, ranks_per_host: int, tables: tuple[Table, ...] = TABLES) -> ShardingPlan:
+    """The tables under `schemes` in turn."""
+    placements = tuple(placement(t, schemes[i % len(schemes)], i, hosts, ranks_per_host) for i, t in enumerate(tables))
+    return ShardingPlan("by_hand", hosts, ranks_per_host, tables, placements)
+
+
+def _halves(table: Table) -> list[tuple[int, int]]:
+    return [(0, table.dim // 2), (table.dim // 2, table.dim)]
+
+
+def _rows(table: Table, ranks: list[int], col_start: int, col_stop: int) -> list[Shard]:
+    block = math.ceil(table.rows / len(ranks))
+    edges = [min(i * block, table.rows) for i in range(len(ranks) + 1)]
+    return [Shard((rank,), edges[i], edges[i + 1], col_start, col_stop) for i, rank in enumerate(ranks)]

@@ -29,9 +29,9 @@ BEST_AUC_ROWS = 200_000
 _BLOCK_ROWS = 8_192
 
 # The truth's proportions: standard deviations of the three parts of the logit, chosen so that the best AUC is about 0.83.
-_ID_STD, _PAIR_STD, _DENSE_STD, _BIAS = 1.0, 0.8, 0.8, -1.3
-_FREQUENT_RANKS = 50  # ids beyond this rank have smaller and smaller effects
-_PAIRS, _LATENT = 6, 2
+_ID_STD, _PAIR_STD, _DENSE_STD, _BIAS = 1.1, 0.8, 1.0, -1.3
+_FREQUENT_RANKS = 30  # ids beyond this rank have smaller and smaller effects
+_PAIRS, _LATENT = 4, 1
 _DENSE_MEAN, _DENSE_SPREAD = 1.45, 1.0
 
 
@@ -65,8 +65,9 @@ class Truth:
 
     @cached_property
     def pairs(self) -> list[tuple[int, int]]:
-        """Features that interact, each in one pair at most, drawn among those with more than two rows."""
-        several = [i for i, f in enumerate(self.shape.features) if f.rows > 2]
+        """Features that interact, each in one pair at most: drawn among the smaller tables of more than two rows, whose ids recur often."""
+        by_rows = sorted((i for i, f in enumerate(self.shape.features) if f.rows > 2), key=lambda i: (self.shape.features[i].rows, i))
+        several = sorted(by_rows[: max(2 * _PAIRS, len(by_rows) // 2)])
         draws = hashing.bits(hashing.key("pairs", self.shape.seed), np.array(several, np.int64))
         drawn = [several[i] for i in np.argsort(draws, kind="stable")]
         return list(zip(drawn[0::2], drawn[1::2]))[:_PAIRS]

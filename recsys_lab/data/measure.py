@@ -1,0 +1,53 @@
+"""Access statistics of any data set: its train split read once, from the first row to the last."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from recsys_lab.data.batch import DataSet
+from recsys_lab.errors import UserError, unwritable
+from recsys_lab.tables import AccessStatistics, measured_access
+
+_BLOCK_ROWS = 1 << 16
+
+
+def measure_row_counts(dataset: DataSet, rows: int | None = None) -> list[np.ndarray]:
+    """int64 [rows of the table] for each feature: how often the first `rows` samples (None: all) of train look each row up."""
+    split = dataset.splits["train"]
+    samples = split.rows if rows is None else min(rows, split.rows)
+    counts = [np.zeros(f.rows, np.int64) for f in dataset.features]
+    for first in range(0, samples, _BLOCK_ROWS):
+        block = split.read(np.arange(first, min(first + _BLOCK_ROWS, samples), dtype=np.int64))
+        for table, ids in zip(counts, np.split(block.ids, np.cumsum(block.lengths.sum(axis=1))[:-1])):
+            found, seen = np.unique(ids, return_counts=True)
+            table[found] += seen
+    return counts
+
+
+def measure_access(dataset: DataSet, rows: int | None = None) -> AccessStatistics:
+    """Statistics of the first `rows` samples (None: all) of the train split."""
+    samples = dataset.splits["train"].rows if rows is None else min(rows, dataset.splits["train"].rows)
+    detail = f"{samples:,} samples of train"
+    counts = measure_row_counts(dataset, rows)
+    return AccessStatistics({f.name: measured_access(f.name, c, samples, detail) for f, c in zip(dataset.features, counts)})
+
+
+def save_access(access: AccessStatistics, path: Path) -> None:
+    """As JSON. UserError where `path` cannot be written."""
+    try:
+        path.write_text(json.dumps(access.to_json(), indent=1))
+    except OSError as error:
+        raise unwritable(error, path) or error from error
+
+
+def load_access(path: Path) -> AccessStatistics:
+    """What `save_access` wrote. UserError where that is not what `path` holds."""
+    try:
+        return AccessStatistics.from_json(json.loads(path.read_text()))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=path) from None
+    except (ValueError, TypeError, KeyError):
+        raise UserError("these are no access statistics", where=path, remedy="measure them again") from None

@@ -28,9 +28,10 @@ p { margin: 6px 0; } .soft, .note { color: var(--soft); }
 .card.simulated { border-style: dashed; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13.5px; margin: 4px 0 8px; }
-th, td { text-align: left; padding: 3px 18px 3px 0; border-bottom: 1px solid var(--rule); vertical-align: top; overflow-wrap: anywhere; }
-th { color: var(--soft); font-weight: 600; white-space: nowrap; }
-td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th, td { text-align: left; padding: 3px 18px 3px 0; border-bottom: 1px solid var(--rule); vertical-align: top;
+  overflow-wrap: break-word; white-space: pre-line; }
+th { color: var(--soft); font-weight: 600; white-space: pre; vertical-align: bottom; }
+td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; white-space: pre; }
 pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 12px; font-size: 12.5px; line-height: 1.4;
   white-space: pre-wrap; overflow-wrap: anywhere; }
 svg { max-width: 100%; height: auto; display: block; margin: 8px 0; }

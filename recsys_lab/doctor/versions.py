@@ -1,0 +1,110 @@
+"""What is installed, against what belongs together and what the lock says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = (3, 11)
+#: The matched triple. FBGEMM has a build for each kind of machine; exactly one may be there.
+TORCH, TORCHREC, FBGEMM = "2.13", "1.8", "1.8"
+FBGEMM_BUILDS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
+#: Named one by one; the rest of the lock is one row.
+SHOWN = ("hydra-core", "omegaconf", "lightning", "torchmetrics", "tensordict")
+REBUILD = "rm -r .venv && make env"
+
+
+def installed(package: str) -> str | None:
+    """Its version, or None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def python_row(found: tuple[int, ...] = tuple(sys.version_info[:3])) -> Row:
+    text = ".".join(map(str, found))
+    if found[:2] == PYTHON:
+        return Row("versions", "Python", OK, text)
+    return Row("versions", "Python", BROKEN, text, f"Python 3.11 is what the lock is for: {REBUILD}, then use .venv/bin/python")
+
+
+def triple_rows() -> list[Row]:
+    """torch, torchrec and fbgemm, and whether the three are made for each other."""
+    builds = [name for name in FBGEMM_BUILDS if installed(name)]
+    fbgemm = builds[0] if builds else FBGEMM_BUILDS[0]
+    wanted = {"torch": TORCH, "torchrec": TORCHREC, fbgemm: FBGEMM}
+    rows = [_release_row(name, release) for name, release in wanted.items()]
+    if any(row.state != OK for row in rows):
+        return [
+            *rows,
+            Row("versions", "the triple", BROKEN, "does not match", f"{REBUILD}: torch {TORCH}, torchrec {TORCHREC}, fbgemm {FBGEMM}"),
+        ]
+    if len(builds) > 1:
+        return [*rows, Row("versions", "the triple", BROKEN, "both builds of fbgemm, one over the other", REBUILD)]
+    if (cuda := _torch_cuda()) is None and fbgemm == "fbgemm-gpu":
+        return [*rows, Row("versions", "the triple", BROKEN, "torch for CPU with fbgemm for CUDA", "make env LOCK=cpu, or LOCK=cuda")]
+    if cuda is not None and fbgemm == "fbgemm-gpu-cpu":
+        return [
+            *rows,
+            Row("versions", "the triple", BROKEN, f"torch for CUDA {cuda} with fbgemm for CPU", "make env LOCK=cuda, or LOCK=cpu"),
+        ]
+    return [*rows, Row("versions", "the triple", OK, f"matches, for {'CPU' if cuda is None else f'CUDA {cuda}'}")]
+
+
+def _torch_cuda() -> str | None:
+    """The CUDA version that torch was built for, or None."""
+    import torch
+
+    return torch.version.cuda
+
+
+def _release_row(name: str, release: str) -> Row:
+    found = installed(name)
+    if found is None:
+        return Row("versions", name, BROKEN, "not installed", REBUILD)
+    if found != release and not found.startswith(f"{release}."):
+        return Row("versions", name, BROKEN, f"{found}, not {release}", f"{REBUILD}; the lock has {release}")
+    return Row("versions", name, OK, found)
+
+
+def locked(path: Path) -> dict[str, str]:
+    """Version by package name of a lock file."""
+    lines = [line.split("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    return {_canonical(name): pinned for line in lines if line for name, _, pinned in [line.partition("==")]}
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def lock_rows(folder: Path = ROOT / "requirements") -> list[Row]:
+    """Some packages against the lock one by one, and all others together."""
+    path = folder / ("cuda.txt" if installed("fbgemm-gpu") and not installed("fbgemm-gpu-cpu") else "cpu.txt")
+    if not path.is_file():
+        return [Row("versions", "lock", WARNING, f"no {path.name}", "run from a checkout, whose requirements/ has the lock")]
+    pinned = locked(path)
+    differing = {name: installed(name) for name, wanted in pinned.items() if (installed(name) or "").split("+")[0] != wanted}
+    rows = [_locked_row(name, pinned.get(name)) for name in SHOWN]
+    if differing:
+        text = ", ".join(f"{name} {found or 'missing'} (lock: {pinned[name]})" for name, found in sorted(differing.items())[:5])
+        more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
+        return [
+            *rows,
+            Row("versions", "lock", WARNING, f"{len(differing)} of {len(pinned)} differ: {text}{more}", REBUILD),
+        ]
+    return [*rows, Row("versions", "lock", OK, f"all {len(pinned)} packages as in requirements/{path.name}")]
+
+
+def _locked_row(name: str, wanted: str | None) -> Row:
+    found = installed(name)
+    if found is None:
+        return Row("versions", name, BROKEN, "not installed", REBUILD)
+    if found != wanted:
+        return Row("versions", name, WARNING, f"{found}, the lock has {wanted}", REBUILD)
+    return Row("versions", name, OK, found)

@@ -1,0 +1,143 @@
+"""The doctor finds this machine fit, and each kind of fault with what to do about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from recsys_lab.doctor import command, machine, trials, versions
+from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
+
+HERE = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}
+
+
+def given(monkeypatch: pytest.MonkeyPatch, packages: dict[str, str], cuda: str | None = None) -> None:
+    monkeypatch.setattr(versions, "installed", packages.get)
+    monkeypatch.setattr(versions, "_torch_cuda", lambda: cuda)
+
+
+def test_this_machine_is_fit_and_json_says_the_same_as_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    code = command.main(["--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert (code, said["ok"]) == (0, True)
+    assert {row["area"] for row in said["rows"]} == {"versions", "devices", "CPU", "kernels", "backends", "W&B", "disk"}
+    by_name = {row["name"]: row for row in said["rows"]}
+    for name in ("the triple", "FBGEMM on the CPU", "torch embedding_bag", "gloo"):
+        assert by_name[name]["state"] == OK, by_name[name]
+    assert all(bool(row["remedy"]) == (row["state"] != OK) for row in said["rows"])
+
+
+def test_the_matched_triple_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, HERE)
+    assert [row.state for row in versions.triple_rows()] == [OK] * 4
+
+
+@pytest.mark.parametrize(
+    ("packages", "cuda", "wrong", "says"),
+    [
+        (HERE | {"torch": "2.14.1"}, None, "torch", "2.14.1, not 2.13"),
+        (HERE | {"torch": "2.130.0"}, None, "torch", "2.130.0, not 2.13"),
+        (HERE | {"torchrec": "1.7.0"}, None, "torchrec", "1.7.0, not 1.8"),
+        (HERE | {"fbgemm-gpu-cpu": "1.2.0"}, None, "fbgemm-gpu-cpu", "1.2.0, not 1.8"),
+        ({"torch": "2.13.0", "torchrec": "1.8.0"}, None, "fbgemm-gpu-cpu", "not installed"),
+        (HERE | {"fbgemm-gpu": "1.8.0"}, None, "the triple", "both builds"),
+        (HERE, "13.0", "the triple", "torch for CUDA 13.0 with fbgemm for CPU"),
+        ({"torch": "2.13.0", "torchrec": "1.8.0", "fbgemm-gpu": "1.8.0"}, None, "the triple", "torch for CPU with fbgemm for CUDA"),
+    ],
+)
+def test_a_triple_that_does_not_match_is_broken_and_has_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, packages: dict[str, str], cuda: str | None, wrong: str, says: str
+) -> None:
+    given(monkeypatch, packages, cuda)
+    rows = {row.name: row for row in versions.triple_rows()}
+    assert rows[wrong].state == BROKEN
+    assert says in rows[wrong].found
+    assert "make env" in rows[wrong].remedy
+    assert rows["the triple"].state == BROKEN
+
+
+def test_the_cuda_triple_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, {"torch": "2.13.0", "torchrec": "1.8.0", "fbgemm-gpu": "1.8.0"}, "13.0")
+    assert versions.triple_rows()[-1].found == "matches, for CUDA 13.0"
+
+
+def test_another_python_is_broken() -> None:
+    assert versions.python_row((3, 11, 9)).state == OK
+    assert versions.python_row((3, 12, 1)).state == BROKEN
+
+
+def test_a_package_apart_from_the_lock_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cpu.txt").write_text(
+        "hydra-core==1.3.8\nomegaconf==2.3.1\nlightning==2.6.6\ntorchmetrics==1.0.3\ntensordict==0.15.3\nfbgemm_gpu-cpu==1.8.0\n"
+    )
+    pinned = {
+        "hydra-core": "1.3.8",
+        "omegaconf": "2.3.1",
+        "lightning": "2.6.6",
+        "torchmetrics": "1.0.3",
+        "tensordict": "0.15.3",
+        "fbgemm-gpu-cpu": "1.8.0",
+    }
+    given(monkeypatch, pinned)
+    assert {row.state for row in versions.lock_rows(tmp_path)} == {OK}
+    given(monkeypatch, pinned | {"torchmetrics": "1.9.0"})
+    rows = {row.name: row for row in versions.lock_rows(tmp_path)}
+    assert (rows["torchmetrics"].state, rows["torchmetrics"].found) == (WARNING, "1.9.0, the lock has 1.0.3")
+    assert "torchmetrics 1.9.0 (lock: 1.0.3)" in rows["lock"].found
+    assert versions.lock_rows(tmp_path / "nowhere")[0].state == WARNING
+
+
+def test_every_lock_is_complete_and_the_two_differ_only_in_what_cuda_needs() -> None:
+    cpu, cuda = (versions.locked(versions.ROOT / "requirements" / f"{name}.txt") for name in ("cpu", "cuda"))
+    assert len(cpu) > 90
+    assert set(cpu) - set(cuda) == {"fbgemm-gpu-cpu"}
+    assert all(name.startswith(("nvidia-", "cuda-")) or name in ("triton", "fbgemm-gpu") for name in set(cuda) - set(cpu))
+    assert all(cuda[name] == cpu[name] for name in set(cpu) & set(cuda))
+    assert all(pinned and pinned[0].isdigit() for pinned in [*cpu.values(), *cuda.values()])
+
+
+def test_processor_flags_decide() -> None:
+    assert [row.state for row in machine.cpu_rows(frozenset({"avx2", "avx512f", "avx512_bf16"}))] == [OK, OK, OK]
+    assert [row.state for row in machine.cpu_rows(frozenset({"avx2"}))] == [OK, WARNING, WARNING]
+    assert machine.cpu_rows(frozenset({"sse2"}))[0].state == BROKEN
+    assert machine.cpu_rows(None)[0].state == WARNING
+
+
+def test_a_missing_compiler_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.shutil, "which", lambda name: "gcc" if name == "gcc" else None)
+    row = machine.toolchain_row()
+    assert (row.state, row.found) == (WARNING, "only gcc")
+    assert "g++" in row.remedy
+
+
+def test_a_full_disk_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder: machine.shutil._ntuple_diskusage(10**12, 10**12 - 10**8, 10**8))
+    row = machine.disk_row(tmp_path)
+    assert row.state == BROKEN
+    assert "hydra.run.dir" in row.remedy
+
+
+def test_a_rank_that_cannot_exchange_is_told_of_and_leaves_nothing() -> None:
+    assert "rank 0" in (trials.exchange_between_processes("no_such_backend", 1) or "")
+    assert trials.exchange_between_processes("gloo", 2, timeout_s=0.01) == "no answer within 0.01 s"
+
+
+def test_a_look_that_fails_is_a_row_and_makes_the_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> Row:
+        raise ImportError("libfbgemm.so: cannot open")
+
+    monkeypatch.setattr(command, "LOOKS", (("kernels", "FBGEMM on the CPU", fails),))
+    assert command.main([]) == 2
+    said = capsys.readouterr().out
+    assert "broken" in said
+    assert "libfbgemm.so" in said
+    assert "make env" in said
+
+
+def test_warnings_alone_leave_the_machine_fit() -> None:
+    console = Console(record=True, width=120)
+    command.show([Row("CPU", "avx512f", WARNING, "no", "keep precision=fp32")], console)
+    assert "can work (warnings: 1)" in console.export_text()

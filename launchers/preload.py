@@ -4,6 +4,6 @@ import lightning.pytorch  # noqa: F401
 import torch
 import torchrec.distributed.model_parallel  # noqa: F401
 
-import recsys_lab.train.rank  # noqa: F401
+import recsys_lab.pipeline  # noqa: F401
 
 torch.set_num_threads(1)

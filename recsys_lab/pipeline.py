@@ -9,7 +9,7 @@ data ───> access ───┼─> planner ─> plan ─> steps            
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.command_line import CONF
 from recsys_lab.config.frozen import fingerprint, plain
+from recsys_lab.config.options import DataCommon
+from recsys_lab.config.schema import build
 from recsys_lab.data.batch import DataSet, Feature
 from recsys_lab.data.capped import capped
 from recsys_lab.errors import UserError
@@ -42,6 +43,7 @@ from recsys_lab.train.rank import Job, train
 
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
 TABLES_SHARE_OF_MEMORY = 0.25
+LOADER_KEYS = [field.name for field in fields(DataCommon)]  # of the data group: the rest is the data set's
 LABEL_BLOCK_ROWS = 65_536
 LOCAL = "local"  # the cluster that this machine is
 
@@ -61,7 +63,7 @@ class Planned:
 def run(config: DictConfig, folder: Path, sweep: str | None = None) -> dict[str, Any]:
     """Runs `config` (frozen) in `folder` and returns the record. Raises UserError, PlanDoesNotFit, RankLost."""
     OmegaConf.save(config, folder / "config.yaml")
-    cluster: Cluster = instantiate(config.cluster, _convert_="object")
+    cluster: Cluster = build(config.cluster)
     data = open_data(config)
     check_data(data, config)
     write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})
@@ -73,7 +75,7 @@ def run(config: DictConfig, folder: Path, sweep: str | None = None) -> dict[str,
 
     simulated = None
     if config.mode in ("auto", "simulate"):
-        simulated, timeline = simulate(named.steps, cluster, instantiate(config.simulate.profile), named.plan, named.workload)
+        simulated, timeline = simulate(named.steps, cluster, build(config.simulate.profile), named.plan, named.workload)
         write_trace(timeline, folder / "trace.json")
         say.simulated(simulated)
 
@@ -99,8 +101,8 @@ def run(config: DictConfig, folder: Path, sweep: str | None = None) -> dict[str,
 
 def open_data(config: DictConfig) -> DataSet:
     """The data set of `config`; its features are the model's own where the model fixes them."""
-    ours = {key: value for key, value in plain(config)["data"].items() if key not in ("batch_size", "prefetch_batches")}
-    return instantiate(ours, wanted_features(config), _convert_="object")
+    ours = [key for key in config.data if key not in LOADER_KEYS]
+    return build(OmegaConf.masked_copy(config.data, ours), wanted_features(config))
 
 
 def wanted_features(config: DictConfig) -> tuple[Feature, ...] | None:
@@ -118,14 +120,14 @@ def tables_of(data: DataSet, dim: int, dtype: str) -> tuple[Table, ...]:
 
 def build_model(config: DictConfig, data: DataSet, device: torch.device) -> torch.nn.Module:
     """The model of `config` for the features of `data`."""
-    precision = instantiate(config.precision)
+    precision = build(config.precision)
     tables = tables_of(data, config.model.embedding_dim, precision.table)
-    return instantiate(config.model, tables, data.dense_features, device, _convert_="all")
+    return build(config.model, tables, data.dense_features, device)
 
 
 def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: int) -> Planned:
     """Plans the tables of `data` for `cluster`, `batch_size` samples a rank, and lowers the plan to steps."""
-    precision = instantiate(config.precision)
+    precision = build(config.precision)
     tables = tables_of(data, config.model.embedding_dim, precision.table)
     cost = describe(build_model(config, data, torch.device("meta")), data.dense_features)
     workload = Workload(
@@ -137,7 +139,7 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
         sparse_optimizer=config.optimizer.sparse.name,
         dense_optimizer=config.optimizer.dense.name,
     )
-    plan = instantiate(config.sharder.planner, tables, data.access, cluster, precision, workload, _convert_="object")
+    plan = build(config.sharder.planner, tables, data.access, cluster, precision, workload)
     check_fits(plan, workload, cluster)
     return Planned(cluster, tables, data.access, workload, plan, lower(plan, data.access, precision, workload))
 
@@ -171,7 +173,7 @@ def train_here(config: DictConfig, folder: Path, data: DataSet, named: Planned, 
         build_model=build_model,
         sweep=sweep,
     )
-    return instantiate(config.launcher, train, {"job": job}, folder)
+    return build(config.launcher, train, {"job": job}, folder)
 
 
 def open_capped(config: DictConfig, rows: int | None) -> DataSet:
@@ -201,7 +203,7 @@ def most_rows_here(named: Planned) -> int | None:
 def this_machine(config: DictConfig) -> Cluster:
     """`conf/cluster/local.yaml` with the hosts and ranks of the launcher."""
     local = OmegaConf.create({"launcher": config.launcher, "cluster": OmegaConf.load(CONF / "cluster" / "local.yaml")})
-    return instantiate(local.cluster, _convert_="object")
+    return build(local.cluster)
 
 
 def check_data(data: DataSet, config: DictConfig) -> None:
@@ -228,5 +230,5 @@ def check_data(data: DataSet, config: DictConfig) -> None:
 def log_untrained(config: DictConfig, folder: Path, sweep: str | None) -> None:
     """The logger's run of a job that plans and simulates only."""
     name = "_".join(str(config.choices[group]) for group in ("model", "sharder", "cluster"))
-    logger = instantiate(config.logger, folder, plain(config), name, sweep, _convert_="all")
+    logger = build(config.logger, folder, plain(config), name, sweep)
     finish(logger, "completed")

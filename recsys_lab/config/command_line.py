@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
@@ -185,3 +186,5 @@ def _hydra_errors() -> Iterator[None]:
     except (HydraException, OmegaConfBaseException) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
         raise UserError(" ".join(lines[:2]), where="command line", remedy="see python run.py --help") from None
+    except yaml.YAMLError as error:
+        raise UserError("not valid YAML", where="conf", given=" ".join(str(error).split())) from None

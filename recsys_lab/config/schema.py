@@ -66,6 +66,18 @@ def typed(group: DictConfig, schema: type) -> Any:
     return OmegaConf.to_object(OmegaConf.merge(_writable(OmegaConf.structured(schema)), group))
 
 
+def build(group: DictConfig, *given: Any, **more: Any) -> Any:
+    """What the `_target_` of `group` makes of `given` and the group's keys, with their types. Its errors come as they are.
+
+    (Hydra's `instantiate` wraps every error, which would hide the user's mistakes behind tracebacks of ours.)
+    """
+    target = _resolve(group.get("_target_"), "config")
+    keys = typed(OmegaConf.masked_copy(group, [key for key in group if key != "_target_"]), schema_of(target))
+    if dataclasses.is_dataclass(target):
+        return keys
+    return target(*given, **{f.name: getattr(keys, f.name) for f in dataclasses.fields(keys)}, **more)
+
+
 def _writable(node: Any) -> Any:
     """Frozen dataclasses become read-only nodes, which nothing can be merged into."""
     if isinstance(node, DictConfig):
@@ -126,4 +138,4 @@ def _replace(config: DictConfig, where: str, checked: DictConfig, target: str | 
     OmegaConf.update(config, where, {"_target_": target, **plain} if target else plain, merge=False, force_add=True)
 
 
-__all__ = ["check_config", "check_group", "schema_of", "typed", "unknown_key"]
+__all__ = ["build", "check_config", "check_group", "schema_of", "typed", "unknown_key"]

@@ -102,8 +102,8 @@ class ResumableEarlyStopping(EarlyStopping):
 class MetricsLog(pl.Callback):
     """A row every `every_steps` steps and one an evaluation. The loss is the mean over ranks, so all ranks take part."""
 
-    def __init__(self, every_steps: int, log: Log | None):
-        self.every_steps, self.log = every_steps, log
+    def __init__(self, every_steps: int, write_row: Log | None):
+        self.every_steps, self.write_row = every_steps, write_row
         self._since, self._examples = time.perf_counter(), 0
         self.examples = 0
 
@@ -136,8 +136,8 @@ class MetricsLog(pl.Callback):
         self._since, self._examples = time.perf_counter(), 0  # an evaluation is not training time
 
     def _write(self, trainer: pl.Trainer, row: dict[str, Any], to_logger: tuple[str, ...]) -> None:
-        if self.log is not None:
-            self.log(row)
+        if self.write_row is not None:
+            self.write_row(row)
         for logger in trainer.loggers:
             logger.log_metrics({key: row[key] for key in to_logger}, step=row["step"])
 

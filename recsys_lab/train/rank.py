@@ -14,12 +14,11 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
-from hydra.utils import instantiate
 from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config.options import OptimizerOptions, TrainerOptions
-from recsys_lab.config.schema import typed
+from recsys_lab.config.schema import build, typed
 from recsys_lab.data.batch import DataSet
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.distributed.torchrec import ShardedModel
@@ -97,14 +96,14 @@ def train(job: Job) -> dict[str, Any] | None:
 
 
 def _executor(job: Job, config: DictConfig, device: torch.device) -> Callable[[torch.nn.Module], ShardedModel]:
-    shard = instantiate(config.sharder.executor, _partial_=True)
+    shard = partial(build, config.sharder.executor)
     sparse = config.optimizer.sparse
     return lambda model: shard(
         model,
         job.plan,
         device=device,
         optimizer=(sparse.name, sparse.lr, sparse.eps),
-        precision=instantiate(config.precision),
+        precision=build(config.precision),
         seed=config.seed,
     )
 
@@ -174,7 +173,7 @@ def _logger(job: Job, config: DictConfig) -> Any:
     if dist.get_rank() != 0:
         return None
     name = "_".join(str(config.choices[group]) for group in ("model", "sharder", "data"))
-    return instantiate(config.logger, job.folder, job.config, f"{name}_seed{config.seed}", job.sweep, _convert_="all")
+    return build(config.logger, job.folder, job.config, f"{name}_seed{config.seed}", job.sweep)
 
 
 def _resume_metrics(folder: Path, last: Path | None) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.models.layers import LowRankCross, check_inputs, check_layers, embedding_bags, feature_names, mlp
+from recsys_lab.models.layers import LowRankCross, check_inputs, check_layers, check_least, embedding_bags, feature_names, mlp
 from recsys_lab.tables import Table
 
 
@@ -18,6 +18,8 @@ class DCN(nn.Module):
     """`dense_width`: K, 0 where the data have no dense features; then there is no bottom MLP.
 
     `bottom_layers` end in `embedding_dim`, `over_layers` in 1. `dropout` is between the over MLP's layers.
+    `normalise_vectors`: LayerNorm of each feature's vector before they interact, so that interactions learn as fast from a
+    large table, whose first values are small, as from a small one.
     `rows`, `lengths` and `dense_features` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
     """
 
@@ -33,6 +35,7 @@ class DCN(nn.Module):
         cross_rank: int,
         over_layers: list[int],
         dropout: float = 0.0,
+        normalise_vectors: bool = False,
         rows: list[int] | None = None,
         lengths: list[int] | None = None,
         dense_features: int | None = None,
@@ -41,9 +44,13 @@ class DCN(nn.Module):
         check_inputs("model", tables, dense_width, rows, lengths, dense_features)
         check_layers("model.bottom_layers", bottom_layers, embedding_dim, "as wide as an embedding")
         check_layers("model.over_layers", over_layers, 1, "one logit")
+        check_least("model.dropout", dropout, 0, below=1)
+        check_least("model.cross_layers", cross_layers, 0)
+        check_least("model.cross_rank", cross_rank, 1)
         self.features = feature_names(tables)
         self.embeddings = embedding_bags(tables, device)
         self.bottom = mlp(dense_width, bottom_layers, device) if dense_width else None
+        self.normalise = nn.LayerNorm(embedding_dim, device=device) if normalise_vectors else nn.Identity()
         width = embedding_dim * (len(self.features) + (1 if dense_width else 0))
         self.cross = LowRankCross(width, cross_layers, cross_rank, device)
         self.over = mlp(width, over_layers, device, dropout=dropout, linear_end=True)
@@ -57,4 +64,5 @@ class DCN(nn.Module):
         vectors = [pooled[feature] for feature in self.features]
         if self.bottom is not None:
             vectors = [self.bottom(dense), *vectors]
-        return self.over(self.cross(torch.cat(vectors, dim=1))).squeeze(1)
+        x0 = self.normalise(torch.stack(vectors, dim=1)).flatten(1)
+        return self.over(self.cross(x0)).squeeze(1)

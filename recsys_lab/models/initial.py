@@ -23,7 +23,7 @@ def initialise_dense(model: nn.Module, seed: int, device: torch.device) -> None:
         torch.manual_seed(seed)
         for module in dense:
             module.to_empty(device="cpu", recurse=False)
-        for module in model.modules():
+        for module in reversed(list(model.modules())):  # children first: a parent may draw its children's weights its own way
             if id(module) not in tables and hasattr(module, "reset_parameters"):
                 module.reset_parameters()
         for module in dense:

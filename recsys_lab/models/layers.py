@@ -101,6 +101,13 @@ def check_inputs(
         raise UserError("this model fixes its dense features", where=f"{where}.dense_features", given=dense_width, allowed=dense_features)
 
 
+def check_least(where: str, given: float, least: float, below: float = float("inf")) -> None:
+    """Raises UserError unless `least` <= `given` < `below`."""
+    if not least <= given < below:
+        allowed = f"{least:g} or more" if below == float("inf") else f"{least:g} or more, below {below:g}"
+        raise UserError("out of range", where=where, given=given, allowed=allowed)
+
+
 def check_layers(where: str, layers: Sequence[int], end: int, meaning: str) -> None:
     """Raises UserError unless `layers` are positive and end in `end`."""
     if not layers or min(layers) < 1 or layers[-1] != end:

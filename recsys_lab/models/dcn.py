@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.layers import LowRankCross, check_inputs, check_layers, check_least, embedding_bags, feature_names, mlp
 from recsys_lab.tables import Table
 
 
-class DCN(nn.Module):
+class DCN(ClickModel):
     """`dense_width`: K, 0 where the data have no dense features; then there is no bottom MLP.
 
     `bottom_layers` end in `embedding_dim`, `over_layers` in 1. `dropout` is between the over MLP's layers.

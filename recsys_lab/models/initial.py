@@ -8,11 +8,12 @@ import torch
 from torch import nn
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
+from recsys_lab.models.click_model import ClickModel
 from recsys_lab.tables import Table
 from recsys_lab.tables.initial import initial_weight
 
 
-def initialise_dense(model: nn.Module, seed: int, device: torch.device) -> None:
+def initialise_dense(model: ClickModel, seed: int, device: torch.device) -> None:
     """Makes all weights outside `model.embeddings` on `device` and draws them from `seed`, leaving torch's random state as it was.
 
     The model may come from the meta device. Values are drawn on the CPU, so they are the same on any device.
@@ -24,8 +25,9 @@ def initialise_dense(model: nn.Module, seed: int, device: torch.device) -> None:
         for module in dense:
             module.to_empty(device="cpu", recurse=False)
         for module in reversed(list(model.modules())):  # children first: a parent may draw its children's weights its own way
-            if id(module) not in tables and hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+            reset = getattr(module, "reset_parameters", None)
+            if id(module) not in tables and callable(reset):
+                reset()
         for module in dense:
             for name, parameter in module.named_parameters(recurse=False):
                 setattr(module, name, nn.Parameter(parameter.detach().to(device), requires_grad=parameter.requires_grad))

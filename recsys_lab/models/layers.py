@@ -71,9 +71,9 @@ class LowRankCross(nn.Module):
     def reset_parameters(self) -> None:
         """Xavier normal weights and zero biases, as in TorchRec."""
         for down, up in zip(self.down, self.up):
-            nn.init.xavier_normal_(down.weight)
-            nn.init.xavier_normal_(up.weight)
-            nn.init.zeros_(up.bias)
+            nn.init.xavier_normal_(down.get_parameter("weight"))
+            nn.init.xavier_normal_(up.get_parameter("weight"))
+            nn.init.zeros_(up.get_parameter("bias"))
 
     def forward(self, x0: Tensor) -> Tensor:
         x = x0

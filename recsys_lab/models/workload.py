@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
+
+from recsys_lab.models.click_model import ClickModel
 
 _SAMPLES = 8
 
@@ -29,8 +31,8 @@ class ModelCost:
     activation_bytes_per_sample: float
 
 
-def describe(model: nn.Module, dense_width: int) -> ModelCost:
-    """Cost of `model`, built on the meta device, with `embeddings`, `features` and `predict` as DLRM and DCN have them.
+def describe(model: ClickModel, dense_width: int) -> ModelCost:
+    """Cost of `model`, built on the meta device.
 
     `dense_width`: dense values a sample, 0 for none.
     """

@@ -203,6 +203,7 @@ def most_rows_here(named: Planned) -> int | None:
 def this_machine(config: DictConfig) -> Cluster:
     """`conf/cluster/local.yaml` with the hosts and ranks of the launcher."""
     local = OmegaConf.create({"launcher": config.launcher, "cluster": OmegaConf.load(CONF / "cluster" / "local.yaml")})
+    OmegaConf.resolve(local)
     return build(local.cluster)
 
 

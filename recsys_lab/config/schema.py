@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import logging
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from recsys_lab.config import options
 from recsys_lab.errors import UserError, did_you_mean
+
+logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it logs what we raise again
 
 #: Groups without a `_target_`, and keys that a group has beside its target's.
 PLAIN = {"optimizer": options.OptimizerOptions, "trainer": options.TrainerOptions, "ablation": options.AblationOptions}

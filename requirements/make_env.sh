@@ -39,7 +39,7 @@ find_python() { # prints the real interpreter, never one inside a virtual enviro
     done
     return 1
 }
-python=$(find_python) || fail "Python 3.11 is needed; found $(python3 --version 2>/dev/null || echo none); install python3.11 or name one: make env PYTHON=/path/to/python3.11"
+python=$(find_python) || fail "Python 3.11 is needed; found ${PYTHON:-$(python3 --version 2>/dev/null || echo none)}; install python3.11, or name one: make env PYTHON=FILE"
 
 began=$SECONDS
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_REQUIRE_VIRTUALENV=0 PYTHONNOUSERSITE=1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from recsys_lab.arguments import parser
 from recsys_lab.doctor import machine, trials, versions
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 from recsys_lab.quiet import quiet_torchrec
@@ -52,11 +52,9 @@ def examine() -> list[Row]:
 
 def main(argv: list[str]) -> int:
     """`doctor [--json]`. 0: training on this machine can work. 2: it cannot, and the table says what to do."""
-    parser = argparse.ArgumentParser(
-        prog="python -m recsys_lab doctor", description="What works on this machine, and what to do about what does not."
-    )
-    parser.add_argument("--json", action="store_true", help="print the rows as one JSON object")
-    options = parser.parse_args(argv)
+    line = parser("doctor", "What works on this machine, and what to do about what does not.")
+    line.add_argument("--json", action="store_true", help="print the rows as one JSON object")
+    options = line.parse_args(argv)
     with Console(stderr=True).status("looking (about ten seconds)"):
         rows = examine()
     healthy = all(row.state != BROKEN for row in rows)

@@ -1,0 +1,115 @@
+"""Reads who imports whom from the source, without running it, and says what breaks the rules of the house."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LEAVES = frozenset({"errors", "units", "quiet", "arguments"})
+DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
+
+#: What each room may import of ours. A room that is not here may not exist.
+MAY_IMPORT: Mapping[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "units": frozenset(),
+    "quiet": frozenset(),
+    "arguments": frozenset({"errors"}),
+    "cluster": LEAVES,
+    "tables": LEAVES,
+    "precision": LEAVES | {"tables"},
+    "plan": DESCRIPTION,
+    "planners": DESCRIPTION | {"plan"},
+    "simulate": DESCRIPTION | {"plan"},
+    "models": DESCRIPTION | {"kernels"},
+    "kernels": LEAVES,
+    "distributed": DESCRIPTION | {"plan", "models", "kernels"},
+    "data": LEAVES | {"tables", "plan", "cluster"},
+    "report": LEAVES | {"tables", "plan", "cluster", "data"},
+    "config": LEAVES,
+    "train": DESCRIPTION | {"plan", "models", "distributed", "data", "report", "config"},
+    "pipeline": DESCRIPTION | {"plan", "planners", "simulate", "models", "distributed", "data", "report", "config", "train"},
+    "job": LEAVES | {"config", "report", "train", "pipeline"},
+    "doctor": LEAVES | {"report"},
+    "__main__": LEAVES | {"config", "report", "doctor"},
+    "launchers": LEAVES | {"train"},
+    "run": LEAVES | {"config", "job", "launchers"},
+}
+
+#: Packages that only some rooms may import, and those rooms (or single files).
+ONLY_IN: Mapping[str, frozenset[str]] = {
+    "wandb": frozenset({"report/wandb_run.py"}),
+    "torch": frozenset({"data", "models", "kernels", "planners", "distributed", "report", "train", "pipeline", "doctor", "launchers"}),
+    "torchrec": frozenset({"data", "models", "planners", "distributed", "train", "doctor", "launchers"}),
+    "lightning": frozenset({"report", "train", "launchers"}),
+    "hydra": frozenset({"config", "train", "pipeline", "run", "report/ablation.py"}),
+}
+#: Single files that may import more, and why.
+ALSO: Mapping[tuple[str, str], str] = {("launchers/preload.py", "pipeline"): "imports ahead of time what every rank will need"}
+#: Single-device code: of torch and torchrec nothing that is distributed.
+NOT_IN: Mapping[str, frozenset[str]] = {"models": frozenset({"torch.distributed", "torchrec.distributed"})}
+
+
+@dataclass(frozen=True)
+class Import:
+    """`file` (relative to the root), in `room`, imports the module or name `target` on line `line`."""
+
+    file: str
+    line: int
+    room: str
+    target: str
+
+
+def room_of(file: Path) -> str:
+    """`recsys_lab/plan/steps.py` -> plan, `recsys_lab/job.py` -> job, `launchers/local.py` -> launchers, `run.py` -> run."""
+    inner = file.parts[1:] if file.parts[0] == "recsys_lab" else file.parts
+    return inner[0].removesuffix(".py")
+
+
+def imports_of(root: Path, file: Path) -> Iterator[Import]:
+    """Every import of `file`, inside functions and type-checking blocks too; relative ones made absolute."""
+    relative = file.relative_to(root)
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), filename=str(relative))):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = relative.parts[: len(relative.parts) - node.level] if node.level else ()
+            base = ".".join([*package, *([node.module] if node.module else [])])
+            targets = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for target in targets:
+            yield Import(str(relative), node.lineno, room_of(relative), target)
+
+
+def source_files(root: Path) -> list[Path]:
+    """The Python files that the rules are for: the package, the launchers and run.py. Package markers without code count too."""
+    return sorted([*(root / "recsys_lab").rglob("*.py"), *(root / "launchers").rglob("*.py"), *root.glob("run.py")])
+
+
+def broken_rule(found: Import) -> str | None:
+    """What `found` breaks, in one line, or None."""
+    where, parts = f"{found.file}:{found.line}", found.target.split(".")
+    if found.room not in MAY_IMPORT and found.file != "recsys_lab/__init__.py":
+        return f"{where}: room {found.room} has no line in MAY_IMPORT; say there what it may import"
+    if parts[0] in ("recsys_lab", "launchers"):
+        room = parts[0] if parts[0] == "launchers" else ".".join(parts[1:2])
+        allowed = room == found.room or room in MAY_IMPORT.get(found.room, frozenset()) or (found.file, room) in ALSO
+        if not allowed:
+            return f"{where}: {found.room} must not import {room or 'recsys_lab'} ({found.target})"
+        return None
+    if parts[0] in ("tests", "experiments"):
+        return f"{where}: {found.room} must not import {parts[0]}"
+    inner = found.file.removeprefix("recsys_lab/")
+    rooms = ONLY_IN.get(parts[0])
+    if rooms is not None and found.room not in rooms and inner not in rooms:
+        return f"{where}: {found.room} must not import {parts[0]}, only {', '.join(sorted(rooms))} may"
+    for banned in NOT_IN.get(found.room, frozenset()):
+        if found.target == banned or found.target.startswith(banned + "."):
+            return f"{where}: {found.room} must not import {banned}"
+    return None
+
+
+def broken_rules(root: Path) -> list[str]:
+    return [line for file in source_files(root) for found in imports_of(root, file) if (line := broken_rule(found))]

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
+from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import PlannerError
+from torchrec.distributed.planner.types import Enumerator, PlannerError, ShardingOption
 from torchrec.distributed.types import ParameterSharding
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
@@ -27,11 +28,14 @@ from recsys_lab.planners import row_wise
 from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.units import human_bytes
 
 DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
 POOLINGS = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 #: TorchRec reads an optimizer's memory from its class.
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+#: Proposals without a better plan after which a greedy search ends. TorchRec's is endless: a minute for 26 tables on 512 ranks.
+PATIENCE = 25
 BYTES_PER_MS = 1e6  # in one GB/s
 #: Column shards as narrow as this are considered where the user names no width. TorchRec's own bound is 128.
 MIN_COLUMN_SHARD_WIDTH = 32
@@ -79,14 +83,21 @@ def plan(
         topology=_topology(cluster, workload),
         batch_size=workload.batch_size,
         constraints=constraints,
+        proposer=[
+            GreedyProposer(threshold=PATIENCE),
+            GreedyProposer(use_depth=False, threshold=PATIENCE),
+            UniformProposer(),
+            _WithoutReplicas(threshold=PATIENCE),
+            _WithoutReplicas(use_depth=False, threshold=PATIENCE),
+        ],
         storage_reservation=FixedPercentageStorageReservation(0.0),  # the topology holds only what a plan may fill
         stats=[],
     )
     model = _Model(tables, workload)
     try:
         found = planner.plan(model, [_AnyTypeSharder()])
-    except PlannerError as error:
-        raise _does_not_fit(tables, access, cluster, precision, workload, forced, error) from None
+    except PlannerError:
+        raise _does_not_fit(tables, access, cluster, precision, workload, types) from None
     made = ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, from_torchrec(tables, found.plan["tables"]))
     check_fits(made, workload, cluster)
     return made
@@ -106,6 +117,18 @@ def _placement(table: Table, sharding: ParameterSharding) -> Placement:
         (row, col), (rows, cols) = found.shard_offsets, found.shard_sizes
         shards.append(Shard((rank,), row, row + rows, col, col + cols))
     return Placement(table.name, sharding.sharding_type, tuple(shards))
+
+
+class _WithoutReplicas(GreedyProposer):
+    """Searches without data_parallel, where a table has another option.
+
+    TorchRec's greedy search begins with the cheapest option of each table. Replicas look cheap, and the search seldom leaves them: for
+    MLPerf's 26 tables on 64 GPUs it ends at 1.53 ms by its own estimate, without them at 1.15 ms.
+    """
+
+    def load(self, search_space: list[ShardingOption], enumerator: Enumerator | None = None) -> None:
+        others = {option.name for option in search_space if option.sharding_type != "data_parallel"}
+        super().load([o for o in search_space if o.sharding_type != "data_parallel" or o.name not in others], enumerator)
 
 
 class _Model(nn.Module):
@@ -219,12 +242,19 @@ def _check_possible(table: Table, types: list[str] | None) -> None:
         )
 
 
-def _does_not_fit(tables, access, cluster, precision, workload, forced: dict[str, str], error: PlannerError) -> PlanDoesNotFit:
-    """Says what is missing: of the most even plan there is, or of the forced placement if that one would fit."""
-    row_wise.plan(tables, access, cluster, precision, workload)  # raises PlanDoesNotFit with its own figures
+def _does_not_fit(tables, access, cluster, precision, workload, types: dict[str, list[str] | None]) -> PlanDoesNotFit:
+    """Why TorchRec found no plan: even the most even one lacks memory (with its figures), or the allowed types are too coarse."""
+    row_wise.plan(tables, access, cluster, precision, workload)  # raises PlanDoesNotFit if that is so
+    room = cluster.usable_memory_bytes - workload.dense_bytes
+    size = {t.name: t.weight_bytes + workload.table_state_bytes(t.rows, t.dim) for t in tables}
+    whole = [name for name in size if types[name] == ["table_wise"]]
+    replicated = sum(size[name] for name in size if types[name] == ["data_parallel"])
+    spread = sum(size[name] for name in size if types[name] != ["data_parallel"]) / cluster.world_size
+    needed = replicated + max(spread, max((size[name] for name in whole), default=0))
+    lacks = f": a rank lacks {human_bytes(needed - room)}" if needed > room else ": the pieces are too large to be spread evenly"
     return PlanDoesNotFit(
-        "no plan fits with the sharding types that are allowed",
+        "no plan fits with the sharding types that are allowed" + lacks,
         where=f"cluster {cluster.name}",
-        given=", ".join(f"{name}: {scheme}" for name, scheme in forced.items()) or None,
-        remedy="nearest change that would fit: sharder=torchrec_row_wise, or force row_wise for the largest tables",
+        allowed=f"{human_bytes(room)} of tables a rank",
+        remedy="nearest change that would fit: allow or force row_wise for the largest tables, or sharder=torchrec_row_wise",
     )

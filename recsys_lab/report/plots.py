@@ -57,8 +57,8 @@ def _panel(
 def plan_picture(plan: ShardingPlan, limit_bytes: float | None = None, fullest_bytes: float | None = None) -> str:
     """One bar a rank, grouped by host: its table weights, coloured by scheme. Above, how full the fullest rank is in all.
 
-    `limit_bytes`: what a plan may fill of a rank. `fullest_bytes`: all that the fullest rank holds, with optimizer state, dense part and
-    buffers. The limit is drawn among the bars where the weights come near it. Beyond 128 ranks a bar is a host, the fullest of its ranks.
+    `limit_bytes`: what a plan may fill of a rank. `fullest_bytes`: what lasts from step to step on the fullest rank, in all.
+    The limit is drawn among the bars where the weights come near it. Beyond 128 ranks a bar is a host, its fullest rank.
     """
     held = _held_by_scheme(plan)
     by_host = plan.world_size > MOST_BARS
@@ -89,7 +89,7 @@ def _gauge(used: float | None, limit: float | None) -> tuple[str, float]:
     if used is None or limit is None:
         return "", 0.0
     x0, x1 = 66.0, WIDTH - 2.0
-    parts_of_it = "weights, optimizer state, dense part, buffers"
+    parts_of_it = "weights, optimizer state, dense part"
     words = f"fullest rank in all: {human_bytes(used)} of {human_bytes(limit)}, {used / limit:.1%} ({parts_of_it})"
     over = "var(--limit)" if used > limit else colour(4)
     parts = [

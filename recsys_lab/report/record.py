@@ -87,7 +87,7 @@ class Simulated:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """`plan.json` in figures. `bytes_per_rank`: table weights, optimizer state, dense part and buffers."""
+    """`plan.json` in figures. `bytes_per_rank`: what lasts from step to step, table weights, optimizer state and dense part."""
 
     world_size: int
     tables: int
@@ -154,7 +154,7 @@ def plan_summary(plan: ShardingPlan, access: AccessStatistics | None, workload: 
 
     Every tier is named, also one that holds no row: its zero is a count.
     """
-    held = bytes_of_ranks(plan, workload).totals if workload else plan.weight_bytes_of_ranks()
+    held = bytes_of_ranks(plan, workload).lasting if workload else plan.weight_bytes_of_ranks()
     return PlanSummary(
         world_size=plan.world_size,
         tables=len(plan.tables),

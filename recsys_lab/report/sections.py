@@ -78,7 +78,7 @@ def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Tab
     summary = run.result["plan"]
     if of_record and summary:
         total = summary["bytes_per_rank"]
-        rows.append(("memory per rank in all", f"at most {human_bytes(total['max'])}, mean {human_bytes(total['mean'])}"))
+        rows.append(("with optimizer state and dense part", f"at most {human_bytes(total['max'])}, mean {human_bytes(total['mean'])}"))
         if (limit := run.memory_limit_bytes) is not None:
             rows.append(("memory limit per rank", f"{human_bytes(limit)} ({total['max'] / limit:.1%} full)"))
     if plan.towers:

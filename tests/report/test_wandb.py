@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from offline_wandb import OfflineRun
 
 from recsys_lab.errors import UserError
 from recsys_lab.report import loggers, wandb_run
+from tests.report.offline_wandb import OfflineRun
 
 CONFIG = {"model": {"name": "dcn", "layers": 3}, "seed": 7}
 RESULT = {

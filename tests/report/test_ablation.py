@@ -1,0 +1,150 @@
+"""The ablation table: folding against NumPy, failures said, and written at the end of a real Hydra sweep."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recsys_lab.errors import UserError
+from recsys_lab.report.ablation import print_ablation, read_ablation, write_ablation
+from tests.report.fake_run import failed, make_result, write_run
+
+AUCS = {("dlrm", "torchrec"): [0.71, 0.74, 0.72], ("dcn", "torchrec"): [0.75, 0.73, 0.77]}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def sweep(folder: Path, aucs=AUCS, extra=("trainer.max_steps=10",)) -> Path:
+    job = 0
+    for (model, sharder), values in aucs.items():
+        for seed, auc in enumerate(values, start=1):
+            result = make_result(seed=seed, auc=auc or 0.5, model=model, sharder=sharder)
+            overrides = [f"model={model}", f"sharder={sharder}", *extra, f"seed={seed}", f"hydra.sweep.dir={folder}"]
+            write_run(folder / str(job), result if auc else failed(result, "no | room"), overrides)
+            job += 1
+    return folder
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / "ablation.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_seeds_fold_to_median_and_range(tmp_path):
+    write_ablation(sweep(tmp_path / "s"))
+    rows = rows_of(tmp_path / "s")
+    assert [row["model"] for row in rows] == ["dlrm", "dcn"] and "sharder" not in rows[0]  # it does not vary
+    for row, values in zip(rows, AUCS.values()):
+        assert float(row["validation_auc_median"]) == np.median(values)
+        assert float(row["validation_auc_min"]) == min(values) and float(row["validation_auc_max"]) == max(values)
+        assert row["seeds"] == row["completed"] == "3" and row["status"] == "completed" and not row["error"]
+    assert "test_auc_median" not in rows[0]
+
+
+def test_measured_and_simulated_have_columns_of_their_own(tmp_path):
+    write_ablation(sweep(tmp_path / "s"))
+    row = rows_of(tmp_path / "s")[0]
+    assert float(row["measured_iteration_ms_median"]) == 24.8 and float(row["simulated_iteration_ms_median"]) == 2.4
+    assert not [name for name in row if "iteration" in name and not name.startswith(("measured_", "simulated_"))]
+
+
+def test_a_failed_configuration_keeps_its_row_and_its_reason(tmp_path):
+    folder = sweep(tmp_path / "s", {("dlrm", "torchrec"): [0.7, None, 0.72], ("dcn", "torchrec"): [None, None, None]})
+    (folder / "5/result.json").unlink()
+    write_ablation(folder)
+    partly, wholly = rows_of(folder)
+    assert partly["status"] == "2 of 3 seeds completed" and partly["error"] == "UserError: no | room"
+    assert float(partly["validation_auc_median"]) == pytest.approx(0.71)
+    assert wholly["status"] == "failed" and wholly["completed"] == "0" and wholly["validation_auc_median"] == ""
+    assert wholly["error"] == "seed 1: UserError: no | room; seed 2: UserError: no | room; seed 3: ended before its record was written"
+    markdown = (folder / "ablation.md").read_text()
+    assert "no \\| room" in markdown and "failed" in markdown and "failed" in (folder / "ablation.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "baseline", ["model=dlrm", "model=dlrm,sharder=torchrec", "model=dlrm, trainer.max_steps=10", "model=dlrm,cluster=h100x64"]
+)
+def test_a_baseline_by_override_choice_or_config(tmp_path, baseline):
+    write_ablation(sweep(tmp_path / "s"), baseline)
+    base, other = rows_of(tmp_path / "s")
+    assert float(base["validation_auc_difference"]) == 0 and float(base["measured_examples_per_second_ratio"]) == 1
+    assert float(other["validation_auc_difference"]) == pytest.approx(0.75 - 0.72)
+
+
+@pytest.mark.parametrize(("baseline", "count"), [("model=hstu", "none"), ("sharder=torchrec", "2")])
+def test_a_baseline_that_fits_no_single_row_is_said_and_the_table_still_written(tmp_path, baseline, count):
+    write_ablation(sweep(tmp_path / "s"), baseline)
+    assert f"fits {count} of the 2 rows" in (tmp_path / "s/ablation.md").read_text()
+    assert "validation_auc_difference" not in rows_of(tmp_path / "s")[0]
+
+
+def test_the_terminal_gets_100_columns(tmp_path, capsys):
+    print_ablation(write_ablation(sweep(tmp_path / "s"), "model=dlrm"))
+    out = capsys.readouterr().out
+    table = [line for line in out.splitlines() if not line.startswith("written:")]
+    assert max(map(len, table)) <= 100
+    for words in ("0.7200", "[0.7100, 0.7400]", "(+0.0300)", "(baseline)", "109.2 M", "every job: sharder=torchrec trainer.max_steps=10"):
+        assert words in out
+
+
+def test_seeds_alone_are_one_row(tmp_path):
+    write_ablation(sweep(tmp_path / "s", {("dcn", "torchrec"): [0.7, 0.8]}))
+    (row,) = rows_of(tmp_path / "s")
+    assert row["seeds"] == "2" and float(row["validation_auc_median"]) == pytest.approx(0.75)
+
+
+def test_ten_jobs_stay_in_the_order_they_ran(tmp_path):
+    aucs = {(f"m{i}", "torchrec"): [0.7] for i in range(12)}
+    made = read_ablation(sweep(tmp_path / "s", aucs))
+    assert [row.overrides["model"] for row in made.rows] == [f"m{i}" for i in range(12)]
+
+
+def test_a_folder_without_jobs_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="not the folder of a sweep"):
+        write_ablation(tmp_path)
+
+
+APP = """
+from pathlib import Path
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from tests.report.fake_run import make_result, write_run
+
+@hydra.main(config_path=".", config_name="config", version_base="1.3")
+def main(config):
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    result = make_result(seed=config.seed, model=config.model, auc=0.7 + config.seed / 100)
+    write_run(folder, result, list(HydraConfig.get().overrides.task))
+
+main()
+"""
+CONFIG = """
+model: dlrm
+seed: 1
+ablation: {baseline: model=dlrm}
+hydra:
+  callbacks:
+    ablation:
+      _target_: recsys_lab.report.ablation.WriteAblation
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_hydra_sweep_ends_with_the_table(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    command = [sys.executable, "app.py", "-m", "model=dlrm,dcn", "seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [(row["model"], row["seeds"], row["validation_auc_median"]) for row in rows_of(tmp_path / "sweep")] == [
+        ("dlrm", "2", "0.715"),
+        ("dcn", "2", "0.715"),
+    ]
+    assert "Quality (measured)" in done.stdout and "(baseline)" in done.stdout

@@ -15,6 +15,7 @@ NAMES = ["label", *(f"I{i}" for i in range(1, COUNTS + 1)), *(f"C{i}" for i in r
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _LABEL = re.compile(r"0*[01]")
 _HEX = re.compile(r"[0-9a-fA-F]{1,8}")
+_EMPTY_EXTRA = re.compile(rb"^((?:[^\t\n]*\t){39}[^\t\n]*)\t+$", re.MULTILINE)
 _TAB, _LINE_FEED = ord("\t"), ord("\n")
 
 
@@ -32,14 +33,17 @@ class CriteoFormat:
         fewest, most = _tabs_per_line(block)
         if fewest < FIELDS - 1:
             return None
-        extra = [f"extra{i}" for i in range(most - (FIELDS - 1))]
-        schema = {name: pl.String if name.startswith("C") else pl.Int64 for name in NAMES} | dict.fromkeys(extra, pl.String)
+        if most > FIELDS - 1:
+            block = _EMPTY_EXTRA.sub(rb"\1", block)
+            if _tabs_per_line(block)[1] > FIELDS - 1:
+                return None
+        schema = {name: pl.String if name.startswith("C") else pl.Int64 for name in NAMES}
         try:
             frame = pl.read_csv(block, has_header=False, separator="\t", quote_char=None, schema=schema)
         except pl.exceptions.PolarsError:
             return None
         labels = frame["label"]
-        if labels.null_count() or not labels.is_between(0, 1).all() or any(frame[name].count() for name in extra):
+        if labels.null_count() or not labels.is_between(0, 1).all():
             return None
         values = frame.select(f"C{i}" for i in range(1, VALUES + 1))
         if not _all_hex(values):

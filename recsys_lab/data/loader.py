@@ -85,6 +85,10 @@ class RankLoader:
         """The next iteration starts at this batch of this epoch."""
         self._epoch, self._batch = epoch, batch
 
+    def example(self) -> Batch:
+        """The first batch in file order; the position stays as it is."""
+        return self.read_batch(FileOrder(), 0)
+
     def __iter__(self) -> Iterator[Batch]:
         epoch, first = self._epoch, self._batch
         order = ShuffledOrder(self.split.rows, self.seed, epoch) if self.shuffle else FileOrder()

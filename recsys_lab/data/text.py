@@ -95,6 +95,8 @@ def read_columns(
                 first, block = block.split(b"\n", 1)
                 _check_header(first, line_format.header, path)
                 line_number = 2
+            if not block:
+                continue
         lines = block.count(b"\n")
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")

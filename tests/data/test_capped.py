@@ -1,0 +1,98 @@
+"""Smaller tables: ids stay in range, and the statistics are those of the folded data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.data.capped import capped, fold_access, fold_counts
+from recsys_lab.data.frappe import open_frappe
+from recsys_lab.data.measure import load_access, measure_access, measure_row_counts, save_access
+from recsys_lab.data.random_ids import open_random
+from recsys_lab.errors import UserError
+from recsys_lab.tables import power_law_access
+from tests.data.helpers import FRAPPE_HEADER, FRAPPE_LINES, array_data, frappe_options, write
+
+
+@settings(deadline=None, max_examples=40)
+@given(max_rows=st.integers(1, 1200), asked=st.lists(st.integers(0, 99), min_size=1, max_size=30))
+def test_ids_are_in_range_and_everything_else_is_the_same(max_rows: int, asked: list[int]) -> None:
+    data = array_data(100)
+    small = capped(data, max_rows)
+    assert [f.rows for f in small.features] == [min(1000, max_rows)] * 2
+    before, after = (d.splits["train"].read(np.array(asked)) for d in (data, small))
+    assert after.ids.tolist() == (before.ids % min(1000, max_rows)).tolist()
+    assert after.lengths.tolist() == before.lengths.tolist() and after.labels.tolist() == before.labels.tolist()
+
+
+def test_nothing_changes_where_no_table_is_larger() -> None:
+    data = array_data(10)
+    assert capped(data, 1000) is data
+    with pytest.raises(UserError):
+        capped(data, 0)
+
+
+def test_only_the_larger_tables_are_capped_and_the_note_says_so(tmp_path: Path) -> None:
+    write(tmp_path / "train.csv", [FRAPPE_HEADER, *FRAPPE_LINES])
+    write(tmp_path / "valid.csv", [FRAPPE_HEADER, *FRAPPE_LINES])
+    data = open_frappe(**frappe_options(tmp_path))
+    small = capped(data, 4)
+    assert [f.rows for f in small.features] == [4, 4, 3]
+    assert small.notes == ("2 of 3 tables capped at 4 rows (ids modulo that): 18 rows became 11",)
+    assert small.fingerprint != data.fingerprint
+    measured = measure_access(small)
+    for name, table in small.access.tables.items():
+        assert (table.bucket_rows, table.bucket_p) == (measured[name].bucket_rows, measured[name].bucket_p)
+    assert [c.tolist() for c in small.row_counts()] == [c.tolist() for c in measure_row_counts(small)]  # type: ignore[attr-defined]
+    assert capped(small, 2).features[0].rows == 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=50), rows=st.integers(1, 60))
+def test_folded_counts(counts: list[int], rows: int) -> None:
+    folded = fold_counts(np.array(counts), rows)
+    assert folded.tolist() == [sum(counts[i::rows]) if i < len(counts) else 0 for i in range(rows)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=st.integers(1, 10**6), cap=st.integers(1, 10**6), exponent=st.sampled_from([0.0, 1.0, 1.2]))
+def test_a_folded_formula_keeps_rows_order_and_look_ups(rows: int, cap: int, exponent: float) -> None:
+    folded = fold_access(power_law_access("t", rows, 3.0, exponent), cap)
+    assert sum(folded.bucket_rows) == min(rows, cap)
+    assert sum(n * p for n, p in zip(folded.bucket_rows, folded.bucket_p)) == pytest.approx(3.0)
+    assert list(folded.bucket_p) == sorted(folded.bucket_p, reverse=True) or exponent == 0.0
+
+
+def test_a_folded_formula_is_near_what_is_measured() -> None:
+    data = open_random(
+        rows_train=60_000,
+        rows_validation=1,
+        rows_test=0,
+        rows_per_table=[100_000],
+        look_ups=None,
+        dense_features=0,
+        exponent=1.1,
+        seed_of_draws=1,
+    )
+    small = capped(data, 1000)
+    measured = measure_access(small)
+    for hottest in (1, 10, 100, 1000):
+        assert small.access["C1"].share_of_hottest(hottest) == pytest.approx(measured["C1"].share_of_hottest(hottest), abs=0.03)
+
+
+def test_statistics_are_saved_and_loaded(tmp_path: Path) -> None:
+    access = measure_access(array_data(50), rows=20)
+    assert access["b"].mean_length == 1.0 and access["a"].mean_length == pytest.approx(sum(r % 3 for r in range(20)) / 20)
+    assert "20 samples" in access["a"].detail
+    save_access(access, tmp_path / "access.json")
+    assert load_access(tmp_path / "access.json") == access
+    (tmp_path / "other.json").write_text('{"tables": [{"x": 1}]}')
+    for path in (tmp_path / "other.json", tmp_path / "none.json", tmp_path):
+        with pytest.raises(UserError):
+            load_access(path)
+    with pytest.raises(UserError):
+        save_access(access, tmp_path)

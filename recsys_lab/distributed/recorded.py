@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -26,6 +25,7 @@ from recsys_lab.distributed.wire import wire_bytes
 __all__ = ["BACKEND", "Recorded", "RecordedProcessGroup", "named", "register", "start_recording", "stop_recording", "wire_bytes"]
 
 BACKEND = "recorded"
+_ProcessGroup: Any = dist.ProcessGroup  # torch's type stubs lack some of its methods and have others with other names
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,10 @@ class _Recorder:
         self.entries: list[_Pending] = []
         self.names = threading.local()
 
-    def begin(self, kind: str, group: tuple[int, ...], tensors: Iterable[torch.Tensor]) -> _Pending | None:
+    def begin(self, kind: str, group: tuple[int, ...], tensors: list[torch.Tensor]) -> _Pending | None:
         if len(self.entries) >= self.limit:
             self.dropped += 1
             return None
-        tensors = list(tensors)
         entry = _Pending(kind, group, sum(t.numel() * t.element_size() for t in tensors), getattr(self.names, "current", None))
         if tensors and tensors[0].is_cuda:
             entry.start_event = torch.cuda.Event(enable_timing=True)
@@ -167,77 +166,77 @@ def register() -> str:
     return BACKEND
 
 
-class RecordedProcessGroup(dist.ProcessGroup):
+class RecordedProcessGroup(_ProcessGroup):
     """Delegates to `inner`. C++ callers reach the methods through torch's trampoline, which knows them by these names."""
 
-    def __init__(self, inner: dist.ProcessGroup, ranks: tuple[int, ...]):
+    def __init__(self, inner: Any, ranks: tuple[int, ...]):
         super().__init__(inner.rank(), inner.size())
         self.inner, self.ranks = inner, ranks
 
     def getBackendName(self) -> str:
         return BACKEND
 
-    def _run(self, kind: str, tensors: Iterable[torch.Tensor], call: Any, *args: Any) -> Any:
+    def _run(self, kind: str, put_in: Any, call: Any, *args: Any, **options: Any) -> Any:
         if not _RECORDER.on or len(self.ranks) == 1:  # a group of one sends nothing
-            return call(*args)
-        entry = _RECORDER.begin(kind, self.ranks, tensors)
-        work = call(*args)
+            return call(*args, **options)
+        entry = _RECORDER.begin(kind, self.ranks, _flat(put_in))
+        work = call(*args, **options)
         return work if entry is None else entry.watch(work)
 
-    def allreduce(self, tensors: Any, *opts: Any) -> Any:
-        return self._run("all_reduce", _flat(tensors), self.inner.allreduce, tensors, *opts)
+    def allreduce(self, tensors: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("all_reduce", tensors, self.inner.allreduce, tensors, *opts, **others)
 
-    def allreduce_coalesced(self, tensors: Any, *opts: Any) -> Any:
-        return self._run("all_reduce", tensors, self.inner.allreduce_coalesced, tensors, *opts)
+    def allreduce_coalesced(self, tensors: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("all_reduce", tensors, self.inner.allreduce_coalesced, tensors, *opts, **others)
 
-    def all_to_all_single(self, output: torch.Tensor, given: torch.Tensor, *rest: Any) -> Any:
-        return self._run("all_to_all", [given], self.inner.all_to_all_single, output, given, *rest)
+    def all_to_all_single(self, output: torch.Tensor, given: torch.Tensor, *rest: Any, **others: Any) -> Any:
+        return self._run("all_to_all", given, self.inner.all_to_all_single, output, given, *rest, **others)
 
     alltoall_base = all_to_all_single
 
-    def alltoall(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
-        return self._run("all_to_all", inputs, self.inner.alltoall, outputs, inputs, *opts)
+    def alltoall(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("all_to_all", inputs, self.inner.alltoall, outputs, inputs, *opts, **others)
 
-    def allgather(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
-        return self._run("all_gather", _flat(inputs), self.inner.allgather, outputs, inputs, *opts)
+    def allgather(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("all_gather", inputs, self.inner.allgather, outputs, inputs, *opts, **others)
 
-    def allgather_coalesced(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
-        return self._run("all_gather", inputs, self.inner.allgather_coalesced, outputs, inputs, *opts)
+    def allgather_coalesced(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("all_gather", inputs, self.inner.allgather_coalesced, outputs, inputs, *opts, **others)
 
-    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, *opts: Any) -> Any:
-        return self._run("all_gather", [given], self.inner.all_gather_single, output, given, *opts)
+    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, *opts: Any, **others: Any) -> Any:
+        return self._run("all_gather", given, self.inner.all_gather_single, output, given, *opts, **others)
 
     _allgather_base = all_gather_single
 
-    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
-        return self._run("all_gather", inputs, self.inner.all_gather_single_coalesced, outputs, inputs, *opts)
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("all_gather", inputs, self.inner.all_gather_single_coalesced, outputs, inputs, *opts, **others)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
-        return self._run("reduce_scatter", _flat(inputs), self.inner.reduce_scatter, outputs, inputs, *opts)
+    def reduce_scatter(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("reduce_scatter", inputs, self.inner.reduce_scatter, outputs, inputs, *opts, **others)
 
-    def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, *opts: Any) -> Any:
-        return self._run("reduce_scatter", [given], self.inner.reduce_scatter_single, output, given, *opts)
+    def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, *opts: Any, **others: Any) -> Any:
+        return self._run("reduce_scatter", given, self.inner.reduce_scatter_single, output, given, *opts, **others)
 
     _reduce_scatter_base = reduce_scatter_single
 
-    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
-        return self._run("reduce_scatter", inputs, self.inner.reduce_scatter_single_coalesced, outputs, inputs, *opts)
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("reduce_scatter", inputs, self.inner.reduce_scatter_single_coalesced, outputs, inputs, *opts, **others)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def broadcast(self, tensors: Any, *opts: Any) -> Any:
-        return self._run("broadcast", _flat(tensors), self.inner.broadcast, tensors, *opts)
+    def broadcast(self, tensors: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("broadcast", tensors, self.inner.broadcast, tensors, *opts, **others)
 
-    def reduce(self, tensors: Any, *opts: Any) -> Any:
-        return self._run("reduce", _flat(tensors), self.inner.reduce, tensors, *opts)
+    def reduce(self, tensors: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("reduce", tensors, self.inner.reduce, tensors, *opts, **others)
 
-    def gather(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
-        return self._run("gather", _flat(inputs), self.inner.gather, outputs, inputs, *opts)
+    def gather(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("gather", inputs, self.inner.gather, outputs, inputs, *opts, **others)
 
-    def scatter(self, outputs: Any, inputs: Any, *opts: Any) -> Any:
-        return self._run("scatter", _flat(inputs), self.inner.scatter, outputs, inputs, *opts)
+    def scatter(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
+        return self._run("scatter", inputs, self.inner.scatter, outputs, inputs, *opts, **others)
 
     def barrier(self, *opts: Any, **kwargs: Any) -> Any:
         return self.inner.barrier(*opts, **kwargs)
@@ -270,9 +269,11 @@ def _flat(tensors: Any) -> list[torch.Tensor]:
 
 def _create(options: Any, _backend_options: Any = None) -> RecordedProcessGroup:
     store, rank, size = options.store, options.group_rank, options.group_size
-    inner = dist.ProcessGroup(store, rank, size)
+    inner = _ProcessGroup(store, rank, size)
     outer = RecordedProcessGroup(inner, tuple(options.global_ranks_in_group) or tuple(range(size)))
-    backends = [("cpu", dist.ProcessGroup.BackendType.GLOO, dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout))]
+    backends: list[tuple[str, Any, Any]] = [
+        ("cpu", dist.ProcessGroup.BackendType.GLOO, dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout))
+    ]
     if torch.cuda.is_available() and dist.is_nccl_available():
         nccl_options = dist.ProcessGroupNCCL.Options()
         nccl_options._timeout = options.timeout

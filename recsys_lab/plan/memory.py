@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
-from recsys_lab.plan.sharding_plan import ShardingPlan
-from recsys_lab.plan.workload import Workload
+from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
 from recsys_lab.units import human_bytes
+
+MOST_HOSTS = 1 << 12  # where the search for a cluster that is big enough ends
 
 
 @dataclass(frozen=True)
 class RankMemory:
-    """Bytes on each rank, one entry a rank. `buffers` are activations of the dense part and pooled embeddings with their gradients."""
+    """Bytes on each rank, one entry a rank. `buffers` live for a step: activations, pooled embeddings, and their gradients."""
 
     weights: tuple[int, ...]
     optimizer_state: tuple[int, ...]
@@ -22,94 +25,112 @@ class RankMemory:
     buffers: tuple[int, ...]
 
     @property
+    def lasting(self) -> tuple[int, ...]:
+        """What stays from step to step: table weights, their optimizer state, and the dense part."""
+        return tuple(sum(parts) for parts in zip(self.weights, self.optimizer_state, self.dense))
+
+    @property
     def totals(self) -> tuple[int, ...]:
-        return tuple(sum(parts) for parts in zip(self.weights, self.optimizer_state, self.dense, self.buffers))
-
-    @property
-    def max(self) -> int:
-        return max(self.totals)
-
-    @property
-    def mean(self) -> float:
-        return sum(self.totals) / len(self.totals)
+        return tuple(sum(parts) for parts in zip(self.lasting, self.buffers))
 
 
 def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
-    """Table weights and their optimizer state by shard; the dense part on every rank; buffers for one batch in FP32.
+    """What the shards of each rank need, and the dense part on every rank.
 
-    A replicated table's gradient is dense and counts with its optimizer state. Buffers: the pooled outputs that a rank computes for
-    the global batch and receives for its own, each with its gradient.
+    Buffers, in FP32 and each with its gradient: the pooled rows that a rank computes for the whole global batch and those that it
+    receives for its own; a replicated table's gradient, which has all rows; the dense part's activations.
     """
-    world = plan.world_size
-    weights, state, columns = [0] * world, [0] * world, [0] * world
-    received = sum(len(table.features) * table.dim for table in plan.tables) * workload.batch_size
+    world, batch = plan.world_size, workload.batch_size
+    weights, state, buffers = [0] * world, [0] * world, [0] * world
+    own_columns = sum(len(table.features) * table.dim for table in plan.tables)
     for table, placement in zip(plan.tables, plan.placements):
         replicated = placement.scheme == "data_parallel"
         for shard in placement.shards:
-            size = shard.rows * shard.cols * table.row_bytes // table.dim
-            kept = workload.table_state_bytes(shard.rows, shard.cols) + (size if replicated else 0)
-            outputs = 0 if replicated else len(table.features) * shard.cols * workload.batch_size * world
+            computed = len(table.features) * shard.cols * batch
+            passing = 4 * table.parameters if replicated else 2 * 4 * computed * world
             for rank in shard.ranks:
-                weights[rank] += size
-                state[rank] += kept
-                columns[rank] += outputs
-    activations = math.ceil(workload.activation_bytes_per_sample * workload.batch_size)
-    buffers = tuple(activations + 2 * 4 * (held + received) for held in columns)
-    return RankMemory(tuple(weights), tuple(state), (workload.dense_bytes,) * world, buffers)
+                weights[rank] += shard.rows * shard.cols * table.row_bytes // table.dim
+                state[rank] += workload.table_state_bytes(shard.rows, shard.cols)
+                buffers[rank] += passing
+    everywhere = 2 * 4 * own_columns * batch + math.ceil(workload.activation_bytes_per_sample * batch)
+    return RankMemory(tuple(weights), tuple(state), (workload.dense_bytes,) * world, tuple(size + everywhere for size in buffers))
+
+
+def missing_bytes(memory: RankMemory, cluster: Cluster) -> tuple[int, int]:
+    """(bytes, rank) of the rank that lacks most; none are missing where the bytes are not above zero.
+
+    What lasts must fit beside the cluster's reserve; the buffers may use the reserve.
+    """
+    whole = int(cluster.device.memory_gb * 1e9)
+    lacking = [max(kept - cluster.usable_memory_bytes, total - whole) for kept, total in zip(memory.lasting, memory.totals)]
+    return max(lacking), lacking.index(max(lacking))
 
 
 def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> RankMemory:
     """The plan's bytes, if every rank of the cluster can hold its own.
 
-    Raises PlanDoesNotFit with what is missing on the fullest rank and the nearest change that would fit.
+    Raises PlanDoesNotFit with what is missing on the rank that lacks most and the nearest change that would fit.
     """
     memory = bytes_of_ranks(plan, workload)
-    limit = cluster.usable_memory_bytes
-    if memory.max <= limit:
+    missing, rank = missing_bytes(memory, cluster)
+    if missing <= 0:
         return memory
-    rank = memory.totals.index(memory.max)
     parts = ", ".join(
-        f"{name} {human_bytes(getattr(memory, field)[rank])}"
-        for name, field in (("weights", "weights"), ("optimizer state", "optimizer_state"), ("dense", "dense"), ("buffers", "buffers"))
+        f"{name} {human_bytes(size[rank])}"
+        for name, size in (
+            ("weights", memory.weights),
+            ("optimizer state", memory.optimizer_state),
+            ("dense part", memory.dense),
+            ("buffers", memory.buffers),
+        )
     )
+    change = next(_changes(plan, workload, cluster), "none found; fewer rows, fewer columns or more memory a rank")
     raise PlanDoesNotFit(
-        f"the plan lacks {human_bytes(memory.max - limit)} on rank {rank}: it needs {human_bytes(memory.max)} ({parts})",
+        f"the plan lacks {human_bytes(missing)} on rank {rank}, which needs {human_bytes(memory.totals[rank])} ({parts})",
         where=f"cluster {cluster.name}",
-        allowed=f"{human_bytes(limit)} a rank, {1 - cluster.reserved_memory_share:.0%} of {cluster.device.memory_gb:g} GB",
-        remedy=f"nearest change that would fit: {_nearest_change(plan, workload, cluster, memory)}",
+        allowed=f"{cluster.device.memory_gb:g} GB a rank, of which {human_bytes(cluster.usable_memory_bytes)} for all but buffers",
+        remedy=f"nearest change that would fit: {change}",
     )
 
 
-def _nearest_change(plan: ShardingPlan, workload: Workload, cluster: Cluster, memory: RankMemory) -> str:
-    """The first that fits of: spread evenly, FP16 tables, an optimizer with less state, a smaller batch, more hosts."""
-    limit, world = cluster.usable_memory_bytes, plan.world_size
-    split = sum(memory.weights) + sum(memory.optimizer_state)
-    fixed = memory.dense[0] + max(memory.buffers)
-    replicated = sum(t.weight_bytes for t, p in zip(plan.tables, plan.placements) if p.scheme == "data_parallel")
-    if fixed + split / world <= limit and not replicated:
-        return "spread the rows over all ranks: sharder=torchrec_row_wise"
-    if any(table.dtype == "fp32" for table in plan.tables):
-        halved = replace(plan, tables=tuple(replace(t, dtype="fp16" if t.dtype == "fp32" else t.dtype) for t in plan.tables))
-        if bytes_of_ranks(halved, workload).max <= limit:
-            return "tables in FP16: half the bytes per row"
-    if workload.sparse_optimizer in ("adam", "adagrad"):
-        lighter = replace(workload, sparse_optimizer="row_wise_adagrad")
-        if bytes_of_ranks(plan, lighter).max <= limit:
-            return "sparse optimizer row_wise_adagrad: one state a row"
-    room = limit - memory.dense[0]
-    if room <= 0:
-        return f"a smaller dense part: it alone needs {human_bytes(memory.dense[0])}"
-    once = sum(t.weight_bytes + workload.table_state_bytes(t.rows, t.dim) for t in plan.tables)
-    smaller = max(memory.weights[r] + memory.optimizer_state[r] for r in range(world))
-    if smaller <= room:
-        share = (room - smaller) / max(max(memory.buffers), 1)
-        return f"a batch of at most {max(int(workload.batch_size * share), 0)} samples a rank"
-    hosts = _hosts_that_fit(once, room, cluster)
-    return f"cluster.hosts={hosts} with sharder=torchrec_row_wise" if hosts else "a smaller batch, and more hosts or fewer rows"
+def _changes(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Iterator[str]:
+    """Changes that fit, from small to large: each is tried on the plan itself."""
+
+    def fits(changed: ShardingPlan, work: Workload = workload) -> bool:
+        return missing_bytes(bytes_of_ranks(changed, work), cluster)[0] <= 0
+
+    row_wise = _row_wise(plan, plan.hosts)
+    halved = replace(plan, tables=tuple(replace(t, dtype="fp16") if t.dtype == "fp32" else t for t in plan.tables))
+    lighter = replace(workload, sparse_optimizer="row_wise_adagrad")
+    if fits(row_wise):
+        yield "sharder=torchrec_row_wise, which divides every table evenly"
+    if halved != plan and fits(halved):
+        yield "tables in FP16, half the bytes a row"
+    if STATE_PER_WEIGHT[workload.sparse_optimizer] and fits(plan, lighter):
+        yield "optimizer.sparse.name=row_wise_adagrad, one state a row"
+    smaller = workload.batch_size
+    while smaller > 1:
+        smaller //= 2
+        if fits(plan, replace(workload, batch_size=smaller)):
+            yield f"{smaller} samples a rank instead of {workload.batch_size}"
+            break
+    hosts = plan.hosts
+    while hosts < MOST_HOSTS:
+        hosts *= 2
+        if fits(_row_wise(plan, hosts)):
+            yield f"cluster.hosts={_fewest_hosts(plan, hosts // 2, hosts, fits)} with sharder=torchrec_row_wise"
+            break
 
 
-def _hosts_that_fit(once: int, room: float, cluster: Cluster) -> int | None:
-    """The hosts that hold the tables once, spread evenly over all ranks, with a tenth of the room kept for buffers."""
-    ranks = math.ceil(once / (room * 0.9))
-    hosts = math.ceil(ranks / cluster.ranks_per_host)
-    return hosts if hosts > cluster.hosts else None
+def _fewest_hosts(plan: ShardingPlan, too_few: int, enough: int, fits) -> int:
+    while too_few + 1 < enough:
+        middle = (too_few + enough) // 2
+        too_few, enough = (too_few, middle) if fits(_row_wise(plan, middle)) else (middle, enough)
+    return enough
+
+
+def _row_wise(plan: ShardingPlan, hosts: int) -> ShardingPlan:
+    """The same tables with their rows in equal blocks over all ranks of `hosts`. Only the fullest rank's shard is kept: the first."""
+    world = hosts * plan.ranks_per_host
+    placements = tuple(Placement(t.name, "row_wise", (Shard((0,), 0, math.ceil(t.rows / world), 0, t.dim),)) for t in plan.tables)
+    return replace(plan, hosts=hosts, placements=placements)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from recsys_lab.errors import UserError, unwritable
@@ -22,7 +23,8 @@ def save_plan(plan: ShardingPlan, path: Path) -> Path:
         part.write_text(json.dumps(plan.to_json(), indent=1) + "\n")
         os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise unwritable(error, path) or error from error
     return path
 

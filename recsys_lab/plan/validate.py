@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan.sharding_plan import SCHEMES, Placement, Shard, ShardingPlan
@@ -19,7 +20,8 @@ def validate(plan: ShardingPlan, where: object = "plan") -> None:
     try:
         _check(plan)
     except UserError as error:
-        raise UserError(**{**error.parts, "where": f"{where}, {error.parts['where']}"}) from None
+        parts: dict[str, Any] = error.parts | {"where": f"{where}, {error.parts['where']}"}
+        raise UserError(**parts) from None
     except TypeError as error:  # a number that is a text, a rank that is a list, ...
         raise UserError("a value of a wrong type", where=where, given=error) from error
 

@@ -13,9 +13,9 @@ OVERLAPS = ("input", "dense_sync")
 class Profile:
     """Shares of a peak are between 0 and 1. `sources` says, field by field, where the figure is from.
 
-    `overlaps`: what runs beside compute. input: the next batch's input distribution (a sparse pipeline); dense_sync: the all-reduce
-    of the dense gradients, beside the tables' backward. `peak_of_format`: the entry of `device.peak_tflops` that dense work in a
-    compute format reaches for, for instance fp32: tf32 where the framework allows TF32.
+    `overlaps`: what runs beside compute. input: the next batch's input distribution (a sparse pipeline); dense_sync: the
+    all-reduce of the dense gradients, in buckets of `dense_bucket_mib` beside the dense backward. `peak_of_format`: the entry of
+    `device.peak_tflops` that dense work in a compute format reaches for, for instance fp32: tf32 where the framework allows TF32.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Profile:
     memory_efficiency: float  # of the memory bandwidth, for dense layers and optimizers
     dense_mfu: float  # of the peak
     launch_overhead_us: float  # before each step
+    dense_bucket_mib: float
     overlaps: list[str]
     peak_of_format: dict[str, str]
     sources: dict[str, str]
@@ -36,5 +37,7 @@ class Profile:
         unknown = [name for name in self.overlaps if name not in OVERLAPS]
         if unknown:
             raise UserError("unknown overlap", where="profile.overlaps", given=unknown[0], allowed=", ".join(OVERLAPS))
+        if self.dense_bucket_mib <= 0:
+            raise UserError("a size", where="profile.dense_bucket_mib", given=self.dense_bucket_mib, allowed="more than 0")
         if self.launch_overhead_us < 0:
             raise UserError("a negative time", where="profile.launch_overhead_us", given=self.launch_overhead_us, allowed="0 or more")

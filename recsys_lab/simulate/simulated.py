@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from recsys_lab.cluster import Cluster, ranks_text
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps, Workload
-from recsys_lab.plan.memory import bytes_of_ranks
+from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.timeline import Event, exposed_phases, schedule
 from recsys_lab.units import MS_PER_S
@@ -34,7 +34,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The record's `simulated` object, field by field."""
+    """The record's `simulated` object, field by field. `bytes_per_rank`: what lasts from step to step, as in the plan's summary."""
 
     cluster: str
     world_size: int
@@ -80,8 +80,8 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
             for e in events
             if e.step.is_collective
         ),
-        bytes_per_rank=Spread(memory.max, memory.mean),
-        feasible=memory.max <= cluster.usable_memory_bytes,
+        bytes_per_rank=Spread(max(memory.lasting), sum(memory.lasting) / len(memory.lasting)),
+        feasible=missing_bytes(memory, cluster)[0] <= 0,
     )
     title = f"simulated: {cluster.name}, {cluster.world_size} ranks, profile {profile.name}"
     return simulated, Timeline(title, tuple(events))

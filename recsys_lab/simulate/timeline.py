@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -10,8 +11,9 @@ from recsys_lab.errors import UserError
 from recsys_lab.plan.steps import Step, Steps
 from recsys_lab.simulate.collectives import collective_ms
 from recsys_lab.simulate.profile import Profile
-from recsys_lab.units import US_PER_MS, compute_ms, transfer_ms
+from recsys_lab.units import MIB, US_PER_MS, compute_ms, transfer_ms
 
+DENSE_ALL_REDUCE = "dense.all_reduce"
 COMPUTE, DENSE_SYNC, EMBEDDING_COMM, OTHER = "compute", "exposed_dense_sync", "exposed_embedding_comm", "other"
 
 
@@ -27,7 +29,7 @@ class Event:
     def phase(self) -> str:
         if not self.step.is_collective:
             return COMPUTE
-        return DENSE_SYNC if self.step.name == "dense.all_reduce" else EMBEDDING_COMM
+        return DENSE_SYNC if self.step.name == DENSE_ALL_REDUCE else EMBEDDING_COMM
 
     @property
     def ms(self) -> float:
@@ -60,25 +62,30 @@ def step_ms(step: Step, cluster: Cluster, profile: Profile) -> float:
 
 def schedule(steps: Steps, cluster: Cluster, profile: Profile) -> list[Event]:
     """One after another in the order of `steps`, but for what the profile lets overlap: that runs on the communication track beside
-    later work, from when its own `after` steps have ended. Nothing that overlaps holds up the others, except those after it.
+    compute, from when it is ready, and holds up only what comes after it or needs the links.
     """
     overhead = profile.launch_overhead_us / US_PER_MS
-    ends: dict[str, float] = {}
-    events: list[Event] = []
+    placed: dict[str, Event] = {}
     now, link_free = 0.0, 0.0
     for step in _ordered(steps.steps, profile):
-        beside = _overlaps(step, profile)
-        ready = max((ends.get(name, 0.0) for name in step.after), default=0.0)
-        start = max(ready if beside else max(now, ready), link_free if step.is_collective else 0.0)
-        start += overhead
-        end = start + step_ms(step, cluster, profile)
-        ends[step.name] = end
-        events.append(Event(step, start, end))
+        ms, beside = step_ms(step, cluster, profile), _overlaps(step, profile)
+        if beside and step.name == DENSE_ALL_REDUCE:
+            ready = _first_bucket_ms(step, ms, placed["dense.backward"], profile)
+        else:
+            ready = max((placed[name].end_ms for name in step.after if name in placed), default=0.0)
+        start = max(ready if beside else max(now, ready), link_free if step.is_collective else 0.0) + overhead
+        event = placed[step.name] = Event(step, start, start + ms)
         if not beside:
-            now = end
+            now = event.end_ms
         if step.is_collective:
-            link_free = end
-    return events
+            link_free = event.end_ms
+    return list(placed.values())
+
+
+def _first_bucket_ms(step: Step, ms: float, backward: Event, profile: Profile) -> float:
+    """When an all-reduce in equal buckets begins: not before the backward has filled the first, and so that the last follows its end."""
+    buckets = max(math.ceil(step.max_bytes / (profile.dense_bucket_mib * MIB)), 1)
+    return max(backward.start_ms + backward.ms / buckets, backward.end_ms + ms / buckets - ms)
 
 
 def exposed_phases(events: Iterable[Event]) -> dict[str, float]:
@@ -95,7 +102,7 @@ def exposed_phases(events: Iterable[Event]) -> dict[str, float]:
 def _overlaps(step: Step, profile: Profile) -> bool:
     if not step.is_collective:
         return False
-    return (step.phase == "input" and "input" in profile.overlaps) or (step.name == "dense.all_reduce" and "dense_sync" in profile.overlaps)
+    return (step.phase == "input" and "input" in profile.overlaps) or (step.name == DENSE_ALL_REDUCE and "dense_sync" in profile.overlaps)
 
 
 def _ordered(steps: tuple[Step, ...], profile: Profile) -> list[Step]:

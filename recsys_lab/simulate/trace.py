@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from recsys_lab.cluster import ranks_text
@@ -45,5 +46,6 @@ def write_trace(timeline: Timeline, path: Path) -> None:
         part.write_text(json.dumps(trace_json(timeline), indent=1))
         os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise unwritable(error, path) or error from error

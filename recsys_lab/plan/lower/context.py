@@ -96,9 +96,9 @@ def collective(
     groups = tuple(groups)
     if len(groups[0]) == 1:
         return []
-    bytes_of_rank = (float(bytes_of_rank),) if np.isscalar(bytes_of_rank) else folded(bytes_of_rank)
-    received_of_rank = () if received is None or folded(received) == bytes_of_rank else folded(received)
-    return [Step(name, kind, phase, bytes_of_rank, groups, after=after, tables=tables, received_of_rank=received_of_rank)]
+    sent = (float(bytes_of_rank),) if isinstance(bytes_of_rank, (int, float)) else folded(bytes_of_rank)
+    taken = () if received is None or folded(received) == sent else folded(received)
+    return [Step(name, kind, phase, sent, groups, after=after, tables=tables, received_of_rank=taken)]
 
 
 def input_distribution(

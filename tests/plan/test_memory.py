@@ -1,0 +1,101 @@
+"""A plan that does not fit is refused before anything is allocated, with a change that does fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.errors import PlanDoesNotFit
+from recsys_lab.plan import ShardingPlan, Workload
+from recsys_lab.plan.memory import bytes_of_ranks, check_fits
+from recsys_lab.tables import Table
+from tests.plan.plans import TABLES, plan, workload
+
+GB = 1_000_000_000
+BIG = (Table("big", 10_000_000, 100, ("a",)), Table("small", 1000, 100, ("b",)))  # 4 GB and 0.4 MB
+
+
+def cluster(hosts: int, ranks_per_host: int, memory_gb: float) -> Cluster:
+    link = Link("link", 1.0, 1.0, "for the test")
+    device = Device("device", "cuda", memory_gb, 100.0, {"fp32": 1.0}, "for the test")
+    return Cluster("small", hosts, ranks_per_host, device, link, link, reserved_memory_share=0.2)
+
+
+def remedy_of(made: ShardingPlan, work: Workload, on: Cluster) -> str:
+    with pytest.raises(PlanDoesNotFit) as failed:
+        check_fits(made, work, on)
+    assert failed.value.exit_code == 3 and "\n" not in str(failed.value)
+    return str(failed.value)
+
+
+def test_bytes_are_counted_by_hand() -> None:
+    table = Table("t", 10, 4, ("a", "b"))
+    work = workload(
+        batch_size=3, dense_parameters=5, sparse_optimizer="row_wise_adagrad", dense_optimizer="sgd", activation_bytes_per_sample=7
+    )
+    memory = bytes_of_ranks(plan(("table_wise",), 1, 2, (table,)), work)
+    assert memory.weights == (0, 160) and memory.optimizer_state == (0, 40) and memory.dense == (40, 40)
+    received = 2 * 4 * 2 * 4 * 3 + 7 * 3  # value and gradient, FP32, two features of four columns, three samples; activations
+    assert memory.buffers == (received, received + 2 * 4 * 2 * 4 * 6)
+    replicated = bytes_of_ranks(plan(("data_parallel",), 1, 2, (table,)), work)
+    assert replicated.weights == (160, 160) and replicated.buffers == (received + 160,) * 2
+
+
+def test_weights_are_the_plans_own() -> None:
+    made = plan(("table_wise", "row_wise", "grid_shard", "data_parallel"), 2, 2)
+    assert list(bytes_of_ranks(made, workload()).weights) == made.weight_bytes_of_ranks()
+
+
+def test_a_plan_that_fits_is_let_through() -> None:
+    made = plan(("table_wise",), 1, 2, BIG)
+    assert check_fits(made, workload(sparse_optimizer="sgd"), cluster(1, 2, 6.0)) == bytes_of_ranks(made, workload(sparse_optimizer="sgd"))
+
+
+def test_what_is_missing_is_said_to_the_byte() -> None:
+    made, work = plan(("table_wise",), 1, 2, (Table("big", 10_000_000, 100, ("a",)),)), workload(sparse_optimizer="sgd", dense_parameters=0)
+    text = remedy_of(made, work, cluster(1, 2, 4.0))
+    assert "lacks 800.0 MB on rank 1" in text  # 4 GB of weights, 3.2 GB of room
+
+
+@pytest.mark.parametrize(
+    ("scheme", "optimizer", "batch", "ranks", "memory_gb", "expected"),
+    [
+        ("table_wise", "sgd", 6, 4, 3.0, "sharder=torchrec_row_wise"),
+        ("row_wise", "sgd", 6, 2, 2.0, "tables in FP16"),
+        ("row_wise", "adam", 6, 2, 3.0, "row_wise_adagrad"),
+        ("row_wise", "sgd", 2_000_000, 2, 4.0, "samples a rank instead of 2000000"),
+    ],
+)
+def test_the_nearest_change_does_fit(scheme: str, optimizer: str, batch: int, ranks: int, memory_gb: float, expected: str) -> None:
+    made, work = plan((scheme,), 1, ranks, BIG), workload(batch, sparse_optimizer=optimizer, activation_bytes_per_sample=0)
+    on = cluster(1, ranks, memory_gb)
+    text = remedy_of(made, work, on)
+    assert expected in text
+    if found := re.search(r"(\d+) samples a rank instead", text):
+        check_fits(made, dataclasses.replace(work, batch_size=int(found[1])), on)
+    if "FP16" in expected:
+        check_fits(dataclasses.replace(made, tables=tuple(dataclasses.replace(t, dtype="fp16") for t in BIG)), work, on)
+    if expected == "row_wise_adagrad":
+        check_fits(made, dataclasses.replace(work, sparse_optimizer="row_wise_adagrad"), on)
+
+
+def test_more_hosts_are_as_few_as_fit() -> None:
+    work = workload(sparse_optimizer="sgd")
+    text = remedy_of(plan(("row_wise",), 1, 2, BIG), work, cluster(1, 2, 0.3))
+    hosts = int(re.search(r"cluster.hosts=(\d+)", text)[1])  # type: ignore[index]
+    check_fits(plan(("row_wise",), hosts, 2, BIG), work, cluster(hosts, 2, 0.3))
+    with pytest.raises(PlanDoesNotFit):
+        check_fits(plan(("row_wise",), hosts - 1, 2, BIG), work, cluster(hosts - 1, 2, 0.3))
+
+
+def test_buffers_may_use_the_reserve_but_not_more() -> None:
+    made, work = plan(("row_wise",), 2, 2), workload(dense_parameters=0, sparse_optimizer="sgd")
+    memory = bytes_of_ranks(made, work)
+    assert max(memory.totals) > max(memory.lasting)
+    check_fits(made, work, cluster(2, 2, max(memory.totals) / 1e9))
+    with pytest.raises(PlanDoesNotFit):
+        check_fits(made, work, cluster(2, 2, (max(memory.totals) - 1) / 1e9))
+    assert len(TABLES) == len(made.tables)

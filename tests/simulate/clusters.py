@@ -1,0 +1,44 @@
+"""Clusters and profiles for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.simulate import Profile
+
+CONF = Path(__file__).parents[2] / "conf"
+
+
+def of_file(group: str, choice: str) -> Cluster | Profile:
+    """`conf/GROUP/CHOICE.yaml` as it is."""
+    return instantiate(OmegaConf.load(CONF / group / f"{choice}.yaml"), _convert_="object")
+
+
+def cluster(hosts: int, ranks_per_host: int, **changes: float) -> Cluster:
+    """`changes`: intra, cross (GB/s), intra_us, cross_us, memory (GB/s), tflops, and kind."""
+    figures = {"intra": 100.0, "cross": 10.0, "intra_us": 1.0, "cross_us": 10.0, "memory": 1000.0, "tflops": 50.0} | changes
+    device = Device("device", str(figures.get("kind", "cuda")), 80.0, figures["memory"], {"fp32": figures["tflops"]}, "for the test")
+    return Cluster(
+        "made_up",
+        hosts,
+        ranks_per_host,
+        device,
+        Link("near", figures["intra"], figures["intra_us"], "for the test"),
+        Link("far", figures["cross"], figures["cross_us"], "for the test"),
+    )
+
+
+def profile(*overlaps: str, **changes: float) -> Profile:
+    figures = {
+        "lookup_efficiency_forward": 0.5,
+        "lookup_efficiency_backward": 0.25,
+        "memory_efficiency": 0.8,
+        "dense_mfu": 0.4,
+        "launch_overhead_us": 10.0,
+        "dense_bucket_mib": 1.0,
+    }
+    return Profile(name="made_up", overlaps=list(overlaps), peak_of_format={"fp32": "fp32"}, sources={}, **figures | changes)

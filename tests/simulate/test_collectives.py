@@ -1,0 +1,85 @@
+"""Collectives priced by hand on small clusters."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.plan import Step
+from recsys_lab.plan.steps import COLLECTIVES
+from recsys_lab.simulate.collectives import collective_ms
+from tests.simulate.clusters import cluster
+
+MB = 1e6
+NEAR, FAR = 1e-3, 1e-2  # ms a message
+
+
+def step(kind: str, size: float, *groups: tuple[int, ...], received: tuple[float, ...] = ()) -> Step:
+    return Step("s", kind, "forward", (size,), groups, received_of_rank=received)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size_mb", "hosts", "ranks", "expected_ms"),
+    [
+        # 4 ranks of one host: 3 of 4 parts leave, 100 GB/s is 100 MB a ms
+        ("all_to_all", 400, 1, 4, 3 * NEAR + 300 / 100),
+        # 2 x 2: one part near, two far, side by side; far is slower
+        ("all_to_all", 400, 2, 2, NEAR + 2 * FAR + 200 / 10),
+        ("reduce_scatter", 400, 1, 4, 3 * NEAR + 300 / 100),
+        ("all_gather", 100, 1, 4, 3 * NEAR + 300 / 100),
+        ("all_reduce", 400, 1, 4, 6 * NEAR + 600 / 100),
+        # over 2 x 2 the ring's two far hops are shared by the two links of a host
+        ("all_reduce", 400, 2, 2, 2 * NEAR + 4 * FAR + 600 / 2 / 10),
+        ("all_gather", 100, 4, 1, 3 * FAR + 300 / 10),
+    ],
+)
+def test_priced_by_hand(kind: str, size_mb: float, hosts: int, ranks: int, expected_ms: float) -> None:
+    made = collective_ms(step(kind, size_mb * MB, tuple(range(hosts * ranks))), cluster(hosts, ranks))
+    assert made == pytest.approx(expected_ms)
+
+
+def test_small_all_reduces_go_up_and_down_a_tree() -> None:
+    """Eight bytes over 64 ranks: twice three near and three far messages, not 126 round a ring."""
+    made = collective_ms(step("all_reduce", 8, tuple(range(64))), cluster(8, 8))
+    assert made == pytest.approx(2 * (3 * NEAR + 3 * FAR), rel=1e-3)
+
+
+def test_gloo_makes_an_all_reduce_of_a_reduce_scatter() -> None:
+    group = tuple(range(4))
+    on_cpu = cluster(2, 2, kind="cpu")
+    assert collective_ms(step("reduce_scatter", 400 * MB, group), on_cpu) == collective_ms(step("all_reduce", 400 * MB, group), on_cpu)
+    assert collective_ms(step("reduce_scatter", 400 * MB, group), cluster(2, 2)) < collective_ms(
+        step("reduce_scatter", 400 * MB, group), on_cpu
+    )
+
+
+def test_the_rank_that_sends_or_receives_most_sets_the_pace() -> None:
+    group, on = tuple(range(4)), cluster(1, 4)
+    even = collective_ms(step("all_to_all", 400 * MB, group), on)
+    assert collective_ms(step("all_to_all", 100 * MB, group, received=(400 * MB, 0.0, 0.0, 0.0)), on) == even
+
+
+def test_peers_use_the_far_link_and_hosts_the_near_one() -> None:
+    on = cluster(2, 2)
+    near = collective_ms(step("all_to_all", 400 * MB, (0, 1), (2, 3)), on)
+    far = collective_ms(step("all_to_all", 400 * MB, (0, 2), (1, 3)), on)
+    assert (near, far) == (pytest.approx(NEAR + 200 / 100), pytest.approx(FAR + 200 / 10))
+
+
+sizes = st.floats(0, 1e10)
+speeds = st.floats(0.1, 1e4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(COLLECTIVES), sizes, st.integers(1, 8), st.integers(1, 8), speeds, speeds, st.floats(1, 100), st.floats(1, 100))
+def test_more_bandwidth_is_never_slower_and_more_bytes_never_faster(
+    kind: str, size: float, hosts: int, ranks: int, intra: float, cross: float, more: float, further: float
+) -> None:
+    group = tuple(range(hosts * ranks))
+    base = collective_ms(step(kind, size, group), cluster(hosts, ranks, intra=intra, cross=cross))
+    assert base >= 0 and (base == 0) == (len(group) == 1)
+    assert collective_ms(step(kind, size, group), cluster(hosts, ranks, intra=intra * more, cross=cross)) <= base
+    assert collective_ms(step(kind, size, group), cluster(hosts, ranks, intra=intra, cross=cross * further)) <= base
+    assert collective_ms(step(kind, size * more, group), cluster(hosts, ranks, intra=intra, cross=cross)) >= base
+    assert collective_ms(step(kind, size, group), cluster(hosts, ranks, intra=intra, cross=cross, cross_us=10 * more)) >= base

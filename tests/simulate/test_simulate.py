@@ -1,0 +1,192 @@
+"""A simulated iteration: phases sum, overlap hides, everything faster is never slower, and the trace shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.errors import UserError
+from recsys_lab.plan import Steps
+from recsys_lab.plan.lower import lower
+from recsys_lab.plan.sharding_plan import SCHEMES
+from recsys_lab.precision import Precision
+from recsys_lab.simulate import simulate, trace_json, write_trace
+from recsys_lab.simulate.timeline import schedule
+from tests.plan.plans import FP32, LENGTHS, TABLES, access, plan, workload
+from tests.simulate.clusters import cluster, of_file, profile
+
+PHASES = ["compute", "exposed_embedding_comm", "exposed_dense_sync", "other"]
+OVERLAPS = [(), ("dense_sync",), ("input",), ("input", "dense_sync")]
+schemes = st.lists(st.sampled_from(SCHEMES), min_size=1, max_size=3).map(tuple)
+sizes = st.integers(1, 4)
+factors = st.sampled_from([1.0, 1.5, 10.0, 1000.0])
+
+
+def lowered(kinds: tuple[str, ...], hosts: int, ranks: int, batch_size: int = 512) -> tuple[Steps, tuple]:
+    made, work = plan(kinds, hosts, ranks), workload(batch_size, dense_parameters=1_000_000)
+    return lower(made, access(TABLES, LENGTHS), FP32, work), (made, work)
+
+
+@settings(max_examples=100, deadline=None)
+@given(schemes, sizes, sizes, st.sampled_from(OVERLAPS))
+def test_phases_sum_to_the_iteration(kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...]) -> None:
+    steps, planned = lowered(kinds, hosts, ranks)
+    made, timeline = simulate(steps, cluster(hosts, ranks), profile(*overlaps), *planned)
+    assert list(made.phases_ms) == PHASES and all(ms >= 0 for ms in made.phases_ms.values())
+    assert sum(made.phases_ms.values()) == pytest.approx(made.iteration_ms)
+    assert made.iteration_ms == pytest.approx(max(event.end_ms for event in timeline.events))
+    assert made.examples_per_second == pytest.approx(512 * hosts * ranks / made.iteration_ms * 1e3)
+    assert {event.step.name for event in timeline.events} == {step.name for step in steps.steps}
+    assert [c.name for c in made.collectives] == [e.step.name for e in timeline.events if e.step.is_collective]
+
+
+@settings(max_examples=100, deadline=None)
+@given(schemes, sizes, sizes, st.sampled_from(OVERLAPS), factors, factors, factors, factors)
+def test_faster_hardware_is_never_slower(
+    kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...], intra: float, cross: float, memory: float, tflops: float
+) -> None:
+    steps, planned = lowered(kinds, hosts, ranks)
+    faster = cluster(hosts, ranks, intra=100 * intra, cross=10 * cross, memory=1000 * memory, tflops=50 * tflops)
+    slow, _ = simulate(steps, cluster(hosts, ranks), profile(*overlaps), *planned)
+    fast, _ = simulate(steps, faster, profile(*overlaps), *planned)
+    assert fast.iteration_ms <= slow.iteration_ms * (1 + 1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(schemes, sizes, sizes, st.sampled_from(OVERLAPS))
+def test_links_and_compute_do_one_thing_at_a_time(kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...]) -> None:
+    steps, _ = lowered(kinds, hosts, ranks)
+    events = schedule(steps, cluster(hosts, ranks), profile(*overlaps))
+    for track in (True, False):
+        own = sorted((e for e in events if e.step.is_collective == track), key=lambda e: e.start_ms)
+        assert all(a.end_ms <= b.start_ms + 1e-12 for a, b in zip(own, own[1:]))
+    ends = {e.step.name: e.end_ms for e in events}
+    for event in events:
+        beside = event.step.name == "dense.all_reduce" and "dense_sync" in overlaps  # its buckets begin before the backward ends
+        if not beside and ("input" not in overlaps or event.step.phase != "forward"):  # an overlapped input is the next batch's
+            assert all(ends[name] <= event.start_ms + 1e-12 for name in event.step.after), event.step.name
+
+
+@pytest.mark.parametrize("kind", SCHEMES)
+def test_one_rank_has_no_communication(kind: str) -> None:
+    steps, planned = lowered((kind,), 1, 1)
+    made, _ = simulate(steps, cluster(1, 1), profile("dense_sync"), *planned)
+    assert made.collectives == ()
+    assert made.phases_ms["exposed_embedding_comm"] == made.phases_ms["exposed_dense_sync"] == 0
+
+
+def test_without_overlap_the_iteration_is_the_sum_of_its_steps() -> None:
+    steps, planned = lowered(("row_wise",), 2, 2)
+    made, timeline = simulate(steps, cluster(2, 2), profile(), *planned)
+    assert made.iteration_ms == pytest.approx(sum(e.ms for e in timeline.events) + len(steps.steps) * 0.01)
+    assert made.phases_ms["other"] == pytest.approx(len(steps.steps) * 0.01)
+
+
+def test_overlap_hides_and_never_costs() -> None:
+    steps, planned = lowered(("table_wise",), 2, 2, batch_size=200_000)
+    times = {o: simulate(steps, cluster(2, 2), profile(*o, launch_overhead_us=0.0), *planned)[0] for o in OVERLAPS}
+    assert times["input", "dense_sync"].iteration_ms < times["input",].iteration_ms < times[()].iteration_ms
+    assert times["dense_sync",].iteration_ms < times[()].iteration_ms
+    assert times["dense_sync",].phases_ms["compute"] == pytest.approx(times[()].phases_ms["compute"])
+
+
+@pytest.mark.parametrize(("bucket_mib", "exposed"), [(1.0, 1 / 4), (4.0, 1.0)])
+def test_of_an_all_reduce_in_buckets_the_last_is_exposed(bucket_mib: float, exposed: float) -> None:
+    """4 MB of gradients in buckets of 1 MiB are four; beside a backward much longer than they are, only the last one shows."""
+    steps, planned = lowered(("data_parallel",), 2, 2, batch_size=200_000)
+    made, timeline = simulate(steps, cluster(2, 2), profile("dense_sync", dense_bucket_mib=bucket_mib, launch_overhead_us=0.0), *planned)
+    whole = next(e.ms for e in timeline.events if e.step.name == "dense.all_reduce")
+    backward = next(e for e in timeline.events if e.step.name == "dense.backward")
+    after = next(e.end_ms for e in timeline.events if e.step.name == "dense.all_reduce") - backward.end_ms
+    assert backward.ms > whole and after == pytest.approx(whole * exposed)
+    assert made.phases_ms["exposed_dense_sync"] == pytest.approx(whole * exposed)
+
+
+def test_the_format_of_dense_work_picks_the_peak() -> None:
+    made, work = plan(("row_wise",), 1, 2), workload(4096, forward_flops_per_sample=1e9, backward_flops_per_sample=2e9)
+    h100, torchrec = of_file("cluster", "h100x64").reshaped(1, 2), of_file("profile", "torchrec")
+    fp32, bf16 = (lower(made, access(TABLES, LENGTHS), Precision("p", compute=c), work) for c in ("fp32", "bf16"))
+
+    def dense_ms(steps: Steps) -> float:
+        return next(e.ms for e in schedule(steps, h100, torchrec) if e.step.name == "dense.forward")
+
+    assert dense_ms(fp32) == pytest.approx(4096 * 1e9 / (67e12 * torchrec.dense_mfu) * 1e3)
+    assert dense_ms(fp32) / dense_ms(bf16) == pytest.approx(989 / 67)
+
+
+def test_a_missing_figure_is_refused_not_made_up() -> None:
+    made, work = plan(("row_wise",), 1, 2), workload()
+    steps = lower(made, access(TABLES, LENGTHS), Precision("p", compute="bf16"), work)
+    with pytest.raises(UserError, match="no peak for bf16.*cluster.device.peak_tflops|cluster.device.peak_tflops.*no peak for bf16"):
+        simulate(steps, cluster(1, 2), profile(), made, work)
+    with pytest.raises(UserError, match="another number of ranks"):
+        simulate(steps, cluster(2, 2), profile(), made, work)
+
+
+@pytest.mark.parametrize("change", [{"dense_mfu": 0.0}, {"memory_efficiency": 1.5}, {"launch_overhead_us": -1.0}])
+def test_a_profile_out_of_range_is_refused(change: dict) -> None:
+    with pytest.raises(UserError, match=f"profile.{next(iter(change))}"):
+        profile(**change)
+    with pytest.raises(UserError, match="unknown overlap"):
+        profile("everything")
+
+
+@pytest.mark.parametrize("choice", ["h100x64", "a100x32"])
+def test_named_clusters_price_every_scheme(choice: str) -> None:
+    on, torchrec = of_file("cluster", choice), of_file("profile", "torchrec")
+    assert on.world_size == int(choice.split("x")[1])
+    assert all(part.source for part in (on.device, on.intra_host, on.cross_host))
+    for kind in SCHEMES:
+        steps, planned = lowered((kind,), on.hosts, on.ranks_per_host)
+        made, _ = simulate(steps, on, torchrec, *planned)
+        assert made.feasible and made.iteration_ms > 0 and made.profile == "torchrec"
+        assert {c.group for c in made.collectives} <= {"0-63", "0-31", "0-7", "0-56:8", "0-24:8"}
+
+
+def test_a_plan_too_big_is_simulated_and_called_infeasible() -> None:
+    steps, (made, work) = lowered(("table_wise",), 1, 2)
+    tiny = cluster(1, 2)
+    tiny = dataclasses.replace(tiny, device=dataclasses.replace(tiny.device, memory_gb=1e-6))
+    assert not simulate(steps, tiny, profile(), made, work)[0].feasible
+
+
+def test_the_record_has_the_contracts_fields_and_the_trace_opens(tmp_path: Path) -> None:
+    steps, planned = lowered(("table_row_wise",), 2, 2)
+    made, timeline = simulate(steps, cluster(2, 2), profile("dense_sync"), *planned)
+    record = json.loads(json.dumps(asdict(made)))
+    assert list(record) == [
+        "cluster",
+        "world_size",
+        "profile",
+        "examples_per_second",
+        "iteration_ms",
+        "phases_ms",
+        "collectives",
+        "bytes_per_rank",
+        "feasible",
+    ]
+    assert list(record["collectives"][0]) == ["name", "kind", "group", "bytes", "ms"]
+    assert sorted(record["bytes_per_rank"]) == ["max", "mean"]
+
+    write_trace(timeline, tmp_path / "trace.json")
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert trace == json.loads(json.dumps(trace_json(timeline)))
+    shown = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert [e["name"] for e in shown] == [e.step.name for e in timeline.events]
+    assert all(e["args"]["origin"] == "simulated" and e["tid"] in (1, 2) and e["dur"] >= 0 for e in shown)
+    assert max(e["ts"] + e["dur"] for e in shown) == pytest.approx(made.iteration_ms * 1e3)
+    names = [e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"]
+    assert all("simulated" in name for name in names)
+
+
+def test_an_unwritable_folder_is_the_users_to_mend(tmp_path: Path) -> None:
+    steps, planned = lowered(("row_wise",), 1, 2)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write"):
+        write_trace(simulate(steps, cluster(1, 2), profile(), *planned)[1], tmp_path / "file" / "trace.json")

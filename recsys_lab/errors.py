@@ -74,5 +74,7 @@ def unwritable(error: OSError, where: object) -> UserError | None:
     if error.errno not in UNWRITABLE:
         return None
     return UserError(
-        f"cannot write: {error.strerror}", where=error.filename or where, remedy="choose a writable folder with free space: hydra.run.dir=DIR"
+        f"cannot write: {error.strerror}",
+        where=error.filename or where,
+        remedy="choose a writable folder with free space: hydra.run.dir=DIR",
     )

@@ -23,7 +23,8 @@ NOT_IDENTITY = ("resume", "logger", "ablation")
 def register_resolvers() -> None:
     """What the YAML may ask of this machine.
 
-    `${local_memory_gb:H,R}`: its memory, in GB (1e9 bytes), for each of H x R ranks. `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
+    `${local_memory_gb:H,R}`: its memory, in GB (1e9 bytes), for each of H x R ranks.
+    `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
     """
     resolvers = {
         "local_memory_gb": lambda hosts, ranks_per_host: round(psutil.virtual_memory().total / 1e9 / (hosts * ranks_per_host), 1),

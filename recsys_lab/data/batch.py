@@ -36,7 +36,8 @@ class Rows:
 class Split(Protocol):
     """One of train, validation, test. Any rows can be read in any order: no rank ever reads another rank's rows."""
 
-    rows: int
+    @property
+    def rows(self) -> int: ...
 
     def read(self, rows: np.ndarray) -> Rows:
         """The rows with these numbers (int64 [B], each in [0, self.rows)), in this order."""
@@ -46,14 +47,22 @@ class Split(Protocol):
 class DataSet(Protocol):
     """Splits with the same features. `best_auc` is known only where the truth was planted."""
 
-    features: tuple[Feature, ...]
-    dense_features: int
-    splits: Mapping[str, Split]  # train, validation, and test where there is one
-    access: AccessStatistics  # of the train split, one entry a feature, named like it
-    notes: tuple[str, ...]  # what the user should be told: lines skipped, best reachable AUC, random labels
-    fingerprint: str  # of the content and of how it was read
-    best_auc: Mapping[str, float]  # by split; empty where unknown
-    learnable: bool  # False for random data: quality means nothing
+    @property
+    def features(self) -> tuple[Feature, ...]: ...
+    @property
+    def dense_features(self) -> int: ...
+    @property
+    def splits(self) -> Mapping[str, Split]: ...  # train, validation, and test where there is one
+    @property
+    def access(self) -> AccessStatistics: ...  # of the train split, one entry a feature, named like it
+    @property
+    def notes(self) -> tuple[str, ...]: ...  # what the user should be told: lines skipped, best reachable AUC, random labels
+    @property
+    def fingerprint(self) -> str: ...  # of the content and of how it was read
+    @property
+    def best_auc(self) -> Mapping[str, float]: ...  # by split; empty where unknown
+    @property
+    def learnable(self) -> bool: ...  # False for random data: quality means nothing
 
 
 @dataclass

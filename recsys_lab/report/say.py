@@ -47,7 +47,8 @@ def simulated(made: Simulated) -> None:
     phases = ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in made.phases_ms.items())
     _line(
         "simulated",
-        f"{made.cluster}: {made.examples_per_second:,.0f} examples/s, {made.iteration_ms:.2f} ms an iteration ({phases} ms), profile {made.profile}",
+        f"{made.cluster}: {made.examples_per_second:,.0f} examples/s, {made.iteration_ms:.2f} ms an iteration ({phases} ms), "
+        f"profile {made.profile}",
     )
 
 

@@ -38,7 +38,8 @@ svg { max-width: 100%; height: auto; display: block; margin: 8px 0; }
 svg text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
 svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
-@media print { body { max-width: none; padding: 0; font-size: 11pt; } h2 { break-after: avoid; } svg, table, .cards { break-inside: avoid; }
+@media print { body { max-width: none; padding: 0; font-size: 11pt; } h2, h3 { break-after: avoid; }
+  svg, table, .cards { break-inside: avoid; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 

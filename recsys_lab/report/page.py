@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.explain import explain
 from recsys_lab.report import html, plots, sections
 from recsys_lab.report.files import write_text
 from recsys_lab.report.run_folder import Run, read_run
@@ -77,6 +78,7 @@ def _one_plan(run: Run, plan: ShardingPlan, title: str, limit: float | None, ful
     return [
         html.table(sections.plan_facts(run, plan, title, of_record)),
         plots.plan_picture(plan, limit, fullest),
+        "".join(f"<p>{escape(sentence)}</p>" for sentence in explain(plan)),
         html.table(sections.tables(plan, f"Tables, {title[0].lower()}{title[1:]}")),
     ]
 

@@ -10,6 +10,7 @@ import yaml
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.serialise import load_plan
 from recsys_lab.report.environment import ENVIRONMENT_FILE
 from recsys_lab.report.files import read_json
 from recsys_lab.report.metrics_csv import read_metrics
@@ -57,21 +58,11 @@ def read_run(folder: Path | str) -> Run:
         folder=folder,
         result=result,
         config=read_config(folder),
-        plan=read_plan(folder / "plan.json"),
-        plan_here=read_plan(folder / "plan_here.json"),
+        plan=load_plan(folder / "plan.json") if (folder / "plan.json").exists() else None,
+        plan_here=load_plan(folder / "plan_here.json") if (folder / "plan_here.json").exists() else None,
         metrics=read_metrics(folder),
         environment=read_json(environment) if environment.exists() else {},
     )
-
-
-def read_plan(path: Path) -> ShardingPlan | None:
-    """The plan in `path`, None where there is no such file. UserError where it is broken."""
-    if not path.exists():
-        return None
-    try:
-        return ShardingPlan.from_json(read_json(path))
-    except (KeyError, TypeError) as error:
-        raise UserError(f"not a plan: {type(error).__name__} {error}", where=path) from None
 
 
 def read_config(folder: Path) -> dict[str, Any]:

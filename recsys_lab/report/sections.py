@@ -8,6 +8,7 @@ from typing import Any
 
 from recsys_lab.cluster import ranks_text
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.explain import table_facts
 from recsys_lab.report.metrics import QUALITY
 from recsys_lab.report.run_folder import Run
 from recsys_lab.units import human_bytes, human_count
@@ -103,19 +104,16 @@ def tables(plan: ShardingPlan, title: str) -> Table:
     """One row a table: what it is and where it lives."""
     columns = ("table", "rows", "dim", "type", "bytes", "scheme", "shards", "ranks")
     rows = [
-        (
-            table.name,
-            f"{table.rows:,}",
-            str(table.dim),
-            table.dtype,
-            human_bytes(table.weight_bytes),
-            placement.scheme,
-            str(len(placement.shards)),
-            ranks_text(placement.ranks),
-        )
-        for table, placement in zip(plan.tables, plan.placements)
+        (f.table, f"{f.rows:,}", str(f.dim), table.dtype, human_bytes(f.bytes), f.scheme, str(f.shards), f.ranks)
+        for f, table in zip(table_facts(plan), plan.tables)
     ]
     return Table(title, columns, tuple(rows), right=("rows", "dim", "bytes", "shards"))
+
+
+def reasons(plan: ShardingPlan) -> Table:
+    """One row a table: where it lies, in words, and what that gains or costs."""
+    rows = [(f.table, f.where, f.why) for f in table_facts(plan)]
+    return Table("Why there", ("table", "where", "why"), tuple(rows))
 
 
 def phases(run: Run, origin: str) -> Table:

@@ -7,6 +7,7 @@ import json
 from rich.console import Console
 
 from recsys_lab.arguments import parser
+from recsys_lab.plan.explain import explain
 from recsys_lab.report import sections
 from recsys_lab.report.run_folder import Run, read_run
 from recsys_lab.report.terminal import console, print_table
@@ -63,5 +64,9 @@ def print_plan(run: Run, out: Console) -> None:
     for plan, title in ((run.plan, f"Plan for {cluster}"), (run.plan_here, "Plan that trained here in its place")):
         if plan is not None:
             print_table(out, sections.plan_facts(run, plan, title, plan is run.plan))
+            for sentence in explain(plan):
+                out.print(sentence)
+            out.print()
             print_table(out, sections.tables(plan, "Tables"), MOST_TABLES)
+            print_table(out, sections.reasons(plan), MOST_TABLES)
     print_table(out, sections.tiers(run))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import yaml
 
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
-from recsys_lab.report.environment import write_environment
+from recsys_lab.report.environment import ENVIRONMENT_FILE, environment
 from recsys_lab.report.files import write_json
 from recsys_lab.report.metrics_csv import MetricsCsv
 from recsys_lab.report.record import (
@@ -145,6 +146,17 @@ def make_config(result: Result, hosts: int = 8) -> dict:
     }
 
 
+@cache
+def made_environment() -> dict:
+    data = {"notes": ["best reachable AUC on validation: 0.7812"], "best_auc": {"validation": 0.7812}}
+    return environment(["run.py", "model=dcn", "cluster=h100x64"], data)
+
+
+@cache
+def plan_json(hosts: int, ranks_per_host: int, scale: int = 1) -> dict:
+    return make_plan(hosts, ranks_per_host, scale).to_json()
+
+
 def write_run(folder: Path, result: Result | None = None, overrides: list[str] | None = None, steps: int = 400, hosts: int = 8) -> Path:
     """Everything that a finished run leaves, for `result` (default: completed, mode=auto)."""
     result = result or make_result(hosts=hosts)
@@ -152,19 +164,15 @@ def write_run(folder: Path, result: Result | None = None, overrides: list[str] |
     (folder / ".hydra").mkdir(exist_ok=True)
     (folder / ".hydra/overrides.yaml").write_text(yaml.safe_dump(overrides or []))
     (folder / "config.yaml").write_text(yaml.safe_dump(make_config(result, hosts), sort_keys=False))
-    write_json(folder / "plan.json", make_plan(hosts, 8, scale=100).to_json())
+    write_json(folder / "plan.json", plan_json(hosts, 8, scale=100))
     if result.measured:
-        write_json(folder / "plan_here.json", make_plan(2, 2).to_json())
+        write_json(folder / "plan_here.json", plan_json(2, 2))
         metrics = MetricsCsv(folder)
         for step in range(20, steps + 1, 20):
             row = {"step": step, "epoch": step // 200, "examples": step * 1024, "train_loss": 0.45 + 0.25 * math.exp(-step / 120)}
             if step % 100 == 0:
                 row |= {"validation_auc": 0.77 - 0.1 * math.exp(-step / 100), "validation_ne": 0.82, "validation_log_loss": 0.44}
             metrics.append(row | {"learning_rate": 0.001, "examples_per_second": 41_000.0})
-    write_environment(
-        folder,
-        ["run.py", "model=dcn", "cluster=h100x64"],
-        {"notes": ["best reachable AUC on validation: 0.7812"], "best_auc": {"validation": 0.7812}},
-    )
+    write_json(folder / ENVIRONMENT_FILE, made_environment())
     write_result(folder, result)
     return folder

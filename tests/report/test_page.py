@@ -118,7 +118,7 @@ def test_a_folder_that_is_no_run_is_one_line(tmp_path):
 def test_a_broken_plan_is_one_line(tmp_path):
     folder = write_run(tmp_path / "run")
     (folder / "plan.json").write_text('{"sharder": "torchrec"}')
-    with pytest.raises(UserError, match="plan.json: not a plan"):
+    with pytest.raises(UserError, match="plan.json: unknown schema of a plan"):
         write_page(folder)
 
 

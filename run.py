@@ -23,6 +23,7 @@ def main(argv: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     if asked.config is not None and (torchrun.is_follower() or asked.config.resume):
+        assert asked.folder is not None  # a single run has one
         folder = torchrun.shared_folder(asked.folder)
         return run_job(asked.config, folder, None)
     before = Before.of(asked.folder) if asked.folder is not None else None

@@ -27,6 +27,7 @@ from recsys_lab.config.schema import build
 from recsys_lab.data.batch import DataSet, Feature
 from recsys_lab.data.capped import capped
 from recsys_lab.errors import UserError
+from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.workload import describe
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
@@ -118,7 +119,7 @@ def tables_of(data: DataSet, dim: int, dtype: str) -> tuple[Table, ...]:
     return tuple(Table(f.name, f.rows, dim, (f.name,), f.pooling, dtype) for f in data.features)
 
 
-def build_model(config: DictConfig, data: DataSet, device: torch.device) -> torch.nn.Module:
+def build_model(config: DictConfig, data: DataSet, device: torch.device) -> ClickModel:
     """The model of `config` for the features of `data`."""
     precision = build(config.precision)
     tables = tables_of(data, config.model.embedding_dim, precision.table)

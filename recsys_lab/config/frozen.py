@@ -52,7 +52,7 @@ def freeze(config: DictConfig) -> DictConfig:
 def plain(config: DictConfig) -> dict[str, Any]:
     container = OmegaConf.to_container(config, resolve=True)
     assert isinstance(container, dict)
-    return container  # type: ignore[return-value]
+    return container
 
 
 def fingerprint(config: DictConfig) -> str:

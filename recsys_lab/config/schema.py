@@ -35,7 +35,9 @@ def schema_of(target: Callable, beside: type | None = None) -> type:
     fields: list[Any] = [(f.name, typing.get_type_hints(beside)[f.name]) for f in dataclasses.fields(beside)] if beside else []
     for name, parameter in inspect.signature(target).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            default = {} if parameter.default is inspect.Parameter.empty else {"default_factory": lambda value=parameter.default: value}
+            default: dict[str, Any] = {}
+            if parameter.default is not inspect.Parameter.empty:
+                default["default_factory"] = lambda value=parameter.default: value
             fields.append((name, hints[name], dataclasses.field(**default)))
     return dataclasses.make_dataclass(f"{target.__name__}Keys", fields, kw_only=True)
 

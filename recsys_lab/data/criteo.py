@@ -82,10 +82,10 @@ def _open(files: Files, encoding: Encoding, names: tuple[Feature, ...] | None, o
             notes += other_meta["notes"]
             prints.append([name, other_meta["fingerprint"]])
     measured = AccessStatistics.from_json(meta["access"]).tables
-    features = tuple(
-        Feature(f.name, n, 1.0, f.pooling) if names else Feature(name, n)
-        for f, name, n in zip(names or measured, measured, meta["table_rows"])
-    )
+    if names:
+        features = tuple(Feature(f.name, n, 1.0, f.pooling) for f, n in zip(names, meta["table_rows"]))
+    else:
+        features = tuple(Feature(name, n) for name, n in zip(measured, meta["table_rows"]))
     return OpenDataSet(
         features,
         COUNTS,

@@ -51,7 +51,8 @@ class Complaint:
 class LineFormat(Protocol):
     """How the lines of a file are read. `header` is the first line that there must be, None for none."""
 
-    header: str | None
+    @property
+    def header(self) -> str | None: ...
 
     def parse(self, block: bytes) -> Columns | None:
         """The lines of `block` (each ends in a line feed), or None if any of them may be bad."""
@@ -144,9 +145,9 @@ def _blocks(path: Path, reading: Reading, block_bytes: int) -> Iterator[bytes]:
     """Blocks of whole lines of about `block_bytes`; the last line gets its line feed if it has none."""
     rest = b""
     try:
-        with path.open("rb") as stored, _progress(path) as bar:
+        with path.open("rb") as stored, progress(path.stat().st_size, f"reading {path.name}", "B") as bar:
             hashed = _HashingReader(stored, bar)
-            text = gzip.GzipFile(fileobj=hashed) if path.suffix == ".gz" else hashed  # type: ignore[arg-type]
+            text = gzip.GzipFile(fileobj=hashed) if path.suffix == ".gz" else hashed
             while chunk := text.read(block_bytes):
                 end = chunk.rfind(b"\n") + 1
                 if end:
@@ -181,12 +182,12 @@ class _HashingReader(io.RawIOBase):
         return True
 
 
-def _progress(path: Path) -> tqdm:
-    """A bar on stderr, on a terminal only, once reading takes more than a few seconds."""
+def progress(total: int, what: str, unit: str) -> tqdm:
+    """A bar on stderr, on a terminal only, once the work takes more than a few seconds."""
     return tqdm(
-        total=path.stat().st_size,
-        desc=f"reading {path.name}",
-        unit="B",
+        total=total,
+        desc=what,
+        unit=unit,
         unit_scale=True,
         delay=SHOW_PROGRESS_AFTER_S,
         disable=not sys.stderr.isatty(),

@@ -61,7 +61,7 @@ class SparseOptimizer(torch.optim.Optimizer):
             batch.touched = []
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Apply and forget the gradients of the backward passes since the last step. Collective: replicated tables are averaged here."""
         loss = None
         if closure is not None:

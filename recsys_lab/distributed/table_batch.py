@@ -100,6 +100,7 @@ class TableBatch:
 
     def _averaged(self, rows: torch.Tensor, grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Over the replicas; then the rows whose gradient is not zero."""
+        assert self.replicas is not None
         dense = torch.zeros(self.weight.shape, device=self.weight.device)
         dense[rows] = grads / self.replicas.size()
         torch.distributed.all_reduce(dense, group=self.replicas)

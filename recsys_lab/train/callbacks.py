@@ -70,10 +70,10 @@ class BestWeights(pl.Callback):
         self.best: float | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        value = trainer.callback_metrics.get(self.metric)
-        if trainer.sanity_checking or value is None:
+        metric = trainer.callback_metrics.get(self.metric)
+        if trainer.sanity_checking or metric is None:
             return
-        value = float(value)
+        value = float(metric)
         if self.best is None or (value > self.best if self.higher else value < self.best):
             self.best = value
             trainer.save_checkpoint(self.path)

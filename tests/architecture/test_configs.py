@@ -49,7 +49,7 @@ def test_every_config_says_first_what_it_is(path: Path) -> None:
     assert first.startswith("# ") and len(first) > 10 or first == "# @package _global_", first
 
 
-@pytest.mark.parametrize(("group", "choice"), CHOICES, ids="/".join)
+@pytest.mark.parametrize(("group", "choice"), CHOICES, ids=[f"{group}/{choice}" for group, choice in CHOICES])
 def test_every_choice_composes_with_the_defaults(group: str, choice: str) -> None:
     accept((f"{CHOSEN_AS.get(group, group)}={choice}",))
 

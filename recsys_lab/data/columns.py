@@ -52,8 +52,11 @@ def write_columns(folder: Path, blocks: Iterator[Columns]) -> int:
 def count_rows(counts: Sequence[np.ndarray], ids: np.ndarray) -> None:
     """Adds the look-ups of `ids` [n, F] to `counts`, one int64 array [rows] a feature."""
     for feature, table in enumerate(counts):
-        rows, seen = np.unique(ids[:, feature], return_counts=True)
-        table[rows] += seen
+        if len(table) <= 8 * len(ids):
+            table += np.bincount(ids[:, feature], minlength=len(table))
+        else:  # a large table: touch only the rows that occur
+            rows, seen = np.unique(ids[:, feature], return_counts=True)
+            table[rows] += seen
 
 
 def write_row_counts(folder: Path, counts: Sequence[np.ndarray]) -> None:

@@ -15,7 +15,7 @@ from recsys_lab.data.columns import count_rows, write_columns, write_row_counts
 from recsys_lab.data.criteo_format import COUNTS, NAMES, VALUES, CriteoFormat
 from recsys_lab.data.criteo_tables import HashedTables, Tables, ValueCounter, Vocabulary
 from recsys_lab.data.sources import source_identity
-from recsys_lab.data.text import Columns, Reading, read_columns
+from recsys_lab.data.text import Columns, Reading, progress, read_columns
 from recsys_lab.tables import AccessStatistics, measured_access
 
 _BLOCK_ROWS = 1 << 17
@@ -87,9 +87,9 @@ def _read(files: Sequence[Path], folder: Path, on_bad_line: str) -> dict:
     }
 
 
-def _raw_blocks(folder: Path, rows: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def _raw_blocks(folder: Path, rows: int, what: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """First row, values [n, 26] and missing mask [n] of each block."""
-    with (folder / "ids.bin").open("rb") as ids, (folder / "missing.bin").open("rb") as missing:
+    with (folder / "ids.bin").open("rb") as ids, (folder / "missing.bin").open("rb") as missing, progress(rows, what, "row") as bar:
         for first in range(0, rows, _BLOCK_ROWS):
             count = min(_BLOCK_ROWS, rows - first)
             yield (
@@ -97,12 +97,13 @@ def _raw_blocks(folder: Path, rows: int) -> Iterator[tuple[int, np.ndarray, np.n
                 np.frombuffer(ids.read(count * VALUES * 4), np.uint32).reshape(count, VALUES),
                 np.frombuffer(missing.read(count * 4), np.uint32),
             )
+            bar.update(count)
 
 
 def _encode(folder: Path, rows: int, tables: Tables, counts: Sequence[np.ndarray] = (), counted_rows: int = 0) -> None:
     """Rows of tables in place of raw values: both are 4 bytes. Counts the look-ups of the first `counted_rows`. Drops the missing mask."""
     with (folder / "ids.bin").open("r+b") as out:  # written, not mapped: a full disk is then an error, not a crash
-        for first, values, missing in _raw_blocks(folder, rows):
+        for first, values, missing in _raw_blocks(folder, rows, "finding rows of tables"):
             ids = tables.encode(values, missing)
             out.write(np.ascontiguousarray(ids))
             if counts:
@@ -113,7 +114,7 @@ def _encode(folder: Path, rows: int, tables: Tables, counts: Sequence[np.ndarray
 def _vocabulary(folder: Path, train_rows: int, min_count: int) -> Vocabulary:
     """Built on the train rows, and kept in vocabulary.bin."""
     counter = ValueCounter(VALUES)
-    for _, values, missing in _raw_blocks(folder, train_rows):
+    for _, values, missing in _raw_blocks(folder, train_rows, "counting values"):
         counter.add(values, missing)
     made = counter.vocabulary(min_count)
     with (folder / "vocabulary.bin").open("wb") as file:

@@ -14,7 +14,6 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
-from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config.options import OptimizerOptions, TrainerOptions
@@ -60,7 +59,7 @@ def train(job: Job) -> dict[str, Any] | None:
     config = OmegaConf.create(job.config)
     options: TrainerOptions = typed(config.trainer, TrainerOptions)
     start_process_group()
-    seed_rank(config.seed)
+    seed_rank(config.seed, dist.get_rank())
     data = job.open_data(config)
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if torch.cuda.is_available() else torch.device("cpu")
     loader = partial(_loader, data, config, device)
@@ -73,7 +72,7 @@ def train(job: Job) -> dict[str, Any] | None:
         optimizer=typed(config.optimizer, OptimizerOptions),
         total_steps=total,
         steps_per_epoch=steps_per_epoch,
-        environment=TorchElasticEnvironment(),
+        example=train_loader.example(),
     )
     module = ClickModule(job.build_model(config, data, device), judge_of(partial(_quality, where="validation")))
     logger = _logger(job, config)
@@ -102,7 +101,7 @@ def _executor(job: Job, config: DictConfig, device: torch.device) -> Callable[[t
         model,
         job.plan,
         device=device,
-        optimizer=(sparse.name, sparse.lr, sparse.eps),
+        optimizer=(sparse.name, sparse.lr, sparse.eps, sparse.weight_decay),
         precision=build(config.precision),
         seed=config.seed,
     )
@@ -210,6 +209,7 @@ def _quiet() -> None:
     """Silences by module what libraries say on every start and no user can act on."""
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"(torchrec|fbgemm_gpu|torch)\..*")
     warnings.filterwarnings("ignore", category=UserWarning, module=r"(torchrec|fbgemm_gpu|lightning)\..*")
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
     for name in ("lightning.pytorch", "lightning.fabric", "torchrec", "torch.distributed", "fbgemm_gpu"):
         logging.getLogger(name).setLevel(logging.ERROR)
 

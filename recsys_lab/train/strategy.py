@@ -14,12 +14,13 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 import torch.distributed as dist
-from lightning.fabric.plugins.environments import ClusterEnvironment
+from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from lightning.pytorch.strategies import ParallelStrategy
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor
 
 from recsys_lab.config.options import OptimizerOptions
+from recsys_lab.data.batch import Batch
 from recsys_lab.distributed import recorded
 from recsys_lab.distributed.torchrec import ShardedModel, TableShard
 from recsys_lab.train import checkpoint as checkpoints
@@ -33,13 +34,15 @@ Shard = Callable[[torch.nn.Module], ShardedModel]
 class ShardedStrategy(ParallelStrategy):
     """Shards `module.model` by `shard`, trains it with `optimizer` over `total_steps`, and writes sharded checkpoints.
 
+    `example` is any batch of this rank: it is passed through the model once, before training.
+
     Automatic optimization: DistributedDataParallel sits below the module and averages the dense gradients in its backward pass;
     table gradients stay sparse and are applied in the optimizer's step (docs/decisions/sparse-optimizers.md).
     """
 
-    def __init__(self, shard: Shard, optimizer: OptimizerOptions, total_steps: int, steps_per_epoch: int, environment: ClusterEnvironment):
-        super().__init__(cluster_environment=environment)
-        self._shard, self._options = shard, optimizer
+    def __init__(self, shard: Shard, optimizer: OptimizerOptions, total_steps: int, steps_per_epoch: int, example: Batch):
+        super().__init__(cluster_environment=TorchElasticEnvironment())
+        self._shard, self._options, self._example = shard, optimizer, example
         self._total_steps, self._steps_per_epoch = total_steps, steps_per_epoch
         self._reader: Reader | None = None
         self.sharded: ShardedModel
@@ -78,12 +81,25 @@ class ShardedStrategy(ParallelStrategy):
         self.sharded = self._shard(self.lightning_module.model)
         self.lightning_module.model = self.sharded.module
         self.model = self.lightning_module
+        self._settle_buckets()
         dense = dense_optimizer((p for _, p in self.sharded.dense_parameters()), self._options.dense)
         both = DenseAndTables(dense, self.sharded.sparse_optimizer, self._options.sparse.lr)
         self.optimizers = [both]
         schedule = scheduler(both, self._options, self._total_steps, self._steps_per_epoch)
         self.lr_scheduler_configs = [LRSchedulerConfig(schedule, interval="step")]
         self.setup_precision_plugin()
+
+    def _settle_buckets(self) -> None:
+        """One pass that trains nothing. DistributedDataParallel lays its buckets out anew after its first backward pass, and the
+        order of a sum follows the layout: without this, the step after a resume would differ in its last bits.
+        """
+        state = torch.get_rng_state()
+        batch = self._example.to(self.root_device)
+        (self.sharded.module(batch.dense, batch.sparse).sum() * 0.0).backward()
+        self.sharded.sparse_optimizer.zero_grad()
+        for _, parameter in self.sharded.dense_parameters():
+            parameter.grad = None
+        torch.set_rng_state(state)
 
     def model_to_device(self) -> None:
         """The executor puts every shard where it belongs."""
@@ -183,11 +199,12 @@ def start_process_group() -> None:
     dist.init_process_group(recorded.register(), timeout=timeout)
 
 
-def seed_rank(seed: int) -> None:
-    """Every generator of this process. Alike on all ranks: what must differ by rank is made from (seed, rank) by its owner."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+def seed_rank(seed: int, rank: int) -> None:
+    """Every generator of this process; ranks draw apart (dropout). First weights do not come from here: see tables/initial.py."""
+    mixed = (seed * 1_000_003 + rank) % 2**32
+    random.seed(mixed)
+    np.random.seed(mixed)
+    torch.manual_seed(mixed)
 
 
 def json_of(value: Any) -> Any:

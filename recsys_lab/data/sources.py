@@ -48,7 +48,7 @@ def named_file(root: Path, name: str, split: str) -> Path:
     """The file that data.splits names; relative names are relative to `root`. UserError if it is not there."""
     path = root / Path(name).expanduser()
     if not _is_file(path):
-        raise UserError("no such file", where=f"data.splits.{split}", given=path, remedy=_found(root))
+        raise UserError("no such file", where=f"data.splits.{split}", given=path, remedy=f"{root} is {_found(root)}")
     return path
 
 

@@ -85,13 +85,17 @@ def _one_plan(run: Run, plan: ShardingPlan, title: str, limit: float | None, ful
 
 def _iteration(run: Run) -> list[str]:
     parts = ["<h2>One iteration</h2>"]
-    for origin in ("measured", "simulated"):
-        part = run.result[origin]
-        if part:
-            whole = part["iteration_ms"]["median"] if origin == "measured" else part["iteration_ms"]
-            if whole:
-                parts.append(plots.iteration_bar(part["phases_ms"] or {}, whole, origin))
-    if run.result["measured"] and run.result["simulated"]:
+    measured, simulated = run.result["measured"], run.result["simulated"]
+    if measured and measured["phases_ms"]:
+        mean = sum(value or 0 for value in measured["phases_ms"].values())
+        median = sections.ms(measured["iteration_ms"]["median"])
+        parts.append(
+            plots.iteration_bar(measured["phases_ms"], mean, f"measured: {sections.ms(mean)} an iteration on average, median {median}")
+        )
+    if simulated and simulated["phases_ms"]:
+        whole = simulated["iteration_ms"]
+        parts.append(plots.iteration_bar(simulated["phases_ms"], whole, f"simulated: {sections.ms(whole)} an iteration"))
+    if measured and simulated:
         parts.append('<p class="note">Each bar fills its own scale: one ran here, the other is computed for the named cluster.</p>')
     parts += [html.table(sections.phases(run, origin)) for origin in ("measured", "simulated")]
     parts.append("<h2>Collectives of one iteration</h2>")

@@ -148,13 +148,13 @@ def _fullest_of_hosts(held: list[dict[str, int]], plan: ShardingPlan) -> list[di
     return [max(held[host * n : (host + 1) * n], key=lambda bar: sum(bar.values())) for host in range(plan.hosts)]
 
 
-def iteration_bar(phases_ms: Mapping[str, float | None], whole_ms: float, origin: str) -> str:
-    """One bar of `whole_ms`, divided into its phases; what no phase accounts for is left open. `origin`: measured | simulated."""
+def iteration_bar(phases_ms: Mapping[str, float | None], whole_ms: float, title: str) -> str:
+    """One bar of `whole_ms`, divided into its phases; what no phase accounts for is left open. `title` says measured or simulated."""
     known = [(name.replace("_", " "), value) for name, value in phases_ms.items() if value]
     total = max(sum(value for _, value in known), whole_ms) or 1.0
     x0, x1, y, tall = 0.0, WIDTH - 2.0, 24.0, 30.0
     fills = {name: colour(i) for i, (name, _) in enumerate(known)}
-    parts = [text(x0, 14, f"{origin}: {whole_ms:,.3f} ms an iteration", css="strong")]
+    parts = [text(x0, 14, title, css="strong")]
     x = x0
     for name, value in known:
         wide = (x1 - x0) * value / total
@@ -166,4 +166,4 @@ def iteration_bar(phases_ms: Mapping[str, float | None], whole_ms: float, origin
         parts.append(rect(x, y, x1 - x, tall, "var(--open)", f"in no phase: {rest:,.3f} ms"))
         entries.append((f"in no phase {rest:,.3f} ms", "var(--open)"))
     drawn, took = legend(x0, y + tall + 20, entries, x1 - x0)
-    return svg(WIDTH, y + tall + 12 + took, [*parts, drawn], f"{origin} iteration of {whole_ms:,.3f} ms")
+    return svg(WIDTH, y + tall + 12 + took, [*parts, drawn], title)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class WireBytes:
 
 @dataclass(frozen=True)
 class Measured:
-    """What really ran here. `wire_bytes` per rank per iteration; `data_wait_share` of an iteration's time."""
+    """What really ran here. `phases_ms` are means over iterations; `wire_bytes` per rank per iteration; `data_wait_share` of the time."""
 
     backend: str
     world_size: int
@@ -119,13 +119,15 @@ class Result:
     quality: Mapping[str, Mapping[str, float | int | None]] | None = None
     plan: PlanSummary | None = None
     measured: Measured | None = None
-    simulated: Simulated | None = None
+    simulated: Any = None  # Simulated, or the simulator's own dataclass of the same fields; None where nothing was simulated
     error: Failure | None = None
 
     def __post_init__(self) -> None:
         assert self.status in ("completed", "failed"), self.status
         assert (self.error is not None) == (self.status == "failed"), "a failed run says why, and only a failed one"
         assert set(self.choices) <= set(CHOICES), self.choices
+        names = [field.name for field in fields(Simulated)]
+        assert self.simulated is None or [field.name for field in fields(self.simulated)] == names, f"simulated has the fields {names}"
         assert set(self.quality or ()) <= set(SPLITS), self.quality
 
     def to_json(self) -> dict[str, Any]:

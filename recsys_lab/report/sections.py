@@ -35,7 +35,8 @@ def headline(run: Run) -> Table:
             rows.append((f"AUC, {split}", number(figures["auc"], 4), "measured"))
             if (best := run.best_auc.get(split)) is not None:
                 rows.append((f"best reachable AUC, {split}", number(best, 4), "planted truth"))
-            rows.append((f"NE, {split}", number(figures["ne"], 4), "measured"))
+            if split == "validation":
+                rows.append((f"NE, {split}", number(figures["ne"], 4), "measured"))
     if measured := result["measured"]:
         where = f"measured, {measured['world_size']} {plural('process', measured['world_size'])} here"
         rows.append(("examples per second", count(measured["examples_per_second"]), where))
@@ -122,11 +123,13 @@ def phases(run: Run, origin: str) -> Table:
     title = f"Iteration ({origin})"
     if not part:
         return Table(title, ("phase", "ms", "share"), (), absent(run.result, origin))
-    whole = part["iteration_ms"]["median"] if origin == "measured" else part["iteration_ms"]
-    rows = [(name.replace("_", " "), ms(value), share(value, whole)) for name, value in (part["phases_ms"] or {}).items()]
-    rows.append(("iteration, median" if origin == "measured" else "iteration", ms(whole), ""))
+    named = {name: value for name, value in (part["phases_ms"] or {}).items() if value is not None}
+    whole = sum(named.values()) if origin == "measured" else part["iteration_ms"]
+    rows = [(name.replace("_", " "), ms(value), share(value, whole)) for name, value in named.items()]
     notes = []
     if origin == "measured":
+        rows.append(("iteration, mean: all phases", ms(whole if named else None), ""))
+        rows.append(("iteration, median", ms(part["iteration_ms"]["median"]), ""))
         rows.append(("iteration, 95th percentile", ms(part["iteration_ms"]["p95"]), ""))
         notes.append(f"{part['backend']}, {part['hosts']} x {part['ranks_per_host']} processes")
         notes.append(f"waiting for data {'not known' if part['data_wait_share'] is None else format(part['data_wait_share'], '.1%')}")
@@ -136,6 +139,7 @@ def phases(run: Run, origin: str) -> Table:
         if part["peak_memory_bytes"] is not None:
             notes.append(f"peak memory {human_bytes(part['peak_memory_bytes'])}")
     else:
+        rows.append(("iteration", ms(whole), ""))
         notes.append(f"cluster {part['cluster']}, {part['world_size']} ranks, software profile {part['profile']}")
         notes.append("the plan fits" if part["feasible"] else "THE PLAN DOES NOT FIT")
     return Table(title, ("phase", "ms", "share"), tuple(rows), "; ".join(notes), ("ms", "share"))

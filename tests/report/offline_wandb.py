@@ -73,8 +73,10 @@ class OfflineRun:
     def artifacts(self) -> dict[str, list[str]]:
         """Artifact type: the files in it."""
         logged = [r.request.log_artifact.artifact for r in self.records if r.WhichOneof("record_type") == "request"]
-        found = [*self.of("artifact"), *(a for a in logged if a.name)]
-        return {a.type: sorted(entry.path for entry in a.manifest.contents) for a in found}
+        files: dict[str, list[str]] = {}
+        for artifact in {a.name: a for a in [*self.of("artifact"), *logged] if a.name}.values():
+            files.setdefault(artifact.type, []).extend(entry.path for entry in artifact.manifest.contents)
+        return {kind: sorted(paths) for kind, paths in files.items()}
 
     @property
     def exit_code(self) -> int:

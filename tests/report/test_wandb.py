@@ -39,7 +39,8 @@ def run_job(folder: Path, seed: int = 7, group: str | None = None, finish: bool 
         logger.log_metrics({"train_loss": seed + 1 / step}, step=step)
         time.sleep(wait_s)
     if finish:
-        (folder / "plan.json").write_text('{"schema": 1}')
+        for plan in ("plan.json", "plan_here.json"):
+            (folder / plan).write_text('{"schema": 1}')
         (folder / "result.json").write_text(json.dumps(RESULT))
         loggers.finish(logger, "completed")
     return logger
@@ -52,7 +53,7 @@ def test_a_run_holds_config_metrics_by_step_system_metrics_artifacts_and_summary
     assert run.config["model"] == CONFIG["model"] and run.config["seed"] == 7
     logged = {int(row["trainer/global_step"]): row["train_loss"] for row in run.history}
     assert logged == {step: 7 + 1 / step for step in (10, 20, 30)}
-    assert run.artifacts == {"plan": ["plan.json"], "result": ["result.json"]}
+    assert run.artifacts == {"plan": ["plan.json", "plan_here.json"], "result": ["result.json"]}
     assert run.summary["validation/auc"] == 0.75
     assert run.summary["measured/iteration_ms"] == 8.0 and run.summary["simulated/iteration_ms"] == 3.0
     assert any("cpu" in item.key for stats in run.of("stats") for item in stats.item), "no system metrics"

@@ -28,6 +28,7 @@ class SparseOptimizer:
     name: str  # sgd | adagrad | row_wise_adagrad | adam
     lr: float
     eps: float
+    weight_decay: float  # times a row, added to its gradient in steps that move the row
 
 
 @dataclass(frozen=True)

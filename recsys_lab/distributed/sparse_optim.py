@@ -33,11 +33,15 @@ STATES: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class SparseOptimizerConfig:
-    """`name`: sgd | adagrad | row_wise_adagrad | adam. `eps` of MLPerf's Adagrad is 1e-8."""
+    """`name`: sgd | adagrad | row_wise_adagrad | adam. `eps` of MLPerf's Adagrad is 1e-8.
+
+    `weight_decay` times a row is added to its gradient, as in torch.optim, but only in steps that move the row anyway.
+    """
 
     name: str
     lr: float
     eps: float = 1e-8
+    weight_decay: float = 0.0
     beta1: float = 0.9
     beta2: float = 0.999
 
@@ -71,6 +75,8 @@ class SparseOptimizer(torch.optim.Optimizer):
         update, lr = UPDATES[self.config.name], float(self.param_groups[0]["lr"])
         for batch, state in zip(self.batches, self.states):
             rows, grads = batch.row_gradients()
+            if self.config.weight_decay:
+                rows, grads = _decayed(batch.weight, rows, grads, self.config.weight_decay)
             update(batch.weight, rows, grads, state, lr, self.steps, self.config)
         return loss
 
@@ -89,6 +95,13 @@ def _subtract(weight: torch.Tensor, rows: torch.Tensor, change: torch.Tensor) ->
     """weight[rows] -= change, in FP32 and then rounded once to the table's format. `rows` are distinct."""
     # Read, subtract, write: on CPU four times as fast as index_add_.
     weight.index_copy_(0, rows, (weight.index_select(0, rows).float() - change).to(weight.dtype))
+
+
+def _decayed(weight: torch.Tensor, rows: torch.Tensor, grads: torch.Tensor, decay: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows whose gradient is not zero, with `decay` times their weights added to it."""
+    moved = grads.any(dim=1)
+    rows = rows[moved]
+    return rows, grads[moved].add_(weight.index_select(0, rows).to(grads.dtype), alpha=decay)
 
 
 def sgd(weight, rows, grads, state: State, lr: float, step: int, config: SparseOptimizerConfig) -> None:

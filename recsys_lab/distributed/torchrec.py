@@ -94,7 +94,7 @@ def shard(
     model: nn.Module,
     plan: ShardingPlan,
     device: torch.device,
-    optimizer: tuple[str, float, float],
+    optimizer: tuple[str, float, float, float],
     precision: Precision,
     seed: int,
     initial: Initial = initial_weight,
@@ -104,8 +104,8 @@ def shard(
     """Shard `model`'s tables by `plan`, and put the rest under DistributedDataParallel.
 
     `model` comes from the meta device or from CPU; what weights its tables may have are ignored: every rank makes its own shards by
-    `initial` from `seed`. `optimizer` is the tables': (name, learning rate, eps). Must be called on every rank of the default
-    process group. `dense_bucket_mib`: DistributedDataParallel's buckets.
+    `initial` from `seed`. `optimizer` is the tables': (name, learning rate, eps, weight decay). Must be called on every rank of the
+    default process group. `dense_bucket_mib`: DistributedDataParallel's buckets.
     """
     _check(plan)
     quiet_torchrec()
@@ -125,9 +125,8 @@ def shard(
     assert isinstance(bags, ShardedBags)
     for batch in bags.batches:
         batch.fill(lambda name, *extent: initial(plan.by_table[name][0], *extent, seed))
-    name, lr, eps = optimizer
     writers = {(p.table, s.row_start, s.col_start): s.ranks[0] for p in plan.placements for s in p.shards if s.rows}
-    return ShardedModel(wrapped, SparseOptimizer(bags.batches, SparseOptimizerConfig(name, lr, eps), device), plan, writers)
+    return ShardedModel(wrapped, SparseOptimizer(bags.batches, SparseOptimizerConfig(*optimizer), device), plan, writers)
 
 
 def _tables_of(model: nn.Module) -> str:

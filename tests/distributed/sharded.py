@@ -40,7 +40,7 @@ def here(tables: tuple[Table, ...], force: dict[str, str]) -> ShardingPlan:
 
 def build(tables: tuple[Table, ...], made: ShardingPlan, optimizer: str, dense_width: int) -> ShardedModel:
     model = Concat(tables, dense_width, torch.device("meta"))
-    return shard(model, made, torch.device("cpu"), (optimizer, LR, EPS), FP32, SEED)
+    return shard(model, made, torch.device("cpu"), (optimizer, LR, EPS, 0.0), FP32, SEED)
 
 
 def step(sharded: ShardedModel, dense_optimizer: torch.optim.Optimizer, batch: Sample) -> torch.Tensor:

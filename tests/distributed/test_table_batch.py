@@ -98,6 +98,22 @@ def test_updates_equal_torchs_optimizers(name: str) -> None:
         torch.testing.assert_close(batch.weight, weight.detach(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("name", "oracle"), [("sgd", torch.optim.SGD), ("adagrad", torch.optim.Adagrad), ("adam", torch.optim.Adam)])
+def test_weight_decay_is_torchs_on_the_rows_that_move_and_nothing_elsewhere(name: str, oracle: type) -> None:
+    torch.manual_seed(0)
+    batch = batch_of("sum")
+    before = batch.weight.clone()
+    weight = before.clone().requires_grad_()
+    optimizer = SparseOptimizer([batch], SparseOptimizerConfig(name, 0.1, weight_decay=0.3), CPU)
+    weight.grad = two_passes(batch, seed=5)
+    moved = weight.grad.any(dim=1)
+    assert 0 < moved.sum() < len(moved)
+    optimizer.step()
+    oracle([weight], lr=0.1, weight_decay=0.3).step()
+    torch.testing.assert_close(batch.weight[moved], weight.detach()[moved], rtol=1e-5, atol=1e-6)
+    assert torch.equal(batch.weight[~moved], before[~moved])
+
+
 def test_adam_lets_a_row_rest_whose_gradients_cancel() -> None:
     torch.manual_seed(0)
     batch = batch_of("sum")

@@ -16,8 +16,8 @@ from recsys_lab.config.checks import check_values
 from recsys_lab.config.schema import check_config
 from recsys_lab.errors import UserError
 
-#: Where a run is written and how it is shown do not change what it computes: not part of its identity.
-NOT_IDENTITY = ("resume", "logger", "ablation")
+#: How a run is shown, and the names of what other fields hold in full, do not change what it computes: not part of its identity.
+NOT_IDENTITY = ("resume", "logger", "ablation", "choices")
 
 
 def register_resolvers() -> None:
@@ -27,7 +27,7 @@ def register_resolvers() -> None:
     `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
     """
     resolvers = {
-        "local_memory_gb": lambda hosts, ranks_per_host: round(psutil.virtual_memory().total / 1e9 / (hosts * ranks_per_host), 1),
+        "local_memory_gb": lambda hosts, ranks_per_host: round(psutil.virtual_memory().total / 1e9 / max(1, hosts * ranks_per_host), 1),
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }

@@ -1,0 +1,65 @@
+"""Same config, same seed, same machine: the same bits, disturbed or not."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.lines import SMALL, bits, killed, line, processes_in
+
+LINE = ("model=dcn", "sharder=torchrec", "cluster=h100x64", *SMALL)
+
+
+def has_checkpoint(folder: Path) -> bool:
+    return any((folder / "checkpoints").glob("step=*"))
+
+
+def kill_and_resume(folder: Path, cache: Path, pause_s: float) -> None:
+    killed(*LINE, f"hydra.run.dir={folder}", cache=cache, when=lambda: has_checkpoint(folder), pause_s=pause_s)
+    done = line(f"resume={folder}", cache=cache)
+    assert done.code == 0, done.err
+
+
+def test_the_same_line_twice(undisturbed, cache, tmp_path):
+    done = line(*LINE, f"hydra.run.dir={tmp_path / 'again'}", cache=cache)
+    assert done.code == 0, done.err
+    assert bits(tmp_path / "again") == bits(undisturbed[0])
+
+
+def test_a_killed_run_resumes_to_the_same_end(undisturbed, cache, tmp_path):
+    folder = tmp_path / "run"
+    kill_and_resume(folder, cache, pause_s=0.3)
+    assert bits(folder) == bits(undisturbed[0])
+    steps = [row.split(",")[0] for row in (folder / "metrics.csv").read_text().splitlines()]
+    assert steps == [row.split(",")[0] for row in (undisturbed[0] / "metrics.csv").read_text().splitlines()]
+    assert processes_in(str(folder)) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_killed_at_random_points(undisturbed, cache, tmp_path):
+    seed = int(os.environ.get("RECSYS_LAB_KILL_SEED", random.SystemRandom().randrange(10**6)))
+    pauses = random.Random(seed)
+    for attempt in range(5):
+        pause_s = pauses.uniform(0.0, 2.5)
+        kill_and_resume(tmp_path / f"run{attempt}", cache, pause_s)
+        assert bits(tmp_path / f"run{attempt}") == bits(undisturbed[0]), f"killed {pause_s:.2f} s after the first checkpoint, seed {seed}"
+
+
+def test_a_finished_run_is_not_trained_again(undisturbed, cache):
+    before = bits(undisturbed[0])
+    done = line(f"resume={undisturbed[0]}", cache=cache)
+    assert done.code == 0 and "measured" in done.out, done.err
+    assert bits(undisturbed[0]) == before
+
+
+def test_another_config_is_refused_with_the_fields_that_differ(undisturbed, cache):
+    done = line(f"resume={undisturbed[0]}", "optimizer.dense.lr=0.5", "model.cross_layers=1", cache=cache)
+    assert done.code == 2
+    assert "optimizer.dense.lr: 0.001 -> 0.5" in done.err and "model.cross_layers: 2 -> 1" in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert shutil.os.path.isfile(undisturbed[0] / "result.json")

@@ -1,0 +1,66 @@
+"""Local ranks: answers come home, failures are told apart, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from launchers.local import launch
+from recsys_lab.errors import RankLost, UserError
+
+
+def answer(word: str) -> tuple[str, str, str]:
+    return word, os.environ["RANK"], os.environ["LOCAL_WORLD_SIZE"]
+
+
+def mistake() -> None:
+    if os.environ["RANK"] == "1":
+        raise UserError("too few", where="here", given=1, allowed="2 or more")
+    time.sleep(60)
+
+
+def bug() -> None:
+    if os.environ["RANK"] == "0":
+        raise ZeroDivisionError("ours")
+    time.sleep(60)
+
+
+def dies(notes: str) -> None:
+    Path(notes, os.environ["RANK"]).write_text(str(os.getpid()))
+    if os.environ["RANK"] == "2":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def run(work, folder: Path, **arguments):
+    return launch(work, arguments, folder, hosts=2, ranks_per_host=2, threads_per_rank=1, timeout_s=30)
+
+
+def test_rank_zero_answers(tmp_path):
+    assert run(answer, tmp_path, word="hello") == ("hello", "0", "2")
+
+
+def test_a_ranks_mistake_is_the_users(tmp_path):
+    with pytest.raises(UserError, match="here: too few; given 1; allowed: 2 or more"):
+        run(mistake, tmp_path)
+
+
+def test_a_ranks_bug_comes_with_its_traceback(tmp_path):
+    with pytest.raises(RuntimeError, match="rank 0 failed(.|\n)*ZeroDivisionError: ours"):
+        run(bug, tmp_path)
+
+
+def test_a_lost_rank_is_named_and_the_others_end(tmp_path):
+    began = time.monotonic()
+    with pytest.raises(RankLost, match="rank 2 on host 1 was lost .killed by SIGKILL.*resume="):
+        run(dies, tmp_path, notes=str(tmp_path))
+    assert time.monotonic() - began < 30
+    for rank in range(4):
+        note = tmp_path / str(rank)
+        if note.exists():
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(note.read_text()), 0)

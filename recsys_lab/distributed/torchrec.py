@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -17,8 +17,9 @@ from recsys_lab.distributed.embedding_bags import AnySharder, ShardedBags
 from recsys_lab.distributed.sparse_optim import SparseOptimizer, SparseOptimizerConfig
 from recsys_lab.distributed.torchrec_plan import to_torchrec
 from recsys_lab.errors import UserError
+from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import initialise_dense
-from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.tables import Table
@@ -57,7 +58,6 @@ class ShardedModel:
     module: nn.Module
     sparse_optimizer: SparseOptimizer
     plan: ShardingPlan
-    _writers: dict[tuple[str, int, int], int] = field(repr=False)
 
     def dense_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Named as in the unsharded model."""
@@ -68,7 +68,10 @@ class ShardedModel:
         yield from self.module.named_buffers()
 
     def table_shards(self) -> list[TableShard]:
-        """Every shard that this rank holds, replicas included. To save: those of which it `is_writer`. To load: copy into them."""
+        """Every shard with rows that this rank holds, replicas included.
+
+        To save: those of which it `is_writer`. To load: copy into them, on every rank.
+        """
         optimizer = self.sparse_optimizer
         return [
             TableShard(
@@ -83,15 +86,19 @@ class ShardedModel:
             )
             for batch, states in zip(optimizer.batches, optimizer.states)
             for shard in batch.shards
+            if shard.rows
         ]
 
-    def is_writer(self, table: str, offset: tuple[int, int]) -> bool:
-        """Whether this rank saves the shard at (row_start, col_start): of replicas only the first rank does."""
-        return self._writers[table, *offset] == dist.get_rank()
+    def is_writer(self, table: str, offset: tuple[int, ...]) -> bool:
+        """Whether this rank saves its shard of `table` at (row_start, col_start), or (row_start,): of replicas the first rank does."""
+        return any(
+            shard.ranks[0] == dist.get_rank() and (shard.row_start, shard.col_start)[: len(offset)] == tuple(offset)
+            for shard in self.plan.by_table[table][1].shards
+        )
 
 
 def shard(
-    model: nn.Module,
+    model: ClickModel,
     plan: ShardingPlan,
     device: torch.device,
     optimizer: tuple[str, float, float, float],
@@ -105,9 +112,12 @@ def shard(
 
     `model` comes from the meta device or from CPU; what weights its tables may have are ignored: every rank makes its own shards by
     `initial` from `seed`. `optimizer` is the tables': (name, learning rate, eps, weight decay). Must be called on every rank of the
-    default process group. `dense_bucket_mib`: DistributedDataParallel's buckets.
+    default process group. `dense_bucket_mib`: DistributedDataParallel's buckets. On one rank nothing is exchanged, and there is no
+    DistributedDataParallel.
     """
     _check(plan)
+    if alone := plan.world_size == 1:
+        plan = _on_one_rank(plan)
     quiet_torchrec()
     path = _tables_of(model)
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
@@ -119,14 +129,14 @@ def shard(
         device=device,
         plan=to_torchrec(plan, path, device.type),
         sharders=[AnySharder()],
+        init_data_parallel=not alone,
         data_parallel_wrapper=DefaultDataParallelWrapper(bucket_cap_mb=dense_bucket_mib, static_graph=False),
     )
     bags = wrapped.module.get_submodule(path)
     assert isinstance(bags, ShardedBags)
     for batch in bags.batches:
-        batch.fill(lambda name, *extent: initial(plan.by_table[name][0], *extent, seed))
-    writers = {(p.table, s.row_start, s.col_start): s.ranks[0] for p in plan.placements for s in p.shards if s.rows}
-    return ShardedModel(wrapped, SparseOptimizer(bags.batches, SparseOptimizerConfig(*optimizer), device), plan, writers)
+        batch.fill(lambda name, r0, r1, c0, c1: initial(plan.by_table[name][0], r0, r1, c0, c1, seed))
+    return ShardedModel(wrapped, SparseOptimizer(bags.batches, SparseOptimizerConfig(*optimizer), device), plan)
 
 
 def _tables_of(model: nn.Module) -> str:
@@ -134,6 +144,11 @@ def _tables_of(model: nn.Module) -> str:
     paths = [path for path, module in model.named_modules() if isinstance(module, EmbeddingBagCollection)]
     assert len(paths) == 1, f"a model has one EmbeddingBagCollection; this one has them at {paths}"
     return paths[0]
+
+
+def _on_one_rank(plan: ShardingPlan) -> ShardingPlan:
+    """Every table whole, as if replicated: nothing is exchanged. TorchRec would sort ids into one bucket and send them to itself."""
+    return replace(plan, placements=tuple(Placement(t.name, "data_parallel", (Shard((0,), 0, t.rows, 0, t.dim),)) for t in plan.tables))
 
 
 def _check(plan: ShardingPlan) -> None:

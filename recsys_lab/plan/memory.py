@@ -108,24 +108,35 @@ def _changes(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Iterat
         yield "tables in FP16, half the bytes a row"
     if STATE_PER_WEIGHT[workload.sparse_optimizer] and fits(plan, lighter):
         yield "optimizer.sparse.name=row_wise_adagrad, one state a row"
-    smaller = workload.batch_size
-    while smaller > 1:
-        smaller //= 2
-        if fits(plan, replace(workload, batch_size=smaller)):
-            yield f"{smaller} samples a rank instead of {workload.batch_size}"
+    batches = [workload.batch_size >> halvings for halvings in range(1, workload.batch_size.bit_length())]
+    for batch in batches:
+        if fits(plan, replace(workload, batch_size=batch)):
+            yield f"{batch} samples a rank instead of {workload.batch_size}"
             break
-    hosts = plan.hosts
-    while hosts < MOST_HOSTS:
-        hosts *= 2
-        if fits(_row_wise(plan, hosts)):
-            yield f"cluster.hosts={_fewest_hosts(plan, hosts // 2, hosts, fits)} with sharder=torchrec_row_wise"
+    for batch in (workload.batch_size, *batches):
+        work = replace(workload, batch_size=batch)
+        fewer = "" if batch == workload.batch_size else f" and {batch} samples a rank instead of {workload.batch_size}"
+        hosts = _fewest_hosts(plan, work, cluster)
+        if hosts is not None:
+            yield f"cluster.hosts={hosts} with sharder=torchrec_row_wise{fewer}"
             break
 
 
-def _fewest_hosts(plan: ShardingPlan, too_few: int, enough: int, fits) -> int:
+def _fewest_hosts(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> int | None:
+    """The fewest hosts, no fewer than the plan's, that hold the tables row-wise; None where no number does: buffers grow with the ranks."""
+
+    def fits(hosts: int) -> bool:
+        return missing_bytes(bytes_of_ranks(_row_wise(plan, hosts), workload), cluster)[0] <= 0
+
+    least = enough = plan.hosts
+    while not fits(enough):
+        enough *= 2
+        if enough > MOST_HOSTS:
+            return None
+    too_few = enough // 2 if enough > least else least - 1
     while too_few + 1 < enough:
         middle = (too_few + enough) // 2
-        too_few, enough = (too_few, middle) if fits(_row_wise(plan, middle)) else (middle, enough)
+        too_few, enough = (too_few, middle) if fits(middle) else (middle, enough)
     return enough
 
 

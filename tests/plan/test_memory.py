@@ -12,7 +12,7 @@ from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks, check_fits
 from recsys_lab.tables import Table
-from tests.plan.plans import TABLES, plan, workload
+from tests.plan.plans import plan, workload
 
 GB = 1_000_000_000
 BIG = (Table("big", 10_000_000, 100, ("a",)), Table("small", 1000, 100, ("b",)))  # 4 GB and 0.4 MB
@@ -91,6 +91,19 @@ def test_more_hosts_are_as_few_as_fit() -> None:
         check_fits(plan(("row_wise",), hosts - 1, 2, BIG), work, cluster(hosts - 1, 2, 0.3))
 
 
+def test_where_one_change_is_too_little_two_are_named() -> None:
+    """Rows too many for two ranks, and a batch whose pooled rows alone fill a rank, the more so the more ranks there are."""
+    work, on = workload(1_000_000, sparse_optimizer="sgd", activation_bytes_per_sample=0), cluster(1, 2, 1.0)
+    text = remedy_of(plan(("row_wise",), 1, 2, BIG), work, on)
+    found = re.search(r"cluster.hosts=(\d+) with sharder=torchrec_row_wise and (\d+) samples a rank", text)
+    assert found
+    hosts, batch = int(found[1]), int(found[2])
+    check_fits(plan(("row_wise",), hosts, 2, BIG), dataclasses.replace(work, batch_size=batch), on.reshaped(hosts, 2))
+    for changed in (dataclasses.replace(work, batch_size=2 * batch), work):
+        with pytest.raises(PlanDoesNotFit):
+            check_fits(plan(("row_wise",), hosts, 2, BIG), changed, on.reshaped(hosts, 2))
+
+
 def test_buffers_may_use_the_reserve_but_not_more() -> None:
     made, work = plan(("row_wise",), 2, 2), workload(dense_parameters=0, sparse_optimizer="sgd")
     memory = bytes_of_ranks(made, work)
@@ -98,4 +111,3 @@ def test_buffers_may_use_the_reserve_but_not_more() -> None:
     check_fits(made, work, cluster(2, 2, max(memory.totals) / 1e9))
     with pytest.raises(PlanDoesNotFit):
         check_fits(made, work, cluster(2, 2, (max(memory.totals) - 1) / 1e9))
-    assert len(TABLES) == len(made.tables)

@@ -137,7 +137,7 @@ def read_ablation(folder: Path | str, baseline: str | None = None) -> Ablation:
     rows = tuple(Row({k: v for k, v in members[0].overrides.items() if k != "seed"}, tuple(members)) for members in groups.values())
     keys = list(dict.fromkeys(key for row in rows for key in row.overrides))
     varying = tuple(key for key in keys if len({row.overrides.get(key) for row in rows}) > 1)
-    fixed = {key: value for key, value in rows[0].overrides.items() if key not in varying}
+    fixed = {key: value for key, value in rows[0].overrides.items() if key not in varying and not key.startswith("ablation.")}
     base, note = _find_baseline(rows, baseline)
     notes = [f"every job: {' '.join(f'{k}={v}' for k, v in fixed.items())}"] if fixed else []
     return Ablation(folder, rows, varying, base, (*notes, *([note] if note else [])))

@@ -42,10 +42,13 @@ HEADER = "median over seeds; in brackets the range, min to max, where they diffe
 
 
 def tables(made: Ablation) -> list[Table]:
-    """For people: quality, and speed with measured and simulated apart; each with the choices that vary. Cells have a line a figure."""
-    quality = [f for f in made.figures if f.path.startswith("quality")]
+    """For people: quality a split, then speed with measured and simulated apart; each with the choices that vary. A cell has lines."""
+    shown = []
+    for split in ("validation", "test"):
+        figures = [f for f in made.figures if f.path.startswith(f"quality.{split}.")]
+        if figures or not shown:
+            shown.append(_table(made, f"Quality, {split} (measured)", figures, why=not shown))
     speed = [f for f in made.figures if not f.path.startswith("quality")]
-    shown = [_table(made, "Quality (measured)", quality, why=True)]
     return [*shown, *([_table(made, "Speed", speed, why=False)] if speed else [])]
 
 
@@ -76,12 +79,12 @@ def _cell(made: Ablation, row: Row, figure: Figure) -> list[str]:
         return ["failed" if not row.done else "absent"]
     lines = [_written(statistics.median(values), figure)]
     if min(values) < max(values):
-        lines.append(f"[{_written(min(values), figure)}, {_written(max(values), figure)}]")
+        lines.append(f"[{_written(min(values), figure)}\N{EN DASH}{_written(max(values), figure)}]")
     change = made.against_baseline(row, figure)
     if made.baseline is row:
         lines.append("(baseline)")
     elif change is not None:
-        lines.append(f"({change:+.{figure.digits}f})" if figure.against == "difference" else f"(x{change:.3f})")
+        lines.append(f"({round(change, figure.digits) + 0.0:+.{figure.digits}f})" if figure.against == "difference" else f"(x{change:.3f})")
     return lines
 
 

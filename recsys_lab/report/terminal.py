@@ -29,9 +29,8 @@ def print_table(out: Console, made: Table, most_rows: int | None = None, keep: C
     out.print(Text(made.title, style="bold"))
     if made.rows:
         rows = made.rows[:most_rows]
-        kept = {made.columns[0], *made.right, *keep}
-        if _narrowest(made.columns, rows, kept) > out.width:
-            kept = set()
+        choices = [{made.columns[0], *made.right, *keep}, set(made.right), set[str]()]
+        kept = next((names for names in choices if _narrowest(made.columns, rows, names) <= out.width), set[str]())
         out.print(_drawn(made, rows, kept))
         if most_rows is not None and len(made.rows) > most_rows:
             out.print(f"... and {len(made.rows) - most_rows} more; report.html has all", style="dim")

@@ -88,8 +88,25 @@ def test_the_terminal_gets_100_columns(tmp_path, capsys):
     out = capsys.readouterr().out
     table = [line for line in out.splitlines() if not line.startswith("written:")]
     assert max(map(len, table)) <= 100
-    for words in ("0.7200", "[0.7100, 0.7400]", "(+0.0300)", "(baseline)", "109.2 M", "every job: sharder=torchrec trainer.max_steps=10"):
+    for words in (
+        "0.7200",
+        "[0.7100\N{EN DASH}0.7400]",
+        "(+0.0300)",
+        "(baseline)",
+        "109.2 M",
+        "every job: sharder=torchrec trainer.max_steps=10",
+    ):
         assert words in out
+
+
+def test_a_change_too_small_to_write_has_no_minus(tmp_path, capsys):
+    print_ablation(write_ablation(sweep(tmp_path / "s", {("dlrm", "a"): [0.7], ("dcn", "a"): [0.7 - 1e-9]}), "model=dlrm"))
+    assert "(+0.0000)" in (out := capsys.readouterr().out) and "-0.0000" not in out
+
+
+def test_a_failed_configuration_says_why_in_the_terminal(tmp_path, capsys):
+    print_ablation(write_ablation(sweep(tmp_path / "s", {("dlrm", "a"): [0.7], ("dcn", "a"): [None]})))
+    assert "failed: UserError: no | room" in " ".join(capsys.readouterr().out.split())
 
 
 def test_seeds_alone_are_one_row(tmp_path):
@@ -147,4 +164,4 @@ def test_a_hydra_sweep_ends_with_the_table(tmp_path):
         ("dlrm", "2", "0.715"),
         ("dcn", "2", "0.715"),
     ]
-    assert "Quality (measured)" in done.stdout and "(baseline)" in done.stdout
+    assert "Quality, validation (measured)" in done.stdout and "(baseline)" in done.stdout

@@ -43,7 +43,7 @@ HEADER = "median over seeds; in brackets the range, min to max, where they diffe
 
 def tables(made: Ablation) -> list[Table]:
     """For people: quality a split, then speed with measured and simulated apart; each with the choices that vary. A cell has lines."""
-    shown = []
+    shown: list[Table] = []
     for split in ("validation", "test"):
         figures = [f for f in made.figures if f.path.startswith(f"quality.{split}.")]
         if figures or not shown:

@@ -94,7 +94,7 @@ State = dict[str, torch.Tensor]
 def _subtract(weight: torch.Tensor, rows: torch.Tensor, change: torch.Tensor) -> None:
     """weight[rows] -= change, in FP32 and then rounded once to the table's format. `rows` are distinct."""
     # Read, subtract, write: on CPU four times as fast as index_add_.
-    weight.index_copy_(0, rows, (weight.index_select(0, rows).float() - change).to(weight.dtype))
+    weight.index_copy_(0, rows, weight.index_select(0, rows).float().sub_(change).to(weight.dtype))
 
 
 def _decayed(weight: torch.Tensor, rows: torch.Tensor, grads: torch.Tensor, decay: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -42,8 +42,8 @@ class Touched:
     """What one backward pass leaves for the optimizer. `ids` number the rows of the batch's matrix."""
 
     ids: torch.Tensor  # [N]
-    offsets: torch.Tensor  # [F * B]: where each bag begins in `ids`
-    pooled_grad: torch.Tensor  # [F * B, D]
+    source: torch.Tensor  # [N]: the row of `pooled_grad` that each id takes its gradient from
+    pooled_grad: torch.Tensor  # [B * F, D]
 
 
 class TableBatch:
@@ -88,7 +88,7 @@ class TableBatch:
     def row_gradients(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Distinct rows [U] in rising order and their summed gradients [U, D], in FP32, of all backward passes since the last call."""
         touched, self.touched = self.touched, []
-        parts = [_sum_rows(t.ids, t.offsets, t.pooled_grad) for t in touched]
+        parts = [_sum_rows(t.ids, t.source, t.pooled_grad) for t in touched]
         if len(parts) == 1:
             rows, grads = parts[0]
         elif parts:
@@ -126,25 +126,28 @@ class _LookUp(torch.autograd.Function):
     def backward(ctx, grad: torch.Tensor):
         features, batch_size, width = ctx.shape
         ids, starts = ctx.saved_tensors
-        pooled = grad.float().view(batch_size, features, width).transpose(0, 1).reshape(features * batch_size, width)
+        pooled = grad.float().reshape(batch_size * features, width)
+        lengths = torch.diff(starts, append=starts.new_full((1,), ids.numel()))
+        # Bags are numbered feature by feature, rows of the gradient sample by sample.
+        rows = torch.arange(batch_size * features, device=ids.device).view(batch_size, features).t().reshape(-1)
         if ctx.batch.mode == "mean":
-            pooled = pooled / _lengths(ids, starts).clamp_(min=1).unsqueeze(1)
-        ctx.batch.touched.append(Touched(ids, starts, pooled))
+            pooled = pooled / lengths.view(features, batch_size).t().reshape(-1, 1).clamp(min=1)
+        if ctx.batch.weight.shape[0] < 2**31:
+            ids = ids.int()  # sorts in half the time
+        ctx.batch.touched.append(Touched(ids, torch.repeat_interleave(rows, lengths, output_size=ids.numel()), pooled))
         return None, None, None, None, None
 
 
-def _lengths(ids: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    return torch.diff(starts, append=starts.new_full((1,), ids.numel()))
+def _sum_rows(ids: torch.Tensor, source: torch.Tensor, pooled_grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Distinct ids in rising order, and for each the sum of `pooled_grad[source]`.
 
-
-def _sum_rows(ids: torch.Tensor, starts: torch.Tensor, pooled_grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sum the bags' gradients by row. The order of the sum is that of the bags, so the result is the same bits every time."""
-    bag = torch.repeat_interleave(_lengths(ids, starts), output_size=ids.numel())
+    The order of a sum is that of `ids`, so the result is the same bits every time.
+    """
     ids, order = ids.sort(stable=True)
     begins = torch.ones_like(ids, dtype=torch.bool)
     torch.ne(ids[1:], ids[:-1], out=begins[1:])
     begins = begins.nonzero().squeeze(1)
-    return ids[begins], F.embedding_bag(bag[order], pooled_grad, begins, mode="sum")
+    return ids[begins].long(), F.embedding_bag(source.index_select(0, order), pooled_grad, begins, mode="sum")
 
 
 def _merge(parts: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:

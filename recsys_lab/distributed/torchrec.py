@@ -116,6 +116,7 @@ def shard(
     DistributedDataParallel.
     """
     _check(plan)
+    _check_formats(precision)
     if alone := plan.world_size == 1:
         plan = _on_one_rank(plan)
     quiet_torchrec()
@@ -144,6 +145,13 @@ def _tables_of(model: nn.Module) -> str:
     paths = [path for path, module in model.named_modules() if isinstance(module, EmbeddingBagCollection)]
     assert len(paths) == 1, f"a model has one EmbeddingBagCollection; this one has them at {paths}"
     return paths[0]
+
+
+def _check_formats(precision: Precision) -> None:
+    for part in ("forward_comm", "backward_comm", "dense_comm"):
+        if getattr(precision, part) != "fp32":
+            given = getattr(precision, part)
+            raise UserError("this executor sends FP32 only", where=f"precision.{part}", given=given, allowed="fp32", remedy="precision=fp32")
 
 
 def _on_one_rank(plan: ShardingPlan) -> ShardingPlan:

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from launchers import torchrun
 from recsys_lab.config import command_line
-from recsys_lab.errors import UserError, unwritable
+from recsys_lab.errors import UserError, cannot_write
 from recsys_lab.job import Before, run_job
 
 
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     if asked.config is not None and (torchrun.is_follower() or asked.config.resume):
         assert asked.folder is not None  # a single run has one
         folder = torchrun.shared_folder(asked.folder)
-        return run_job(asked.config, folder, None)
+        return run_job(asked.config, folder, None, writes=not torchrun.is_follower())
     before = Before.of(asked.folder) if asked.folder is not None else None
     codes: list[int] = []
 
@@ -36,15 +36,16 @@ def main(argv: list[str]) -> int:
         folder = torchrun.shared_folder(Path(settings.runtime.output_dir))
         codes.append(run_job(command_line.with_choices(config, settings.runtime.choices), folder, before, sweep))
 
-    here = [] if asked.folder is None else [f"hydra.run.dir='{asked.folder}'"]  # its name holds the time: settle it once
+    settled = asked.folder is None or any(word.startswith("hydra.run.dir=") for word in argv)
+    here = [] if settled else [f"hydra.run.dir='{asked.folder}'"]  # its name holds the time: settle it once
     sys.argv = [sys.argv[0], *argv, *here]
     try:
         job()
     except OSError as error:
-        if mistake := unwritable(error, asked.folder):
-            print(f"error: {mistake}", file=sys.stderr)
-            return mistake.exit_code
-        raise
+        if codes:
+            raise
+        print(f"error: {cannot_write(error, asked.folder)}", file=sys.stderr)  # Hydra could not make the run folder
+        return UserError.exit_code
     return min(codes, default=0) if asked.multirun else max(codes, default=0)
 
 

@@ -69,12 +69,15 @@ def did_you_mean(given: str, allowed: Iterable[str]) -> str | None:
     return f"did you mean '{match}'?" if match else None
 
 
-def unwritable(error: OSError, where: object) -> UserError | None:
-    """`error` as the user's mistake, if the operating system refused to write to `where`; None if it is something else."""
-    if error.errno not in UNWRITABLE:
-        return None
+def cannot_write(error: OSError, where: object) -> UserError:
+    """The user's mistake that `error` is, met when writing to `where`."""
     return UserError(
         f"cannot write: {error.strerror}",
         where=error.filename or where,
         remedy="choose a writable folder with free space: hydra.run.dir=DIR",
     )
+
+
+def unwritable(error: OSError, where: object) -> UserError | None:
+    """`error` as the user's mistake, if the operating system refused to write to `where`; None if it is something else."""
+    return cannot_write(error, where) if error.errno in UNWRITABLE else None

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from recsys_lab.config.frozen import fingerprint, freeze
 from recsys_lab.errors import RankLost, UserError, unwritable
+from recsys_lab.report import say
 from recsys_lab.report.record import CHOICES, Failure, Result, read_result, write_result
 from recsys_lab.train.checkpoint import latest
 
@@ -48,17 +49,22 @@ def _remove_empty_parent(parent: Path) -> None:
         parent.rmdir()
 
 
-def run_job(config: DictConfig, folder: Path, before: Before | None, sweep: str | None = None) -> int:
-    """Runs `config` in `folder`; returns the exit code. In a sweep a failure is also recorded, since its cell must say why."""
-    from recsys_lab import pipeline
-    from recsys_lab.report import say
+def run_job(config: DictConfig, folder: Path, before: Before | None, sweep: str | None = None, writes: bool = True) -> int:
+    """Runs `config` in `folder`; returns the exit code. In a sweep a failure is also recorded, since its cell must say why.
 
+    `writes`: False on torchrun's ranks other than 0, which are silent and leave the folder to rank 0.
+    """
+    from recsys_lab import pipeline
+
+    say.CONSOLE.quiet = not writes
     try:
         config = freeze(config)
         if config.resume and (folder / "result.json").is_file() and read_result(folder)["status"] == "completed":
             say.finished(read_result(folder), folder)
             return 0
-        say.finished(pipeline.run(config, folder, sweep), folder)
+        record = pipeline.run(config, folder, sweep, writes)
+        if record is not None:
+            say.finished(record, folder)
         return 0
     except KeyboardInterrupt:
         print(f"interrupted; go on with: python run.py resume={folder}", file=sys.stderr)
@@ -67,12 +73,12 @@ def run_job(config: DictConfig, folder: Path, before: Before | None, sweep: str 
         mistake = error if isinstance(error, UserError) else unwritable(error, folder) if isinstance(error, OSError) else None
         if mistake is None:
             traceback.print_exc()
-        else:
+        elif writes:
             print(f"error: {mistake}", file=sys.stderr)
         keeps = mistake is None or isinstance(mistake, RankLost) or sweep is not None or bool(config.resume)
         if before is not None and not keeps:
             before.restore()
-        if folder.is_dir() and (keeps or latest(folder / "checkpoints") is not None):
+        if writes and folder.is_dir() and (keeps or latest(folder / "checkpoints") is not None):
             _record_failure(config, folder, mistake or error)
         return 1 if mistake is None else mistake.exit_code
 

@@ -61,24 +61,26 @@ class Planned:
     steps: Steps
 
 
-def run(config: DictConfig, folder: Path, sweep: str | None = None) -> dict[str, Any]:
-    """Runs `config` (frozen) in `folder` and returns the record. Raises UserError, PlanDoesNotFit, RankLost."""
-    OmegaConf.save(config, folder / "config.yaml")
+def run(config: DictConfig, folder: Path, sweep: str | None = None, writes: bool = True) -> dict[str, Any] | None:
+    """Runs `config` (frozen) in `folder` and returns the record. Raises UserError, PlanDoesNotFit, RankLost.
+
+    `writes`: False on torchrun's ranks other than 0, which do the same but write nothing; they return None.
+    """
+    if writes:
+        OmegaConf.save(config, folder / "config.yaml")
     cluster: Cluster = build(config.cluster)
     data = open_data(config)
     check_data(data, config)
-    write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})
     say.data(data)
-
     named = plan_for(cluster, data, config, named_batch_size(config, cluster))
-    save_plan(named.plan, folder / "plan.json")
     say.plan(named.plan, cluster)
-
-    simulated = None
+    simulated, timeline = None, None
     if config.mode in ("auto", "simulate"):
         simulated, timeline = simulate(named.steps, cluster, build(config.simulate.profile), named.plan, named.workload)
-        write_trace(timeline, folder / "trace.json")
         say.simulated(simulated)
+    trains = config.mode in ("auto", "train")
+    here = plan_here(config, data, named) if trains else named
+    say.trains_here(named.plan, here.plan)
 
     record = Result(
         status="completed",
@@ -90,20 +92,30 @@ def run(config: DictConfig, folder: Path, sweep: str | None = None) -> dict[str,
         plan=plan_summary(named.plan, named.access, named.workload),
         simulated=simulated,
     )
-    if config.mode in ("auto", "train"):
-        written = train_here(config, folder, data, named, record, sweep)
+    if writes:
+        write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})
+        save_plan(named.plan, folder / "plan.json")
+        if here is not named:
+            save_plan(here.plan, folder / "plan_here.json")
+        if timeline is not None:
+            write_trace(timeline, folder / "trace.json")
+    if trains:
+        written = train_here(config, folder, named, here, record, sweep)
     else:
         written = record.to_json()
         write_result(folder, record)
         log_untrained(config, folder, sweep)
-    write_page(folder)
+    if writes:
+        write_page(folder)
     return written
 
 
 def open_data(config: DictConfig) -> DataSet:
-    """The data set of `config`; its features are the model's own where the model fixes them."""
-    ours = [key for key in config.data if key not in LOADER_KEYS]
-    return build(OmegaConf.masked_copy(config.data, ours), wanted_features(config))
+    """The data set of `config`. Where the model fixes its tables or its dense features, data that are made are made for it."""
+    ours = OmegaConf.masked_copy(config.data, [key for key in config.data if key not in LOADER_KEYS])
+    if "dense_features" in ours and config.model.get("dense_features") is not None:
+        ours.dense_features = config.model.dense_features
+    return build(ours, wanted_features(config))
 
 
 def wanted_features(config: DictConfig) -> tuple[Feature, ...] | None:
@@ -154,23 +166,24 @@ def batch_size_here(config: DictConfig) -> int:
     return -(-config.data.batch_size // (config.launcher.hosts * config.launcher.ranks_per_host))
 
 
-def train_here(config: DictConfig, folder: Path, data: DataSet, named: Planned, record: Result, sweep: str | None) -> dict[str, Any]:
-    """Trains on the ranks that the launcher starts: the named cluster itself, or a smaller one with tables that fit."""
+def plan_here(config: DictConfig, data: DataSet, named: Planned) -> Planned:
+    """The plan that trains here: the named cluster's own if the launcher starts that many ranks, else one for this machine."""
     hosts, ranks_per_host = config.launcher.hosts, config.launcher.ranks_per_host
     rows = most_rows_here(named)
-    here = named
-    if (named.cluster.hosts, named.cluster.ranks_per_host) != (hosts, ranks_per_host) or rows is not None:
-        machine = this_machine(config)
-        here = plan_for(machine, capped(data, rows) if rows is not None else data, config, batch_size_here(config))
-        save_plan(here.plan, folder / "plan_here.json")
-    say.trains_here(named.plan, here.plan)
+    if (named.cluster.hosts, named.cluster.ranks_per_host) == (hosts, ranks_per_host) and rows is None:
+        return named
+    return plan_for(this_machine(config), capped(data, rows) if rows is not None else data, config, batch_size_here(config))
+
+
+def train_here(config: DictConfig, folder: Path, named: Planned, here: Planned, record: Result, sweep: str | None) -> dict[str, Any] | None:
+    """Trains on the ranks that the launcher starts. The record on rank 0; None on torchrun's other ranks."""
     job = Job(
         config=plain(config),
         folder=folder,
         plan=here.plan,
         steps=here.steps,
         record=record,
-        open_data=partial(open_capped, rows=rows),
+        open_data=partial(open_capped, rows=most_rows_here(named)),
         build_model=build_model,
         sweep=sweep,
     )

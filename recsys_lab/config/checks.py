@@ -57,6 +57,15 @@ def check_values(config: DictConfig) -> None:
             allowed=f"{ranks} or more",
             remedy="or use fewer ranks: launcher.hosts, launcher.ranks_per_host",
         )
+    for part in ("table", "compute", "forward_comm", "backward_comm", "dense_comm"):
+        if config.mode in ("auto", "train") and config.precision[part] != "fp32":
+            raise UserError(
+                "only fp32 is trained so far",
+                where=f"precision.{part}",
+                given=config.precision[part],
+                allowed="fp32",
+                remedy="mode=simulate prices other formats",
+            )
     clip = config.trainer.gradient_clip_norm
     if clip is not None and clip <= 0:
         raise UserError("too small", where="trainer.gradient_clip_norm", given=clip, allowed="above 0, or null for no clipping")

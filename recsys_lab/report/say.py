@@ -10,7 +10,6 @@ from rich.console import Console
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.batch import DataSet
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.report.record import Simulated
 from recsys_lab.units import human_bytes, human_count
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
@@ -43,7 +42,7 @@ def plan(made: ShardingPlan, cluster: Cluster) -> None:
     )
 
 
-def simulated(made: Simulated) -> None:
+def simulated(made: Any) -> None:
     phases = ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in made.phases_ms.items())
     _line(
         "simulated",

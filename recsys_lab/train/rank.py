@@ -25,7 +25,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps
 from recsys_lab.report.loggers import finish
 from recsys_lab.report.metrics import quality
-from recsys_lab.report.metrics_csv import MetricsCsv
+from recsys_lab.report.metrics_csv import MetricsCsv, read_metrics
 from recsys_lab.report.record import Result, write_result
 from recsys_lab.train import callbacks
 from recsys_lab.train import checkpoint as checkpoints
@@ -88,6 +88,7 @@ def train(job: Job) -> dict[str, Any] | None:
     measured = measure.result(job.steps, config.launcher.hosts, config.launcher.ranks_per_host, device)
     record = replace(job.record, quality=figures if data.learnable else None, measured=measured)
     if dist.get_rank() == 0:
+        _log_final(job.folder, figures.get("validation"), trainer, logger)
         write_result(job.folder, record)
         finish(logger, "completed")
     dist.barrier()
@@ -194,6 +195,17 @@ def _evaluate_splits(
             continue
         found[split] = evaluate(strategy.sharded.module, _in_file_order(loader(split)), judge_of(partial(_quality, where=split)), device)
     return found
+
+
+def _log_final(folder: Path, figures: dict[str, float] | None, trainer: pl.Trainer, logger: Any) -> None:
+    """The final evaluation as the last point of the learning curve, unless the last epoch's end already is that point."""
+    rows = read_metrics(folder)
+    if figures is None or (rows and rows[-1]["step"] == trainer.global_step and rows[-1]["validation_auc"] is not None):
+        return
+    found = {f"validation_{name}": value for name, value in figures.items() if name != "examples"}
+    MetricsCsv(folder).append({"step": trainer.global_step, "epoch": max(0, trainer.current_epoch - 1), **found})
+    if logger is not None:
+        logger.log_metrics(found, step=trainer.global_step)
 
 
 def _in_file_order(loader: RankLoader) -> RankLoader:

@@ -31,6 +31,8 @@ from recsys_lab.errors import UserError
         (["launcher.hosts=0"], ["launcher.hosts", "1 or more"]),
         (["data.batch_size=3"], ["data.batch_size", "3 for 4 ranks"]),
         (["data.batch_size=null"], ["data.batch_size"]),
+        (["precision.forward_comm=fp16"], ["precision.forward_comm", "only fp32"]),
+        (["precision.table=fp31"], ["precision.table"]),
         (["model=dlrm,dcn"], ["several values", "-m"]),
         (["-m", "model=dlrm,dcnn"], ["model", "dcnn"]),
         (["-m", "seed=1,x"], ["seed", "wrong type"]),

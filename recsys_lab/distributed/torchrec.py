@@ -151,7 +151,7 @@ def _check_formats(precision: Precision) -> None:
     for part in ("forward_comm", "backward_comm", "dense_comm"):
         if getattr(precision, part) != "fp32":
             given = getattr(precision, part)
-            raise UserError("this executor sends FP32 only", where=f"precision.{part}", given=given, allowed="fp32", remedy="precision=fp32")
+            raise UserError("this executor sends FP32 only", where=f"precision.{part}", given=given, allowed="fp32")
 
 
 def _on_one_rank(plan: ShardingPlan) -> ShardingPlan:

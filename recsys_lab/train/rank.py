@@ -23,6 +23,7 @@ from recsys_lab.data.loader import RankLoader
 from recsys_lab.distributed.torchrec import ShardedModel
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps
+from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.loggers import finish
 from recsys_lab.report.metrics import quality
 from recsys_lab.report.metrics_csv import MetricsCsv, read_metrics
@@ -218,11 +219,11 @@ def _quality(logits: torch.Tensor, labels: torch.Tensor, where: str) -> dict[str
 
 
 def _quiet() -> None:
-    """Silences by module what libraries say on every start and no user can act on."""
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(torchrec|fbgemm_gpu|torch)\..*")
-    warnings.filterwarnings("ignore", category=UserWarning, module=r"(torchrec|fbgemm_gpu|lightning)\..*")
+    """Silences by module what Lightning says on every start and no user can act on."""
+    quiet_torchrec()
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"lightning\..*")
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
-    for name in ("lightning.pytorch", "lightning.fabric", "torchrec", "torch.distributed", "fbgemm_gpu"):
+    for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 

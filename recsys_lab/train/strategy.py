@@ -78,7 +78,9 @@ class ShardedStrategy(ParallelStrategy):
     def setup(self, trainer: pl.Trainer) -> None:
         assert self.accelerator is not None and self.lightning_module is not None
         self.accelerator.setup(trainer)
-        self.sharded = self._shard(self.lightning_module.model)
+        model = self.lightning_module.model
+        assert isinstance(model, torch.nn.Module)
+        self.sharded = self._shard(model)
         self.lightning_module.model = self.sharded.module
         self.model = self.lightning_module
         self._settle_buckets()
@@ -134,7 +136,9 @@ class ShardedStrategy(ParallelStrategy):
             for name, state in shard.state.items():
                 offset = (shard.row_start, shard.col_start)[: state.dim()]
                 pieces.append(Piece(_state_key(shard, name, state), offset, state))
-        dense = self.optimizers[0].dense
+        both = self.optimizers[0]
+        assert isinstance(both, DenseAndTables)
+        dense = both.dense
         _make_state(dense)
         if to_save and not self.is_global_zero:
             return pieces

@@ -55,8 +55,8 @@ rm -rf .venv
 (while sleep 20 >/dev/null 2>&1; do say "still installing, $((SECONDS - began)) s"; done) 9<&- &
 heart=$!
 
-# No compiling to .pyc (the first import does what is needed), no build isolation (it would fetch unlocked build tools;
-# setuptools is in the lock), no dependencies (the lock is complete).
+# No compiling to .pyc (the import below does it for what is used, a third of the files), no build isolation (it would fetch unlocked
+# build tools; setuptools is in the lock), no dependencies (the lock is complete).
 pip_install() { .venv/bin/python -m pip install -qq --no-deps --no-compile --no-build-isolation "$@" >"$log" 2>&1 9<&-; }
 if ! { pip_install "$(grep '^setuptools==' "$locked")" && pip_install -r "$locked"; }; then
     cat "$log" >&2
@@ -70,6 +70,14 @@ case $lock-$cuda_build in
     cpu-yes) fail "pip found torch's CUDA build for the CPU lock; give pip PyTorch's index of CPU builds (PIP_EXTRA_INDEX_URL) and run make env again" ;;
     cuda-no) fail "pip found torch's CPU build for the CUDA lock; take that source away from pip (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS) and run make env again" ;;
 esac
+
+# The first import: shows that the install is whole, and compiles what is used, also where PYTHONDONTWRITEBYTECODE is set.
+used="torch, torch._dynamo, torchrec.distributed.model_parallel, torchrec.distributed.planner, lightning.pytorch, hydra, wandb, polars"
+used="$used, scipy.stats, sklearn.metrics, matplotlib.pyplot, tensorboardX, safetensors.torch, rich.progress, pytest, hypothesis"
+if ! env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -W ignore -c "import $used" >"$log" 2>&1 9<&-; then
+    cat "$log" >&2
+    fail "installed, but it cannot be imported, see above"
+fi
 
 sha256sum "$locked" >"$stamp"
 say "done in $((SECONDS - began)) s"

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from recsys_lab.errors import UserError
+
 
 def is_rank() -> bool:
     """Whether torchrun (or anything that sets its variables) started this process."""
@@ -23,9 +25,23 @@ def join(
     threads_per_rank: int = 1,
     timeout_s: float = 600.0,
 ) -> Any:
-    """Runs `work(**arguments)` here, as the rank that the environment says."""
+    """Runs `work(**arguments)` here, as the rank that the environment says. Raises UserError if the ranks do not fit the hosts."""
+    if not is_rank():
+        raise UserError(
+            "no torchrun around this process",
+            where="launcher",
+            given="torchrun",
+            remedy="start it with: torchrun --nproc_per_node N run.py ...",
+        )
     import torch
 
+    if hosts * ranks_per_host != int(os.environ["WORLD_SIZE"]):
+        raise UserError(
+            "the ranks that torchrun started are not hosts x ranks per host",
+            where="launcher",
+            given=f"{os.environ['WORLD_SIZE']} ranks, {hosts} hosts x {ranks_per_host}",
+            remedy="start as many ranks on every host",
+        )
     os.environ.setdefault("LOCAL_WORLD_SIZE", str(ranks_per_host))
     os.environ["RECSYS_LAB_TIMEOUT_S"] = str(timeout_s)
     torch.set_num_threads(threads_per_rank)

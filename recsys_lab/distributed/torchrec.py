@@ -19,11 +19,11 @@ from recsys_lab.distributed.torchrec_plan import to_torchrec
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import initialise_dense
+from recsys_lab.models.table_weights import initial_weight
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.tables import Table
-from recsys_lab.tables.initial import initial_weight
 
 #: (table, row_start, row_stop, col_start, col_stop, seed) -> weights [rows, cols]
 Initial = Callable[[Table, int, int, int, int, int], torch.Tensor]

@@ -9,8 +9,8 @@ from torch import nn
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.table_weights import initial_weight
 from recsys_lab.tables import Table
-from recsys_lab.tables.initial import initial_weight
 
 
 def initialise_dense(model: ClickModel, seed: int, device: torch.device) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from recsys_lab.models import DCN, DLRM, fill_tables, initialise_dense
+from recsys_lab.models.table_weights import initial_weight
 from recsys_lab.tables import Table
-from recsys_lab.tables.initial import initial_weight
 from tests.models.inputs import SETTINGS, TABLES, K, batch, built
 
 

@@ -204,7 +204,7 @@ def start_process_group() -> None:
 
 
 def seed_rank(seed: int, rank: int) -> None:
-    """Every generator of this process; ranks draw apart (dropout). First weights do not come from here: see tables/initial.py."""
+    """Every generator of this process; ranks draw apart (dropout). First weights do not come from here: see models/table_weights.py."""
     mixed = (seed * 1_000_003 + rank) % 2**32
     random.seed(mixed)
     np.random.seed(mixed)

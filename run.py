@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
 
     settled = asked.folder is None or any(word.startswith("hydra.run.dir=") for word in argv)
     here = [] if settled else [f"hydra.run.dir='{asked.folder}'"]  # its name holds the time: settle it once
-    sys.argv = [sys.argv[0], *argv, *here]
+    sys.argv = [sys.argv[0], *asked.argv, *here]
     try:
         job()
     except OSError as error:

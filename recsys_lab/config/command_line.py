@@ -31,12 +31,15 @@ MOST_JOBS_COMPOSED = 64
 
 @dataclass(frozen=True)
 class Invocation:
-    """What a command line asks for. `config` and `folder` are of a single run, None of a sweep or of `--help` and its kin."""
+    """What a command line asks for. `config` and `folder` are of a single run, None of a sweep or of `--help` and its kin.
+
+    `argv` is what Hydra is to be given: the user's words, with `++` before keys of free-form mappings, which Hydra would refuse.
+    """
 
     multirun: bool
+    argv: tuple[str, ...]
     config: DictConfig | None = None
     folder: Path | None = None
-    overrides: tuple[str, ...] = ()
 
 
 def read(argv: list[str]) -> Invocation:
@@ -44,16 +47,19 @@ def read(argv: list[str]) -> Invocation:
     register_resolvers()
     args = get_args_parser().parse_args(argv)
     if any((args.help, args.hydra_help, args.cfg, args.info, args.shell_completion, args.config_name, args.config_path)):
-        return Invocation(bool(args.multirun))
+        return Invocation(bool(args.multirun), tuple(argv))
     extra = [f"hydra.searchpath=[file://{Path(args.config_dir).resolve()}]"] if args.config_dir else []
     with initialize_config_dir(str(CONF), version_base="1.3"):
         overrides = _parse(args.overrides)
-        _check_keys(overrides, extra)
+        free = _check_keys(overrides, extra)
+        argv = ["++" + word if word in free else word for word in argv]
+        args.overrides = ["++" + word if word in free else word for word in args.overrides]
+        overrides = _parse(args.overrides)
         if args.multirun:
             for job in _jobs(overrides):
                 config, _ = _compose([*job, *extra])
                 freeze(config)
-            return Invocation(True, overrides=tuple(args.overrides))
+            return Invocation(True, tuple(argv))
         for override in overrides:
             if override.is_sweep_override():
                 raise UserError(
@@ -63,7 +69,7 @@ def read(argv: list[str]) -> Invocation:
     if config.resume is not None:
         folder = Path(config.resume).resolve()
         config = _resumed(folder, [o for o in args.overrides if not o.startswith(("resume=", "hydra."))], extra)
-    return Invocation(False, freeze(config), folder, tuple(args.overrides))
+    return Invocation(False, tuple(argv), freeze(config), folder)
 
 
 def _resumed(folder: Path, overrides: list[str], extra: list[str]) -> DictConfig:
@@ -111,8 +117,12 @@ def _parse(overrides: list[str]) -> list[Override]:
         return OverridesParser.create().parse_overrides(overrides)
 
 
-def _check_keys(overrides: list[Override], extra: list[str]) -> None:
-    """Every group, choice and key that is named must exist; the nearest spelling is offered if it does not."""
+def _check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
+    """Every group, choice and key that is named must exist; the nearest spelling is offered if it does not.
+
+    Returns the overrides whose keys are the user's own: those inside an empty mapping, such as sharder.planner.force.
+    """
+    free = set()
     loader = GlobalHydra.instance().config_loader()
     groups = [g for g in loader.list_groups("") if g != "hydra"]
     chosen = []
@@ -134,14 +144,20 @@ def _check_keys(overrides: list[Override], extra: list[str]) -> None:
             if not isinstance(parent, DictConfig):
                 raise unknown_key(key, allowed=[])
             if parts[depth] not in parent:
+                if depth and _free_form(parent):
+                    free.add(str(override.input_line))
                 if override.is_add() or (depth and _free_form(parent)):
                     break  # `+key=` and free-form mappings: the typed schema of the group decides
                 known = {str(k) for k in parent if k not in ("_target_", "choices")} | (set(groups) if not depth else set())
                 raise unknown_key(".".join(parts[: depth + 1]), allowed=sorted(known))
+        else:
+            if _free_form(OmegaConf.select(config, key)):
+                free.add(str(override.input_line))
+    return {word for word in free if not word.startswith("+")}
 
 
-def _free_form(parent: DictConfig) -> bool:
-    return len(parent) == 0  # an empty mapping such as sharder.planner.force: its keys are the user's
+def _free_form(node: Any) -> bool:
+    return isinstance(node, DictConfig) and len(node) == 0
 
 
 def _values(override: Override) -> Iterator[str]:

@@ -73,3 +73,12 @@ def test_a_user_can_bring_a_cluster_of_their_own(tmp_path):
 
 def test_keys_given_to_a_cluster_reach_it():
     assert build(read(["cluster=h100x64", "cluster.hosts=16"]).config.cluster).world_size == 128
+
+
+@pytest.mark.parametrize(
+    "word", ["sharder.planner.force={C1: row_wise}", "sharder.planner.force.C1=row_wise", "+sharder.planner.force.C1=row_wise"]
+)
+def test_keys_of_a_free_mapping_are_the_users(word):
+    asked = read([word])
+    assert asked.config.sharder.planner.force == {"C1": "row_wise"}
+    assert asked.argv[0].startswith("+")

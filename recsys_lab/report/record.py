@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.report.files import read_json, write_json
+from recsys_lab.simulate.simulated import Collective, Simulated, Spread
 from recsys_lab.tables import AccessStatistics
 
 SCHEMA = 1
@@ -18,25 +19,6 @@ RESULT_FILE = "result.json"
 TIERS = ("replicated", "host_sharded", "row_sharded")
 CHOICES = ("model", "sharder", "precision", "cluster", "data", "launcher")
 SPLITS = ("train", "validation", "test")
-
-
-@dataclass(frozen=True)
-class Collective:
-    """One collective of an iteration. `group` as `ranks_text` writes it, `bytes` what a rank puts in, `ms` None where not timed."""
-
-    name: str
-    kind: str
-    group: str
-    bytes: int
-    ms: float | None = None
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Over ranks."""
-
-    max: int
-    mean: float
 
 
 @dataclass(frozen=True)
@@ -68,21 +50,6 @@ class Measured:
     collectives: Sequence[Collective]
     peak_memory_bytes: int | None
     data_wait_share: float | None
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """The named cluster, priced and not run. `phases_ms`: compute, exposed_embedding_comm, exposed_dense_sync, other."""
-
-    cluster: str
-    world_size: int
-    profile: str
-    examples_per_second: float
-    iteration_ms: float
-    phases_ms: Mapping[str, float]
-    collectives: Sequence[Collective]
-    bytes_per_rank: Spread
-    feasible: bool
 
 
 @dataclass(frozen=True)
@@ -119,15 +86,13 @@ class Result:
     quality: Mapping[str, Mapping[str, float | int | None]] | None = None
     plan: PlanSummary | None = None
     measured: Measured | None = None
-    simulated: Any = None  # Simulated, or the simulator's own dataclass of the same fields; None where nothing was simulated
+    simulated: Simulated | None = None
     error: Failure | None = None
 
     def __post_init__(self) -> None:
         assert self.status in ("completed", "failed"), self.status
         assert (self.error is not None) == (self.status == "failed"), "a failed run says why, and only a failed one"
         assert set(self.choices) <= set(CHOICES), self.choices
-        names = [field.name for field in fields(Simulated)]
-        assert self.simulated is None or [field.name for field in fields(self.simulated)] == names, f"simulated has the fields {names}"
         assert set(self.quality or ()) <= set(SPLITS), self.quality
 
     def to_json(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.batch import DataSet
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.simulate import Simulated
 from recsys_lab.units import human_bytes, human_count
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
@@ -42,7 +43,7 @@ def plan(made: ShardingPlan, cluster: Cluster) -> None:
     )
 
 
-def simulated(made: Any) -> None:
+def simulated(made: Simulated) -> None:
     phases = ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in made.phases_ms.items())
     _line(
         "simulated",

@@ -26,7 +26,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "kernels": LEAVES,
     "distributed": DESCRIPTION | {"plan", "models", "kernels"},
     "data": LEAVES | {"tables", "plan", "cluster"},
-    "report": LEAVES | {"tables", "plan", "cluster", "data"},
+    "report": LEAVES | {"tables", "plan", "cluster", "data", "simulate"},
     "config": LEAVES,
     "train": DESCRIPTION | {"plan", "models", "distributed", "data", "report", "config"},
     "pipeline": DESCRIPTION | {"plan", "planners", "simulate", "models", "distributed", "data", "report", "config", "train"},

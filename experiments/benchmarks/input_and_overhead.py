@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -62,7 +63,8 @@ def one_round(data: Path, folder: Path) -> tuple[dict, dict]:
 
 
 def child(*words: str) -> dict:
-    done = subprocess.run([sys.executable, __file__, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # as the launcher gives each rank
+    done = subprocess.run([sys.executable, __file__, *words], cwd=ROOT, env=one_thread, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1])
 

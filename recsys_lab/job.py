@@ -15,7 +15,7 @@ from recsys_lab.config.frozen import fingerprint, freeze
 from recsys_lab.errors import RankLost, UserError, unwritable
 from recsys_lab.report import say
 from recsys_lab.report.record import CHOICES, Failure, Result, read_result, write_result
-from recsys_lab.train.checkpoint import latest
+from recsys_lab.train.checkpoint import clear_partial, latest
 
 INTERRUPTED = 130
 
@@ -78,6 +78,8 @@ def run_job(config: DictConfig, folder: Path, before: Before | None, sweep: str 
         keeps = mistake is None or isinstance(mistake, RankLost) or sweep is not None or bool(config.resume)
         if before is not None and not keeps:
             before.restore()
+        if writes:
+            clear_partial(folder / "checkpoints")
         if writes and folder.is_dir() and (keeps or latest(folder / "checkpoints") is not None):
             _record_failure(config, folder, mistake or error)
         return 1 if mistake is None else mistake.exit_code

@@ -24,6 +24,13 @@ PLAIN = {"optimizer": options.OptimizerOptions, "trainer": options.TrainerOption
 BESIDE_TARGET = {"data": options.DataCommon}
 #: Where a target is found inside its group.
 TARGETS = ("model", "cluster", "precision", "data", "launcher", "logger", "sharder.planner", "sharder.executor", "simulate.profile")
+#: The keys of the parts that are put together from others.
+GROUPS = ("model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")
+KEYS = {
+    "": {*GROUPS, "simulate", "ablation", "choices", *(field.name for field in dataclasses.fields(options.TopLevel))},
+    "sharder": {"name", "planner", "executor"},
+    "simulate": {"batch_size", "profile"},
+}
 
 
 @functools.cache
@@ -112,6 +119,11 @@ def _allowed(error: OmegaConfBaseException, schema: type, key: str) -> str:
 
 def check_config(config: DictConfig) -> None:
     """Every group of `config` against its schema, in place: values take the schema's types."""
+    for where, allowed in KEYS.items():
+        node = OmegaConf.select(config, where) if where else config
+        for key in node:
+            if key not in allowed:
+                raise unknown_key(f"{where}.{key}".strip("."), allowed=sorted(allowed))
     top = OmegaConf.masked_copy(config, ["seed", "mode", "resume"])
     config.merge_with(check_group(top, options.TopLevel, ""))
     config.simulate.merge_with(check_group(OmegaConf.masked_copy(config.simulate, ["batch_size"]), options.SimulateOptions, "simulate"))

@@ -152,3 +152,9 @@ def remove(folder: Path) -> None:
     doomed = folder.with_name(PARTIAL + "old-" + folder.name)
     os.replace(folder, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
+
+
+def clear_partial(checkpoints: Path) -> None:
+    """Deletes what a kill or a full disk cut short. Only while nobody writes there."""
+    for left in checkpoints.glob(PARTIAL + "*"):
+        shutil.rmtree(left, ignore_errors=True)

@@ -81,7 +81,7 @@ def train(job: Job) -> dict[str, Any] | None:
     folder = job.folder / "checkpoints"
     trainer = _trainer(job, config, options, strategy, logger, measure, folder)
     last = checkpoints.latest(folder) if config.resume else None
-    _resume_metrics(job.folder, last)
+    _tidy(job.folder, last)
     trainer.fit(module, ResumableLoader(train_loader), loader("validation"), ckpt_path=None if last is None else str(last))
     if options.restore_best and (folder / "best").is_dir():
         strategy.load_weights(folder / "best")
@@ -177,10 +177,12 @@ def _logger(job: Job, config: DictConfig) -> Any:
     return build(config.logger, job.folder, job.config, f"{name}_seed{config.seed}", job.sweep)
 
 
-def _resume_metrics(folder: Path, last: Path | None) -> None:
-    """A resumed run writes the steps after its checkpoint again: drop the rows that the killed one wrote of them."""
-    if dist.get_rank() == 0 and (folder / "metrics.csv").exists():
-        MetricsCsv(folder).truncate_after(int(last.name.split("=")[1]) if last is not None else -1)
+def _tidy(folder: Path, last: Path | None) -> None:
+    """A resumed run writes the steps after its checkpoint again: drop what the killed one wrote of them."""
+    if dist.get_rank() == 0:
+        checkpoints.clear_partial(folder / "checkpoints")
+        if (folder / "metrics.csv").exists():
+            MetricsCsv(folder).truncate_after(int(last.name.split("=")[1]) if last is not None else -1)
     dist.barrier()
 
 

@@ -19,6 +19,8 @@ from recsys_lab.errors import UserError
         (["modle=dcn"], ["modle", "no such key"]),
         (["model.embeding_dim=3"], ["model.embeding_dim", "did you mean 'embedding_dim'"]),
         (["+model.extra=3"], ["model.extra", "no such key"]),
+        (["+extra=3"], ["extra", "no such key"]),
+        (["+sharder.plannr=3"], ["sharder.plannr", "did you mean 'planner'"]),
         (["model.embedding_dim=wide"], ["model.embedding_dim", "wrong type", "'wide'", "int"]),
         (["model.over_layers=[8,x]"], ["model.over_layers", "wrong type"]),
         (["seed=x"], ["seed", "wrong type"]),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.errors import UserError
-from recsys_lab.train.checkpoint import PARTIAL, Piece, Reader, latest, read_trainer, remove, save, whole
+from recsys_lab.train.checkpoint import PARTIAL, Piece, Reader, clear_partial, latest, read_trainer, remove, save, whole
 
 
 def cuts(size: int) -> st.SearchStrategy[list[int]]:
@@ -75,6 +75,9 @@ def test_a_save_that_is_cut_short_leaves_the_one_before(tmp_path: Path):
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path / "step=2", [whole("a", torch.zeros(1))], {}, 0, dies_at_the_second_barrier)
     assert latest(tmp_path) == tmp_path / "step=1"
+    assert sorted(os.listdir(tmp_path)) == [PARTIAL + "step=2", "step=1"]
+    clear_partial(tmp_path)
+    assert os.listdir(tmp_path) == ["step=1"]
     save(tmp_path / "step=2", [whole("a", torch.zeros(1))], {}, 0, lambda: None)  # what was left over does not stand in the way
     assert latest(tmp_path) == tmp_path / "step=2"
 

@@ -66,6 +66,14 @@ def check_values(config: DictConfig) -> None:
                 allowed="fp32",
                 remedy="mode=simulate prices other formats",
             )
+    trainer = config.trainer
+    if not trainer.evaluate_every_epochs and (trainer.early_stopping.patience or trainer.restore_best):
+        raise UserError(
+            "early stopping and restore_best need evaluations on the way",
+            where="trainer.evaluate_every_epochs",
+            given=0,
+            allowed="1 or more",
+        )
     clip = config.trainer.gradient_clip_norm
     if clip is not None and clip <= 0:
         raise UserError("too small", where="trainer.gradient_clip_norm", given=clip, allowed="above 0, or null for no clipping")

@@ -86,7 +86,10 @@ class BestWeights(pl.Callback):
 
 
 class ResumableEarlyStopping(EarlyStopping):
-    """Lightning's, but for one thing: that it has decided to stop survives a checkpoint."""
+    """Lightning's, but for one thing: that it has decided to stop survives a checkpoint.
+
+    To be made with `check_on_train_epoch_end=False`: it must have judged an epoch before that epoch's checkpoint is written.
+    """
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"best_score": float(self.best_score)}

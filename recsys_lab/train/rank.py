@@ -143,7 +143,11 @@ def _trainer(
     if options.restore_best:
         hooks.append(callbacks.BestWeights(checkpoint_folder, metric, higher))
     if stopping.patience:
-        hooks.append(callbacks.ResumableEarlyStopping(metric, mode="max" if higher else "min", patience=stopping.patience))
+        hooks.append(
+            callbacks.ResumableEarlyStopping(
+                metric, mode="max" if higher else "min", patience=stopping.patience, check_on_train_epoch_end=False
+            )
+        )
     bar = main and options.progress_bar and os.isatty(2)
     if bar:
         hooks.append(callbacks.ExamplesBar())

@@ -30,6 +30,7 @@ from recsys_lab.errors import UserError
         (["+optimizer.sparse.momentun=1"], ["optimizer.sparse.momentun", "no such key"]),
         (["trainer.max_steps=0"], ["trainer.max_steps", "nothing to train"]),
         (["trainer.gradient_clip_norm=-1"], ["trainer.gradient_clip_norm", "above 0"]),
+        (["trainer.evaluate_every_epochs=0", "trainer.restore_best=true"], ["trainer.evaluate_every_epochs"]),
         (["launcher.hosts=0"], ["launcher.hosts", "1 or more"]),
         (["data.batch_size=3"], ["data.batch_size", "3 for 4 ranks"]),
         (["data.batch_size=null"], ["data.batch_size"]),

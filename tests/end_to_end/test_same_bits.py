@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.lines import SMALL, bits, killed, line, processes_in
+from tests.end_to_end.lines import SMALL, bits, killed, last_checkpoint, line, processes_in
 
 LINE = ("model=dcn", "sharder=torchrec", "cluster=h100x64", *SMALL)
 
@@ -37,6 +37,18 @@ def test_a_killed_run_resumes_to_the_same_end(undisturbed, cache, tmp_path):
     steps = [row.split(",")[0] for row in (folder / "metrics.csv").read_text().splitlines()]
     assert steps == [row.split(",")[0] for row in (undisturbed[0] / "metrics.csv").read_text().splitlines()]
     assert processes_in(str(folder)) == []
+
+
+def test_killed_after_an_evaluation_that_counts_towards_stopping(cache, tmp_path):
+    """With a rate of zero no evaluation gets better: patience 2 stops a run after its third epoch, disturbed or not."""
+    still = ("optimizer.dense.lr=0", "optimizer.sparse.lr=0", "trainer.early_stopping.patience=2", "trainer.restore_best=true")
+    words = (*LINE, *still, "trainer.max_epochs=6", "trainer.checkpoint_every_steps=8")
+    folder = tmp_path / "run"
+    second_epoch = folder / "checkpoints" / "step=48"
+    killed(*words, f"hydra.run.dir={folder}", cache=cache, when=second_epoch.is_dir, pause_s=0.0)
+    done = line(f"resume={folder}", cache=cache)
+    assert done.code == 0, done.err
+    assert last_checkpoint(folder).name == "step=72"
 
 
 @pytest.mark.long

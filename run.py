@@ -12,6 +12,7 @@ from launchers import torchrun
 from recsys_lab.config import command_line
 from recsys_lab.errors import UserError, cannot_write
 from recsys_lab.job import Before, run_job
+from recsys_lab.report import say
 
 
 def main(argv: list[str]) -> int:
@@ -33,6 +34,8 @@ def main(argv: list[str]) -> int:
     def job(config: DictConfig) -> None:
         settings = HydraConfig.get()
         sweep = Path(settings.sweep.dir).name if settings.mode == RunMode.MULTIRUN else None
+        if sweep is not None:
+            say.job(settings.job.num, settings.overrides.task)
         folder = torchrun.shared_folder(Path(settings.runtime.output_dir))
         codes.append(run_job(command_line.with_choices(config, settings.runtime.choices), folder, before, sweep))
 

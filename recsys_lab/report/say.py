@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ CONSOLE = Console(highlight=False, soft_wrap=True)
 
 def _line(word: str, text: str) -> None:
     CONSOLE.print(f"[bold]{word:>10}[/]  {text}")
+
+
+def job(number: int, overrides: Sequence[str]) -> None:
+    """The head of one job of a sweep."""
+    CONSOLE.print()
+    _line(f"job {number}", " ".join(overrides))
 
 
 def data(found: DataSet) -> None:

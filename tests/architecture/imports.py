@@ -34,7 +34,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "doctor": LEAVES | {"report"},
     "__main__": LEAVES | {"config", "report", "doctor"},
     "launchers": LEAVES | {"train"},
-    "run": LEAVES | {"config", "job", "launchers"},
+    "run": LEAVES | {"config", "job", "launchers", "report"},
 }
 
 #: Packages that only some rooms may import, and those rooms (or single files).

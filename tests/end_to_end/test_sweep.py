@@ -14,6 +14,7 @@ def test_a_sweep_with_a_cell_that_cannot_be(tmp_path, cache):
     words = ("-m", "model=dlrm_large", "data=random", "mode=simulate", "logger=none", "sharder=torchrec_row_wise")
     done = line(*words, "cluster=a100x32,h100x64", "simulate.batch_size=512", f"hydra.sweep.dir={tmp_path}", cache=cache)
     assert done.code == 0, done.err
+    assert "job 1" in done.out and "cluster=h100x64" in done.out
     rows = list(csv.DictReader((tmp_path / "ablation.csv").open()))
     assert len(rows) == 2
     assert {(tmp_path / name).is_file() for name in ("ablation.md", "ablation.html")} == {True}

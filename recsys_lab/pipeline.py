@@ -79,7 +79,8 @@ def run(config: DictConfig, folder: Path, sweep: str | None = None, writes: bool
         simulated, timeline = simulate(named.steps, cluster, build(config.simulate.profile), named.plan, named.workload)
         say.simulated(simulated)
     trains = config.mode in ("auto", "train")
-    here = plan_here(config, data, named) if trains else named
+    rows = most_rows_here(named) if trains else None
+    here = plan_here(config, data, named, rows) if trains else named
     say.trains_here(named.plan, here.plan)
 
     record = Result(
@@ -100,7 +101,7 @@ def run(config: DictConfig, folder: Path, sweep: str | None = None, writes: bool
         if timeline is not None:
             write_trace(timeline, folder / "trace.json")
     if trains:
-        written = train_here(config, folder, named, here, record, sweep)
+        written = train_here(config, folder, here, rows, record, sweep)
     else:
         written = record.to_json()
         write_result(folder, record)
@@ -166,16 +167,20 @@ def batch_size_here(config: DictConfig) -> int:
     return -(-config.data.batch_size // (config.launcher.hosts * config.launcher.ranks_per_host))
 
 
-def plan_here(config: DictConfig, data: DataSet, named: Planned) -> Planned:
-    """The plan that trains here: the named cluster's own if the launcher starts that many ranks, else one for this machine."""
+def plan_here(config: DictConfig, data: DataSet, named: Planned, rows: int | None) -> Planned:
+    """The plan that trains here: the named cluster's own if the launcher starts that many ranks, else one for this machine.
+
+    `rows`: the most that a table may have here, None for no limit.
+    """
     hosts, ranks_per_host = config.launcher.hosts, config.launcher.ranks_per_host
-    rows = most_rows_here(named)
     if (named.cluster.hosts, named.cluster.ranks_per_host) == (hosts, ranks_per_host) and rows is None:
         return named
     return plan_for(this_machine(config), capped(data, rows) if rows is not None else data, config, batch_size_here(config))
 
 
-def train_here(config: DictConfig, folder: Path, named: Planned, here: Planned, record: Result, sweep: str | None) -> dict[str, Any] | None:
+def train_here(
+    config: DictConfig, folder: Path, here: Planned, rows: int | None, record: Result, sweep: str | None
+) -> dict[str, Any] | None:
     """Trains on the ranks that the launcher starts. The record on rank 0; None on torchrun's other ranks."""
     job = Job(
         config=plain(config),
@@ -183,7 +188,7 @@ def train_here(config: DictConfig, folder: Path, named: Planned, here: Planned, 
         plan=here.plan,
         steps=here.steps,
         record=record,
-        open_data=partial(open_capped, rows=most_rows_here(named)),
+        open_data=partial(open_capped, rows=rows),
         build_model=build_model,
         sweep=sweep,
     )

@@ -15,7 +15,6 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -184,9 +183,6 @@ def _jobs(overrides: list[Override]) -> list[list[str]]:
         return []
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
-    Plugins.instance()
-    sweeper = BasicSweeper(max_batch_size=None)
-    sweeper.overrides = overrides
     if any(o.is_sweep_override() and not (o.is_choice_sweep() or o.is_range_sweep()) for o in overrides):
         return []
     batches = BasicSweeper.split_arguments(overrides, None)

@@ -20,9 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from recsys_lab.distributed.wire import wire_bytes
-
-__all__ = ["BACKEND", "Recorded", "RecordedProcessGroup", "named", "register", "start_recording", "stop_recording", "wire_bytes"]
+__all__ = ["BACKEND", "Recorded", "RecordedProcessGroup", "named", "register", "start_recording", "stop_recording"]
 
 BACKEND = "recorded"
 _ProcessGroup: Any = dist.ProcessGroup  # torch's type stubs lack some of its methods and have others with other names

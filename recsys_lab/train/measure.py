@@ -15,11 +15,12 @@ import torch.distributed as dist
 from recsys_lab.cluster import ranks_text
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
-from recsys_lab.distributed.recorded import Recorded, start_recording, stop_recording, wire_bytes
+from recsys_lab.distributed.recorded import Recorded, start_recording, stop_recording
+from recsys_lab.distributed.wire import wire_bytes
 from recsys_lab.plan import Steps
 from recsys_lab.report.record import Collective, IterationTime, Measured, WireBytes
 
-#: Iterations that are not measured at first: allocations, DDP's rebuilding of its buckets.
+#: Iterations that are not measured at first: allocations, DDP's last exchanges about its buckets.
 WARM_UP = 3
 
 
@@ -84,7 +85,8 @@ class Measure(pl.Callback):
 
     def result(self, steps: Steps, hosts: int, ranks_per_host: int, device: torch.device) -> Measured | None:
         """The record's `measured`; collective. None when too few steps ran to measure any."""
-        mine = {"peak": _peak_memory_bytes(device), "wire": self._wire_bytes(ranks_per_host)}
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        mine = {"peak": _peak_memory_bytes(device), "wire": self._wire_bytes(ranks_per_host, backend)}
         everyone: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, mine)
         if not self.iterations_ms:
@@ -92,7 +94,7 @@ class Measure(pl.Callback):
         wires = [one["wire"] for one in everyone if one["wire"] is not None]
         total_ms = sum(self.iterations_ms)
         return Measured(
-            backend="nccl" if device.type == "cuda" else "gloo",
+            backend=backend,
             world_size=hosts * ranks_per_host,
             hosts=hosts,
             ranks_per_host=ranks_per_host,
@@ -105,12 +107,12 @@ class Measure(pl.Callback):
             data_wait_share=sum(self.phases_ms["data_wait"]) / total_ms,
         )
 
-    def _wire_bytes(self, ranks_per_host: int) -> tuple[float, float] | None:
+    def _wire_bytes(self, ranks_per_host: int, backend: str) -> tuple[float, float] | None:
         """Intra-host and cross-host bytes that this rank sends an iteration."""
         if not self.recorded:
             return None
         rank = dist.get_rank()
-        sent = [wire_bytes(c.kind, c.group, c.bytes, rank, ranks_per_host) for seen in self.recorded for c in seen]
+        sent = [wire_bytes(c.kind, c.group, c.bytes, rank, ranks_per_host, backend=backend) for seen in self.recorded for c in seen]
         return tuple(sum(s[i] for s in sent) / len(self.recorded) for i in (0, 1)) if sent else (0.0, 0.0)  # type: ignore[return-value]
 
     def _collectives(self, steps: Steps) -> list[Collective]:

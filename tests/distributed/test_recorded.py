@@ -12,7 +12,8 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
-from recsys_lab.distributed.recorded import named, register, start_recording, stop_recording, wire_bytes
+from recsys_lab.distributed.recorded import named, register, start_recording, stop_recording
+from recsys_lab.distributed.wire import wire_bytes
 from tests.ranks import RankFailed, run_ranks
 
 register()

@@ -128,8 +128,11 @@ def wanted_features(config: DictConfig) -> tuple[Feature, ...] | None:
 
 
 def tables_of(data: DataSet, dim: int, dtype: str) -> tuple[Table, ...]:
-    """One table a feature, all of the model's dimension."""
-    return tuple(Table(f.name, f.rows, dim, (f.name,), f.pooling, dtype) for f in data.features)
+    """The tables that the features read, in the order in which they first appear, all of the model's dimension."""
+    readers: dict[str, list[Feature]] = {}
+    for feature in data.features:
+        readers.setdefault(feature.table_name, []).append(feature)
+    return tuple(Table(name, of[0].rows, dim, tuple(f.name for f in of), of[0].pooling, dtype) for name, of in readers.items())
 
 
 def build_model(config: DictConfig, data: DataSet, device: torch.device) -> ClickModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,12 +15,20 @@ from recsys_lab.tables import AccessStatistics
 
 @dataclass(frozen=True)
 class Feature:
-    """One categorical feature and the rows its table needs. `mean_length` is the look-ups per sample (1 for one-hot)."""
+    """One categorical feature and the rows its table needs. `mean_length` is the look-ups per sample (1 for one-hot).
+
+    `pooling` none means a sequence. Features that name one `table` share it; without a name a feature has a table of its own.
+    """
 
     name: str
     rows: int
     mean_length: float = 1.0
     pooling: str = "sum"
+    table: str | None = None
+
+    @property
+    def table_name(self) -> str:
+        return self.table or self.name
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,10 @@ class Split(Protocol):
         ...
 
 
+#: (table, n) -> int64 [n]: its n most frequent rows in the train split, in falling frequency; ties by lower id.
+Hottest = Callable[[str, int], np.ndarray]
+
+
 class DataSet(Protocol):
     """Splits with the same features. `best_auc` is known only where the truth was planted."""
 
@@ -54,7 +66,7 @@ class DataSet(Protocol):
     @property
     def splits(self) -> Mapping[str, Split]: ...  # train, validation, and test where there is one
     @property
-    def access(self) -> AccessStatistics: ...  # of the train split, one entry a feature, named like it
+    def access(self) -> AccessStatistics: ...  # of the train split, one entry a table
     @property
     def notes(self) -> tuple[str, ...]: ...  # what the user should be told: lines skipped, best reachable AUC, random labels
     @property
@@ -63,6 +75,8 @@ class DataSet(Protocol):
     def best_auc(self) -> Mapping[str, float]: ...  # by split; empty where unknown
     @property
     def learnable(self) -> bool: ...  # False for random data: quality means nothing
+    @property
+    def hottest(self) -> Hottest: ...  # for planners that place a table row by row
 
 
 @dataclass

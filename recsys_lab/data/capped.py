@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from recsys_lab.data.batch import DataSet, Rows, Split
+from recsys_lab.data.batch import DataSet, Hottest, Rows, Split
 from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.errors import UserError
@@ -46,18 +46,30 @@ def capped(dataset: DataSet, max_rows: int) -> DataSet:
     smaller = sum(f.rows > max_rows for f in dataset.features)
     note = f"{smaller} of {len(features)} tables capped at {max_rows:,} rows (ids modulo that): {before:,} rows became {after:,}"
     counted: Callable[[], list[np.ndarray]] | None = getattr(dataset, "row_counts", None)
-    row_counts = None if counted is None else (lambda: [fold_counts(c, rows) for c, rows in zip(counted(), table_rows)])
+    rows_of = {f.table_name: f.rows for f in features}
+    row_counts = None if counted is None else (lambda: [fold_counts(c, rows) for c, rows in zip(counted(), rows_of.values())])
     return OpenDataSet(
         features,
         dataset.dense_features,
         {name: CappedSplit(split, table_rows) for name, split in dataset.splits.items()},
-        _folded(dataset, table_rows, row_counts),
+        _folded(dataset, rows_of, row_counts),
         digest([dataset.fingerprint, "capped", max_rows]),
         (*dataset.notes, note),
         dataset.best_auc,
         dataset.learnable,
         row_counts,
+        lambda table, rows: fold_hottest(dataset.hottest, table, rows, rows_of[table]),
     )
+
+
+def fold_hottest(hottest: Hottest, table: str, rows: int, of_rows: int) -> np.ndarray:
+    """int64 [rows]: where the most frequent rows of the whole table fell, each once, after ids modulo `of_rows`."""
+    asked, found = rows, np.empty(0, np.int64)
+    while len(found) < rows:
+        folded = hottest(table, asked) % of_rows
+        _, first = np.unique(folded, return_index=True)
+        found, asked = folded[np.sort(first)][:rows], 2 * asked
+    return found
 
 
 def fold_counts(counts: np.ndarray, rows: int) -> np.ndarray:
@@ -86,16 +98,18 @@ def fold_access(access: TableAccess, rows: int) -> TableAccess:
     return replace(access, bucket_rows=tuple(kept_rows), bucket_p=tuple(p + spread for p in kept_p), detail=detail)
 
 
-def _folded(dataset: DataSet, table_rows: tuple[int, ...], row_counts: Callable[[], list[np.ndarray]] | None) -> AccessStatistics:
-    counts = row_counts() if row_counts else [None] * len(table_rows)
+def _folded(dataset: DataSet, rows_of: dict[str, int], row_counts: Callable[[], list[np.ndarray]] | None) -> AccessStatistics:
+    """`rows_of`: rows by table, after the cap."""
+    counts = row_counts() if row_counts else [None] * len(rows_of)
+    before = {f.table_name: f.rows for f in dataset.features}
     folded = {}
-    for feature, rows, count in zip(dataset.features, table_rows, counts):
-        access = dataset.access[feature.name]
-        if feature.rows > rows:
+    for (table, rows), count in zip(rows_of.items(), counts):
+        access = dataset.access[table]
+        if before[table] > rows:
             if count is None:
                 access = fold_access(access, rows)
             else:
-                detail = f"{access.detail}, {feature.rows:,} rows folded into {rows:,}"
-                access = measured_access(feature.name, count, dataset.splits["train"].rows, detail)
-        folded[feature.name] = access
+                detail = f"{access.detail}, {before[table]:,} rows folded into {rows:,}"
+                access = measured_access(table, count, dataset.splits["train"].rows, detail)
+        folded[table] = access
     return AccessStatistics(folded)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from recsys_lab.data.batch import Feature, Rows, Split
+from recsys_lab.data.batch import Feature, Hottest, Rows, Split
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics
 
 
 @dataclass(frozen=True)
 class OpenDataSet:
-    """A `DataSet` in plain fields. `row_counts`: exact look-ups per row of each feature in the train split, where they were counted."""
+    """A `DataSet` in plain fields.
+
+    `row_counts`: exact look-ups per row of each table in the train split, where they were counted, in the order of `table_names`.
+    `ranked`: where they follow from a formula instead, the rows of a table from the most frequent one on.
+    """
 
     features: tuple[Feature, ...]
     dense_features: int
@@ -25,6 +29,15 @@ class OpenDataSet:
     best_auc: Mapping[str, float] = field(default_factory=dict)
     learnable: bool = True
     row_counts: Callable[[], list[np.ndarray]] | None = None
+    ranked: Hottest | None = None
+
+    def hottest(self, table: str, rows: int) -> np.ndarray:
+        """The `rows` most frequent rows of `table`, int64, in falling frequency; of equally frequent ones the lower id first."""
+        if self.row_counts is not None:
+            return most_frequent(self.row_counts()[table_names(self.features).index(table)], rows)
+        if self.ranked is not None:
+            return self.ranked(table, rows)
+        raise UserError("the rows of this data set were not counted", where="data", remedy="choose a sharder that places whole tables")
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,16 @@ class PartOfSplit:
 
     def read(self, rows: np.ndarray) -> Rows:
         return self.whole.read(rows + self.first)
+
+
+def table_names(features: Iterable[Feature]) -> list[str]:
+    """The tables that `features` read, each once, in the order in which they first appear."""
+    return list(dict.fromkeys(feature.table_name for feature in features))
+
+
+def most_frequent(counts: np.ndarray, rows: int) -> np.ndarray:
+    """int64 [rows]: indices of the greatest `counts`, falling; of equal ones the lower index first."""
+    return np.argsort(-counts, kind="stable")[:rows]
 
 
 def one_hot_rows(labels: np.ndarray, dense: np.ndarray | None, ids: np.ndarray) -> Rows:

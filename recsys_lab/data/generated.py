@@ -94,6 +94,13 @@ class Shape:
     def access(self) -> AccessStatistics:
         return AccessStatistics({f.name: power_law_access(f.name, f.rows, int(f.mean_length), self.exponent) for f in self.features})
 
+    def hottest(self, table: str, rows: int) -> np.ndarray:
+        """int64 [rows]: the ids of ranks 0, 1, ... of the table of the feature named `table`."""
+        number = [f.name for f in self.features].index(table)
+        of_table = self.features[number].rows
+        factor, shift = _affine(of_table, hashing.key("spread", self.seed, number))
+        return (np.arange(min(rows, of_table), dtype=np.int64) * factor + shift) % of_table
+
     @staticmethod
     def _counter(rows: np.ndarray, columns: int) -> np.ndarray:
         return rows.astype(np.int64)[:, None] * columns + np.arange(columns)

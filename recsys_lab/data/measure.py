@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from recsys_lab.data.batch import DataSet
+from recsys_lab.data.dataset import table_names
 from recsys_lab.errors import UserError, unwritable
 from recsys_lab.tables import AccessStatistics, measured_access
 
@@ -15,16 +16,16 @@ _BLOCK_ROWS = 1 << 16
 
 
 def measure_row_counts(dataset: DataSet, rows: int | None = None) -> list[np.ndarray]:
-    """int64 [rows of the table] for each feature: how often the first `rows` samples (None: all) of train look each row up."""
+    """int64 [rows of the table] for each table: how often the first `rows` samples (None: all) of train look each row up."""
     split = dataset.splits["train"]
     samples = split.rows if rows is None else min(rows, split.rows)
-    counts = [np.zeros(f.rows, np.int64) for f in dataset.features]
+    counts = {f.table_name: np.zeros(f.rows, np.int64) for f in dataset.features}
     for first in range(0, samples, _BLOCK_ROWS):
         block = split.read(np.arange(first, min(first + _BLOCK_ROWS, samples), dtype=np.int64))
-        for table, ids in zip(counts, np.split(block.ids, np.cumsum(block.lengths.sum(axis=1))[:-1])):
+        for feature, ids in zip(dataset.features, np.split(block.ids, np.cumsum(block.lengths.sum(axis=1))[:-1])):
             found, seen = np.unique(ids, return_counts=True)
-            table[found] += seen
-    return counts
+            counts[feature.table_name][found] += seen
+    return list(counts.values())
 
 
 def measure_access(dataset: DataSet, rows: int | None = None) -> AccessStatistics:
@@ -32,7 +33,7 @@ def measure_access(dataset: DataSet, rows: int | None = None) -> AccessStatistic
     samples = dataset.splits["train"].rows if rows is None else min(rows, dataset.splits["train"].rows)
     detail = f"{samples:,} samples of train"
     counts = measure_row_counts(dataset, rows)
-    return AccessStatistics({f.name: measured_access(f.name, c, samples, detail) for f, c in zip(dataset.features, counts)})
+    return AccessStatistics({t: measured_access(t, c, samples, detail) for t, c in zip(table_names(dataset.features), counts)})
 
 
 def save_access(access: AccessStatistics, path: Path) -> None:

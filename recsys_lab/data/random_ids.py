@@ -52,4 +52,5 @@ def open_random(
         digest(["random", sizes, [vars(f) for f in shape.features], dense_features, float(exponent), seed_of_draws]),
         ("random labels: for speed only, quality means nothing",),
         learnable=False,
+        ranked=shape.hottest,
     )

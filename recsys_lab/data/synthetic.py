@@ -162,7 +162,7 @@ def open_synthetic(
     for name, auc in best.items():
         part = f" (its first {BEST_AUC_ROWS:,} rows)" if splits[name].rows > BEST_AUC_ROWS else ""
         notes.append(f"best reachable AUC on {name}: {auc:.4f}{part}")
-    return OpenDataSet(shape.features, dense_features, splits, shape.access(), fingerprint, tuple(notes), best)
+    return OpenDataSet(shape.features, dense_features, splits, shape.access(), fingerprint, tuple(notes), best, ranked=shape.hottest)
 
 
 def _best_aucs(splits: dict[str, SyntheticSplit], path: Path) -> dict[str, float]:

@@ -9,20 +9,28 @@ from functools import cached_property
 
 from recsys_lab.tables import Table
 
-#: TorchRec's seven sharding types. Later sharders add their own words here (Flex, towers).
+#: TorchRec's seven sharding types: they place a table as a whole.
 SCHEMES = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard")
-TIER_OF_SCHEME = {"data_parallel": "replicated"}  # everything else that splits or moves a table is counted as row_sharded
+#: FlexShard's places a table row by row, each of its shards in a tier.
+FLEXSHARD = "flexshard"
+ALL_SCHEMES = (*SCHEMES, FLEXSHARD)
+TIERS = ("replicated", "host_sharded", "row_sharded")
+TIER_OF_SCHEME = {"data_parallel": "replicated"}  # every other table scheme splits or moves a table and is counted as row_sharded
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held alike by every rank of `ranks`."""
+    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held alike by every rank of `ranks`.
+
+    Under FlexShard rows are numbered after the remapping (`recsys_lab.tables.remap`), and `tier` says which tier they are in.
+    """
 
     ranks: tuple[int, ...]
     row_start: int
     row_stop: int
     col_start: int
     col_stop: int
+    tier: str = ""
 
     @property
     def rows(self) -> int:
@@ -43,8 +51,18 @@ class Placement:
 
     @property
     def tier(self) -> str:
-        """FlexShard's word for where the rows live: replicated | host_sharded | row_sharded."""
-        return TIER_OF_SCHEME.get(self.scheme, "row_sharded")
+        """FlexShard's word for where the rows live: replicated | host_sharded | row_sharded, or mixed."""
+        held = [tier for tier, rows in self.tier_rows.items() if rows]
+        return held[0] if len(held) == 1 else "mixed"
+
+    @property
+    def tier_rows(self) -> dict[str, int]:
+        """How many of the table's rows are in each tier. They lie one tier after the other, in this order."""
+        rows = dict.fromkeys(TIERS, 0)
+        for shard in self.shards:
+            if shard.col_start == 0:
+                rows[shard.tier or TIER_OF_SCHEME.get(self.scheme, "row_sharded")] += shard.rows
+        return rows
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.sharding_plan import SCHEMES, Placement, Shard, ShardingPlan
+from recsys_lab.plan.sharding_plan import ALL_SCHEMES, FLEXSHARD, TIERS, Placement, Shard, ShardingPlan
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import ELEMENT_BYTES
 
@@ -60,8 +60,8 @@ def _check_table(table: Table) -> None:
 
 def _check_placement(table: Table, placement: Placement, plan: ShardingPlan) -> None:
     where = f"table {table.name}"
-    if placement.scheme not in SCHEMES:
-        raise UserError("unknown sharding scheme", where=where, given=placement.scheme, allowed=", ".join(SCHEMES))
+    if placement.scheme not in ALL_SCHEMES:
+        raise UserError("unknown sharding scheme", where=where, given=placement.scheme, allowed=", ".join(ALL_SCHEMES))
     for shard in placement.shards:
         if not shard.ranks or not all(0 <= rank < plan.world_size for rank in shard.ranks):
             raise UserError(
@@ -92,6 +92,11 @@ def _check_cover(table: Table, shards: tuple[Shard, ...]) -> None:
 def _check_scheme(table: Table, placement: Placement, plan: ShardingPlan) -> None:
     where, scheme = f"table {table.name}, {placement.scheme}", placement.scheme
     shards = placement.shards
+    if scheme == FLEXSHARD:
+        _check_tiers(where, table, shards, plan)
+        return
+    if any(shard.tier for shard in shards):
+        raise UserError("only the shards of a table that is sharded by row have a tier", where=where)
     if scheme == "data_parallel":
         if len(shards) != 1 or shards[0].ranks != tuple(range(plan.world_size)):
             raise UserError("a replicated table is one shard on every rank", where=where, given=f"{len(shards)} shards")
@@ -115,6 +120,36 @@ def _check_scheme(table: Table, placement: Placement, plan: ShardingPlan) -> Non
             ranks = list(range(host * plan.ranks_per_host, (host + 1) * plan.ranks_per_host))
             for columns in {(shard.col_start, shard.col_stop) for shard in own}:
                 _check_blocks(where, table.rows, [s for s in own if (s.col_start, s.col_stop) == columns], ranks)
+
+
+def _check_tiers(where: str, table: Table, shards: tuple[Shard, ...], plan: ShardingPlan) -> None:
+    """The tiers lie one after the other; within a tier rows lie in equal blocks over the groups of ranks that hold them."""
+    world, per_host = tuple(range(plan.world_size)), plan.ranks_per_host
+    holders = {
+        "replicated": [world],
+        "host_sharded": [world[local::per_host] for local in range(per_host)],
+        "row_sharded": [(rank,) for rank in world],
+    }
+    if unknown := sorted({shard.tier for shard in shards} - set(TIERS)):
+        raise UserError("unknown tier", where=where, given=unknown[0] or "none", allowed=", ".join(TIERS))
+    begin = 0
+    for tier in TIERS:
+        own = [shard for shard in shards if shard.tier == tier]
+        rows = sum(shard.rows for shard in own)
+        if own and [shard.ranks for shard in own] != holders[tier]:
+            raise UserError(
+                f"the {tier} tier is held by other ranks", where=where, given=[s.ranks for s in own][:4], allowed=holders[tier][:4]
+            )
+        block = math.ceil(rows / len(holders[tier]))
+        for number, shard in enumerate(own):
+            expected = (begin + min(number * block, rows), begin + min((number + 1) * block, rows))
+            if (shard.row_start, shard.row_stop) != expected or shard.cols != table.dim:
+                raise UserError(
+                    f"block {number} of the {tier} tier must hold rows {expected[0]} to {expected[1]}, all columns",
+                    where=where,
+                    given=_extent(shard),
+                )
+        begin += rows
 
 
 def _check_blocks(where: str, rows: int, shards: list[Shard], ranks: list[int]) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks
+from recsys_lab.plan.sharding_plan import TIERS
 from recsys_lab.report.files import read_json, write_json
 from recsys_lab.simulate.simulated import Collective, Simulated, Spread
 from recsys_lab.tables import AccessStatistics
 
 SCHEMA = 1
 RESULT_FILE = "result.json"
-TIERS = ("replicated", "host_sharded", "row_sharded")
 CHOICES = ("model", "sharder", "precision", "cluster", "data", "launcher")
 SPLITS = ("train", "validation", "test")
 
@@ -138,8 +138,11 @@ def _tiers(plan: ShardingPlan, access: AccessStatistics | None) -> dict[str, dic
     lookups = dict.fromkeys(TIERS, 0.0)
     known = access is not None and all(table.name in access.tables for table in plan.tables)
     for table, placement in zip(plan.tables, plan.placements):
-        rows[placement.tier] += table.rows
-        lookups[placement.tier] += access[table.name].mean_length if known and access else 0.0
+        begin = 0
+        for tier, held in placement.tier_rows.items():
+            rows[tier] += held
+            lookups[tier] += access[table.name].length_of(begin, begin + held) if known and access else 0.0
+            begin += held
     total = sum(lookups.values())
     return {tier: {"rows": rows[tier], "access_share": lookups[tier] / total if total else None} for tier in TIERS}
 

@@ -21,6 +21,13 @@ class TableAccess:
     origin: str  # measured | formula
     detail: str  # "zipf, exponent 1.05" or "7,200 samples of train.tsv.gz"
 
+    def length_of(self, start: int, stop: int) -> float:
+        """L of rows [start, stop) in falling order of p: the sum of their p (FlexShard, equation 2)."""
+        ends = np.cumsum(self.bucket_rows)
+        begins = ends - np.asarray(self.bucket_rows)
+        taken = np.clip(np.minimum(ends, stop) - np.maximum(begins, start), 0, None)
+        return float(np.dot(taken, self.bucket_p))
+
     def share_of_hottest(self, rows: int) -> float:
         """The share of look-ups that go to the `rows` most frequent rows."""
         taken, hits = 0, 0.0

@@ -155,6 +155,7 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
         activation_bytes_per_sample=cost.activation_bytes_per_sample,
         sparse_optimizer=config.optimizer.sparse.name,
         dense_optimizer=config.optimizer.dense.name,
+        lengths={table.name: data.access[table.name].mean_length for table in tables},
     )
     plan = build(config.sharder.planner, tables, data.access, cluster, precision, workload)
     check_fits(plan, workload, cluster)

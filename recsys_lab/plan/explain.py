@@ -17,6 +17,8 @@ TRAVELS = {
     "table_column_wise": "ids to each column shard's rank on one host, pooled columns back, by all-to-all",
     "row_wise": "each id to the rank with its row; parts of pooled rows are summed over all ranks by reduce-scatter",
     "table_row_wise": "each id to the rank with its row; parts are summed inside the host, then sent between peers",
+    "flexshard": "hot rows: gradients all-reduced over all ranks (replicated), or ids and rows inside the host and gradients between "
+    "peers (host-sharded); cold rows: ids and rows between all ranks",
     "grid_shard": "each id to every column shard's host; parts are summed inside the host, then sent between peers",
 }
 
@@ -107,6 +109,9 @@ def _words(table: Table, placement: Placement, most: int, plan: ShardingPlan) ->
     columns = len({shard.col_start for shard in placement.shards})
     if scheme in ("column_wise", "table_column_wise"):
         return f"{columns} column shards on {_ranks(ranks)}", f"bytes and look-ups are divided, {at_most}; ids are sent {columns} times"
+    if scheme == "flexshard":
+        rows = ", ".join(f"{human_count(n)} {tier.replace('_', '-')}" for tier, n in placement.tier_rows.items() if n)
+        return f"row by row: {rows}", f"the more often a row is read, the more ranks have a copy; {at_most}"
     if scheme == "row_wise":
         return f"rows in equal blocks on {_ranks(ranks)}", f"{size} are divided evenly, {at_most}; every rank takes part in each look-up"
     on = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {', '.join(map(str, hosts))}"

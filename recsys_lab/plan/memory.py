@@ -10,6 +10,7 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
+from recsys_lab.tables import Table
 from recsys_lab.units import human_bytes
 
 MOST_HOSTS = 1 << 12  # where the search for a cluster that is big enough ends
@@ -37,23 +38,39 @@ class RankMemory:
 def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     """What the shards of each rank need, and the dense part on every rank.
 
-    Buffers, in FP32 and each with its gradient: the pooled rows that a rank computes for the whole global batch and those that it
-    receives for its own; a replicated table's gradient, which has all rows; the dense part's activations.
+    Buffers, in FP32 and each with its gradient: the rows that a rank looks up for others (pooled rows of the whole global batch, or
+    the rows of the sequences that are its to serve) and those that it receives for its own batch; the gradient of replicated rows,
+    which has all of them; the dense part's activations.
     """
     world, batch = plan.world_size, workload.batch_size
     weights, state, buffers = [0] * world, [0] * world, [0] * world
-    own_columns = sum(len(table.features) * table.dim for table in plan.tables)
     for table, placement in zip(plan.tables, plan.placements):
-        replicated = placement.scheme == "data_parallel"
         for shard in placement.shards:
-            computed = len(table.features) * shard.cols * batch
-            passing = 4 * table.parameters if replicated else 2 * 4 * computed * world
+            gradient = 4 * shard.rows * shard.cols if len(shard.ranks) > 1 else 0
+            passing = math.ceil(2 * 4 * _served(table, placement, shard, plan, workload) * shard.cols) + gradient
             for rank in shard.ranks:
                 weights[rank] += shard.rows * shard.cols * table.row_bytes // table.dim
                 state[rank] += workload.table_state_bytes(shard.rows, shard.cols)
                 buffers[rank] += passing
-    everywhere = 2 * 4 * own_columns * batch + math.ceil(workload.activation_bytes_per_sample * batch)
+    received = sum(_vectors(table, workload) * table.dim for table in plan.tables) * batch
+    everywhere = math.ceil(2 * 4 * received + workload.activation_bytes_per_sample * batch)
     return RankMemory(tuple(weights), tuple(state), (workload.dense_bytes,) * world, tuple(size + everywhere for size in buffers))
+
+
+def _vectors(table: Table, workload: Workload) -> float:
+    """What one sample needs of a table: a pooled row a feature, or a row a look-up. KeyError for a sequence of unknown length."""
+    return workload.lengths[table.name] if table.pooling == "none" else len(table.features)
+
+
+def _served(table: Table, placement: Placement, shard: Shard, plan: ShardingPlan, workload: Workload) -> float:
+    """Rows, pooled or not, that a rank looks up in `shard` for its own and other ranks' samples, and then sends."""
+    if placement.scheme == "data_parallel" or shard.tier == "replicated":
+        return 0.0
+    ranks = plan.ranks_per_host if shard.tier == "host_sharded" else plan.world_size
+    share = 1.0
+    if table.pooling == "none":  # of the look-ups that travel: by rows, as if all were alike; in total no more than a rank's own
+        share = shard.rows / (table.rows - placement.tier_rows["replicated"])
+    return _vectors(table, workload) * workload.batch_size * ranks * share
 
 
 def missing_bytes(memory: RankMemory, cluster: Cluster) -> tuple[int, int]:

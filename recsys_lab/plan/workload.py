@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 #: Optimizer state, in FP32 elements: per weight, and per row of a table (or of a column shard of it).
 STATE_PER_WEIGHT = {"sgd": 0, "adagrad": 1, "row_wise_adagrad": 0, "adam": 2}
@@ -20,6 +21,7 @@ class Workload:
     activation_bytes_per_sample: float
     sparse_optimizer: str  # sgd | adagrad | row_wise_adagrad | adam
     dense_optimizer: str
+    lengths: Mapping[str, float] = field(default_factory=dict)  # L: look-ups a sample by table; needed of sequence tables only
 
     def table_state_bytes(self, rows: int, cols: int) -> int:
         """FP32 optimizer state of a shard of `rows` x `cols`."""

@@ -28,6 +28,15 @@ class TableAccess:
         taken = np.clip(np.minimum(ends, stop) - np.maximum(begins, start), 0, None)
         return float(np.dot(taken, self.bucket_p))
 
+    def between(self, start: int, stop: int) -> TableAccess:
+        """Rows [start, stop) in falling order of p, as a table of their own."""
+        ends = np.cumsum(self.bucket_rows)
+        begins = ends - np.asarray(self.bucket_rows)
+        taken = np.clip(np.minimum(ends, stop) - np.maximum(begins, start), 0, None)
+        kept = [(int(rows), p) for rows, p in zip(taken, self.bucket_p) if rows]
+        rows, p = tuple(r for r, _ in kept), tuple(p for _, p in kept)
+        return TableAccess(self.table, self.length_of(start, stop), rows, p, self.origin, f"{self.detail}, rows {start:,} to {stop:,}")
+
     def share_of_hottest(self, rows: int) -> float:
         """The share of look-ups that go to the `rows` most frequent rows."""
         taken, hits = 0, 0.0

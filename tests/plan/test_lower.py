@@ -103,10 +103,17 @@ def test_distinct_rows_are_at_most_the_rows_and_at_most_the_look_ups(buckets: li
     assert found <= samples * sum(n * q for n, q in buckets) * (1 + 1e-9)
 
 
-def test_a_sequence_table_is_refused() -> None:
+@pytest.mark.parametrize("scheme", ["table_row_wise", "table_column_wise", "grid_shard"])
+def test_a_sequence_under_a_scheme_that_pools_is_refused(scheme: str) -> None:
     tables = (Table("clicks", 10, 4, ("a",), "none"),)
     with pytest.raises(UserError, match="table clicks.*sequence"):
-        lower(plan(("table_wise",), 1, 2, tables), access(tables, LENGTHS), FP32, workload())
+        lower(plan((scheme,), 1, 2, tables), access(tables, LENGTHS), FP32, workload())
+
+
+def test_sequences_beside_pooled_tables_are_refused() -> None:
+    tables = (Table("clicks", 10, 4, ("a",), "none"), Table("user", 10, 4, ("b",)))
+    with pytest.raises(UserError, match="sequences clicks beside pooled"):
+        lower(plan(("row_wise",), 1, 2, tables), access(tables, LENGTHS), FP32, workload())
 
 
 #: Kalamkar et al. 2020 (arXiv 2005.04680), table II, and the global batch of its strong scaling. The paper's MB are 2 ** 20 bytes.

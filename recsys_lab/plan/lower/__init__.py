@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.lower.all_ranks import lower_all_ranks
 from recsys_lab.plan.lower.context import Context
 from recsys_lab.plan.lower.dense import dense_backward, dense_forward, dense_optimizer
 from recsys_lab.plan.lower.in_host import lower_in_host
 from recsys_lab.plan.lower.replicated import lower_replicated
+from recsys_lab.plan.lower.row_blocks import lower_row_blocks
+from recsys_lab.plan.lower.tiers import lower_tiers
 from recsys_lab.plan.lower.whole_rank import lower_whole_rank
-from recsys_lab.plan.sharding_plan import ShardingPlan
+from recsys_lab.plan.sharding_plan import FLEXSHARD, ShardingPlan
 from recsys_lab.plan.steps import Step, Steps
 from recsys_lab.plan.workload import Workload
 from recsys_lab.precision import Precision
@@ -26,21 +27,22 @@ LOWERING: dict[str, Callable[[Context], tuple[list[Step], list[Step]]]] = {
     "table_wise": lower_whole_rank,
     "column_wise": lower_whole_rank,
     "table_column_wise": lower_whole_rank,
-    "row_wise": lower_all_ranks,
+    "row_wise": lower_row_blocks,
     "table_row_wise": lower_in_host,
     "grid_shard": lower_in_host,
+    FLEXSHARD: lower_tiers,
 }
+#: TorchRec has no sequence exchange for these.
+POOLED_ONLY = ("table_row_wise", "table_column_wise", "grid_shard")
 
 
 def lower(plan: ShardingPlan, access: AccessStatistics, precision: Precision, workload: Workload) -> Steps:
     """One training iteration of `plan`: `workload.batch_size` samples a rank, mean lengths from `access` (by table name).
 
     TorchRec treats the tables of one scheme together: one input distribution and one output distribution each. All split sizes are
-    exchanged first. Raises UserError for a table without pooling, whose exchange is not lowered.
+    exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables.
     """
-    for table in plan.tables:
-        if table.pooling == "none":
-            raise UserError("a sequence table (pooling none) cannot be lowered to steps", where=f"table {table.name}", allowed="sum, mean")
+    _check_sequences(plan)
     inputs: list[Step] = []
     forward: list[Step] = []
     backward: list[Step] = []
@@ -61,3 +63,18 @@ def lower(plan: ShardingPlan, access: AccessStatistics, precision: Precision, wo
         dense_optimizer(plan.world_size, workload),
     ]
     return Steps(plan.world_size, workload.batch_size, tuple(everything))
+
+
+def _check_sequences(plan: ShardingPlan) -> None:
+    kinds = {table.pooling == "none" for table in plan.tables}
+    if kinds == {True, False}:
+        names = ", ".join(table.name for table in plan.tables if table.pooling == "none")
+        raise UserError("a model's tables are all pooled or all sequences", where="tables", given=f"sequences {names} beside pooled tables")
+    for table, placement in zip(plan.tables, plan.placements):
+        if table.pooling == "none" and placement.scheme in POOLED_ONLY:
+            raise UserError(
+                "this scheme sums the rows of a bag, and a sequence (pooling none) has none",
+                where=f"table {table.name}",
+                given=placement.scheme,
+                allowed=", ".join(scheme for scheme in LOWERING if scheme not in POOLED_ONLY),
+            )

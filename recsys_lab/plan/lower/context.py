@@ -17,12 +17,16 @@ from recsys_lab.tables.spec import ELEMENT_BYTES
 ID_BYTES = ELEMENT_BYTES["int64"]  # values of a KeyedJaggedTensor
 LENGTH_BYTES = ELEMENT_BYTES["int32"]
 SPLIT_BYTES = ELEMENT_BYTES["int64"]
+REPLICATED = ("data_parallel", "replicated")  # every rank looks its own batch up at home
 SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how many values, the batch size
 
 
 @dataclass(frozen=True)
 class Context:
-    """The tables of one sharding scheme in a plan, with everything that their bytes depend on."""
+    """The tables of one sharding scheme, or the rows of one of FlexShard's tiers, with everything that their bytes depend on.
+
+    `scheme` names the steps; of a tier, `placed` and `access` have its rows only.
+    """
 
     scheme: str
     plan: ShardingPlan
@@ -30,6 +34,24 @@ class Context:
     access: AccessStatistics
     precision: Precision
     workload: Workload
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks among which ids and rows travel."""
+        return self.hosts if self.scheme == "host_sharded" else (self.world,)
+
+    @property
+    def group_batch(self) -> int:
+        """Samples of all the ranks of a group."""
+        return self.batch * len(self.groups[0])
+
+    @property
+    def is_replicated(self) -> bool:
+        return self.scheme in REPLICATED
+
+    @property
+    def is_sequence(self) -> bool:
+        return all(table.pooling == "none" for table, _ in self.placed)
 
     @property
     def world(self) -> tuple[int, ...]:
@@ -104,9 +126,9 @@ def collective(
 def input_distribution(
     context: Context, lengths_sent: float, ids_sent: float, lengths_received: np.ndarray, ids_received: np.ndarray
 ) -> list[Step]:
-    """TorchRec's three exchanges over all ranks: split sizes, then lengths, then ids. `lengths_sent`, `ids_sent`: numbers per rank."""
-    prefix, world = f"{context.scheme}.input", [context.world]
-    splits = SPLIT_ROWS * len(context.world) * SPLIT_BYTES
+    """TorchRec's three exchanges in each group: split sizes, then lengths, then ids. `lengths_sent`, `ids_sent`: numbers per rank."""
+    prefix, world = f"{context.scheme}.input", context.groups
+    splits = SPLIT_ROWS * len(context.groups[0]) * SPLIT_BYTES
     return [
         *collective(f"{prefix}.splits", "all_to_all", "input", world, splits, (), context.names),
         *collective(
@@ -143,7 +165,8 @@ def lookups_of_ranks(context: Context) -> np.ndarray:
 def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
     """The look-up (bytes read: look-ups x row bytes) and the update of the scheme's tables.
 
-    The update reads one gradient row for each look-up, and reads and writes weights and optimizer state of each distinct row once.
+    The update reads one gradient row for each look-up, and reads and writes weights and optimizer state of each distinct row once;
+    of every row, where gradients were summed over replicas.
     """
     read, written = context.per_rank(), context.per_rank()
     optimizer = context.workload.sparse_optimizer
@@ -151,7 +174,8 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
         element, share, access = ELEMENT_BYTES[table.dtype], shard.rows / table.rows, context.access[table.name]
         ranks, looked_up = list(shard.ranks), samples * access.mean_length * share
         read[ranks] += looked_up * shard.cols * element
-        touched = shard.rows if context.scheme == "data_parallel" else distinct_rows(access, samples) * share
+        summed = context.is_replicated or (context.scheme == "host_sharded" and context.plan.hosts > 1)
+        touched = shard.rows if summed else distinct_rows(access, samples) * share
         state = 4 * (shard.cols * STATE_PER_WEIGHT[optimizer] + STATE_PER_ROW[optimizer])
         written[ranks] += looked_up * shard.cols * 4 + 2 * touched * (shard.cols * element + state)
     scheme, names = context.scheme, context.names
@@ -168,8 +192,8 @@ def distinct_rows(access: TableAccess, samples: int) -> float:
 
 
 def _held(context: Context) -> Iterable[tuple[Table, Shard, int]]:
-    """Each shard with the number of samples that its ranks look up in it: their own batch where replicated, else all."""
-    samples = context.batch if context.scheme == "data_parallel" else context.global_batch
+    """Each shard with the number of samples that its ranks look up in it: their own batch where replicated, else all of the group."""
+    samples = context.batch if context.is_replicated else context.group_batch
     for table, placement in context.placed:
         for shard in placement.shards:
             if shard.rows:

@@ -1,4 +1,4 @@
-"""data_parallel: every rank holds the whole table, and the gradients of all its rows are all-reduced."""
+"""data_parallel and FlexShard's replicated tier: every rank holds all the rows, and the gradients of all of them are all-reduced."""
 
 from __future__ import annotations
 

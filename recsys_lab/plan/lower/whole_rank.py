@@ -1,27 +1,35 @@
-"""table_wise, column_wise, table_column_wise: a shard has all rows, on one rank. Pooled outputs travel in an all-to-all.
+"""table_wise, column_wise, table_column_wise: a shard has all rows, on one rank.
 
-As TorchRec's TwPooledEmbeddingSharding and its column-wise children do it.
+Pooled outputs, or the rows of a sequence, travel in an all-to-all: TorchRec's TwPooledEmbeddingSharding, its sequence form, and their
+column-wise children.
 """
 
 from __future__ import annotations
 
 from recsys_lab.plan.lower.context import Context, collective, input_distribution, table_steps
 from recsys_lab.plan.steps import Step
+from recsys_lab.tables import Table
 
 
 def lower_whole_rank(context: Context) -> tuple[list[Step], list[Step]]:
     """(input and forward, backward) steps. A feature goes once to each column shard of its table."""
+
+    def vectors(table: Table) -> float:
+        """That come back for a sample: one a feature, or one a look-up of a sequence."""
+        return context.access[table.name].mean_length if context.is_sequence else len(table.features)
+
     lengths, ids, columns = context.per_rank(), context.per_rank(), context.per_rank()
     for table, placement in context.placed:
         for shard in placement.shards:
             rank = shard.ranks[0]
             lengths[rank] += len(table.features)
             ids[rank] += context.access[table.name].mean_length
-            columns[rank] += len(table.features) * shard.cols
+            columns[rank] += vectors(table) * shard.cols
     everyone = context.global_batch
     inputs = input_distribution(context, lengths.sum() * context.batch, ids.sum() * context.batch, lengths * everyone, ids * everyone)
     scheme, names, precision = context.scheme, context.names, context.precision
-    held, wanted = columns * everyone, context.output_columns * context.batch + context.per_rank()
+    held = columns * everyone
+    wanted = context.per_rank() + context.batch * sum(vectors(table) * table.dim for table, _ in context.placed)
     forward = collective(
         f"{scheme}.output.all_to_all",
         "all_to_all",

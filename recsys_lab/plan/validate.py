@@ -125,7 +125,7 @@ def _check_scheme(table: Table, placement: Placement, plan: ShardingPlan) -> Non
 def _check_tiers(where: str, table: Table, shards: tuple[Shard, ...], plan: ShardingPlan) -> None:
     """The tiers lie one after the other; within a tier rows lie in equal blocks over the groups of ranks that hold them."""
     world, per_host = tuple(range(plan.world_size)), plan.ranks_per_host
-    holders = {
+    holders: dict[str, list[tuple[int, ...]]] = {
         "replicated": [world],
         "host_sharded": [world[local::per_host] for local in range(per_host)],
         "row_sharded": [(rank,) for rank in world],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from recsys_lab.errors import UserError
 
-OVERLAPS = ("input", "dense_sync")
+OVERLAPS = ("input", "dense_sync", "host_tier")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,8 @@ class Profile:
     """Shares of a peak are between 0 and 1. `sources` says, field by field, where the figure is from.
 
     `overlaps`: what runs beside compute. input: the next batch's input distribution (a sparse pipeline); dense_sync: the
-    all-reduce of the dense gradients, in buckets of `dense_bucket_mib` beside the dense backward. `peak_of_format`: the entry of
+    all-reduce of the dense gradients, in buckets of `dense_bucket_mib` beside the dense backward; host_tier: the exchanges of
+    FlexShard's host-sharded tier, on process groups of their own, beside compute and the global exchange. `peak_of_format`: the entry of
     `device.peak_tflops` that dense work in a compute format reaches for, for instance fp32: tf32 where the framework allows TF32.
     """
 

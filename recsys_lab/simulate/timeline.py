@@ -14,6 +14,7 @@ from recsys_lab.simulate.profile import Profile
 from recsys_lab.units import MIB, US_PER_MS, compute_ms, transfer_ms
 
 DENSE_ALL_REDUCE = "dense.all_reduce"
+HOST_TIER = "host_sharded."
 COMPUTE, DENSE_SYNC, EMBEDDING_COMM, OTHER = "compute", "exposed_dense_sync", "exposed_embedding_comm", "other"
 
 
@@ -61,24 +62,25 @@ def step_ms(step: Step, cluster: Cluster, profile: Profile) -> float:
 
 
 def schedule(steps: Steps, cluster: Cluster, profile: Profile) -> list[Event]:
-    """One after another in the order of `steps`, but for what the profile lets overlap: that runs on the communication track beside
-    compute, from when it is ready, and holds up only what comes after it or needs the links.
+    """One after another in the order of `steps`, but for what the profile lets overlap: that runs on a communication track beside
+    compute, from when it is ready, and holds up only what comes after it or needs its link.
     """
     overhead = profile.launch_overhead_us / US_PER_MS
     placed: dict[str, Event] = {}
-    now, link_free = 0.0, 0.0
+    now, link_free = 0.0, {False: 0.0, True: 0.0}  # by whether it is the link within the host
     for step in _ordered(steps.steps, profile):
         ms, beside = step_ms(step, cluster, profile), _overlaps(step, profile)
         if beside and step.name == DENSE_ALL_REDUCE:
             ready = _first_bucket_ms(step, ms, placed["dense.backward"], profile)
         else:
             ready = max((placed[name].end_ms for name in step.after if name in placed), default=0.0)
-        start = max(ready if beside else max(now, ready), link_free if step.is_collective else 0.0) + overhead
+        within = step.is_collective and "host_tier" in profile.overlaps and within_host(step, cluster)
+        start = max(ready if beside else max(now, ready), link_free[within] if step.is_collective else 0.0) + overhead
         event = placed[step.name] = Event(step, start, start + ms)
         if not beside:
             now = event.end_ms
         if step.is_collective:
-            link_free = event.end_ms
+            link_free[within] = event.end_ms
     return list(placed.values())
 
 
@@ -99,9 +101,20 @@ def exposed_phases(events: Iterable[Event]) -> dict[str, float]:
     return phases
 
 
+def within_host(step: Step, cluster: Cluster) -> bool:
+    """Whether a collective of the host-sharded tier keeps off the links between hosts, on a cluster that has some."""
+    return (
+        step.name.startswith(HOST_TIER)
+        and cluster.hosts > 1
+        and all(len({cluster.host_of(rank) for rank in group}) == 1 for group in step.groups)
+    )
+
+
 def _overlaps(step: Step, profile: Profile) -> bool:
     if not step.is_collective:
         return False
+    if step.name.startswith(HOST_TIER) and "host_tier" in profile.overlaps:
+        return True
     return (step.phase == "input" and "input" in profile.overlaps) or (step.name == DENSE_ALL_REDUCE and "dense_sync" in profile.overlaps)
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from recsys_lab.cluster import ranks_text
 from recsys_lab.errors import unwritable
 from recsys_lab.simulate.simulated import Timeline
+from recsys_lab.simulate.timeline import HOST_TIER
 from recsys_lab.units import US_PER_MS
 
-TRACKS = {1: "compute (simulated)", 2: "communication (simulated)"}
+TRACKS = {1: "compute (simulated)", 2: "communication (simulated)", 3: "communication of the host-sharded tier (simulated)"}
 
 
 def trace_json(timeline: Timeline) -> dict:
@@ -30,7 +31,7 @@ def trace_json(timeline: Timeline) -> dict:
                 "cat": step.kind,
                 "ph": "X",
                 "pid": 1,
-                "tid": 2 if step.is_collective else 1,
+                "tid": 1 if not step.is_collective else 3 if step.name.startswith(HOST_TIER) else 2,
                 "ts": event.start_ms * US_PER_MS,
                 "dur": event.ms * US_PER_MS,
                 "args": facts,

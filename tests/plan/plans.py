@@ -49,6 +49,8 @@ def placement(table: Table, scheme: str, index: int, hosts: int, ranks_per_host:
         shards = [Shard(tuple(range(world)), 0, table.rows, 0, table.dim)]
     elif scheme == "table_wise":
         shards = [Shard(((index * 3 + 1) % world,), 0, table.rows, 0, table.dim)]
+    elif scheme == "flexshard":
+        return flexshard(table, table.rows // 5, table.rows // 4, hosts, ranks_per_host)
     elif scheme == "row_wise":
         shards = _rows(table, list(range(world)), 0, table.dim)
     elif scheme == "column_wise":
@@ -63,6 +65,22 @@ def placement(table: Table, scheme: str, index: int, hosts: int, ranks_per_host:
             other = (host + i) % hosts
             shards += _rows(table, [other * ranks_per_host + local for local in range(ranks_per_host)], *cols)
     return Placement(table.name, scheme, tuple(shards))
+
+
+def flexshard(table: Table, replicated: int, host_sharded: int, hosts: int, ranks_per_host: int) -> Placement:
+    """The table row by row: its hottest rows on every rank, the next once a host, the rest over all ranks."""
+    world = list(range(hosts * ranks_per_host))
+    shards: list[Shard] = []
+    if replicated:
+        shards.append(Shard(tuple(world), 0, replicated, 0, table.dim, "replicated"))
+    for tier, begin, stop, holders in (
+        ("host_sharded", replicated, replicated + host_sharded, [tuple(world[local::ranks_per_host]) for local in range(ranks_per_host)]),
+        ("row_sharded", replicated + host_sharded, table.rows, [(rank,) for rank in world]),
+    ):
+        block = math.ceil((stop - begin) / len(holders))
+        edges = [min(begin + i * block, stop) for i in range(len(holders) + 1)]
+        shards += [Shard(ranks, *edges[i : i + 2], 0, table.dim, tier) for i, ranks in enumerate(holders) if stop > begin]
+    return Placement(table.name, "flexshard", tuple(shards))
 
 
 def plan(schemes: tuple[str, ...], hosts: int, ranks_per_host: int, tables: tuple[Table, ...] = TABLES) -> ShardingPlan:

@@ -13,14 +13,15 @@ from omegaconf import OmegaConf
 
 from recsys_lab.errors import UserError
 from recsys_lab.models.workload import describe
-from recsys_lab.plan import Step, Steps
+from recsys_lab.plan import ShardingPlan, Step, Steps
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.lower.context import distinct_rows
-from recsys_lab.plan.sharding_plan import SCHEMES
+from recsys_lab.plan.sharding_plan import ALL_SCHEMES
+from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision
-from recsys_lab.tables import Table, TableAccess
+from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.units import MIB
-from tests.plan.plans import FP32, LENGTHS, TABLES, access, plan, workload
+from tests.plan.plans import FP32, LENGTHS, TABLES, access, flexshard, plan, workload
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
@@ -33,7 +34,7 @@ def lowered(draw) -> Steps:
         for i in range(draw(st.integers(1, 6)))
     )
     lengths = {f: draw(st.floats(0, 20)) for t in tables for f in t.features}
-    schemes = tuple(draw(st.lists(st.sampled_from(SCHEMES), min_size=1, max_size=4)))
+    schemes = tuple(draw(st.lists(st.sampled_from(ALL_SCHEMES), min_size=1, max_size=4)))
     made = plan(schemes, *draw(shapes), tables)
     return lower(made, access(tables, lengths), Precision("p", forward_comm="fp16"), workload(draw(st.integers(1, 64))))
 
@@ -80,9 +81,9 @@ def test_look_ups_read_each_row_once_for_each_id(shape: tuple[int, int]) -> None
     """Whatever the scheme, all ranks together read look-ups x row bytes."""
     world = shape[0] * shape[1]
     expected = sum(sum(LENGTHS[f] for f in t.features) * t.row_bytes for t in TABLES) * 6 * world
-    for scheme in SCHEMES:
+    for scheme in ALL_SCHEMES:
         steps = lower(plan((scheme,), *shape), access(TABLES, LENGTHS), FP32, workload(6))
-        assert math.isclose(total(named(steps, f"{scheme}.lookup"), world), expected), scheme
+        assert math.isclose(sum(total(step, world) for step in steps.steps if step.kind == "lookup"), expected), scheme
 
 
 def test_half_precision_halves_what_it_names_and_nothing_else() -> None:
@@ -154,3 +155,40 @@ def test_ranks_that_are_alike_share_one_entry() -> None:
     for scheme in ("row_wise", "data_parallel"):
         steps = lower(plan((scheme,), 8, 8, tables), statistics, FP32, workload(64))
         assert {len(step.bytes_of_rank) for step in steps.steps} == {1}
+
+
+#: Rows, L of the tiers, by hand: 4 rows of p = 0.5, 8 of p = 0.25, 80 of p = 0.0125.
+TIERED = TableAccess("history", 5.0, (4, 8, 80), (0.5, 0.25, 0.0125), "formula", "by hand")
+
+
+@pytest.mark.parametrize("pooling", ["none", "sum"])
+def test_tiers_cost_what_the_paper_says(pooling: str) -> None:
+    """FlexShard (arXiv 2301.02959), table 3, per rank, row by row: L is 2 in each hot tier and 1 in the cold one."""
+    table, batch, hosts, per_host = Table("history", 92, 16, ("a",), pooling), 10, 2, 4
+    made = ShardingPlan("by_hand", hosts, per_host, (table,), (flexshard(table, 4, 8, hosts, per_host),))
+    validate(made)
+    steps = {s.name: s for s in lower(made, AccessStatistics({"history": TIERED}), FP32, workload(batch)).steps}
+    world, row_bytes = hosts * per_host, 16 * 4
+    assert steps["replicated.gradient.all_reduce"].bytes_of_rank == (4 * row_bytes,)
+    assert steps["replicated.gradient.all_reduce"].groups == (tuple(range(world)),)
+    assert "replicated.input.ids" not in steps
+    assert steps["host_sharded.gradient.all_reduce"].bytes_of_rank == (2 * row_bytes,)  # E / W rows
+    assert steps["host_sharded.gradient.all_reduce"].groups == ((0, 4), (1, 5), (2, 6), (3, 7))
+    for tier, length, groups in (("host_sharded", 2.0, ((0, 1, 2, 3), (4, 5, 6, 7))), ("row_sharded", 1.0, (tuple(range(world)),))):
+        assert steps[f"{tier}.input.ids"].bytes_of_rank == (batch * length * 8,)  # input distribution: B L ids
+        assert steps[f"{tier}.input.ids"].groups == groups
+        back, there = (
+            ("gradient.all_to_all", "output.all_to_all") if pooling == "none" else ("gradient.all_gather", "output.reduce_scatter")
+        )
+        assert steps[f"{tier}.{there}"].groups == groups
+        expected = batch * length * row_bytes if pooling == "none" else batch * len(groups[0]) * row_bytes
+        assert steps[f"{tier}.{there}"].bytes_of_rank == pytest.approx((expected,))
+        returned = batch * length * row_bytes if pooling == "none" else batch * row_bytes
+        assert steps[f"{tier}.{back}"].bytes_of_rank == (returned,)
+
+
+def test_a_tier_without_rows_does_nothing() -> None:
+    table = Table("history", 92, 16, ("a",), "none")
+    made = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 0, 0, 2, 2),))
+    names = {s.name.split(".")[0] for s in lower(made, AccessStatistics({"history": TIERED}), FP32, workload()).steps}
+    assert names == {"row_sharded", "dense"}

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from recsys_lab.errors import UserError
 from recsys_lab.plan import Steps
 from recsys_lab.plan.lower import lower
-from recsys_lab.plan.sharding_plan import SCHEMES
+from recsys_lab.plan.sharding_plan import ALL_SCHEMES
 from recsys_lab.precision import Precision
 from recsys_lab.simulate import simulate, trace_json, write_trace
-from recsys_lab.simulate.timeline import schedule
+from recsys_lab.simulate.timeline import Event, schedule, within_host
 from tests.plan.plans import FP32, LENGTHS, TABLES, access, plan, workload
 from tests.simulate.clusters import cluster, of_file, profile
 
 PHASES = ["compute", "exposed_embedding_comm", "exposed_dense_sync", "other"]
-OVERLAPS = [(), ("dense_sync",), ("input",), ("input", "dense_sync")]
-schemes = st.lists(st.sampled_from(SCHEMES), min_size=1, max_size=3).map(tuple)
+OVERLAPS = [(), ("dense_sync",), ("input",), ("input", "dense_sync"), ("host_tier",), ("input", "dense_sync", "host_tier")]
+schemes = st.lists(st.sampled_from(ALL_SCHEMES), min_size=1, max_size=3).map(tuple)
 sizes = st.integers(1, 4)
 factors = st.sampled_from([1.0, 1.5, 10.0, 1000.0])
 
@@ -63,8 +63,12 @@ def test_faster_hardware_is_never_slower(
 def test_links_and_compute_do_one_thing_at_a_time(kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...]) -> None:
     steps, _ = lowered(kinds, hosts, ranks)
     events = schedule(steps, cluster(hosts, ranks), profile(*overlaps))
-    for track in (True, False):
-        own = sorted((e for e in events if e.step.is_collective == track), key=lambda e: e.start_ms)
+    on = cluster(hosts, ranks)
+    tracks: dict[str, list[Event]] = {"compute": [], "within hosts": [], "links": []}
+    for event in sorted(events, key=lambda e: e.start_ms):
+        beside = "host_tier" in overlaps and event.step.is_collective and within_host(event.step, on)
+        tracks["compute" if not event.step.is_collective else "within hosts" if beside else "links"].append(event)
+    for own in tracks.values():
         assert all(a.end_ms <= b.start_ms + 1e-12 for a, b in zip(own, own[1:]))
     ends = {e.step.name: e.end_ms for e in events}
     for event in events:
@@ -73,7 +77,7 @@ def test_links_and_compute_do_one_thing_at_a_time(kinds: tuple[str, ...], hosts:
             assert all(ends[name] <= event.start_ms + 1e-12 for name in event.step.after), event.step.name
 
 
-@pytest.mark.parametrize("kind", SCHEMES)
+@pytest.mark.parametrize("kind", ALL_SCHEMES)
 def test_one_rank_has_no_communication(kind: str) -> None:
     steps, planned = lowered((kind,), 1, 1)
     made, _ = simulate(steps, cluster(1, 1), profile("dense_sync"), *planned)
@@ -142,7 +146,7 @@ def test_named_clusters_price_every_scheme(choice: str) -> None:
     on, torchrec = of_file("cluster", choice), of_file("profile", "torchrec")
     assert on.world_size == int(choice.split("x")[1])
     assert all(part.source for part in (on.device, on.intra_host, on.cross_host))
-    for kind in SCHEMES:
+    for kind in ALL_SCHEMES:
         steps, planned = lowered((kind,), on.hosts, on.ranks_per_host)
         made, _ = simulate(steps, on, torchrec, *planned)
         assert made.feasible and made.iteration_ms > 0 and made.profile == "torchrec"

@@ -11,6 +11,7 @@ from recsys_lab.errors import UserError, did_you_mean
 COMMANDS = {
     "doctor": ("recsys_lab.doctor", "what is installed here, what works, and what to do about the rest"),
     "show": ("recsys_lab.report.show", "a run in the terminal: figures, plan, iteration, config"),
+    "frequencies": ("recsys_lab.frequencies", "how often each row is looked up, counted into a file to plan with"),
     "compare": ("recsys_lab.report.compare", "runs side by side: what differs in config and in figures"),
 }
 
@@ -39,7 +40,7 @@ def main(argv: list[str]) -> int:
 
 
 def _help() -> str:
-    lines = [f"  {name:<9} {about}" for name, (_, about) in COMMANDS.items()]
+    lines = [f"  {name:<11} {about}" for name, (_, about) in COMMANDS.items()]
     return "\n".join(["usage: python -m recsys_lab COMMAND [...]", "", *lines, "", "python -m recsys_lab COMMAND --help says more."])
 
 

@@ -26,6 +26,7 @@ from recsys_lab.config.options import DataCommon
 from recsys_lab.config.schema import build
 from recsys_lab.data.batch import DataSet, Feature
 from recsys_lab.data.capped import capped
+from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.workload import describe
@@ -116,7 +117,8 @@ def open_data(config: DictConfig) -> DataSet:
     ours = OmegaConf.masked_copy(config.data, [key for key in config.data if key not in LOADER_KEYS])
     if "dense_features" in ours and config.model.get("dense_features") is not None:
         ours.dense_features = config.model.dense_features
-    return build(ours, wanted_features(config))
+    data = build(ours, wanted_features(config))
+    return with_frequencies(data, config.data.frequencies) if config.data.frequencies else data
 
 
 def wanted_features(config: DictConfig) -> tuple[Feature, ...] | None:

@@ -90,10 +90,11 @@ class AblationOptions:
 
 @dataclass(frozen=True)
 class DataCommon:
-    """The keys that every data choice has: the loader's."""
+    """The keys that every data choice has."""
 
     batch_size: int  # samples a step over all ranks that train here
     prefetch_batches: int
+    frequencies: str | None  # a file of row frequencies to plan with; null: those of the train split
 
 
 @dataclass(frozen=True)

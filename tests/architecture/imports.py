@@ -32,6 +32,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "pipeline": DESCRIPTION | {"plan", "planners", "simulate", "models", "distributed", "data", "report", "config", "train"},
     "job": LEAVES | {"config", "report", "train", "pipeline"},
     "doctor": LEAVES | {"report"},
+    "frequencies": LEAVES | {"config", "data", "pipeline"},
     "__main__": LEAVES | {"config", "report", "doctor"},
     "launchers": LEAVES | {"train"},
     "run": LEAVES | {"config", "job", "launchers", "report"},

@@ -1,0 +1,31 @@
+"""`python -m recsys_lab frequencies data=interactions data.root=DIR -o FILE`: row frequencies to plan other runs with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from recsys_lab.arguments import parser
+from recsys_lab.config import command_line
+from recsys_lab.data.frequencies import save_frequencies
+from recsys_lab.errors import UserError
+from recsys_lab.pipeline import open_data
+
+
+def main(argv: list[str]) -> int:
+    """Writes the file. UserError for what cannot be read or written."""
+    line = parser("frequencies", "Count how often the train split looks each row up, into a file for data.frequencies=FILE.")
+    line.add_argument("overrides", nargs="+", help="as for run.py: data=..., data.root=..., model=...")
+    line.add_argument("-o", "--out", required=True, metavar="FILE", help="the .npz to write")
+    line.add_argument("--rows", type=int, default=None, help="count the first ROWS samples only")
+    line.add_argument("--json", action="store_true", help="print one JSON object")
+    given = line.parse_args(argv)
+    config = command_line.read(given.overrides).config
+    if config is None:
+        raise UserError("one run is needed, not a sweep", where="frequencies", given=" ".join(given.overrides))
+    if given.rows is not None and given.rows < 1:
+        raise UserError("too small", where="--rows", given=given.rows, allowed="1 or more")
+    path = Path(given.out).expanduser()
+    samples = save_frequencies(path, open_data(config), given.rows)
+    print(json.dumps({"file": str(path), "samples": samples}) if given.json else f"{path}: row frequencies of {samples:,} samples")
+    return 0

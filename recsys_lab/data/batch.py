@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.tables import AccessStatistics
+from recsys_lab.tables import AccessStatistics, RankLaw
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Feature:
     mean_length: float = 1.0
     pooling: str = "sum"
     table: str | None = None
+    law: RankLaw | None = None  # how generated ids fall over the rows; None: as the data set's own key says
 
     @property
     def table_name(self) -> str:
@@ -52,6 +53,19 @@ class Split(Protocol):
         ...
 
 
+class Ranking(Protocol):
+    """Users of a split with one held-out item each; user r of [0, rows) is row r of the split where that has a row a user."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def items(self) -> int: ...  # numbered 1 to items, as the rows of table item
+    def target(self, rows: np.ndarray) -> np.ndarray: ...  # int64 [n]: the held-out item
+    def seen(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...  # what came before: lengths [n] and items [sum]
+    def sampled(self, rows: np.ndarray, wanted: int) -> np.ndarray: ...  # int64 [n, wanted]: items never had, 0 where no more
+    def candidates(self, sampled: int) -> Split: ...  # rows to score: the held-out item and `sampled` others a user; 0: every item
+
+
 #: (table, n) -> int64 [n]: its n most frequent rows in the train split, in falling frequency; ties by lower id.
 Hottest = Callable[[str, int], np.ndarray]
 
@@ -77,6 +91,10 @@ class DataSet(Protocol):
     def learnable(self) -> bool: ...  # False for random data: quality means nothing
     @property
     def hottest(self) -> Hottest: ...  # for planners that place a table row by row
+    @property
+    def labelled(self) -> bool: ...  # False: rows are histories whose next item is ranked, not clicks
+    @property
+    def rankings(self) -> Mapping[str, Ranking]: ...  # by split; empty where there are no items to rank
 
 
 @dataclass

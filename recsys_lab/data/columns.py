@@ -20,9 +20,9 @@ class ColumnSplit:
 
     def __init__(self, folder: Path, rows: int, dense_features: int, features: int):
         self.rows = rows
-        self._labels = _mapped(folder / "labels.bin", np.uint8, (rows,))
-        self._dense = _mapped(folder / "dense.bin", np.float32, (rows, dense_features)) if dense_features else None
-        self._ids = _mapped(folder / "ids.bin", np.int32, (rows, features))
+        self._labels = mapped(folder / "labels.bin", np.uint8, (rows,))
+        self._dense = mapped(folder / "dense.bin", np.float32, (rows, dense_features)) if dense_features else None
+        self._ids = mapped(folder / "ids.bin", np.int32, (rows, features))
 
     def read(self, rows: np.ndarray) -> Rows:
         dense = None if self._dense is None else self._dense.take(rows, axis=0)
@@ -67,11 +67,12 @@ def write_row_counts(folder: Path, counts: Sequence[np.ndarray]) -> None:
 
 def read_row_counts(folder: Path, table_rows: Sequence[int]) -> list[np.ndarray]:
     """int64 [rows] for each feature, memory-mapped."""
-    whole = _mapped(folder / "row_counts.bin", np.int64, (sum(table_rows),))
+    whole = mapped(folder / "row_counts.bin", np.int64, (sum(table_rows),))
     return np.split(whole, np.cumsum(table_rows)[:-1])
 
 
-def _mapped(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
+def mapped(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
+    """A file of the folder as an array that is read where it is touched."""
     if 0 in shape:
         return np.empty(shape, dtype)
     return np.memmap(path, dtype=dtype, mode="r", shape=shape).view(np.ndarray)

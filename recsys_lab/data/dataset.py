@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recsys_lab.data.batch import Feature, Hottest, Rows, Split
+from recsys_lab.data.batch import Feature, Hottest, Ranking, Rows, Split
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics
 
@@ -18,6 +18,7 @@ class OpenDataSet:
 
     `row_counts`: exact look-ups per row of each table in the train split, where they were counted, in the order of `table_names`.
     `ranked`: where they follow from a formula instead, the rows of a table from the most frequent one on.
+    `labelled`: False where rows are histories without a click: their quality is a rank. `rankings`: by split, where items are ranked.
     """
 
     features: tuple[Feature, ...]
@@ -30,6 +31,8 @@ class OpenDataSet:
     learnable: bool = True
     row_counts: Callable[[], list[np.ndarray]] | None = None
     ranked: Hottest | None = None
+    labelled: bool = True
+    rankings: Mapping[str, Ranking] = field(default_factory=dict)
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
         """The `rows` most frequent rows of `table`, int64, in falling frequency; of equally frequent ones the lower id first."""

@@ -1,7 +1,8 @@
 """Generated categorical ids and dense values in Criteo's shape. Any row of any split alone, for tables of any size.
 
 A look-up's rank in its table follows the continuous power law of `power_law_access`: P(rank k) is proportional to the integral of
-x ** -exponent over [k, k + 1). An affine bijection then spreads the ranks over the table's rows, as hashed ids are.
+x ** -exponent over [k, k + 1); or the feature's own law. An affine bijection then spreads the ranks over the table's rows, as hashed
+ids are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from recsys_lab.data import hashing
 from recsys_lab.data.batch import Feature
 from recsys_lab.errors import UserError
-from recsys_lab.tables import AccessStatistics, power_law_access
+from recsys_lab.tables import AccessStatistics, TableAccess, power_law_access
 
 MOST_ROWS = 2**31 - 1
 _GOLDEN_RATIO = 0.6180339887498949
@@ -53,9 +54,13 @@ class Shape:
     @cached_property
     def _spread(self) -> tuple[np.ndarray, np.ndarray]:
         """[L] factor and shift of the affine bijection rank -> id of each look-up's table."""
-        pairs = [_affine(f.rows, hashing.key("spread", self.seed, i)) for i, f in enumerate(self.features)]
-        factors, shifts = np.array(pairs, np.int64).reshape(-1, 2).T
+        factors, shifts = np.array([self._affine(f) for f in self.features], np.int64).reshape(-1, 2).T
         return factors[self.feature_of], shifts[self.feature_of]
+
+    def _affine(self, feature: Feature) -> tuple[int, int]:
+        """Of the feature's table, which it may share."""
+        first = [f.table_name for f in self.features].index(feature.table_name)
+        return _affine(feature.rows, hashing.key("spread", self.seed, first))
 
     def ranks(self, split: str, rows: np.ndarray) -> np.ndarray:
         """int64 [B, L]: 0 is the table's most frequent id."""
@@ -66,7 +71,12 @@ class Shape:
         else:
             power = 1.0 - self.exponent
             x = (1.0 + u * (edge**power - 1.0)) ** (1.0 / power)
-        return np.clip(x.astype(np.int64) - 1, 0, self.table_rows - 1)
+        ranks = np.clip(x.astype(np.int64) - 1, 0, self.table_rows - 1)
+        for feature, first, length in zip(self.features, self.first_look_up, self.lengths):
+            if feature.law is not None:
+                these = slice(first, first + length)
+                ranks[:, these] = feature.law.scaled(feature.rows).ranks(u[:, these])
+        return ranks
 
     def ids(self, ranks: np.ndarray) -> np.ndarray:
         """int64 [sum of lengths * B] in `Rows` order, from ranks [B, L]."""
@@ -92,14 +102,23 @@ class Shape:
         return hashing.uniform(hashing.bits(hashing.key("label", self.seed, split), rows))
 
     def access(self) -> AccessStatistics:
-        return AccessStatistics({f.name: power_law_access(f.name, f.rows, int(f.mean_length), self.exponent) for f in self.features})
+        """Features that share a table follow one law, so their look-ups add up."""
+        lengths: dict[str, int] = {}
+        for feature in self.features:
+            lengths[feature.table_name] = lengths.get(feature.table_name, 0) + int(feature.mean_length)
+        readers = {feature.table_name: feature for feature in reversed(self.features)}
+        return AccessStatistics({table: self._table_access(readers[table], length) for table, length in lengths.items()})
+
+    def _table_access(self, feature: Feature, length: int) -> TableAccess:
+        if feature.law is not None:
+            return feature.law.access(feature.table_name, feature.rows, length)
+        return power_law_access(feature.table_name, feature.rows, length, self.exponent)
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
-        """int64 [rows]: the ids of ranks 0, 1, ... of the table of the feature named `table`."""
-        number = [f.name for f in self.features].index(table)
-        of_table = self.features[number].rows
-        factor, shift = _affine(of_table, hashing.key("spread", self.seed, number))
-        return (np.arange(min(rows, of_table), dtype=np.int64) * factor + shift) % of_table
+        """int64 [rows]: the ids of ranks 0, 1, ... of `table`."""
+        feature = next(f for f in self.features if f.table_name == table)
+        factor, shift = self._affine(feature)
+        return (np.arange(min(rows, feature.rows), dtype=np.int64) * factor + shift) % feature.rows
 
     @staticmethod
     def _counter(rows: np.ndarray, columns: int) -> np.ndarray:

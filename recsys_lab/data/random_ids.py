@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def open_random(
         dense_features,
         {name: RandomSplit(shape, name, rows) for name, rows in sizes.items() if rows},
         shape.access(),
-        digest(["random", sizes, [vars(f) for f in shape.features], dense_features, float(exponent), seed_of_draws]),
+        digest(["random", sizes, [asdict(f) for f in shape.features], dense_features, float(exponent), seed_of_draws]),
         ("random labels: for speed only, quality means nothing",),
         learnable=False,
         ranked=shape.hottest,

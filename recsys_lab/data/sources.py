@@ -61,6 +61,24 @@ def find_file(root: Path, names: Sequence[str]) -> Path | None:
     return None
 
 
+def only_file(root: Path, name: str | None, suffixes: Sequence[str], key: str) -> Path:
+    """The file `name` of `root`; without a name the only one there that ends in one of `suffixes`, .gz or not.
+
+    Raises UserError, which names the config key `key`, where there is none, or more than one.
+    """
+    if name:
+        if not _is_file(path := root / Path(name).expanduser()):
+            raise UserError("no such file", where=key, given=path, remedy=f"{root} is {_found(root)}")
+        return path
+    found = sorted(p for p in root.iterdir() if p.name.removesuffix(".gz").endswith(tuple(suffixes)) and _is_file(p))
+    if len(found) != 1:
+        what, given = ("several files it could be", ", ".join(p.name for p in found)) if found else ("no file to read", _found(root))
+        raise UserError(
+            what, where=root, given=given, allowed=f"one that ends in {', '.join(suffixes)} [.gz]", remedy=f"name it: {key}=FILE"
+        )
+    return found[0]
+
+
 def missing_file(root: Path, names: Sequence[str], split: str) -> UserError:
     """Says which names were looked for and what the folder has."""
     return UserError(

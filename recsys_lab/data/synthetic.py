@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -155,7 +155,7 @@ def open_synthetic(
     truth = Truth(shape)
     splits = {name: SyntheticSplit(truth, name, rows) for name, rows in sizes.items() if rows}
     fingerprint = digest(
-        ["synthetic", sizes, [vars(f) for f in shape.features], dense_features, float(exponent), seed_of_truth, _constants()]
+        ["synthetic", sizes, [asdict(f) for f in shape.features], dense_features, float(exponent), seed_of_truth, _constants()]
     )
     best = _best_aucs(splits, cache_folder(cache) / f"best_auc-{digest([FORMAT, fingerprint])}.json")
     notes = ["synthetic clicks with a planted truth"]

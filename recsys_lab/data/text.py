@@ -10,10 +10,10 @@ import hashlib
 import io
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -23,6 +23,7 @@ from recsys_lab.errors import UserError
 BLOCK_BYTES = 16 << 20
 LONGEST_LINE_BYTES = 1 << 20
 SHOW_PROGRESS_AFTER_S = 3.0
+_LOOK_BYTES = 64 << 10
 BAD_LINE_CHOICES = ("fail", "skip")
 
 
@@ -34,6 +35,13 @@ class Columns:
     dense: np.ndarray | None  # [n, K] float32
     ids: np.ndarray  # [n, F] int32 or uint32
     missing: np.ndarray | None = None  # [n] uint32
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+#: What a format makes of a block of lines: `Columns`, or a frame of what they say.
+Parsed = TypeVar("Parsed", bound=Sized, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -48,13 +56,13 @@ class Complaint:
         return UserError(self.what, where=where, given=self.given, allowed=self.allowed, remedy="mend the line, or data.on_bad_line=skip")
 
 
-class LineFormat(Protocol):
+class LineFormat(Protocol[Parsed]):
     """How the lines of a file are read. `header` is the first line that there must be, None for none."""
 
     @property
     def header(self) -> str | None: ...
 
-    def parse(self, block: bytes) -> Columns | None:
+    def parse(self, block: bytes) -> Parsed | None:
         """The lines of `block` (each ends in a line feed), or None if any of them may be bad."""
         ...
 
@@ -82,8 +90,8 @@ def check_on_bad_line(on_bad_line: str) -> None:
 
 
 def read_columns(
-    path: Path, line_format: LineFormat, on_bad_line: str, reading: Reading, block_bytes: int = BLOCK_BYTES
-) -> Iterator[Columns]:
+    path: Path, line_format: LineFormat[Parsed], on_bad_line: str, reading: Reading, block_bytes: int = BLOCK_BYTES
+) -> Iterator[Parsed]:
     """The parsed blocks of `path`, in order. Adds to `reading`.
 
     Raises UserError: unreadable or truncated file, wrong header, bad line (unless `on_bad_line` is skip).
@@ -109,8 +117,15 @@ def read_columns(
                 f"{path}: lines {line_number} to {line_number + lines}: no bad line found, yet not parsed"
             )
         line_number += lines
-        if columns is not None and len(columns.labels):
+        if columns is not None and len(columns):
             yield columns
+
+
+def first_lines(path: Path, lines: int) -> list[str]:
+    """The first lines of `path`, at most `lines`, as text to look at: bytes that are no text are replaced. Raises UserError as above."""
+    for block in _blocks(path, Reading(), _LOOK_BYTES):
+        return block.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").split("\n")[:-1][:lines]
+    return []
 
 
 def _without_bad_lines(block: bytes, line_format: LineFormat, path: Path, first_line: int, on_bad_line: str, reading: Reading) -> bytes:

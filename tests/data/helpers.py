@@ -68,3 +68,21 @@ def array_data(rows: int) -> OpenDataSet:
     features = (Feature("a", 1000, 1.0), Feature("b", 1000, 1.0))
     access = AccessStatistics({f.name: measured_access(f.name, np.ones(f.rows, np.int64), rows, "made up") for f in features})
     return OpenDataSet(features, 2, {"train": ArraySplit(rows), "validation": ArraySplit(rows)}, access, "made-up")
+
+
+def interactions_options(root: Path, **changed) -> dict:
+    return {
+        "root": str(root),
+        "file": None,
+        "format": None,
+        "columns": None,
+        "on_bad_line": "fail",
+        "category": None,
+        "time": False,
+        "objective": "next_item",
+        "pooling": "none",
+        "max_length": 50,
+        "passes": 1,
+        "seed_of_negatives": 1,
+        "cache": str(root / "cache"),
+    } | changed

@@ -18,6 +18,7 @@ from recsys_lab.data.measure import measure_access
 from recsys_lab.data.random_ids import open_random
 from recsys_lab.data.synthetic import best_auc, open_synthetic
 from recsys_lab.errors import UserError
+from recsys_lab.tables import RankLaw
 
 WANTED = (Feature("big", 40_000_000, 3.0), Feature("two", 2), Feature("one", 1), Feature("bag", 1000, 10.0), Feature("mid", 300))
 
@@ -178,3 +179,20 @@ def test_impossible_shapes(tmp_path: Path, changed: dict, where: str) -> None:
 def test_data_without_dense_values(tmp_path: Path) -> None:
     data = synthetic(tmp_path, dense_features=0)
     assert data.splits["train"].read(np.arange(3)).dense is None and data.best_auc["train"] > 0.6
+
+
+def test_features_that_share_a_table_follow_its_law() -> None:
+    law = RankLaw(1000, (0.4, 1.3), 5.0, (100.0,))
+    wanted = (
+        Feature("history", 1000, 20.0, "none", "item", law),
+        Feature("candidate", 1000, 1.0, "none", "item", law),
+        Feature("user", 300),
+    )
+    data = random(wanted, dense_features=0)
+    assert list(data.access.tables) == ["item", "user"] and data.access["item"].mean_length == 21.0
+    measured = measure_access(data)["item"]
+    for rows in (10, 100, 400):
+        assert measured.share_of_hottest(rows) == pytest.approx(float(law.share(rows)), abs=0.01)
+        assert data.access["item"].share_of_hottest(rows) == pytest.approx(float(law.share(rows)), abs=1e-3)
+    counts = np.bincount(data.splits["train"].read(np.arange(4000)).ids[: 4000 * 21], minlength=1000)
+    assert counts[data.hottest("item", 50)].sum() / counts.sum() == pytest.approx(float(law.share(50)), abs=0.02)

@@ -1,0 +1,131 @@
+"""User-item interactions: logs and sequences, by leave-one-out. A user's last item is the test, the one before it the validation.
+
+Two objectives. next_item: a row a user, its history with the item after each of its items and one that it never had.
+click: a history, a candidate item, and whether the user had it next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from recsys_lab.data.batch import Feature, Split
+from recsys_lab.data.cache import cache_folder, digest, prepared
+from recsys_lab.data.columns import read_row_counts, write_row_counts
+from recsys_lab.data.dataset import OpenDataSet, refuse_empty
+from recsys_lab.data.interactions_format import sniff
+from recsys_lab.data.interactions_histories import TIME_ROWS, Histories
+from recsys_lab.data.interactions_inputs import Inputs
+from recsys_lab.data.interactions_prepare import prepared_histories
+from recsys_lab.data.interactions_ranking import HeldOut
+from recsys_lab.data.interactions_rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
+from recsys_lab.data.measure import measure_row_counts
+from recsys_lab.data.sources import check_root, only_file
+from recsys_lab.data.text import check_on_bad_line
+from recsys_lab.errors import UserError
+from recsys_lab.tables import AccessStatistics, measured_access
+
+OBJECTIVES = ("next_item", "click")
+POOLINGS = ("none", "sum", "mean")
+SUFFIXES = (".inter", ".txt", ".csv", ".tsv", ".dat", ".data", ".rating")
+#: Which of a user's items is held out, counted from the end.
+HELD_OUT = {"validation": 2, "test": 1}
+
+
+def open_interactions(
+    wanted: tuple[Feature, ...] | None = None,
+    *,
+    root: str | None,
+    file: str | None,
+    format: str | None,
+    columns: list[str] | None,
+    on_bad_line: str,
+    category: str | None,
+    time: bool,
+    objective: str,
+    pooling: str,
+    max_length: int,
+    passes: int,
+    seed_of_negatives: int,
+    cache: str | None,
+) -> OpenDataSet:
+    """The data set in `root`/`file`. `wanted` is ignored: the data decide the tables.
+
+    `pooling`: of all features; none makes them sequences. `passes`: of the train split over the users, each with other negatives.
+    Raises UserError for a missing or bad file, and for options that cannot go together.
+    """
+    check_on_bad_line(on_bad_line)
+    _check(objective, pooling, max_length, passes)
+    path = only_file(check_root(root), file, SUFFIXES, "data.file")
+    layout = sniff(path, format, columns)
+    if time and not layout.has_times:
+        raise UserError("there are no times", where="data.time", given="true", allowed="false", remedy="or name their column: data.columns")
+    side = only_file(check_root(root), category, (), "data.category") if category else None
+    folder, meta = prepared_histories(path, layout, on_bad_line, side, cache_folder(cache))
+    inputs = Inputs(Histories.load(folder, meta), max_length, time)
+    train: NextItems | Clicks = (NextItems if objective == "next_item" else Clicks)(inputs, passes, seed_of_negatives)
+    refuse_empty("train", train.rows, path)
+    held_out = _held_out(inputs, seed_of_negatives, path)
+    evaluated: Callable[[Inputs, HeldOut], Split] = HistoriesBefore if objective == "next_item" else HeldOutClicks
+    features = _features(train, meta, time, pooling)
+    data = OpenDataSet(
+        features,
+        0,
+        {"train": train} | {name: evaluated(inputs, found) for name, found in held_out.items()},
+        AccessStatistics({}),
+        digest(["interactions", meta["fingerprint"], objective, seed_of_negatives, max_length, passes, [vars(f) for f in features]]),
+        tuple(meta["notes"]),
+        labelled=objective == "click",
+        rankings=held_out,
+    )
+    return _measured(data, passes, cache_folder(cache))
+
+
+def _features(train: NextItems | Clicks, meta: dict, time: bool, pooling: str) -> tuple[Feature, ...]:
+    """The columns of the splits' rows, in their order."""
+    length, items, categories = train.mean_length, meta["items"] + 1, meta["categories"] + 1
+    both = (("positive", length), ("negative", length)) if isinstance(train, NextItems) else (("candidate", 1.0),)
+    features = [Feature(name, items, mean, pooling, "item") for name, mean in (("item", length), *both)]
+    if meta["categories"]:
+        features.append(Feature("category", categories, length, pooling, "category"))
+        if isinstance(train, Clicks):
+            features.append(Feature("candidate_category", categories, 1.0, pooling, "category"))
+    if time:
+        features.append(Feature("time", TIME_ROWS, length, pooling, "time"))
+    return tuple(features)
+
+
+def _held_out(inputs: Inputs, seed: int, path: Path) -> dict[str, HeldOut]:
+    """The users with a validation and a test item, and with an item left that they never had."""
+    users = inputs.histories.held_out()
+    users = users[inputs.histories.unseen.count(users) > 0]
+    refuse_empty("validation", len(users), path)
+    return {name: HeldOut(inputs, users, back, seed) for name, back in HELD_OUT.items()}
+
+
+def _measured(data: OpenDataSet, passes: int, cache: Path) -> OpenDataSet:
+    """`data` with how often each row is looked up in the first pass over the users; the others differ in the random negatives alone."""
+    samples = data.splits["train"].rows // passes
+
+    def prepare(folder: Path) -> dict:
+        write_row_counts(folder, measure_row_counts(data, samples))
+        return {}
+
+    folder, _ = prepared(cache, "interactions_access", [data.fingerprint], prepare)
+    rows_of = {f.table_name: f.rows for f in data.features}
+    counts = read_row_counts(folder, list(rows_of.values()))
+    detail = f"{samples:,} samples of train, the first of {passes} passes" if passes > 1 else f"{samples:,} samples of train"
+    access = {table: measured_access(table, count, samples, detail) for table, count in zip(rows_of, counts)}
+    return replace(data, access=AccessStatistics(access), row_counts=lambda: read_row_counts(folder, list(rows_of.values())))
+
+
+def _check(objective: str, pooling: str, max_length: int, passes: int) -> None:
+    for key, given, allowed in (("objective", objective, OBJECTIVES), ("pooling", pooling, POOLINGS)):
+        if given not in allowed:
+            raise UserError("no such choice", where=f"data.{key}", given=given, allowed=", ".join(allowed))
+    for key, number in (("max_length", max_length), ("passes", passes)):
+        if number < 1:
+            raise UserError("too small", where=f"data.{key}", given=number, allowed="1 or more")
+    if objective == "next_item" and pooling != "none":
+        raise UserError("the next item is told from a sequence", where="data.pooling", given=pooling, allowed="none")

@@ -1,0 +1,49 @@
+"""What a row says of a history: the last items of it, in the columns of `Rows`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recsys_lab.data.batch import Rows
+from recsys_lab.data.interactions_histories import Histories, stretches
+
+#: One feature's part of `Rows`: lengths [B] and ids [lengths.sum()].
+Column = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a row says of a history: at most its `max_length` last items, and with them `categories` and `times`, if the model has them."""
+
+    histories: Histories
+    max_length: int
+    times: bool
+
+    def cut(self, ends: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where in the flat arrays, int64 [sum], the last of `lengths` [B] interactions before `ends` [B] are, and how many, int64 [B]."""
+        kept = np.minimum(lengths, self.max_length)
+        return stretches(ends - kept, kept), kept
+
+    def side(self, where: np.ndarray, lengths: np.ndarray) -> tuple[list[Column], list[Column]]:
+        """The columns of the category and of the time feature, each of none or one."""
+        h = self.histories
+        category = [] if h.categories is None else [(lengths, h.categories[h.ids[where]])]
+        assert not self.times or h.gaps is not None
+        return category, [(lengths, h.gaps[where])] if self.times and h.gaps is not None else []
+
+
+def click_rows(inputs: Inputs, ends: np.ndarray, lengths: np.ndarray, candidates: np.ndarray, labels: np.ndarray) -> Rows:
+    """Rows with the last of `lengths` [B] interactions before `ends` [B] and one candidate [B] each."""
+    h = inputs.histories
+    where, kept = inputs.cut(ends, lengths)
+    one = np.ones(len(ends), np.int64)
+    category, time = inputs.side(where, kept)
+    of_candidate = [] if h.categories is None else [(one, h.categories[candidates])]
+    return as_rows(labels, [(kept, h.ids[where]), (one, candidates), *category, *of_candidate, *time])
+
+
+def as_rows(labels: np.ndarray, columns: list[Column]) -> Rows:
+    lengths = np.stack([lengths for lengths, _ in columns]).astype(np.int32)
+    return Rows(labels.astype(np.float32), None, lengths, np.concatenate([ids for _, ids in columns]).astype(np.int64))

@@ -1,0 +1,111 @@
+"""What ranking a user's held-out item needs: the item, what the user had before it, and random items that it never had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recsys_lab.data import hashing
+from recsys_lab.data.batch import Rows
+from recsys_lab.data.interactions_histories import stretches
+from recsys_lab.data.interactions_inputs import Inputs, click_rows
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Row r is user `users[r]`, whose item `back` from the end is held out: 1 for test, 2 for validation. Items are 1 to `items`."""
+
+    inputs: Inputs
+    users: np.ndarray
+    back: int
+    seed: int
+
+    @property
+    def rows(self) -> int:
+        return len(self.users)
+
+    @property
+    def items(self) -> int:
+        return self.inputs.histories.items
+
+    def before(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the history before the held-out item ends in the flat arrays, and its length, both int64 [n]."""
+        users = self.users[rows]
+        ends = self.inputs.histories.first[users + 1] - self.back
+        return ends, ends - self.inputs.histories.first[users]
+
+    def target(self, rows: np.ndarray) -> np.ndarray:
+        """int64 [n]: the held-out item."""
+        return self.inputs.histories.ids[self.before(rows)[0]].astype(np.int64)
+
+    def seen(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The items before the held-out one: how many, int64 [n], and which, int64 [sum], user after user."""
+        ends, lengths = self.before(rows)
+        return lengths, self.inputs.histories.ids[stretches(ends - lengths, lengths)].astype(np.int64)
+
+    def sampled(self, rows: np.ndarray, wanted: int) -> np.ndarray:
+        """int64 [n, wanted]: distinct random items that the user never had, before or after; 0 where there are no more."""
+        users = self.users[rows]
+        numbers = distinct_below(self.inputs.histories.unseen.count(users), wanted, hashing.key("ranked", self.seed, self.back), users)
+        drawn = self.inputs.histories.unseen.item(np.repeat(users, wanted), np.maximum(numbers, 0).ravel()).reshape(numbers.shape)
+        return np.where(numbers < 0, 0, drawn)
+
+    def candidates(self, sampled: int) -> Candidates:
+        """Rows for a click model to score: for each user the held-out item and `sampled` others, or with 0 every item."""
+        return Candidates(self, sampled)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """A split with `per_user` rows a user of `held_out`, one a candidate: the held-out item, then those drawn (0 where there are no
+    more); with `sampled` 0 every item, 1 and on. Its labels mean nothing."""
+
+    held_out: HeldOut
+    sampled: int
+
+    @property
+    def per_user(self) -> int:
+        return self.sampled + 1 if self.sampled else self.held_out.items
+
+    @property
+    def rows(self) -> int:
+        return self.held_out.rows * self.per_user
+
+    def read(self, rows: np.ndarray) -> Rows:
+        which, place = rows // self.per_user, rows % self.per_user
+        candidates = self._drawn(which, place) if self.sampled else place + 1
+        return click_rows(self.held_out.inputs, *self.held_out.before(which), candidates, np.zeros(len(rows)))
+
+    def _drawn(self, which: np.ndarray, place: np.ndarray) -> np.ndarray:
+        distinct, back = np.unique(which, return_inverse=True)
+        choices = np.column_stack([self.held_out.target(distinct), self.held_out.sampled(distinct, self.sampled)])
+        return choices[back, place]
+
+
+def distinct_below(limits: np.ndarray, wanted: int, stream: np.uint64, counter: np.ndarray) -> np.ndarray:
+    """int64 [n, wanted]: distinct random numbers in [0, limits[i]), -1 where there are no more. A row depends on its counter alone.
+
+    Every set is as likely as any other: a number that was drawn before is drawn again.
+    """
+    columns = np.arange(wanted)
+    drawn = np.full((len(limits), wanted), -1, np.int64)
+    for i in np.flatnonzero(limits <= 2 * wanted):  # few to choose from: shuffle them all
+        order = np.argsort(hashing.bits(stream, counter[i] * 2 * wanted + np.arange(limits[i])), kind="stable")[:wanted]
+        drawn[i, : len(order)] = order
+    many = np.flatnonzero(limits > 2 * wanted)
+    values = np.empty((len(many), wanted), np.int64)
+    again = np.ones_like(values, bool)
+    attempt = 0
+    while again.any():
+        row, column = np.nonzero(again)
+        draws = hashing.bits(hashing.key(int(stream), attempt), counter[many[row]] * wanted + column)
+        values[row, column] = (hashing.uniform(draws) * limits[many[row]]).astype(np.int64)
+        order = np.argsort(values, axis=1, kind="stable")
+        in_order = np.take_along_axis(values, order, axis=1)
+        again[:] = False
+        repeated = np.concatenate([np.zeros((len(many), 1), bool), in_order[:, 1:] == in_order[:, :-1]], axis=1)
+        np.put_along_axis(again, order, repeated, axis=1)
+        attempt += 1
+    drawn[many] = values
+    return drawn[:, columns]

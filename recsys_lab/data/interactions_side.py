@@ -1,0 +1,88 @@
+"""What is known of items beside who had them: one category each, from a JSON of attribute lists or a RecBole .item file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from recsys_lab.data.text import shorten
+from recsys_lab.errors import UserError
+
+_CLASSES = ("class", "category", "categories", "genre", "genres")
+_ITEMS = ("item_id", "item", "movie_id", "asin")
+
+
+def categories_of(path: Path, items: Sequence[str]) -> np.ndarray:
+    """int32 [items + 1]: the category of item row 1, 2, ...: 1 and on by the order of their names, 0 where none is known.
+
+    A JSON file is {item: [attribute, ...]}; a RecBole .item file has a header and a column `class`. The first one counts.
+    `items` are the names of the item rows from 1 on; of others nothing is kept. Raises UserError for a file that is neither.
+    """
+    text = _text(path)
+    first = _from_json(text, path) if text.lstrip()[:1] == "{" else _from_table(text.rstrip("\n").replace("\r\n", "\n").split("\n"), path)
+    named = [first.get(item) for item in items]
+    known = {name: row for row, name in enumerate(sorted({n for n in named if n is not None}, key=_numbers_first), 1)}
+    if not known:
+        raise UserError("no item of the interactions is in it", where=path, given=f"{len(first)} other items", remedy="data.category=null")
+    return np.array([0, *(known[name] if name is not None else 0 for name in named)], np.int32)
+
+
+def _numbers_first(word: str) -> tuple[int, str]:
+    return (int(word), word) if word.isascii() and word.isdigit() else (2**63, word)
+
+
+def _text(path: Path) -> str:
+    try:
+        stored = path.read_bytes()
+        return (gzip.decompress(stored) if path.suffix == ".gz" else stored).decode("utf-8-sig")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"the .gz file is truncated or corrupt ({error})", where=path, remedy="fetch or compress it again") from None
+    except UnicodeDecodeError as error:
+        raise UserError("not UTF-8 text", where=path, given=f"byte 0x{error.object[error.start]:02x}") from None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", where=path, remedy="check the file and its permissions") from None
+
+
+def _from_json(text: str, path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"not JSON ({error})", where=path, allowed="{item: [attribute, ...]}") from None
+    for item, attributes in found.items():
+        if not isinstance(attributes, list):
+            raise UserError(
+                "an item's attributes are no list", where=f"{path}, item {item}", given=shorten(json.dumps(attributes)), allowed="[1, 2]"
+            )
+    return {str(item): str(attributes[0]) for item, attributes in found.items() if attributes}
+
+
+def _from_table(lines: list[str], path: Path) -> dict[str, str]:
+    """Tab-separated lines under a header; several classes are separated by blanks."""
+    names = [field.rsplit(":", 1)[0].lower() for field in lines[0].split("\t")] if lines else []
+    item = next((i for i, name in enumerate(names) if name in _ITEMS), None)
+    kind = next((i for i, name in enumerate(names) if name in _CLASSES), None)
+    if item is None or kind is None:
+        raise UserError(
+            "no columns for the item and its class",
+            where=f"{path}:1",
+            given=", ".join(names) or "nothing",
+            allowed="item_id and class, or JSON",
+        )
+    first = {}
+    for number, line in enumerate(lines[1:], 2):
+        fields = line.split("\t")
+        if len(fields) != len(names):
+            raise UserError(
+                "too few fields" if len(fields) < len(names) else "too many fields",
+                where=f"{path}:{number}",
+                given=len(fields),
+                allowed=len(names),
+            )
+        if words := fields[kind].split():
+            first[fields[item]] = words[0]
+    return first

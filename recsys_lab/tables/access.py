@@ -1,6 +1,7 @@
 """Access statistics: the chance p that a row appears in one sample, compressed to buckets of rows with (nearly) equal p.
 
-The sum of p over a table's rows is the table's average length L (FlexShard, section 4.2).
+The sum of p over a table's rows is the table's average length L (FlexShard, section 4.2). Where a sample can look a row up twice, p is
+its expected number of look-ups and may exceed 1: every cost follows look-ups, and so the sum stays L. No p is cut off at 1.
 """
 
 from __future__ import annotations
@@ -69,17 +70,47 @@ class AccessStatistics:
 
 def measured_access(table: str, counts: np.ndarray, samples: int, detail: str) -> TableAccess:
     """From `counts` [E]: how often each row was looked up in `samples` samples. Rows of equal count share a bucket."""
-    values, rows = np.unique(counts, return_counts=True)
-    order = np.argsort(values)[::-1]
-    p = values[order] / max(samples, 1)
+    rows, values = distinct(counts)
+    p = values / max(samples, 1)
     return TableAccess(
         table,
         mean_length=float(counts.sum() / max(samples, 1)),
-        bucket_rows=tuple(int(n) for n in rows[order]),
+        bucket_rows=tuple(int(n) for n in rows),
         bucket_p=tuple(float(x) for x in p),
         origin="measured",
         detail=detail,
     )
+
+
+def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, value) of each distinct value of `values` [E], falling. Counts up to E need no sorting."""
+    if values.dtype.kind in "iu" and len(values) and values.min() >= 0 and values.max() <= len(values):
+        rows = np.bincount(values)
+        found = np.flatnonzero(rows)[::-1]
+        return rows[found], found
+    ordered = np.sort(values)[::-1]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else np.empty(0, np.int64)
+    return np.diff(np.append(starts, len(ordered))), ordered[starts]
+
+
+def compress(values: np.ndarray, buckets: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows int64, mean value float64) of at most `buckets` >= 2 groups of `values` [E] (counts or p, none negative), falling.
+
+    Exact where there are no more distinct values than buckets. Else the values of a group lie within a factor of
+    (greatest / least above 0) ** (1 / (buckets - 1)) of each other, and zeros have a group of their own. The sum is kept.
+    """
+    rows, found = distinct(values)
+    if len(found) > buckets:
+        above = int(np.count_nonzero(found))
+        fall = np.log(found[0] / found[:above])  # from 0 up
+        groups = buckets - 1
+        group = np.full(len(found), groups)
+        group[:above] = np.minimum(fall / fall[-1] * groups, groups - 1)
+        starts = np.flatnonzero(np.diff(group, prepend=-1))
+        sums = np.add.reduceat(rows * found.astype(np.float64), starts)
+        rows = np.add.reduceat(rows, starts)
+        found = sums / rows
+    return rows.astype(np.int64), found.astype(np.float64)
 
 
 def power_law_access(table: str, rows: int, mean_length: float, exponent: float, buckets: int = 256) -> TableAccess:

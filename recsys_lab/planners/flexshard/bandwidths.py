@@ -1,0 +1,60 @@
+"""The four bandwidths of FlexShard's cost model (arXiv 2301.02959, table 1), derived from a cluster's links."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Bandwidths:
+    """GB/s, payload over time: bytes that a rank puts into the collective over the seconds it takes. Infinite where nothing travels.
+
+    `ar_cross_gb_s` counts all E rows, as table 3 does, of which a rank all-reduces E / W: it is that of a whole host, W ranks together.
+    """
+
+    a2a_global_gb_s: float
+    a2a_intra_gb_s: float
+    ar_global_gb_s: float
+    ar_cross_gb_s: float
+
+    @staticmethod
+    def of(cluster: Cluster, given: Mapping[str, float] | None = None) -> Bandwidths:
+        """From the links of `cluster`, large messages, no latency; `given` replaces single fields.
+
+        All-to-all: of a rank's bytes (W - 1) / U go to its own host and (U - W) / U to others, both at once. All-reduce: a ring moves
+        2 (n - 1) / n of the payload; every rank of a host drives a ring over its own cross-host link. UserError for what cannot be.
+        """
+        hosts, near = cluster.hosts, cluster.ranks_per_host
+        world = hosts * near
+        intra, cross = cluster.intra_host.bandwidth_gb_s, cluster.cross_host.bandwidth_gb_s
+        ring = 2 * (world - 1) / world
+        derived = Bandwidths(
+            a2a_global_gb_s=min(_over(intra, (near - 1) / world), _over(cross, (world - near) / world)),
+            a2a_intra_gb_s=_over(intra, (near - 1) / near),
+            ar_global_gb_s=min(
+                _over(intra, ring) if near > 1 else math.inf,
+                _over(cross * near, ring) if hosts > 1 else math.inf,
+            ),
+            ar_cross_gb_s=_over(cross * near, 2 * (hosts - 1) / hosts),
+        )
+        return replace(derived, **_checked(given or {}))
+
+
+def _over(bandwidth_gb_s: float, share: float) -> float:
+    return bandwidth_gb_s / share if share > 0 else math.inf
+
+
+def _checked(given: Mapping[str, float]) -> dict[str, float]:
+    names = [field.name for field in fields(Bandwidths)]
+    for name, value in given.items():
+        where = f"sharder.planner.bandwidths.{name}"
+        if name not in names:
+            raise UserError("no such bandwidth", where=where, allowed=", ".join(names), remedy=did_you_mean(name, names))
+        if not value > 0:
+            raise UserError("a bandwidth", where=where, given=value, allowed="more than 0 GB/s")
+    return dict(given)

@@ -62,22 +62,24 @@ class SparseOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for batch in self.batches:
-            batch.touched = []
+            batch.forget()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Apply and forget the gradients of the backward passes since the last step. Collective: replicated tables are averaged here."""
+        """Apply and forget the gradients of the backward passes since the last step. Collective: averages over replicas end here,
+        and are waited for last.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         self.steps += 1
         update, lr = UPDATES[self.config.name], float(self.param_groups[0]["lr"])
-        for batch, state in zip(self.batches, self.states):
-            rows, grads = batch.row_gradients()
-            if self.config.weight_decay:
-                rows, grads = _decayed(batch.weight, rows, grads, self.config.weight_decay)
-            update(batch.weight, rows, grads, state, lr, self.steps, self.config)
+        for batch, state in sorted(zip(self.batches, self.states), key=lambda pair: pair[0].replicas is not None):
+            for rows, grads in batch.gradients():
+                if self.config.weight_decay:
+                    rows, grads = _decayed(batch.weight, rows, grads, self.config.weight_decay)
+                update(batch.weight, rows, grads, state, lr, self.steps, self.config)
         return loss
 
 

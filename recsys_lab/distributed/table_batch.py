@@ -1,20 +1,23 @@
 """The shards that a rank holds, looked up and updated together. Plain PyTorch, the same on CPU and GPU.
 
-Shards of equal width lie one above the other in one matrix, so that a look-up is one `embedding_bag` for all of them and an
-update one sort. The backward pass writes no gradient of the weights: it keeps the ids and the gradient of the pooled rows,
-and the optimizer turns them into the summed gradient of each touched row. So nothing as large as a table is ever made, and a
-row that is not in the batch cannot move.
+Shards of equal width lie one above the other in one matrix, so that a look-up is one `embedding_bag` (or, of sequences, one
+`embedding`) for all of them and an update one sort. The backward pass writes no gradient of the weights: it keeps the ids and the
+gradient of what was looked up, and the optimizer turns them into the summed gradient of each touched row. So nothing as large as
+a table is ever made, and a row that is not in the batch cannot move. Only of rows that several ranks hold alike is there a whole
+gradient, which they average (`replicas`).
 
 Shapes: B samples, F features, D width of a shard, R rows of all shards together, N ids, U distinct ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+
+from recsys_lab.distributed.replicas import ReplicaGradients
 
 #: Rows are filled in pieces of about this many elements, so that a big table is never made twice.
 FILL_ELEMENTS = 1 << 24
@@ -42,12 +45,12 @@ class Touched:
     """What one backward pass leaves for the optimizer. `ids` number the rows of the batch's matrix."""
 
     ids: torch.Tensor  # [N]
-    source: torch.Tensor  # [N]: the row of `pooled_grad` that each id takes its gradient from
-    pooled_grad: torch.Tensor  # [B * F, D]
+    source: torch.Tensor | None  # [N]: the row of `grad` that each id takes its gradient from; None: its own, as in a sequence
+    grad: torch.Tensor  # [B * F, D] of pooled rows, [N, D] of a sequence's
 
 
 class TableBatch:
-    """Shards of one width, one number format and one pooling, in the order of the features that read them.
+    """Shards of one width, one number format and one pooling (`mode` sum, mean or none), in the order of the features that read them.
 
     `replicas` is the process group that holds the same shards (data parallelism), or None.
     """
@@ -61,8 +64,9 @@ class TableBatch:
         device: torch.device,
         replicas: torch.distributed.ProcessGroup | None = None,
     ):
-        self.shards, self.mode, self.replicas = shards, mode, replicas
+        self.shards, self.mode = shards, mode
         self.weight = torch.empty(sum(s.rows for s in shards), width, dtype=dtype, device=device)
+        self.replicas = None if replicas is None else ReplicaGradients(replicas, len(self.weight), width, device)
         self.feature_offsets = torch.tensor([s.offset for s in shards for _ in range(s.features)], dtype=torch.int64, device=device)
         self.touched: list[Touched] = []
         # Its gradient is never read: it makes autograd call our backward, also on a rank without a single id.
@@ -82,30 +86,34 @@ class TableBatch:
                 self.weight[begin : begin + stop - start] = initial(shard.table, start, stop, shard.col_start, shard.col_stop)
 
     def look_up(self, ids: torch.Tensor, offsets: torch.Tensor, batch_size: int) -> torch.Tensor:
-        """Pooled rows [B, F * D] in FP32 for `ids` [N], feature by feature, and `offsets` [F * B + 1]."""
+        """Rows in FP32 for `ids` [N], feature by feature, and `offsets` [F * B + 1]: pooled [B, F * D], or [N, D] under mode none."""
         return _LookUp.apply(self._anchor, self, ids, offsets, batch_size)
 
-    def row_gradients(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Distinct rows [U] in rising order and their summed gradients [U, D], in FP32, of all backward passes since the last call."""
-        touched, self.touched = self.touched, []
-        parts = [_sum_rows(t.ids, t.source, t.pooled_grad) for t in touched]
-        if len(parts) == 1:
-            rows, grads = parts[0]
-        elif parts:
-            rows, grads = _merge(parts)
-        else:
-            rows = torch.empty(0, dtype=torch.int64, device=self.weight.device)
-            grads = torch.empty(0, self.weight.shape[1], device=self.weight.device)
-        return (rows, grads) if self.replicas is None else self._averaged(rows, grads)
+    def gradients(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Distinct rows [U] in rising order and their summed gradients [U, D], in FP32, of all backward passes since the last call.
 
-    def _averaged(self, rows: torch.Tensor, grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Over the replicas; then the rows whose gradient is not zero."""
-        assert self.replicas is not None
-        dense = torch.zeros(self.weight.shape, device=self.weight.device)
-        dense[rows] = grads / self.replicas.size()
-        torch.distributed.all_reduce(dense, group=self.replicas)
-        rows = dense.any(dim=1).nonzero().squeeze(1)
-        return rows, dense[rows]
+        Collective where there are replicas, and then in several chunks.
+        """
+        if self.replicas is not None:
+            yield from self.replicas.chunks()
+            return
+        touched, self.touched = self.touched, []
+        parts = [_sum_rows(t) for t in touched]
+        if parts:
+            yield parts[0] if len(parts) == 1 else _merge(parts)
+
+    def forget(self) -> None:
+        """Drop the gradients since the last step; waits for what is under way."""
+        self.touched = []
+        if self.replicas is not None:
+            self.replicas.drop()
+
+    def touch(self, touched: Touched) -> None:
+        """What a backward pass leaves. Where there are replicas, its average over them starts now."""
+        if self.replicas is None:
+            self.touched.append(touched)
+        else:
+            self.replicas.start(*_sum_rows(touched))
 
 
 class _LookUp(torch.autograd.Function):
@@ -119,6 +127,8 @@ class _LookUp(torch.autograd.Function):
         starts = offsets[:-1]
         ctx.batch, ctx.shape = batch, (features, batch_size, width)
         ctx.save_for_backward(ids, starts)
+        if batch.mode == "none":
+            return F.embedding(ids, batch.weight).float()
         pooled = F.embedding_bag(ids, batch.weight, starts, mode=batch.mode).float()
         return pooled.view(features, batch_size, width).transpose(0, 1).reshape(batch_size, features * width)
 
@@ -126,31 +136,35 @@ class _LookUp(torch.autograd.Function):
     def backward(ctx, grad: torch.Tensor):
         features, batch_size, width = ctx.shape
         ids, starts = ctx.saved_tensors
+        if ctx.batch.weight.shape[0] < 2**31:
+            ids = ids.int()  # sorts in half the time
+        if ctx.batch.mode == "none":
+            ctx.batch.touch(Touched(ids, None, grad.float()))
+            return None, None, None, None, None
         pooled = grad.float().reshape(batch_size * features, width)
         lengths = torch.diff(starts, append=starts.new_full((1,), ids.numel()))
         # Bags are numbered feature by feature, rows of the gradient sample by sample.
         rows = torch.arange(batch_size * features, device=ids.device).view(batch_size, features).t().reshape(-1)
         if ctx.batch.mode == "mean":
             pooled = pooled / lengths.view(features, batch_size).t().reshape(-1, 1).clamp(min=1)
-        if ctx.batch.weight.shape[0] < 2**31:
-            ids = ids.int()  # sorts in half the time
-        ctx.batch.touched.append(Touched(ids, torch.repeat_interleave(rows, lengths, output_size=ids.numel()), pooled))
+        ctx.batch.touch(Touched(ids, torch.repeat_interleave(rows, lengths, output_size=ids.numel()), pooled))
         return None, None, None, None, None
 
 
-def _sum_rows(ids: torch.Tensor, source: torch.Tensor, pooled_grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Distinct ids in rising order, and for each the sum of `pooled_grad[source]`.
+def _sum_rows(touched: Touched) -> tuple[torch.Tensor, torch.Tensor]:
+    """Distinct ids in rising order, and for each the sum of the gradients that it takes.
 
     The order of a sum is that of `ids`, so the result is the same bits every time.
     """
-    ids, order = ids.sort(stable=True)
+    ids, order = touched.ids.sort(stable=True)
     begins = torch.ones_like(ids, dtype=torch.bool)
     torch.ne(ids[1:], ids[:-1], out=begins[1:])
     begins = begins.nonzero().squeeze(1)
-    return ids[begins].long(), F.embedding_bag(source.index_select(0, order), pooled_grad, begins, mode="sum")
+    source = order if touched.source is None else touched.source.index_select(0, order)
+    return ids[begins].long(), F.embedding_bag(source, touched.grad, begins, mode="sum")
 
 
 def _merge(parts: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradients of several backward passes (accumulation) as one."""
     rows, grads = torch.cat([rows for rows, _ in parts]), torch.cat([grads for _, grads in parts])
-    return _sum_rows(rows, torch.arange(len(rows), device=rows.device), grads)
+    return _sum_rows(Touched(rows, None, grads))

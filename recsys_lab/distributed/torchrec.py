@@ -1,100 +1,50 @@
-"""The TorchRec executor: a model and a plan become TorchRec's DistributedModelParallel on the current process group."""
+"""The executor: a model and a plan become a model that trains on the current process group.
+
+TorchRec exchanges ids and rows, for whole tables and for FlexShard's tiers (`recsys_lab.distributed.flexshard`); its
+DistributedModelParallel puts the rest under DistributedDataParallel.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torchrec.distributed import types as tr
 from torchrec.distributed.model_parallel import DefaultDataParallelWrapper, DistributedModelParallel
 from torchrec.distributed.types import ShardingEnv
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from recsys_lab.distributed.embedding_bags import AnySharder, ShardedBags
+from recsys_lab.distributed.collection import Config, Sharded, configs_of, shard_collection
+from recsys_lab.distributed.embedding_rows import SEQUENCE_SCHEMES
+from recsys_lab.distributed.flexshard import TieredEmbeddings
+from recsys_lab.distributed.groups import Groups, groups_of
+from recsys_lab.distributed.hot_rows import remaps_of
+from recsys_lab.distributed.sharded_model import ShardedModel, TableShard
 from recsys_lab.distributed.sparse_optim import SparseOptimizer, SparseOptimizerConfig
+from recsys_lab.distributed.tier_parts import parts_of
+from recsys_lab.distributed.tier_split import TierSplit
+from recsys_lab.distributed.tier_watch import TierWatch
 from recsys_lab.distributed.torchrec_plan import to_torchrec
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import initialise_dense
-from recsys_lab.models.table_weights import initial_weight
+from recsys_lab.models.table_weights import initial_rows
 from recsys_lab.plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.sharding_plan import FLEXSHARD
 from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.tables import Table
+from recsys_lab.tables.remap import Remap
 
-#: (table, row_start, row_stop, col_start, col_stop, seed) -> weights [rows, cols]
-Initial = Callable[[Table, int, int, int, int, int], torch.Tensor]
+__all__ = ["ShardedModel", "TableShard", "shard"]
 
-
-@dataclass(frozen=True)
-class TableShard:
-    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table on this rank. The tensors are the live ones.
-
-    `state` [rows, cols], or [rows] where the optimizer keeps one element a row of this shard.
-    """
-
-    table: str
-    row_start: int
-    row_stop: int
-    col_start: int
-    col_stop: int
-    is_column_shard: bool
-    weight: torch.Tensor
-    state: dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class ShardedModel:
-    """What the trainer drives. `module(dense, sparse) -> logits [B]`; its parameters are the dense part, under
-    DistributedDataParallel, and no table.
-
-    One step: `sparse_optimizer.zero_grad()`, forward, `loss.backward()`, `sparse_optimizer.step()`, the dense optimizer's step.
-    Gradients are those of the mean over the ranks of each rank's loss.
-    """
-
-    module: nn.Module
-    sparse_optimizer: SparseOptimizer
-    plan: ShardingPlan
-
-    def dense_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Named as in the unsharded model."""
-        yield from self.module.named_parameters()
-
-    def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The dense part's buffers, named as in the unsharded model."""
-        yield from self.module.named_buffers()
-
-    def table_shards(self) -> list[TableShard]:
-        """Every shard with rows that this rank holds, replicas included.
-
-        To save: those of which it `is_writer`. To load: copy into them, on every rank.
-        """
-        optimizer = self.sparse_optimizer
-        return [
-            TableShard(
-                shard.table,
-                shard.row_start,
-                shard.row_stop,
-                shard.col_start,
-                shard.col_stop,
-                shard.col_stop - shard.col_start < self.plan.by_table[shard.table][0].dim,
-                batch.view(batch.weight, shard),
-                {name: batch.view(state, shard) for name, state in states.items()},
-            )
-            for batch, states in zip(optimizer.batches, optimizer.states)
-            for shard in batch.shards
-            if shard.rows
-        ]
-
-    def is_writer(self, table: str, offset: tuple[int, ...]) -> bool:
-        """Whether this rank saves its shard of `table` at (row_start, col_start), or (row_start,): of replicas the first rank does."""
-        return any(
-            shard.ranks[0] == dist.get_rank() and (shard.row_start, shard.col_start)[: len(offset)] == tuple(offset)
-            for shard in self.plan.by_table[table][1].shards
-        )
+#: (table, rows int64 [n], col_start, col_stop, seed) -> weights [n, cols]
+Initial = Callable[[Table, np.ndarray, int, int, int], torch.Tensor]
 
 
 def shard(
@@ -104,46 +54,87 @@ def shard(
     optimizer: tuple[str, float, float, float],
     precision: Precision,
     seed: int,
-    initial: Initial = initial_weight,
+    initial: Initial = initial_rows,
     *,
+    hot_rows: Mapping[str, np.ndarray] | None = None,
     dense_bucket_mib: int = 25,
 ) -> ShardedModel:
     """Shard `model`'s tables by `plan`, and put the rest under DistributedDataParallel.
 
-    `model` comes from the meta device or from CPU; what weights its tables may have are ignored: every rank makes its own shards by
+    `model` comes from the meta device or from CPU; what weights its tables may have are ignored: every rank makes its own rows by
     `initial` from `seed`. `optimizer` is the tables': (name, learning rate, eps, weight decay). Must be called on every rank of the
-    default process group. `dense_bucket_mib`: DistributedDataParallel's buckets. On one rank nothing is exchanged, and there is no
-    DistributedDataParallel.
+    default process group. `hot_rows`: of each table that is sharded by row, the ids of as many of its hottest rows as are not
+    row-sharded, in falling frequency (int64); the same on every rank. `dense_bucket_mib`: DistributedDataParallel's buckets. On one
+    rank nothing is exchanged, and there is no DistributedDataParallel.
+
+    Raises UserError for a plan that cannot run here, and for `hot_rows` that do not match it.
     """
     _check(plan)
     _check_formats(precision)
-    if alone := plan.world_size == 1:
-        plan = _on_one_rank(plan)
+    remaps = remaps_of(plan, hot_rows or {}, device)
     quiet_torchrec()
     path = _tables_of(model)
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
-    model.get_submodule(path).to("meta")
+    embeddings, watch = _sharded(model.get_submodule(path), plan, remaps, device)
+    model.set_submodule(path, embeddings)
+    if alone := plan.world_size == 1:
+        plan, remaps = _on_one_rank(plan), {}
     wrapped = DistributedModelParallel(
         model,
         env=ShardingEnv.from_process_group(dist.group.WORLD),
         device=device,
-        plan=to_torchrec(plan, path, device.type),
-        sharders=[AnySharder()],
+        plan=tr.ShardingPlan({}),
+        sharders=[],
         init_data_parallel=not alone,
         data_parallel_wrapper=DefaultDataParallelWrapper(bucket_cap_mb=dense_bucket_mib, static_graph=False),
     )
-    bags = wrapped.module.get_submodule(path)
-    assert isinstance(bags, ShardedBags)
-    for batch in bags.batches:
-        batch.fill(lambda name, r0, r1, c0, c1: initial(plan.by_table[name][0], r0, r1, c0, c1, seed))
-    return ShardedModel(wrapped, SparseOptimizer(bags.batches, SparseOptimizerConfig(*optimizer), device), plan)
+
+    def first(name: str, row_start: int, row_stop: int, col_start: int, col_stop: int) -> torch.Tensor:
+        rows = np.arange(row_start, row_stop)
+        return initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
+
+    for batch in embeddings.batches:
+        batch.fill(first)
+    sparse = SparseOptimizer(embeddings.batches, SparseOptimizerConfig(*optimizer), device)
+    return ShardedModel(wrapped, sparse, plan, path, remaps, watch)
+
+
+def _sharded(
+    collection: nn.Module, plan: ShardingPlan, remaps: Mapping[str, Remap], device: torch.device
+) -> tuple[Sharded | TieredEmbeddings, TierWatch | None]:
+    """The collection that takes the place of the model's own."""
+    assert isinstance(collection, EmbeddingBagCollection | EmbeddingCollection)
+    configs = configs_of(collection)
+    placements = {p.table: p for p in plan.placements}
+    tiered = [c for c in configs if placements[c.name].scheme == FLEXSHARD]
+    split = TierSplit([plan.by_table[c.name][0] for c in tiered], {c.name: placements[c.name].tier_rows for c in tiered}, remaps, device)
+    watch = TierWatch(split, device) if tiered else None
+    if plan.world_size == 1:
+        alone = _whole(configs, _on_one_rank(plan), Groups(None, None, None, None), device)
+        if watch is not None:
+            alone.register_forward_pre_hook(watch.hook)
+        return alone, watch
+    groups = groups_of(plan)
+    others = [c for c in configs if c not in tiered]
+    whole = _whole(others, plan, groups, device) if others else None
+    if watch is None:
+        assert whole is not None
+        return whole, None
+    return TieredEmbeddings(configs, parts_of(tiered, placements, groups, device), split, watch, whole), watch
+
+
+def _whole(configs: Sequence[Config], plan: ShardingPlan, groups: Groups, device: torch.device) -> Sharded:
+    """The tables that `plan` places as a whole."""
+    parameters = {name: p for name, p in to_torchrec(plan, device.type).items() if name in {c.name for c in configs}}
+    replicas = {} if groups.replicas is None else {"data_parallel": groups.replicas}
+    return shard_collection(configs, parameters, ShardingEnv.from_process_group(dist.group.WORLD), device, replicas)
 
 
 def _tables_of(model: nn.Module) -> str:
-    """The path of the model's one EmbeddingBagCollection."""
-    paths = [path for path, module in model.named_modules() if isinstance(module, EmbeddingBagCollection)]
-    assert len(paths) == 1, f"a model has one EmbeddingBagCollection; this one has them at {paths}"
+    """The path of the model's one collection of tables."""
+    paths = [path for path, module in model.named_modules() if isinstance(module, EmbeddingBagCollection | EmbeddingCollection)]
+    assert len(paths) == 1, f"a model has one collection of tables; this one has them at {paths}"
     return paths[0]
 
 
@@ -160,7 +151,7 @@ def _on_one_rank(plan: ShardingPlan) -> ShardingPlan:
 
 
 def _check(plan: ShardingPlan) -> None:
-    """The plan is for the ranks that run, and TorchRec counts hosts as the plan does."""
+    """The plan is for the ranks that run, TorchRec counts hosts as the plan does, and it has the exchanges that the plan needs."""
     if plan.world_size != dist.get_world_size():
         raise UserError("the plan is for another number of ranks", where="launcher", given=dist.get_world_size(), allowed=plan.world_size)
     local = os.environ.setdefault("LOCAL_WORLD_SIZE", str(plan.ranks_per_host))
@@ -173,3 +164,24 @@ def _check(plan: ShardingPlan) -> None:
             raise UserError(
                 "TorchRec computes mean pooling wrongly under grid_shard", where=f"table {table.name}", remedy="use table_row_wise"
             )
+    _check_sequences(plan)
+
+
+def _check_sequences(plan: ShardingPlan) -> None:
+    sequences = [(table, placement) for table, placement in plan.by_table.values() if table.pooling == "none"]
+    for table, placement in sequences:
+        if placement.scheme not in (*SEQUENCE_SCHEMES, FLEXSHARD):
+            raise UserError(
+                "TorchRec cannot shard a sequence table in this way",
+                where=f"table {table.name}",
+                given=placement.scheme,
+                allowed=", ".join((*SEQUENCE_SCHEMES, FLEXSHARD)),
+            )
+    widths = {shard.cols for _, placement in sequences if placement.scheme == "column_wise" for shard in placement.shards}
+    if len(widths) > 1:
+        raise UserError(
+            "TorchRec wants column shards of one width for all sequence tables",
+            where="column_wise",
+            given=", ".join(map(str, sorted(widths))),
+            remedy="use row_wise",
+        )

@@ -21,22 +21,32 @@ _BLOCK_DRAWS = 1 << 15  # 256 kB a block: stays in the second-level cache
 def initial_weight(table: Table, row_start: int, row_stop: int, col_start: int, col_stop: int, seed: int) -> torch.Tensor:
     """Rows [row_start, row_stop) x columns [col_start, col_stop) of `table`, float32, as they are before training.
 
-    The same values whatever the shard they are made in. Nothing larger than the columns' even hull is held.
+    The same values whatever the shard they are made in.
     """
     assert 0 <= row_start <= row_stop <= table.rows and 0 <= col_start <= col_stop <= table.dim, (table, row_start, row_stop)
+    out = torch.empty((row_stop - row_start, col_stop - col_start))
+    for start in range(row_start, row_stop, _BLOCK_DRAWS):
+        stop = min(start + _BLOCK_DRAWS, row_stop)
+        out[start - row_start : stop - row_start] = initial_rows(table, np.arange(start, stop), col_start, col_stop, seed)
+    return out
+
+
+def initial_rows(table: Table, rows: np.ndarray, col_start: int, col_stop: int, seed: int) -> torch.Tensor:
+    """Those `rows` (int64 [n], in any order) x columns [col_start, col_stop) of `table`, float32 [n, cols]."""
+    assert 0 <= col_start <= col_stop <= table.dim, (table, col_start, col_stop)
+    assert len(rows) == 0 or (rows.min() >= 0 and rows.max() < table.rows), (table, rows)
     first, last = col_start // 2, (col_stop + 1) // 2  # draws: pairs of columns
     draws_per_row = (table.dim + 1) // 2
     bound = np.float32(table.rows**-0.5)
-    out = np.empty((row_stop - row_start, 2 * (last - first)), dtype=np.float32)
+    out = np.empty((len(rows), 2 * (last - first)), dtype=np.float32)
     columns = np.arange(first, last, dtype=np.uint64) * np.uint64(_GAMMA)
     key = _table_key(table.name, seed)
     step = max(1, _BLOCK_DRAWS // max(1, last - first))
-    for start in range(row_start, row_stop, step):
-        stop = min(start + step, row_stop)
-        rows = np.arange(start, stop, dtype=np.uint64) * np.uint64(draws_per_row * _GAMMA % 2**64) + key
-        bits = _mix(rows[:, None] + columns).astype("<u8", copy=False).view("<u4")
+    for start in range(0, len(rows), step):
+        counters = rows[start : start + step].astype(np.uint64) * np.uint64(draws_per_row * _GAMMA % 2**64) + key
+        bits = _mix(counters[:, None] + columns).astype("<u8", copy=False).view("<u4")
         bits >>= np.uint32(8)
-        block = out[start - row_start : stop - row_start]
+        block = out[start : start + step]
         np.multiply(bits, bound * np.float32(2**-23), out=block, casting="unsafe", dtype=np.float32)
         block -= bound
     return torch.from_numpy(out)[:, col_start - 2 * first : col_stop - 2 * first].contiguous()

@@ -148,7 +148,7 @@ class ShardedStrategy(ParallelStrategy):
 
     def _shards(self, to_save: bool) -> list[TableShard]:
         shards = self.sharded.table_shards()
-        return [s for s in shards if self.sharded.is_writer(s.table, (s.row_start, s.col_start))] if to_save else shards
+        return [s for s in shards if s.writes] if to_save else shards
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         trainer = json_of(checkpoint) | {"sparse_steps": self.sharded.sparse_optimizer.steps}

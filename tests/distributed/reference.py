@@ -8,45 +8,68 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.models.initial import fill_tables, initialise_dense
+from recsys_lab.models.initial import initialise_dense
+from recsys_lab.models.table_weights import initial_weight
 from recsys_lab.tables import Table
 
 SEED, LR = 11, 0.05
+LONGEST = 3  # ids of a sequence that the model reads
 #: Large enough that rounding in a gradient (about 1e-9) changes g / (|g| + eps) by less than 1e-6 / LR, whatever g is.
 EPS = 1e-4
 
 
+def bags(tables: tuple[Table, ...], device: torch.device) -> EmbeddingBagCollection:
+    return EmbeddingBagCollection(
+        device=device,
+        tables=[
+            EmbeddingBagConfig(
+                name=t.name,
+                num_embeddings=t.rows,
+                embedding_dim=t.dim,
+                feature_names=list(t.features),
+                pooling=PoolingType.MEAN if t.pooling == "mean" else PoolingType.SUM,
+            )
+            for t in tables
+        ],
+    )
+
+
+def rows(tables: tuple[Table, ...], device: torch.device) -> EmbeddingCollection:
+    configs = [EmbeddingConfig(name=t.name, num_embeddings=t.rows, embedding_dim=t.dim, feature_names=list(t.features)) for t in tables]
+    return EmbeddingCollection(device=device, tables=configs)
+
+
 class Concat(nn.Module):
-    """Pooled embeddings of any widths and K dense values, concatenated, through two layers -> logits [B]."""
+    """Pooled embeddings of any widths, or the first ids of sequences in their order, and K dense values, concatenated, through two
+    layers -> logits [B].
+    """
 
     def __init__(self, tables: tuple[Table, ...], dense_width: int, device: torch.device):
         super().__init__()
         self.features = [f for t in tables for f in t.features]
-        self.embeddings = EmbeddingBagCollection(
-            device=device,
-            tables=[
-                EmbeddingBagConfig(
-                    name=t.name,
-                    num_embeddings=t.rows,
-                    embedding_dim=t.dim,
-                    feature_names=list(t.features),
-                    pooling=PoolingType.MEAN if t.pooling == "mean" else PoolingType.SUM,
-                )
-                for t in tables
-            ],
-        )
-        width = sum(t.dim * len(t.features) for t in tables) + dense_width
+        self.longest = LONGEST if tables[0].pooling == "none" else 1
+        self.embeddings = rows(tables, device) if tables[0].pooling == "none" else bags(tables, device)
+        width = sum(t.dim * len(t.features) for t in tables) * self.longest + dense_width
         self.hidden = nn.Linear(width, 8, device=device)
         self.out = nn.Linear(8, 1, device=device)
 
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor:
-        pooled = self.embeddings(sparse)
-        x = torch.cat([dense, *(pooled[f] for f in self.features)], dim=1)
-        return self.out(torch.tanh(self.hidden(x))).squeeze(1)
+        found = self.embeddings(sparse)
+        if self.longest > 1:
+            parts = [found[f].to_padded_dense(self.longest).flatten(1) for f in self.features]
+        else:
+            parts = [found[f] for f in self.features]
+        return self.out(torch.tanh(self.hidden(torch.cat([dense, *parts], dim=1)))).squeeze(1)
+
+
+def weights_of(model: Concat) -> dict[str, Tensor]:
+    """Of the unsharded tables, by name."""
+    tables = model.embeddings.embeddings if isinstance(model.embeddings, EmbeddingCollection) else model.embeddings.embedding_bags
+    return {name: table.weight for name, table in tables.items()}
 
 
 @dataclass
@@ -104,8 +127,10 @@ def train_unsharded(tables: tuple[Table, ...], batches: list[Sample], optimizer:
     """One process, whole tables, dense gradients."""
     model = Concat(tables, dense_width, torch.device("cpu"))
     initialise_dense(model, SEED, torch.device("cpu"))
-    fill_tables(model.embeddings, tables, SEED)
-    weights = {t.name: model.embeddings.embedding_bags[t.name].weight for t in tables}
+    weights = weights_of(model)
+    with torch.no_grad():
+        for t in tables:
+            weights[t.name].copy_(initial_weight(t, 0, t.rows, 0, t.dim, SEED))
     dense = {name: p for name, p in model.named_parameters() if not name.startswith("embeddings.")}
     dense_optimizer = torch.optim.SGD(dense.values(), lr=LR)
     state: dict[str, dict[str, Tensor]] = {name: {} for name in weights}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -11,10 +12,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.distributed.torchrec import ShardedModel, TableShard, shard
 from recsys_lab.plan import ShardingPlan, Workload
+from recsys_lab.plan.validate import validate
 from recsys_lab.planners.torchrec import plan
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from tests.distributed.reference import EPS, LR, SEED, Concat, Outcome, Sample
+from tests.plan.plans import flexshard, placement
 
 FP32 = Precision("fp32")
 
@@ -38,9 +41,37 @@ def here(tables: tuple[Table, ...], force: dict[str, str]) -> ShardingPlan:
     return plan(tables, statistics(tables), small_cluster(dist.get_world_size() // local, local), FP32, workload(), force=force)
 
 
+#: How each table is placed: one of TorchRec's schemes, or (replicated, host-sharded rows).
+How = dict[str, str | tuple[int, int]]
+
+
+def placed(tables: tuple[Table, ...], how: How) -> ShardingPlan:
+    """The plan for the ranks that run, as TorchRec and FlexShard lay their shards."""
+    local = int(os.environ["LOCAL_WORLD_SIZE"])
+    hosts = dist.get_world_size() // local
+    placements = []
+    for index, table in enumerate(tables):
+        way = how[table.name] if table.name in how else how["*"]
+        made = placement(table, way, index, hosts, local) if isinstance(way, str) else flexshard(table, *way, hosts, local)
+        placements.append(made)
+    plan = ShardingPlan("by_hand", hosts, local, tables, tuple(placements))
+    validate(plan)
+    return plan
+
+
+def hottest(table: Table, rows: int) -> np.ndarray:
+    """Some `rows` of its ids, in an order that has nothing to do with theirs."""
+    return np.random.default_rng(table.rows + len(table.name)).permutation(table.rows)[:rows]
+
+
+def hot_rows_of(made: ShardingPlan) -> dict[str, np.ndarray]:
+    rows = {t.name: p.tier_rows for t, p in made.by_table.values() if p.scheme == "flexshard"}
+    return {name: hottest(made.by_table[name][0], r["replicated"] + r["host_sharded"]) for name, r in rows.items()}
+
+
 def build(tables: tuple[Table, ...], made: ShardingPlan, optimizer: str, dense_width: int) -> ShardedModel:
     model = Concat(tables, dense_width, torch.device("meta"))
-    return shard(model, made, torch.device("cpu"), (optimizer, LR, EPS, 0.0), FP32, SEED)
+    return shard(model, made, torch.device("cpu"), (optimizer, LR, EPS, 0.0), FP32, SEED, hot_rows=hot_rows_of(made))
 
 
 def step(sharded: ShardedModel, dense_optimizer: torch.optim.Optimizer, batch: Sample) -> torch.Tensor:
@@ -66,39 +97,47 @@ def gathered(sharded: ShardedModel, tables: tuple[Table, ...]) -> tuple[dict[str
     whole = {t.name: torch.full((t.rows, t.dim), torch.nan) for t in tables}
     state: dict[str, dict[str, torch.Tensor]] = {t.name: {} for t in tables}
     for piece in (piece for rank in parts for piece in rank):
-        rows, cols = slice(piece.row_start, piece.row_stop), slice(piece.col_start, piece.col_stop)
-        _put(whole[piece.table][rows, cols], piece.weight)
+        rows = torch.arange(piece.row_start, piece.row_stop) if piece.rows is None else torch.from_numpy(piece.rows)
+        cols = torch.arange(piece.col_start, piece.col_stop)
+        _put(whole[piece.table], (rows[:, None], cols), piece.weight)
         for name, value in piece.state.items():
             if value.dim() == 1 and piece.is_column_shard:
                 continue  # one element a row of each column shard: there is no whole to put together
             into = state[piece.table].setdefault(name, torch.full(whole[piece.table].shape[: value.dim()], torch.nan))
-            _put(into[rows, cols] if value.dim() == 2 else into[rows], value)
+            _put(into, (rows[:, None], cols) if value.dim() == 2 else (rows,), value)
     assert not any(w.isnan().any() for w in whole.values()), "the shards do not cover the tables"
     return whole, state
 
 
-def _put(into: torch.Tensor, value: torch.Tensor) -> None:
-    seen = ~into.isnan()
-    assert torch.equal(into[seen], value[seen]), "replicas differ"
-    into.copy_(value)
+def _put(into: torch.Tensor, where: tuple[torch.Tensor, ...], value: torch.Tensor) -> None:
+    there = into[where]
+    seen = ~there.isnan()
+    assert torch.equal(there[seen], value[seen]), "replicas differ"
+    into[where] = value
 
 
 def train_sharded(
     tables: tuple[Table, ...], batches: list[Sample], cases: list[tuple[dict[str, str], str]], dense_width: int
-) -> list[Outcome | str]:
-    """For each case (forced sharding types, optimizer) what the reference also says, or the message of the UserError."""
-    outcomes = []
-    for force, optimizer in cases:
-        sharded = build(tables, here(tables, force), optimizer, dense_width)
-        dense = dense_optimizer_of(sharded)
-        outcome = Outcome(torch.empty(0), {}, {}, {}, {}, {})
-        for number, batch in enumerate(batches, start=1):
-            logits = step(sharded, dense, batch)
-            if number == 1:
-                outcome.logits = logits
-                outcome.dense_grads = {name: p.grad.clone() for name, p in sharded.dense_parameters()}
-                outcome.tables_after_one = gathered(sharded, tables)[0]
-        outcome.tables, outcome.state = gathered(sharded, tables)
-        outcome.dense = {name: p.detach() for name, p in sharded.dense_parameters()}
-        outcomes.append(outcome)
-    return outcomes
+) -> list[Outcome]:
+    """For each case (forced sharding types, optimizer) what the reference also says."""
+    return [train(tables, here(tables, force), batches, optimizer, dense_width) for force, optimizer in cases]
+
+
+def train_placed(tables: tuple[Table, ...], batches: list[Sample], cases: list[tuple[How, str]], dense_width: int) -> list[Outcome]:
+    """The same for plans by hand."""
+    return [train(tables, placed(tables, how), batches, optimizer, dense_width) for how, optimizer in cases]
+
+
+def train(tables: tuple[Table, ...], made: ShardingPlan, batches: list[Sample], optimizer: str, dense_width: int) -> Outcome:
+    sharded = build(tables, made, optimizer, dense_width)
+    dense = dense_optimizer_of(sharded)
+    outcome = Outcome(torch.empty(0), {}, {}, {}, {}, {})
+    for number, batch in enumerate(batches, start=1):
+        logits = step(sharded, dense, batch)
+        if number == 1:
+            outcome.logits = logits
+            outcome.dense_grads = {name: p.grad.clone() for name, p in sharded.dense_parameters()}
+            outcome.tables_after_one = gathered(sharded, tables)[0]
+    outcome.tables, outcome.state = gathered(sharded, tables)
+    outcome.dense = {name: p.detach() for name, p in sharded.dense_parameters()}
+    return outcome

@@ -27,8 +27,8 @@ SHAPES = [(1, 1), (1, 4), (2, 2), (4, 1)]
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_ours_to_torchrecs_and_back(scheme: str, hosts: int, ranks_per_host: int, kind: str) -> None:
     made = plan(TABLES, statistics(TABLES), small_cluster(hosts, ranks_per_host, kind), FP32, workload(), force={"*": scheme})
-    theirs = to_torchrec(made, "embeddings", kind)
-    assert from_torchrec(TABLES, theirs.plan["embeddings"]) == made.placements
+    theirs = to_torchrec(made, kind)
+    assert from_torchrec(TABLES, theirs) == made.placements
 
 
 def by_torchrec(tables: tuple[Table, ...], scheme: str, hosts: int, ranks_per_host: int) -> EmbeddingModuleShardingPlan:
@@ -54,7 +54,7 @@ def test_torchrecs_to_ours_and_back(scheme: str, hosts: int, ranks_per_host: int
     tables = tuple(replace(t, dim=128 * hosts) for t in TABLES)  # TorchRec's column blocks are 128 wide
     theirs = by_torchrec(tables, scheme, hosts, ranks_per_host)
     ours = ShardingPlan("torchrec", hosts, ranks_per_host, tables, from_torchrec(tables, theirs))
-    back = to_torchrec(ours, "embeddings", "cpu").plan["embeddings"]
+    back = to_torchrec(ours, "cpu")
     for name in theirs:
         assert (back[name].sharding_type, back[name].ranks, back[name].compute_kernel) == (scheme, theirs[name].ranks, "dense")
         assert (back[name].sharding_spec is None) == (theirs[name].sharding_spec is None)

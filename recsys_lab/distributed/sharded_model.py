@@ -1,0 +1,105 @@
+"""What an executor hands to the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from recsys_lab.distributed.sparse_optim import SparseOptimizer
+from recsys_lab.distributed.table_batch import HeldShard
+from recsys_lab.distributed.tier_watch import TierWatch
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.tables.remap import Remap
+
+
+@dataclass(frozen=True)
+class TableShard:
+    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table on this rank. The tensors are the live ones.
+
+    `rows` int64: the table's row that each one of the shard is, where they are numbered after FlexShard's remapping; else None.
+    `writes`: whether this rank saves it; of replicas one does. `state` [rows, cols], or [rows] where the optimizer keeps one element
+    a row of this shard.
+    """
+
+    table: str
+    row_start: int
+    row_stop: int
+    col_start: int
+    col_stop: int
+    is_column_shard: bool
+    weight: torch.Tensor
+    state: dict[str, torch.Tensor]
+    rows: np.ndarray | None = None
+    writes: bool = True
+
+
+@dataclass(frozen=True)
+class ShardedModel:
+    """What the trainer drives. `module(dense, sparse) -> logits [B]`; its parameters are the dense part, under
+    DistributedDataParallel, and no table.
+
+    One step: `sparse_optimizer.zero_grad()`, forward, `loss.backward()`, `sparse_optimizer.step()`, the dense optimizer's step.
+    Gradients are those of the mean over the ranks of each rank's loss. `remaps`: by name, of the tables that are sharded by row.
+    """
+
+    module: nn.Module
+    sparse_optimizer: SparseOptimizer
+    plan: ShardingPlan
+    tables_path: str
+    remaps: Mapping[str, Remap] = field(default_factory=dict)
+    watch: TierWatch | None = None
+
+    def dense_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Named as in the unsharded model."""
+        yield from self.module.named_parameters()
+
+    def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The dense part's buffers, named as in the unsharded model."""
+        yield from ((name, buffer) for name, buffer in self.module.named_buffers() if not name.startswith(self.tables_path + "."))
+
+    def table_shards(self) -> list[TableShard]:
+        """Every shard with rows that this rank holds, replicas included.
+
+        To save: those that it `writes`. To load: copy into them, on every rank.
+        """
+        optimizer = self.sparse_optimizer
+        return [
+            TableShard(
+                shard.table,
+                shard.row_start,
+                shard.row_stop,
+                shard.col_start,
+                shard.col_stop,
+                shard.col_stop - shard.col_start < self.plan.by_table[shard.table][0].dim,
+                batch.view(batch.weight, shard),
+                {name: batch.view(state, shard) for name, state in states.items()},
+                rows=self.remaps[shard.table].to_id(np.arange(shard.row_start, shard.row_stop)) if shard.table in self.remaps else None,
+                writes=self._writes(shard),
+            )
+            for batch, states in zip(optimizer.batches, optimizer.states)
+            for shard in batch.shards
+            if shard.rows
+        ]
+
+    def _writes(self, held: HeldShard) -> bool:
+        place = (held.row_start, held.row_stop, held.col_start)
+        holders = [s.ranks for s in self.plan.by_table[held.table][1].shards if (s.row_start, s.row_stop, s.col_start) == place]
+        return any(ranks[0] == dist.get_rank() for ranks in holders)
+
+    def tier_lookups(self, reset: bool = False) -> dict[str, dict[str, int]]:
+        """How many look-ups this rank's training batches had in each tier of each table that is sharded by row, since the last reset."""
+        return {} if self.watch is None else self.watch.lookups(reset)
+
+    def keep_ids(self, limit: int) -> None:
+        """From now on keep about the last `limit` ids that this rank looks up in each table that is sharded by row."""
+        if self.watch is not None:
+            self.watch.keep_ids(limit)
+
+    def kept_ids(self) -> dict[str, torch.Tensor]:
+        """Those ids by table, int64 [at most `limit`], as the data have them: before the remapping."""
+        return {} if self.watch is None else self.watch.kept_ids()

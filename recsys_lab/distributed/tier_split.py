@@ -1,0 +1,94 @@
+"""Each id of a batch to its tier: what `recsys_lab.tables.remap` says, on the device and for all tables at once.
+
+Shapes: T tables, F features in the tables' order, B samples, N ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from recsys_lab.plan.sharding_plan import TIERS
+from recsys_lab.tables import Table
+from recsys_lab.tables.remap import Remap
+
+
+@dataclass(frozen=True)
+class TierPart:
+    """The ids of one tier. `features`: those whose table has rows there, with ids that number the tier's rows from 0."""
+
+    features: KeyedJaggedTensor
+    order: torch.Tensor  # [n]: the place of each among all N ids
+
+
+class TierSplit:
+    """Of `tables`, whose rows are in tiers: `tier_rows[table][tier]`.
+
+    One binary search among the hot ids of all tables: each table's ids are moved behind those of the tables before it.
+    """
+
+    def __init__(
+        self, tables: Sequence[Table], tier_rows: Mapping[str, Mapping[str, int]], remaps: Mapping[str, Remap], device: torch.device
+    ):
+        self.tables = [t.name for t in tables]
+        self.features = [f for t in tables for f in t.features]
+        self.table_of_feature = torch.tensor([i for i, t in enumerate(tables) for _ in t.features], device=device)
+        self._features_of_tier = {tier: [f for t in tables if tier_rows[t.name][tier] for f in t.features] for tier in TIERS}
+        self._chosen = {
+            tier: torch.tensor([self.features.index(f) for f in own], device=device) for tier, own in self._features_of_tier.items() if own
+        }
+        bases = np.cumsum([0, *(t.rows for t in tables)])
+        hot_before = np.cumsum([0, *(remaps[t.name].hot_rows for t in tables)])
+        hot, tier, local = [], [], []
+        for t, base in zip(tables, bases):
+            replicated = tier_rows[t.name]["replicated"]
+            row = remaps[t.name].position
+            hot.append(remaps[t.name].sorted_ids + base)
+            tier.append((row >= replicated).astype(np.int8))
+            local.append(np.where(row >= replicated, row - replicated, row))
+        # One entry more than there are hot ids, which no id equals: what is larger than all of them is found there.
+        self._hot = torch.from_numpy(np.concatenate([*hot, [np.iinfo(np.int64).max]])).to(device)
+        self._tier = torch.from_numpy(np.concatenate([*tier, [0]]).astype(np.int8)).to(device)
+        self._local = torch.from_numpy(np.concatenate([*local, [0]]).astype(np.int64)).to(device)
+        repeats = [len(t.features) for t in tables]
+        self._base = torch.from_numpy(np.repeat(bases[:-1], repeats)).to(device)
+        # A cold id x is the tier's row x - (hot ids of its table below x).
+        self._hot_before = torch.from_numpy(np.repeat(hot_before[:-1], repeats)).to(device)
+
+    def chosen(self, batch: KeyedJaggedTensor) -> KeyedJaggedTensor:
+        """Of a whole batch, what this splits."""
+        return only(batch, self.features)
+
+    def place(self, batch: KeyedJaggedTensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(index of the tier among TIERS, row within the tier) of each id; int8 [N], int64 [N]. `batch` has `features`, in this order."""
+        ids = batch.values()
+        per_feature = batch.offsets()[:: batch.stride()].diff()
+        key = torch.repeat_interleave(self._base, per_feature, output_size=len(ids)).add_(ids)
+        at = torch.searchsorted(self._hot, key)
+        is_hot = self._hot[at] == key
+        cold = torch.repeat_interleave(self._hot_before, per_feature, output_size=len(ids)).add_(ids).sub_(at)
+        return torch.where(is_hot, self._tier[at], 2), torch.where(is_hot, self._local[at], cold)
+
+    def parts(self, batch: KeyedJaggedTensor, tier: torch.Tensor, row: torch.Tensor) -> dict[str, TierPart]:
+        """A part for each tier that has rows, in the order of TIERS; `tier` and `row` as `place` gives them."""
+        offsets, samples = batch.offsets().to(torch.int64), batch.stride()
+        parts = {}
+        for name, chosen in self._chosen.items():
+            here = tier == TIERS.index(name)
+            order = here.nonzero().squeeze(1)
+            before = torch.nn.functional.pad(here.cumsum(0), (1, 0))
+            lengths = before[offsets].diff().to(torch.int32).view(len(self.features), samples)
+            if len(chosen) < len(self.features):
+                lengths = lengths[chosen]
+            parts[name] = TierPart(KeyedJaggedTensor(self._features_of_tier[name], row[order], lengths=lengths.reshape(-1)), order)
+        return parts
+
+
+def only(batch: KeyedJaggedTensor, features: list[str]) -> KeyedJaggedTensor:
+    """Those features of `batch`, in this order."""
+    keys = batch.keys()
+    return batch if keys == features else batch.permute([keys.index(feature) for feature in features])

@@ -1,20 +1,23 @@
 """Sharded checkpoints: safetensors and JSON, nothing pickled.
 
 A checkpoint is a folder. Every rank writes the pieces it owns to `rank_R.safetensors`, whose header says where each piece stands
-in its tensor; `trainer.json` holds the rest. A piece is read back by extents, so another placement or another number of ranks
-reads the same checkpoint. The folder is written under another name and renamed when whole: a kill leaves the previous one good.
+in its tensor; `trainer.json` holds the rest. A piece is read back by extents, or by the ids of its rows where they lie anywhere in
+the tensor, so another placement or another number of ranks reads the same checkpoint. The folder is written under another name and
+renamed when whole: a kill leaves the previous one good.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -23,15 +26,20 @@ from recsys_lab.errors import UserError, unwritable
 
 PARTIAL = ".partial-"
 TRAINER_FILE = "trainer.json"
+CHUNK_ELEMENTS = 1 << 22  # of a saved piece, read at once where rows are told by id
 
 
 @dataclass(frozen=True)
 class Piece:
-    """`tensor` stands at `offset` (one number a dimension) in the whole tensor called `key`."""
+    """`tensor` stands at `offset` (one number a dimension) in the whole tensor called `key`.
+
+    `rows` int64, distinct: of the whole tensor, the row that each of its rows is; then the first offset means nothing.
+    """
 
     key: str
     offset: tuple[int, ...]
     tensor: torch.Tensor
+    rows: np.ndarray | None = None
 
 
 def whole(key: str, tensor: torch.Tensor) -> Piece:
@@ -64,9 +72,17 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
 
 
 def _write_rank(path: Path, pieces: list[Piece]) -> None:
-    names = [f"{i}" for i in range(len(pieces))]
-    where = {name: {"key": p.key, "offset": list(p.offset)} for name, p in zip(names, pieces)}
-    save_file({n: p.tensor.detach().cpu().contiguous() for n, p in zip(names, pieces)}, path, metadata={"pieces": json.dumps(where)})
+    tensors: dict[str, torch.Tensor] = {}
+    where: dict[str, dict[str, Any]] = {}
+    names_of_rows: dict[int, str] = {}
+    for number, piece in enumerate(pieces):
+        tensors[f"{number}"] = piece.tensor.detach().cpu().contiguous()
+        where[f"{number}"] = {"key": piece.key, "offset": list(piece.offset)}
+        if piece.rows is not None:  # pieces with the same array of ids share it on disk
+            name = names_of_rows.setdefault(id(piece.rows), f"{number}.rows")
+            tensors.setdefault(name, torch.from_numpy(piece.rows))
+            where[f"{number}"]["rows"] = name
+    save_file(tensors, path, metadata={"pieces": json.dumps(where)})
     with open(path, "rb+") as f:
         os.fsync(f.fileno())
 
@@ -98,18 +114,32 @@ def read_trainer(folder: Path) -> dict[str, Any]:
         raise UserError(f"not a checkpoint ({type(error).__name__})", where=folder) from None
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """A piece in a file. `rows`: the name of its rows' ids, if it has them."""
+
+    file: Any
+    name: str
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+    rows: str | None
+
+    def read(self, cut: tuple[slice, ...]) -> torch.Tensor:
+        return self.file.get_slice(self.name)[cut] if self.shape else self.file.get_tensor(self.name)
+
+
 class Reader:
     """Reads parts of tensors from the pieces of a checkpoint, whoever wrote them."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._saved: dict[str, list[tuple[Any, str, tuple[int, ...], tuple[int, ...]]]] = {}
+        self._saved: dict[str, list[_Saved]] = {}
         try:
             for path in sorted(folder.glob("rank_*.safetensors")):
                 file = safe_open(path, framework="pt")
                 for name, where in json.loads(file.metadata()["pieces"]).items():
                     shape = tuple(file.get_slice(name).get_shape())
-                    self._saved.setdefault(where["key"], []).append((file, name, tuple(where["offset"]), shape))
+                    self._saved.setdefault(where["key"], []).append(_Saved(file, name, tuple(where["offset"]), shape, where.get("rows")))
         except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
             raise UserError(
                 f"the checkpoint is broken ({error})", where=folder, remedy="delete it and resume from the one before"
@@ -119,25 +149,15 @@ class Reader:
         return key in self._saved
 
     def fill(self, piece: Piece) -> None:
-        """Copies into `piece.tensor` what was saved for its extents. Raises UserError if some of it was not saved."""
+        """Copies into `piece.tensor` what was saved for its extents or rows. Raises UserError if some of it was not saved."""
         if piece.tensor.numel() == 0:
             return
         missing = piece.tensor.numel()
-        for file, name, offset, shape in self._saved.get(piece.key, []):
-            if len(shape) != piece.tensor.dim():
+        for saved in self._saved.get(piece.key, []):
+            if len(saved.shape) != piece.tensor.dim():
                 break
-            starts = [max(a, b) for a, b in zip(piece.offset, offset)]
-            stops = [min(a + n, b + m) for a, n, b, m in zip(piece.offset, piece.tensor.shape, offset, shape)]
-            if any(start >= stop for start, stop in zip(starts, stops)):
-                continue
-            source = (
-                file.get_slice(name)[tuple(slice(s - o, e - o) for s, e, o in zip(starts, stops, offset))]
-                if shape
-                else file.get_tensor(name)
-            )
-            target = piece.tensor[tuple(slice(s - o, e - o) for s, e, o in zip(starts, stops, piece.offset))] if shape else piece.tensor
-            target.copy_(source)
-            missing -= source.numel()
+            by_extents = piece.rows is None and saved.rows is None
+            missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved)
         if missing:
             raise UserError(
                 "the checkpoint lacks a part of this tensor",
@@ -145,6 +165,66 @@ class Reader:
                 given=f"{missing} elements missing",
                 remedy="resume with the config that wrote it",
             )
+
+
+def _copy_extents(piece: Piece, saved: _Saved) -> int:
+    """Copies what both have; how many elements."""
+    there, here = _overlap(piece.offset, piece.tensor.shape, saved.offset, saved.shape)
+    if any(cut.start >= cut.stop for cut in there):
+        return 0
+    source = saved.read(there)
+    (piece.tensor[here] if here else piece.tensor).copy_(source)
+    return source.numel()
+
+
+def _copy_rows(piece: Piece, saved: _Saved) -> int:
+    """The same where rows are told by id, a few of the saved rows at a time."""
+    columns_there, columns_here = _overlap(piece.offset[1:], piece.tensor.shape[1:], saved.offset[1:], saved.shape[1:])
+    if any(cut.start >= cut.stop for cut in columns_there):
+        return 0
+    to, source = _matches(_ids(piece.rows, piece.offset, len(piece.tensor)), _ids(_saved_rows(saved), saved.offset, saved.shape[0]))
+    copied, step = 0, max(1, CHUNK_ELEMENTS // max(1, math.prod(saved.shape[1:])))
+    for begin in range(0, saved.shape[0], step):
+        first, last = np.searchsorted(source, [begin, begin + step])
+        if first == last:
+            continue
+        rows = saved.read((slice(begin, min(begin + step, saved.shape[0])), *columns_there))[torch.from_numpy(source[first:last] - begin)]
+        here: Any = (torch.from_numpy(to[first:last]).to(piece.tensor.device), *columns_here)
+        piece.tensor[here] = rows.to(piece.tensor)
+        copied += rows.numel()
+    return copied
+
+
+def _overlap(
+    ours: Sequence[int], our_shape: Sequence[int], theirs: Sequence[int], their_shape: Sequence[int]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """What two blocks share, as slices of theirs and of ours."""
+    starts = [max(a, b) for a, b in zip(ours, theirs)]
+    stops = [min(a + n, b + m) for a, n, b, m in zip(ours, our_shape, theirs, their_shape)]
+    there, here = (tuple(slice(s - o, e - o) for s, e, o in zip(starts, stops, offset)) for offset in (theirs, ours))
+    return there, here
+
+
+def _saved_rows(saved: _Saved) -> np.ndarray | None:
+    return None if saved.rows is None else saved.file.get_tensor(saved.rows).numpy()
+
+
+def _ids(rows: np.ndarray | None, offset: Sequence[int], count: int) -> np.ndarray | range:
+    return range(offset[0], offset[0] + count) if rows is None else rows
+
+
+def _matches(ours: np.ndarray | range, theirs: np.ndarray | range) -> tuple[np.ndarray, np.ndarray]:
+    """Where both have one id: its index in ours, and in theirs, these rising. At most one of them is a range."""
+    if isinstance(ours, range):
+        inside = np.flatnonzero((np.asarray(theirs) >= ours.start) & (np.asarray(theirs) < ours.stop))
+        return np.asarray(theirs)[inside] - ours.start, inside
+    order = np.argsort(ours)
+    if isinstance(theirs, range):
+        first, last = np.searchsorted(ours, [theirs.start, theirs.stop], sorter=order)
+        return order[first:last], ours[order[first:last]] - theirs.start
+    at = np.minimum(np.searchsorted(ours, theirs, sorter=order), len(ours) - 1)
+    both = np.flatnonzero(ours[order[at]] == theirs)
+    return order[at[both]], both
 
 
 def remove(folder: Path) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from torch import Tensor
 
 from recsys_lab.config.options import OptimizerOptions
 from recsys_lab.data.batch import Batch
-from recsys_lab.distributed import recorded
+from recsys_lab.distributed import groups, recorded
 from recsys_lab.distributed.torchrec import ShardedModel, TableShard
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train.checkpoint import Piece, Reader, whole
@@ -99,6 +97,7 @@ class ShardedStrategy(ParallelStrategy):
         batch = self._example.to(self.root_device)
         (self.sharded.module(batch.dense, batch.sparse).sum() * 0.0).backward()
         self.sharded.sparse_optimizer.zero_grad()
+        self.sharded.tier_lookups(reset=True)
         for _, parameter in self.sharded.dense_parameters():
             parameter.grad = None
         torch.set_rng_state(state)
@@ -121,38 +120,35 @@ class ShardedStrategy(ParallelStrategy):
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         return {}  # in our own files
 
-    def weights(self, to_save: bool = False) -> list[Piece]:
-        """Every weight that this rank holds: shards of tables, and the dense part. `to_save`: of replicas, one rank's only."""
-        pieces = [Piece(f"table.{s.table}.weight", (s.row_start, s.col_start), s.weight) for s in self._shards(to_save)]
-        if to_save and not self.is_global_zero:
+    def _weights(self, shards: list[TableShard], dense: bool) -> list[Piece]:
+        """Of these shards of tables, and of the dense part if wanted."""
+        pieces = [Piece(f"table.{s.table}.weight", (s.row_start, s.col_start), s.weight, s.rows) for s in shards]
+        if not dense:
             return pieces
         pieces += [whole(f"dense.{name}", parameter.data) for name, parameter in self.sharded.dense_parameters()]
         return pieces + [whole(f"buffer.{name}", buffer) for name, buffer in self.sharded.buffers()]
 
-    def optimizer_pieces(self, to_save: bool = False) -> list[Piece]:
+    def _optimizer_pieces(self, shards: list[TableShard], dense: bool) -> list[Piece]:
         """The state of both optimizers, by the same extents as the weights. Missing dense state is made first."""
         pieces = []
-        for shard in self._shards(to_save):
+        for shard in shards:
             for name, state in shard.state.items():
                 offset = (shard.row_start, shard.col_start)[: state.dim()]
-                pieces.append(Piece(_state_key(shard, name, state), offset, state))
+                pieces.append(Piece(_state_key(shard, name, state), offset, state, shard.rows))
         both = self.optimizers[0]
         assert isinstance(both, DenseAndTables)
-        dense = both.dense
-        _make_state(dense)
-        if to_save and not self.is_global_zero:
-            return pieces
-        for name, parameter in self.sharded.dense_parameters():
-            pieces += [whole(f"dense.{name}.{key}", value) for key, value in dense.state[parameter].items() if isinstance(value, Tensor)]
+        _make_state(both.dense)
+        if dense:
+            for name, parameter in self.sharded.dense_parameters():
+                kept = both.dense.state[parameter].items()
+                pieces += [whole(f"dense.{name}.{key}", value) for key, value in kept if isinstance(value, Tensor)]
         return pieces
 
-    def _shards(self, to_save: bool) -> list[TableShard]:
-        shards = self.sharded.table_shards()
-        return [s for s in shards if s.writes] if to_save else shards
-
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        """Of replicas one rank writes: the dense part's is rank 0."""
         trainer = json_of(checkpoint) | {"sparse_steps": self.sharded.sparse_optimizer.steps}
-        pieces = self.weights(to_save=True) + self.optimizer_pieces(to_save=True)
+        own = [shard for shard in self.sharded.table_shards() if shard.writes]
+        pieces = self._weights(own, self.is_global_zero) + self._optimizer_pieces(own, self.is_global_zero)
         pieces += [whole(f"rng.{self.global_rank}", torch.get_rng_state())]
         if self.root_device.type == "cuda":
             pieces += [whole(f"rng_cuda.{self.global_rank}", torch.cuda.get_rng_state())]
@@ -165,12 +161,12 @@ class ShardedStrategy(ParallelStrategy):
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self._reader is not None
         with torch.no_grad():
-            for piece in self.weights():
+            for piece in self._weights(self.sharded.table_shards(), dense=True):
                 self._reader.fill(piece)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         assert self._reader is not None
-        for piece in self.optimizer_pieces():
+        for piece in self._optimizer_pieces(self.sharded.table_shards(), dense=True):
             self._reader.fill(piece)
         self.sharded.sparse_optimizer.steps = int(checkpoint["sparse_steps"])
         self._load_random_state()
@@ -199,8 +195,7 @@ def start_process_group() -> None:
     """Joins the process group that the environment names (torchrun's variables), through the backend that records collectives."""
     if dist.is_initialized():
         return
-    timeout = timedelta(seconds=float(os.environ.get("RECSYS_LAB_TIMEOUT_S", 600)))
-    dist.init_process_group(recorded.register(), timeout=timeout)
+    dist.init_process_group(recorded.register(), timeout=groups.timeout())
 
 
 def seed_rank(seed: int, rank: int) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -45,6 +46,63 @@ def test_any_placement_reads_what_any_other_wrote(tmp_path_factory, data, rows, 
         reader.fill(piece)
         a, c = piece.offset
         assert torch.equal(piece.tensor, tensor[a : a + piece.tensor.shape[0], c : c + piece.tensor.shape[1]])
+
+
+def blocks(rows: int) -> st.SearchStrategy[list[list[int] | range]]:
+    """The rows of a table in blocks: of consecutive ones, or of any."""
+
+    def cut(edges: list[int], order: list[int], told: list[bool]) -> list[list[int] | range]:
+        whole = sorted(order) == order
+        return [range(a, b) if whole and not t else order[a:b] for a, b, t in zip(edges, edges[1:], told)]
+
+    orders = st.one_of(st.just(list(range(rows))), st.permutations(range(rows)))
+    return st.builds(cut, cuts(rows), orders, st.lists(st.booleans(), min_size=4, max_size=4))
+
+
+def pieces_by_id(key: str, tensor: torch.Tensor, held: list[list[int] | range], cols: list[int]) -> list[Piece]:
+    made = []
+    for rows in held:
+        ids = None if isinstance(rows, range) else np.array(rows)
+        for c, d in zip(cols, cols[1:]):
+            offset = (rows.start if isinstance(rows, range) else 0, c)[: tensor.dim()]
+            part = tensor[list(rows)] if tensor.dim() == 1 else tensor[list(rows), c:d]
+            made.append(Piece(key, offset, part.clone(), ids))
+            if tensor.dim() == 1:
+                break
+    return made
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), rows=st.integers(1, 12), cols=st.integers(1, 5), chunk=st.sampled_from([1, 6, 1 << 20]), vector=st.booleans())
+def test_rows_anywhere_are_read_by_id(tmp_path_factory, data, rows, cols, chunk, vector):
+    from recsys_lab.train import checkpoint
+
+    folder = tmp_path_factory.mktemp("ck") / "step=1"
+    tensor = torch.randn(rows) if vector else torch.randn(rows, cols)
+    save(folder, pieces_by_id("t", tensor, data.draw(blocks(rows)), data.draw(cuts(cols))), {}, 0, lambda: None)
+    held, edges = data.draw(blocks(rows)), data.draw(cuts(cols))
+    expected = pieces_by_id("t", tensor, held, edges)
+    before, checkpoint.CHUNK_ELEMENTS = checkpoint.CHUNK_ELEMENTS, chunk
+    try:
+        for piece, right in zip(pieces_by_id("t", torch.zeros_like(tensor), held, edges), expected):
+            Reader(folder).fill(piece)
+            assert torch.equal(piece.tensor, right.tensor)
+    finally:
+        checkpoint.CHUNK_ELEMENTS = before
+
+
+def test_rows_that_were_not_saved_are_counted(tmp_path: Path):
+    save(tmp_path / "step=1", [Piece("t", (0, 0), torch.ones(3, 2), np.array([4, 0, 2]))], {}, 0, lambda: None)
+    with pytest.raises(UserError, match="4 elements missing"):
+        Reader(tmp_path / "step=1").fill(Piece("t", (0, 0), torch.zeros(4, 2)))
+
+
+def test_pieces_of_the_same_rows_share_their_ids_on_disk(tmp_path: Path):
+    ids = np.arange(100_000)[::-1].copy()
+    pieces = [Piece(key, (0,), torch.zeros(len(ids)), ids) for key in ("weight", "first", "second")]
+    save(tmp_path / "step=1", pieces, {}, 0, lambda: None)
+    size = (tmp_path / "step=1" / "rank_0.safetensors").stat().st_size
+    assert size < len(ids) * (3 * 4 + 8) + 1000
 
 
 def test_scalars_and_row_states_come_back(tmp_path: Path):

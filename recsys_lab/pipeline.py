@@ -164,6 +164,11 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
     return Planned(cluster, tables, data.access, workload, plan, lower(plan, data.access, precision, workload))
 
 
+def replan(config: DictConfig, access: AccessStatistics, here: Planned) -> ShardingPlan:
+    """What the planner of `config` makes of other access statistics, for the tables and the cluster of `here`."""
+    return build(config.sharder.planner, here.tables, access, here.cluster, build(config.precision), here.workload)
+
+
 def named_batch_size(config: DictConfig, cluster: Cluster) -> int:
     """Samples per rank of the named cluster: `simulate.batch_size`, but on this machine what it really trains with."""
     return batch_size_here(config) if cluster.name == LOCAL else config.simulate.batch_size
@@ -196,6 +201,7 @@ def train_here(
         record=record,
         open_data=partial(open_capped, rows=rows),
         build_model=build_model,
+        replan=partial(replan, here=here),
         sweep=sweep,
     )
     return build(config.launcher, train, {"job": job}, folder)

@@ -29,6 +29,7 @@ AT_LEAST: dict[str, float] = {
     "trainer.checkpoint_every_steps": 0,
     "trainer.log_every_steps": 1,
     "trainer.measure_steps": 1,
+    "trainer.replan_saving": 0,
     "trainer.early_stopping.patience": 0,
     "trainer.evaluate_every_epochs": 0,
     "trainer.evaluate_train_rows": 0,

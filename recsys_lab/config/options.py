@@ -71,6 +71,7 @@ class TrainerOptions:
     early_stopping: EarlyStoppingOptions
     restore_best: bool
     measure_steps: int
+    replan_saving: float  # of the global exchange: from here on the report advises a new plan for tables that are placed row by row
     progress_bar: bool
 
 

@@ -28,7 +28,7 @@ TARGETS = ("model", "cluster", "precision", "data", "launcher", "logger", "shard
 GROUPS = ("model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")
 KEYS = {
     "": {*GROUPS, "simulate", "ablation", "choices", *(field.name for field in dataclasses.fields(options.TopLevel))},
-    "sharder": {"name", "planner", "executor"},
+    "sharder": {"name", "planner", "executor", "reasons"},
     "simulate": {"batch_size", "profile"},
 }
 

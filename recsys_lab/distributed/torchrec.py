@@ -55,8 +55,8 @@ def shard(
     precision: Precision,
     seed: int,
     initial: Initial = initial_rows,
-    *,
     hot_rows: Mapping[str, np.ndarray] | None = None,
+    *,
     dense_bucket_mib: int = 25,
 ) -> ShardedModel:
     """Shard `model`'s tables by `plan`, and put the rest under DistributedDataParallel.

@@ -70,6 +70,8 @@ def _plan(run: Run) -> list[str]:
     parts.append(html.table(sections.tiers(run)))
     if run.plan_here is not None:
         parts += _one_plan(run, run.plan_here, "What trained here in its place", None, None)
+    if (covered := sections.coverage(run)) is not None:
+        parts.append(html.table(covered))
     return parts
 
 

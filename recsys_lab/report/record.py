@@ -36,8 +36,35 @@ class WireBytes:
 
 
 @dataclass(frozen=True)
+class Replanning:
+    """What a plan made from the last look-ups would cover, by tier, beside what this one covers of the same `judged_on` look-ups.
+
+    `saving`: of the global exchange, the row-sharded share. `worth_it`: it is more than `threshold`.
+    """
+
+    access_share_now: Mapping[str, float]
+    access_share_new: Mapping[str, float]
+    saving: float
+    threshold: float
+    worth_it: bool
+    judged_on: int
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Shares of the look-ups by tier, over the tables that are placed row by row. `replanning` None: too few look-ups to tell."""
+
+    planned: Mapping[str, float]
+    measured: Mapping[str, float]
+    replanning: Replanning | None
+
+
+@dataclass(frozen=True)
 class Measured:
-    """What really ran here. `phases_ms` are means over iterations; `wire_bytes` per rank per iteration; `data_wait_share` of the time."""
+    """What really ran here. `phases_ms` are means over iterations; `wire_bytes` per rank per iteration; `data_wait_share` of the time.
+
+    `coverage` is of plans that place tables row by row.
+    """
 
     backend: str
     world_size: int
@@ -50,6 +77,7 @@ class Measured:
     collectives: Sequence[Collective]
     peak_memory_bytes: int | None
     data_wait_share: float | None
+    coverage: Coverage | None = None
 
 
 @dataclass(frozen=True)
@@ -106,10 +134,16 @@ class Result:
             "choices": {key: self.choices.get(key) for key in CHOICES},
             "quality": {split: dict(self.quality[split]) for split in SPLITS if split in self.quality} if self.quality else None,
             "plan": _part(self.plan),
-            "measured": _part(self.measured),
+            "measured": _measured(self.measured),
             "simulated": _part(self.simulated),
         }
         return made | ({"error": _part(self.error)} if self.error else {})
+
+
+def _measured(measured: Measured | None) -> dict | None:
+    """`coverage` only where the plan has tiers."""
+    made = _part(measured)
+    return made if made is None or made["coverage"] is not None else {key: value for key, value in made.items() if key != "coverage"}
 
 
 def _part(part: Any) -> dict | None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.batch import DataSet
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.report.sections import verdict_of
 from recsys_lab.simulate import Simulated
 from recsys_lab.units import human_bytes, human_count
 
@@ -83,6 +84,8 @@ def finished(record: dict[str, Any], folder: Path) -> None:
             f"{measured['examples_per_second']:,.0f} examples/s on {measured['world_size']} ranks here, "
             f"{measured['iteration_ms']['median']:.1f} ms an iteration (95 %: {measured['iteration_ms']['p95']:.1f})",
         )
+        if measured.get("coverage"):
+            _line("", verdict_of(measured["coverage"]))
     for split, q in (record["quality"] or {}).items():
         _line("quality", f"{split}: AUC {q['auc']:.4f}, NE {q['ne']:.4f}, log loss {q['log_loss']:.4f}, {q['examples']:,} examples")
     _line("report", str(folder / "report.html"))

@@ -90,15 +90,48 @@ def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Tab
 
 
 def tiers(run: Run) -> Table:
-    """FlexShard's three tiers: how many rows are where, and what share of look-ups they get."""
+    """FlexShard's three tiers: how many rows are where, and what share of look-ups they get, as planned for the named cluster."""
     summary = run.result["plan"]
     if not summary:
         return Table("Tiers", ("tier", "rows", "share of look-ups"), (), absent(run.result, "plan"))
-    rows = [
-        (name, f"{t['rows']:,}", UNKNOWN if t["access_share"] is None else f"{t['access_share']:.1%}")
-        for name, t in summary["tiers"].items()
-    ]
+    rows = [(name, f"{t['rows']:,}", _share(t["access_share"])) for name, t in summary["tiers"].items()]
     return Table("Tiers", ("tier", "rows", "share of look-ups"), tuple(rows), right=("rows", "share of look-ups"))
+
+
+def coverage(run: Run) -> Table | None:
+    """What the tiers of the plan that trained here covered, beside what was planned and what a new plan would cover. None without tiers."""
+    found = (run.result["measured"] or {}).get("coverage")
+    if not found:
+        return None
+    again = found["replanning"] or {"access_share_now": {}, "access_share_new": {}}
+    columns = ("tier", "planned", "measured", "of the last look-ups", "a new plan's")
+    rows = [
+        (
+            tier,
+            _share(share),
+            _share(found["measured"][tier]),
+            _share(again["access_share_now"].get(tier)),
+            _share(again["access_share_new"].get(tier)),
+        )
+        for tier, share in found["planned"].items()
+    ]
+    return Table("Look-ups by tier, of the plan that trained here", columns, tuple(rows), verdict_of(found), right=columns[1:])
+
+
+def verdict_of(found: dict) -> str:
+    """Whether to plan anew, with both figures."""
+    again = found["replanning"]
+    if again is None:
+        return "too few look-ups to say what a new plan would save"
+    now, new = again["access_share_now"]["row_sharded"], again["access_share_new"]["row_sharded"]
+    figures = f"{now:.1%} of the look-ups go through the global exchange, {new:.1%} would with a plan from the last look-ups"
+    if again["worth_it"]:
+        return f"plan anew: {figures}, {again['saving']:.0%} less (worth it from {again['threshold']:.0%})"
+    return f"the plan still pays: {figures} (a new plan is worth it from {again['threshold']:.0%} less)"
+
+
+def _share(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{share:.1%}"
 
 
 def tables(plan: ShardingPlan, title: str) -> Table:

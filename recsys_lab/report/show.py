@@ -49,6 +49,8 @@ def print_run(run: Run, out: Console) -> None:
     if run.plan:
         print_table(out, sections.plan_facts(run, run.plan, "Plan", True))
     print_table(out, sections.tiers(run))
+    if (covered := sections.coverage(run)) is not None:
+        print_table(out, covered)
     for origin in ("measured", "simulated"):
         print_table(out, sections.phases(run, origin))
         print_table(out, sections.collectives(run, origin))

@@ -28,8 +28,10 @@ from recsys_lab.report.loggers import finish
 from recsys_lab.report.metrics import quality
 from recsys_lab.report.metrics_csv import MetricsCsv, read_metrics
 from recsys_lab.report.record import Result, write_result
+from recsys_lab.tables import AccessStatistics
 from recsys_lab.train import callbacks
 from recsys_lab.train import checkpoint as checkpoints
+from recsys_lab.train.coverage import Seen, WatchTiers, coverage, gather, hot_rows
 from recsys_lab.train.evaluate import evaluate, judge_of
 from recsys_lab.train.loader import ResumableLoader
 from recsys_lab.train.measure import Measure
@@ -51,6 +53,7 @@ class Job:
     record: Result  # what is known before training: choices, fingerprints, plan, simulated
     open_data: Callable[[DictConfig], DataSet]
     build_model: Callable[[DictConfig, DataSet, torch.device], torch.nn.Module]
+    replan: Callable[[DictConfig, AccessStatistics], ShardingPlan]
     sweep: str | None = None
 
 
@@ -69,7 +72,7 @@ def train(job: Job) -> dict[str, Any] | None:
     total = steps_per_epoch * options.max_epochs
     total = min(total, options.max_steps) if options.max_steps > 0 else total
     strategy = ShardedStrategy(
-        shard=_executor(job, config, device),
+        shard=_executor(job, config, data, device),
         optimizer=typed(config.optimizer, OptimizerOptions),
         total_steps=total,
         steps_per_epoch=steps_per_epoch,
@@ -86,9 +89,11 @@ def train(job: Job) -> dict[str, Any] | None:
     if options.restore_best and (folder / "best").is_dir():
         strategy.load_weights(folder / "best")
     figures = _evaluate_splits(strategy, data, loader, options, device)
+    seen = gather(strategy.sharded)
     measured = measure.result(job.steps, config.launcher.hosts, config.launcher.ranks_per_host, device)
     record = replace(job.record, quality=figures if data.learnable else None, measured=measured)
     if dist.get_rank() == 0:
+        record = _with_coverage(record, job, config, data, seen)
         _log_final(job.folder, figures.get("validation"), trainer, logger)
         write_result(job.folder, record)
         finish(logger, "completed")
@@ -96,7 +101,16 @@ def train(job: Job) -> dict[str, Any] | None:
     return record.to_json() if dist.get_rank() == 0 else None
 
 
-def _executor(job: Job, config: DictConfig, device: torch.device) -> Callable[[torch.nn.Module], ShardedModel]:
+def _with_coverage(record: Result, job: Job, config: DictConfig, data: DataSet, seen: Seen) -> Result:
+    """The record with how much of the traffic the plan's tiers covered, where it was measured and the plan has such tiers."""
+    hot = hot_rows(job.plan, data.hottest)
+    if record.measured is None or not hot:
+        return record
+    found = coverage(seen, job.plan, data.access, hot, partial(job.replan, config), config.trainer.replan_saving)
+    return replace(record, measured=replace(record.measured, coverage=found))
+
+
+def _executor(job: Job, config: DictConfig, data: DataSet, device: torch.device) -> Callable[[torch.nn.Module], ShardedModel]:
     shard = partial(build, config.sharder.executor)
     sparse = config.optimizer.sparse
     return lambda model: shard(
@@ -106,6 +120,7 @@ def _executor(job: Job, config: DictConfig, device: torch.device) -> Callable[[t
         optimizer=(sparse.name, sparse.lr, sparse.eps, sparse.weight_decay),
         precision=build(config.precision),
         seed=config.seed,
+        hot_rows=hot_rows(job.plan, data.hottest),
     )
 
 
@@ -137,6 +152,7 @@ def _trainer(
     metric, higher = f"validation_{stopping.metric}", stopping.metric == "auc"
     hooks: list[pl.Callback] = [
         measure,
+        WatchTiers(),
         callbacks.MetricsLog(options.log_every_steps, MetricsCsv(job.folder).append if main else None),
         callbacks.Checkpoints(checkpoint_folder, options.checkpoint_every_steps),
     ]

@@ -78,7 +78,7 @@ def test_compare_of_many_runs_loses_no_digit(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["shwo"], "no such command; given shwo; allowed: doctor, show, compare; did you mean 'show'?"),
+        (["shwo"], "no such command; given shwo; allowed: doctor, show, frequencies, compare, flexshard; did you mean 'show'?"),
         (["show"], "the following arguments are required: run"),
         (["show", "nowhere"], "nowhere: no such folder"),
         (["compare", "a"], "one run has nothing to be compared with"),

@@ -1,0 +1,123 @@
+"""How much of the look-ups FlexShard's tiers really cover while training, and what a plan from what is looked up now would save.
+
+Three answers for each tier: planned (from the access statistics), measured (every look-up of this run's training), and of a new plan
+(made from one half of the last ids, judged on the other, so that it cannot flatter itself).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import lightning.pytorch as pl
+import numpy as np
+import torch.distributed as dist
+
+from recsys_lab.data.batch import Hottest
+from recsys_lab.distributed.torchrec import ShardedModel
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.sharding_plan import FLEXSHARD, TIERS
+from recsys_lab.report.record import Coverage, Replanning
+from recsys_lab.tables import AccessStatistics, TableAccess
+from recsys_lab.tables.access import distinct
+
+#: Ids of the last look-ups that each rank keeps of each table. 8 bytes each.
+KEPT_IDS = 1 << 16
+#: access statistics -> the plan that this run's planner makes of them, for the same ranks.
+Replan = Callable[[AccessStatistics], ShardingPlan]
+
+
+def hot_rows(plan: ShardingPlan, hottest: Hottest) -> dict[str, np.ndarray]:
+    """int64 ids of the rows that the plan replicates (everywhere or once a host), in falling frequency, by table placed row by row."""
+    hot = {p.table: p.tier_rows["replicated"] + p.tier_rows["host_sharded"] for p in plan.placements if p.scheme == FLEXSHARD}
+    return {table: hottest(table, rows) for table, rows in hot.items()}
+
+
+class WatchTiers(pl.Callback):
+    """Look-ups count from the first training step on; resuming starts anew."""
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        sharded: ShardedModel = trainer.strategy.sharded  # type: ignore[attr-defined]
+        sharded.tier_lookups(reset=True)
+        sharded.keep_ids(KEPT_IDS)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Of all ranks: look-ups by table and tier, and the last ids of each table, oldest first on each rank."""
+
+    lookups: dict[str, dict[str, int]]
+    ids: dict[str, np.ndarray]
+
+
+def gather(sharded: ShardedModel) -> Seen:
+    """Collective; the same on every rank."""
+    mine = (sharded.tier_lookups(), {table: ids.cpu().numpy() for table, ids in sharded.kept_ids().items()})
+    everyone: list = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    lookups = {table: {tier: sum(one[0][table][tier] for one in everyone) for tier in TIERS} for table in mine[0]}
+    return Seen(lookups, {table: _interleaved([one[1][table] for one in everyone]) for table in mine[1]})
+
+
+def coverage(
+    seen: Seen, plan: ShardingPlan, access: AccessStatistics, hot_rows: Mapping[str, np.ndarray], replan: Replan, threshold: float
+) -> Coverage | None:
+    """None where the plan places no table row by row, or nothing was looked up.
+
+    `hot_rows`: the tables' rows in falling frequency, as the plan has them; `threshold`: the saving from which a new plan is worth it.
+    """
+    tables = [p.table for p in plan.placements if p.scheme == FLEXSHARD and any(seen.lookups[p.table].values())]
+    if not tables:
+        return None
+    planned = _shares({table: _planned(plan, access, table) for table in tables})
+    measured = _shares({table: {tier: float(n) for tier, n in seen.lookups[table].items()} for table in tables})
+    halves = {table: np.array_split(seen.ids[table], 2) for table in tables}
+    if any(len(half) == 0 for pair in halves.values() for half in pair):
+        return Coverage(planned, measured, None)
+    sampled = {t: sampled_access(access[t], halves[t][0], plan.by_table[t][0].rows) for t in tables}
+    new_plan = replan(AccessStatistics(dict(access.tables) | {table: found for table, (found, _) in sampled.items()}))
+    now = _shares({t: _counted(plan, t, hot_rows[t], halves[t][1], access[t].mean_length) for t in tables})
+    new = _shares({t: _counted(new_plan, t, sampled[t][1], halves[t][1], access[t].mean_length) for t in tables})
+    saving = 1 - new["row_sharded"] / now["row_sharded"] if now["row_sharded"] else 0.0
+    judged_on = sum(len(halves[t][1]) for t in tables)
+    return Coverage(planned, measured, Replanning(now, new, saving, threshold, saving > threshold, judged_on))
+
+
+def sampled_access(known: TableAccess, ids: np.ndarray, rows: int) -> tuple[TableAccess, np.ndarray]:
+    """Statistics from some look-ups of a table, and its rows that were seen, in falling frequency; ties by lower id."""
+    found, counts = np.unique(ids, return_counts=True)
+    seen = found[np.argsort(-counts, kind="stable")]
+    bucket_rows, values = distinct(counts)
+    samples = len(ids) / known.mean_length
+    unseen = [(rows - len(found), 0.0)] if rows > len(found) else []
+    buckets = [*((int(n), float(v / samples)) for n, v in zip(bucket_rows, values)), *unseen]
+    in_bucket, p = tuple(n for n, _ in buckets), tuple(x for _, x in buckets)
+    return TableAccess(known.table, known.mean_length, in_bucket, p, "measured", f"{len(ids):,} of the last look-ups"), seen
+
+
+def _planned(plan: ShardingPlan, access: AccessStatistics, table: str) -> dict[str, float]:
+    made, begin = {}, 0
+    for tier, rows in plan.by_table[table][1].tier_rows.items():
+        made[tier] = access[table].length_of(begin, begin + rows)
+        begin += rows
+    return made
+
+
+def _counted(plan: ShardingPlan, table: str, hottest: np.ndarray, ids: np.ndarray, length: float) -> dict[str, float]:
+    """Look-ups of `ids` in each tier, as those of a sample with `length` of them; `hottest` are the rows in falling frequency."""
+    rows = plan.by_table[table][1].tier_rows
+    replicated = np.isin(ids, hottest[: rows["replicated"]])
+    host = np.isin(ids, hottest[rows["replicated"] : rows["replicated"] + rows["host_sharded"]])
+    hits = {"replicated": replicated, "host_sharded": host, "row_sharded": ~replicated & ~host}
+    return {tier: float(hit.mean()) * length for tier, hit in hits.items()}
+
+
+def _shares(by_table: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    total = sum(sum(tiers.values()) for tiers in by_table.values())
+    return {tier: sum(tiers[tier] for tiers in by_table.values()) / total if total else 0.0 for tier in TIERS}
+
+
+def _interleaved(parts: list[np.ndarray]) -> np.ndarray:
+    """The older halves of all ranks, then the younger ones: time runs the same way in the whole."""
+    halves = [np.array_split(part, 2) for part in parts]
+    return np.concatenate([*(older for older, _ in halves), *(younger for _, younger in halves)])

@@ -3,6 +3,7 @@
 from recsys_lab.models.dcn import DCN
 from recsys_lab.models.dlrm import DLRM
 from recsys_lab.models.initial import fill_tables, initialise_dense
+from recsys_lab.models.sequence import Sequence
 from recsys_lab.models.workload import ModelCost, describe
 
-__all__ = ["DCN", "DLRM", "ModelCost", "describe", "fill_tables", "initialise_dense"]
+__all__ = ["DCN", "DLRM", "ModelCost", "Sequence", "describe", "fill_tables", "initialise_dense"]

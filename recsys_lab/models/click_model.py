@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import torch
 from torch import Tensor, nn
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 
 class ClickModel(nn.Module):
-    """`embeddings` are its tables, which an executor may replace by sharded ones; `predict` is everything after them."""
+    """`embeddings` are its tables, which an executor may replace by sharded ones; `predict` is everything after them.
+
+    `objective`: what its outputs are and how they are trained; click: a logit a row.
+    """
 
     features: list[str]
-    embeddings: EmbeddingBagCollection
+    embeddings: EmbeddingBagCollection | EmbeddingCollection
+    objective: str = "click"
 
-    def predict(self, dense: Tensor | None, pooled: dict[str, Tensor]) -> Tensor:
-        """dense [B, K] and each feature's [B, D] -> logits [B]."""
+    def predict(self, dense: Tensor | None, looked_up: Any) -> Tensor:
+        """dense [B, K] and what the tables gave for each feature ([B, D] where they pool) -> logits [B]."""
         raise NotImplementedError
+
+    def example(self, samples: int, mean_lengths: Mapping[str, float]) -> Any:
+        """What the tables would give `predict` for that many samples, on the meta device.
+
+        `mean_lengths`: look-ups a sample by feature, 1 where it has none. Pooled vectors do not depend on them.
+        """
+        dims = {name: config.embedding_dim for config in table_configs(self) for name in config.feature_names}
+        return {name: torch.empty(samples, dim, device="meta", requires_grad=True) for name, dim in dims.items()}
+
+
+def table_configs(model: ClickModel) -> list[Any]:
+    """TorchRec's configs of the model's unsharded tables."""
+    tables = model.embeddings
+    return tables.embedding_configs() if isinstance(tables, EmbeddingCollection) else tables.embedding_bag_configs()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.table_weights import initial_weight
@@ -34,8 +34,9 @@ def initialise_dense(model: ClickModel, seed: int, device: torch.device) -> None
 
 
 @torch.no_grad()
-def fill_tables(embeddings: EmbeddingBagCollection, tables: Sequence[Table], seed: int) -> None:
+def fill_tables(embeddings: EmbeddingBagCollection | EmbeddingCollection, tables: Sequence[Table], seed: int) -> None:
     """Fills unsharded tables with their first values: what every sharding of them starts from."""
+    modules = embeddings.embeddings if isinstance(embeddings, EmbeddingCollection) else embeddings.embedding_bags
     for table in tables:
-        weight = embeddings.embedding_bags[table.name].weight
+        weight = modules[table.name].weight
         weight.copy_(initial_weight(table, 0, table.rows, 0, table.dim, seed))

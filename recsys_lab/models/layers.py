@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from recsys_lab.errors import UserError
 from recsys_lab.tables import Table
@@ -31,6 +31,26 @@ def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> Embe
                 embedding_dim=table.dim,
                 feature_names=list(table.features),
                 pooling=_POOLING[table.pooling],
+                data_type=_DATA_TYPE[table.dtype],
+            )
+            for table in tables
+        ],
+        device=device,
+    )
+
+
+def embedding_rows(tables: Sequence[Table], device: torch.device | None) -> EmbeddingCollection:
+    """TorchRec's collection of tables that do not pool. Raises UserError for a pooled feature, which a sequence model cannot read."""
+    for table in tables:
+        if table.pooling != "none":
+            raise UserError("this model reads sequences", where=f"table {table.name}", given=f"pooling {table.pooling}", allowed="none")
+    return EmbeddingCollection(
+        tables=[
+            EmbeddingConfig(
+                name=table.name,
+                num_embeddings=table.rows,
+                embedding_dim=table.dim,
+                feature_names=list(table.features),
                 data_type=_DATA_TYPE[table.dtype],
             )
             for table in tables
@@ -90,7 +110,12 @@ def dot_interaction(x: Tensor) -> Tensor:
 
 
 def check_inputs(
-    where: str, tables: Sequence[Table], dense_width: int, rows: list[int] | None, lengths: list[int] | None, dense_features: int | None
+    where: str,
+    tables: Sequence[Table],
+    dense_width: int,
+    rows: list[int] | None,
+    lengths: list[int] | None,
+    dense_features: int | None,
 ) -> None:
     """Raises UserError if a model that fixes its own inputs is given others. Table sizes may differ: a local run scales them down."""
     if rows is not None and len(rows) != len(tables):

@@ -8,13 +8,14 @@ Activation bytes: what autograd keeps for backward (each storage once, weights a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.click_model import ClickModel, table_configs
 
 _SAMPLES = 8
 
@@ -31,17 +32,17 @@ class ModelCost:
     activation_bytes_per_sample: float
 
 
-def describe(model: ClickModel, dense_width: int) -> ModelCost:
+def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, float] | None = None) -> ModelCost:
     """Cost of `model`, built on the meta device.
 
-    `dense_width`: dense values a sample, 0 for none.
+    `dense_width`: dense values a sample, 0 for none. `mean_lengths`: look-ups a sample by feature, on which a sequence model's cost
+    depends; 1 where it has none. Samples are taken to be equally long, so padding costs nothing here.
     """
-    configs = model.embeddings.embedding_bag_configs()
+    configs = table_configs(model)
     dense_parameters = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]
     assert all(p.is_meta for p in dense_parameters), "describe() wants the model on the meta device"
-    dim_of = {feature: config.embedding_dim for config in configs for feature in config.feature_names}
     dense = torch.empty(_SAMPLES, dense_width, device="meta") if dense_width else None
-    pooled = {feature: torch.empty(_SAMPLES, dim, device="meta", requires_grad=True) for feature, dim in dim_of.items()}
+    looked_up = model.example(_SAMPLES, mean_lengths or {})
 
     kept: dict[int, Tensor] = {}  # by storage; held, so that no address is used twice
     weights = {p.untyped_storage()._cdata for p in dense_parameters}
@@ -52,7 +53,7 @@ def describe(model: ClickModel, dense_width: int) -> ModelCost:
 
     forward, backward = FlopCounterMode(display=False), FlopCounterMode(display=False)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), forward:
-        logits = model.predict(dense, pooled)
+        logits = model.predict(dense, looked_up)
     with backward:
         logits.sum().backward()
     model.zero_grad(set_to_none=True)

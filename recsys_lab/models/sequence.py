@@ -1,0 +1,180 @@
+"""Sequence models: a user's history as rows of tables that are not pooled, read by attention.
+
+next_item (SASRec, Kang and McAuley 2018, figure 1): every place of the history tells the item after it from one that never came.
+
+    history -> tables -> sum, + place from the end -> causal blocks -> hidden [N, D] -+-> dot with the item after it  -> logits [N, 2]
+                                                                                     +-> dot with a random item
+
+click (with pair-wise attention as DIN, Zhou et al. 2018, figure 2; or with a transformer as BST, Chen et al. 2019):
+
+    history   -> tables -> sum, + place from the end -> attention -> interest [B, D] -+-> concat with their product -> over MLP -> logit [B]
+    candidate -> tables -> sum ------------------------- target [B, D] ---------------+
+
+Shapes: N look-ups of a history in B samples, D embedding dimension. Features are told apart by name; see `Roles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
+
+from recsys_lab.errors import UserError
+from recsys_lab.models.attention import CausalBlock, TargetAttention
+from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.jagged import Places
+from recsys_lab.models.layers import check_inputs, check_layers, check_least, embedding_rows, feature_names, mlp
+from recsys_lab.tables import Table
+
+OBJECTIVES = ("next_item", "click")
+ATTENTIONS = ("transformer", "pairwise")
+#: Features that say more of each item of the history, or of the candidate: as long as those, and added to them.
+_HISTORY, _CANDIDATE = ("item", "category", "time"), ("candidate", "candidate_category")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which features are what. Each history is a list of features that are added row by row."""
+
+    histories: tuple[tuple[str, ...], ...]
+    candidate: tuple[str, ...]  # empty: the last of the first history is the target
+
+    @staticmethod
+    def of(features: list[str]) -> Roles:
+        """`item` is the history, with `category` and `time`; without one every feature is a history of its own."""
+        history = tuple(name for name in _HISTORY if name in features)
+        others = tuple((name,) for name in features) if "item" not in features else (history,)
+        return Roles(others, tuple(name for name in _CANDIDATE if name in features))
+
+
+class Sequence(ClickModel):
+    """`objective`: next_item | click. `attention`: transformer (`blocks` of `heads`, inner layers `feed_forward` wide) | pairwise.
+
+    `max_length`: places told apart, counted from a history's end; earlier ones share the last. `over_layers` end in 1; click's alone.
+    `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
+    """
+
+    def __init__(
+        self,
+        tables: tuple[Table, ...],
+        dense_width: int,
+        device: torch.device | None = None,
+        *,
+        embedding_dim: int,
+        objective: str,
+        attention: str,
+        max_length: int,
+        blocks: int,
+        heads: int,
+        feed_forward: int,
+        over_layers: list[int],
+        dropout: float = 0.0,
+        rows: list[int] | None = None,
+        lengths: list[int] | None = None,
+        dense_features: int | None = None,
+        law: dict[str, Any] | None = None,
+    ):
+        super().__init__()
+        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        self.features = feature_names(tables)
+        _check(self.features, dense_width, objective, attention)
+        check_layers("model.over_layers", over_layers, 1, "one logit")
+        check_least("model.dropout", dropout, 0, below=1)
+        for name, given in {"max_length": max_length, "blocks": blocks, "heads": heads, "feed_forward": feed_forward}.items():
+            check_least(f"model.{name}", given, 1)
+        if embedding_dim % heads:
+            raise UserError(
+                "heads must share the dimension evenly", where="model.heads", given=heads, allowed=f"a divisor of {embedding_dim}"
+            )
+        self.objective, self.roles = objective, Roles.of(self.features)
+        self.embeddings = embedding_rows(tables, device)
+        self.place = nn.Embedding(max_length, embedding_dim, device=device)
+        self.normalise = nn.LayerNorm(embedding_dim, device=device)
+        self.dropout = nn.Dropout(dropout)
+        transformer = attention == "transformer"
+        layers = blocks if transformer else 0
+        self.blocks = nn.ModuleList([CausalBlock(embedding_dim, heads, feed_forward, dropout, device) for _ in range(layers)])
+        self.hidden = nn.LayerNorm(embedding_dim, device=device) if transformer else nn.Identity()
+        self.attention = None if transformer else TargetAttention(embedding_dim, dropout, device)
+        vectors = 1 + 2 * len(self.roles.histories)
+        self.over = mlp(vectors * embedding_dim, over_layers, device, dropout=dropout, linear_end=True) if objective == "click" else None
+
+    def reset_parameters(self) -> None:
+        """Places start as small as the other layers' weights, so that at first items count more."""
+        nn.init.normal_(self.place.weight, std=0.02)
+
+    def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
+        """F sequences of B samples -> logits: [N, 2] for next_item, [B] for click. There are no dense values."""
+        return self.predict(dense, self.embeddings(sparse))
+
+    def predict(self, dense: Tensor | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
+        """The model after its tables: each feature's sequences -> logits."""
+        if self.over is None:
+            hidden = self.read_history(looked_up, self.roles.histories[0])[0]
+            return torch.stack([(hidden * looked_up[name].values()).sum(1) for name in ("positive", "negative")], dim=1)
+        read = [self.read_history(looked_up, history) for history in self.roles.histories]
+        target = self.target_of(looked_up, *read[0])
+        interests = [self.interest(target, *history) for history in read]
+        return self.over(torch.cat([target, *interests, *(target * interest for interest in interests)], dim=1)).squeeze(1)
+
+    def users(self, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
+        """For next_item: [B, D], whose dot product with an item's vector is the score of that item as the next."""
+        hidden, places = self.read_history(looked_up, self.roles.histories[0])
+        return places.last(hidden)
+
+    def read_history(self, looked_up: Mapping[str, JaggedTensor], features: tuple[str, ...]) -> tuple[Tensor, Places]:
+        """A history's rows [N, D], and after the transformer, if the model has one, what they became."""
+        vectors = [looked_up[name].values() for name in features]
+        places = Places.of(looked_up[features[0]].lengths(), vectors[0].device)
+        place = self.place(places.to_end.clamp(max=self.place.num_embeddings - 1))
+        rows = self.dropout(self.normalise(sum(vectors[1:], vectors[0]) + place))
+        for block in self.blocks:
+            rows = block(rows, places)
+        return self.hidden(rows), places
+
+    def target_of(self, looked_up: Mapping[str, JaggedTensor], rows: Tensor, places: Places) -> Tensor:
+        """[B, D]: the candidate, or where there is none the last of the history."""
+        if not self.roles.candidate:
+            return places.last(rows)
+        vectors = [looked_up[name].values() for name in self.roles.candidate]
+        one = Places.of(looked_up[self.roles.candidate[0]].lengths(), vectors[0].device)
+        return one.last(self.normalise(sum(vectors[1:], vectors[0])))
+
+    def interest(self, target: Tensor, rows: Tensor, places: Places) -> Tensor:
+        """[B, D]: what the history says of the target."""
+        return places.last(rows) if self.attention is None else self.attention(target, rows, places)
+
+    def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
+        """As ClickModel's: every sample has each feature's mean length, rounded."""
+        dim, made = self.place.embedding_dim, {}
+        for name in self.features:
+            length = max(1, round(mean_lengths.get(name, 1.0)))
+            values = torch.empty(samples * length, dim, device="meta", requires_grad=True)
+            made[name] = JaggedTensor(values, lengths=torch.full((samples,), length))
+        return made
+
+
+def _check(features: list[str], dense_width: int, objective: str, attention: str) -> None:
+    """UserError for choices that cannot be, and features that they cannot read."""
+    for key, given, allowed in (("objective", objective, OBJECTIVES), ("attention", attention, ATTENTIONS)):
+        if given not in allowed:
+            raise UserError("no such choice", where=f"model.{key}", given=given, allowed=", ".join(allowed))
+    if dense_width:
+        raise UserError("a sequence model reads no dense values", where="model", given=f"{dense_width} dense features", allowed="0")
+    if objective == "click":
+        return
+    if attention != "transformer":
+        raise UserError(
+            "every place must see what came before", where="model.attention", given=attention, allowed="transformer for next_item"
+        )
+    if missing := [name for name in ("item", "positive", "negative") if name not in features]:
+        raise UserError(
+            f"the objective next_item needs the feature {missing[0]}",
+            where="model.objective",
+            given=f"data with {', '.join(features)}",
+            remedy="use data=interactions, or model.objective=click",
+        )

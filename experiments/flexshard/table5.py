@@ -47,7 +47,7 @@ def _small(data: dict) -> bool:
 
 
 def _shown(data: dict) -> Table:
-    columns = ("", "tier", "rows", "planned", "off by", "share %", "planned ", "points")
+    columns = ("", "tier", "rows", "planned", "off", "% of L", "ours", "off ")
     rows = []
     for model, plans in data.items():
         for name, found in plans.items():

@@ -41,13 +41,6 @@ class Rows:
     def of_tables(tables: Sequence[Table], access: Sequence[TableAccess]) -> Rows:
         return Rows.merged([(np.array(a.bucket_rows), np.array(a.bucket_p), t.dim) for t, a in zip(tables, access)])
 
-    @staticmethod
-    def of_one_table(p: np.ndarray, dim: int) -> Rows:
-        """One table with `p` float64 [E], row by row, in any order."""
-        falling = np.sort(p)[::-1]
-        ones = np.broadcast_to(np.int64(1), falling.shape)
-        return Rows(ones, falling, np.broadcast_to(np.int64(dim), falling.shape), np.broadcast_to(np.int64(0), falling.shape), 1)
-
     @property
     def total(self) -> int:
         return int(self.rows_before[-1])
@@ -99,7 +92,8 @@ class Rows:
 
 
 def _before(values: np.ndarray) -> np.ndarray:
-    summed = np.empty(len(values) + 1, np.result_type(values, np.int64))
+    """Sums as float64, which holds whole numbers up to 9e15: np.searchsorted would copy an array of another type at every call."""
+    summed = np.empty(len(values) + 1)
     summed[0] = 0
     np.cumsum(values, out=summed[1:])
     return summed

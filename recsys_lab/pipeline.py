@@ -34,13 +34,14 @@ from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.serialise import save_plan
+from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report import say
 from recsys_lab.report.environment import write_environment
 from recsys_lab.report.loggers import finish
 from recsys_lab.report.page import write_page
 from recsys_lab.report.record import CHOICES, Result, plan_summary, write_result
 from recsys_lab.simulate import simulate, write_trace
-from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.tables import AccessStatistics, RankLaw, Table
 from recsys_lab.train.rank import Job, train
 
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
@@ -67,6 +68,7 @@ def run(config: DictConfig, folder: Path, sweep: str | None = None, writes: bool
 
     `writes`: False on torchrun's ranks other than 0, which do the same but write nothing; they return None.
     """
+    quiet_torchrec()
     if writes:
         OmegaConf.save(config, folder / "config.yaml")
     cluster: Cluster = build(config.cluster)
@@ -122,11 +124,14 @@ def open_data(config: DictConfig) -> DataSet:
 
 
 def wanted_features(config: DictConfig) -> tuple[Feature, ...] | None:
-    """The features of a model that fixes its tables (MLPerf's, the CPU paper's); None where the data decide."""
+    """The features of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""
     rows, lengths = config.model.get("rows"), config.model.get("lengths")
     if rows is None:
         return None
-    return tuple(Feature(f"cat_{i}", r, float(n)) for i, (r, n) in enumerate(zip(rows, lengths or [1] * len(rows), strict=True)))
+    pooling = "none" if "objective" in config.model else "sum"  # a sequence model has an objective
+    law = RankLaw.from_config(config.model.law) if config.model.get("law") else None
+    each = enumerate(zip(rows, lengths or [1] * len(rows), strict=True))
+    return tuple(Feature(f"cat_{i}", r, float(n), pooling, law=law) for i, (r, n) in each)
 
 
 def tables_of(data: DataSet, dim: int, dtype: str) -> tuple[Table, ...]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from recsys_lab.tables import Table
-from tests.distributed.reference import samples, train_unsharded
+from tests.distributed.reference import Outcome, samples, train_unsharded
 from tests.distributed.sharded import How, train_placed
 from tests.distributed.test_sharded_equals_unsharded import DENSE, ROWS, check
 from tests.ranks import run_ranks
 
-OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
 STEPS = 20
-#: Two widths where that may be, features that share a table, and fewer rows than ranks.
+#: Two widths where that may be, features that share a table, fewer rows than ranks, sums and means.
 POOLED = (
     Table("odd", 11, 16, ("f_odd",)),
     Table("tiny", 3, 8, ("f_tiny",), "mean"),
@@ -22,15 +23,28 @@ SEQUENCES = tuple(Table(t.name, t.rows, 16, t.features, "none") for t in POOLED)
 #: Tier sizes (replicated, host-sharded), also such that a tier has no rows of some table.
 TWO: How = {"odd": (4, 0), "tiny": (0, 0), "shared": (7, 0)}
 THREE: How = {"odd": (2, 5), "tiny": (1, 1), "shared": (4, 9)}
-MIXED: How = {"odd": "row_wise", "tiny": (1, 2), "shared": (30, 0)}
+CASES: list[tuple[How, str]] = [
+    *((how, optimizer) for how in (TWO, THREE) for optimizer in ("sgd", "row_wise_adagrad", "adam")),
+    ({"odd": "row_wise", "tiny": (1, 2), "shared": (30, 0)}, "adagrad"),
+    ({"odd": (0, 0), "tiny": "data_parallel", "shared": (0, 30)}, "adagrad"),
+    ({"odd": "table_wise", "tiny": (3, 0), "shared": "data_parallel"}, "sgd"),
+]
 
 
-@pytest.mark.parametrize("tables", [POOLED, SEQUENCES], ids=["pooled", "sequences"])
+def train_both(pooled: list, sequences: list) -> tuple[list[Outcome], list[Outcome]]:
+    return train_placed(POOLED, pooled, CASES, DENSE), train_placed(SEQUENCES, sequences, CASES, DENSE)
+
+
+@cache
+def reference(tables: tuple[Table, ...], optimizer: str) -> Outcome:
+    return train_unsharded(tables, samples(tables, STEPS, ROWS, DENSE), optimizer, DENSE)
+
+
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 1), (1, 4), (2, 2), (4, 1)])
-def test_tiers_train_as_the_unsharded_model(hosts: int, ranks_per_host: int, tables: tuple[Table, ...]) -> None:
-    batches = samples(tables, STEPS, ROWS, DENSE)
-    cases = [(how, optimizer) for how in (TWO, THREE, MIXED) for optimizer in OPTIMIZERS]
-    ranks = run_ranks(train_placed, hosts, ranks_per_host, tables, batches, cases, DENSE)
-    references = {optimizer: train_unsharded(tables, batches, optimizer, DENSE) for optimizer in OPTIMIZERS}
-    for case, (how, optimizer) in enumerate(cases):
-        check([rank[case] for rank in ranks], references[optimizer], f"{how} {optimizer}", columns_cut=False, optimizer=optimizer)
+def test_tiers_train_as_the_unsharded_model(hosts: int, ranks_per_host: int) -> None:
+    batches = [samples(tables, STEPS, ROWS, DENSE) for tables in (POOLED, SEQUENCES)]
+    ranks = run_ranks(train_both, hosts, ranks_per_host, *batches)
+    for kind, tables in enumerate((POOLED, SEQUENCES)):
+        for case, (how, optimizer) in enumerate(CASES):
+            what = f"{tables[0].pooling} {how} {optimizer}"
+            check([rank[kind][case] for rank in ranks], reference(tables, optimizer), what, columns_cut=False, optimizer=optimizer)

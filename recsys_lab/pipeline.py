@@ -244,8 +244,8 @@ def this_machine(config: DictConfig) -> Cluster:
 
 
 def check_data(data: DataSet, config: DictConfig) -> None:
-    """Refuses, before anything is trained, a split whose quality could not be told. Raises UserError."""
-    if config.mode not in ("auto", "train") or not data.learnable:
+    """Refuses, before anything is trained, a split of clicks whose quality could not be told. Raises UserError."""
+    if config.mode not in ("auto", "train") or not data.learnable or config.model.get("objective") == "next_item":
         return
     for split in ("validation", "test"):
         if split not in data.splits:

@@ -79,10 +79,8 @@ def test_too_few_look_ups_say_so() -> None:
     hot = hot_rows(plan, lambda table, rows: np.arange(rows))
     made = coverage(seen(np.array([3]), hot["item"]), plan, ACCESS, hot, planner, 0.1)
     assert made is not None and made.replanning is None and "too few" in verdict_of({"replanning": None})
-    assert (
-        coverage(Seen({"item": dict.fromkeys(("replicated", "host_sharded", "row_sharded"), 0)}, {}), plan, ACCESS, hot, planner, 0.1)
-        is None
-    )
+    nothing = Seen({"item": dict.fromkeys(TIERS, 0)}, {})
+    assert coverage(nothing, plan, ACCESS, hot, planner, 0.1) is None
 
 
 def test_sampled_statistics_are_those_of_the_sample() -> None:

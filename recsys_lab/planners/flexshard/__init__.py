@@ -1,11 +1,16 @@
 """FlexShard's planner (arXiv 2301.02959): which rows are replicated, host-sharded and row-sharded, and why.
 
+bandwidths  table 1: the four that follow from a cluster's links
 costs       tables 2 and 3: what rows cost in each tier, and where two tiers cost the same
 rows        the rows of all tables in falling frequency
-allocate    how many rows each tier gets
-planner     `plan`, from tables to a ShardingPlan
+allocate    how many rows each tier gets; exact does the same for rows in any order, without sorting them
+pareto      figure 5: points and curve of the trade-off
+planner     `plan`, from tables to a ShardingPlan; whole_tables places those that are not cut by row
+reasons     `reasons`: what decided, what else would cost (table_costs), what would flip it (flips), in words
 """
 
 from recsys_lab.planners.flexshard.planner import plan
+from recsys_lab.planners.flexshard.reasons import Reasons, reasons
+from recsys_lab.planners.flexshard.words import COLUMNS, alternative_rows, sentences
 
-__all__ = ["plan"]
+__all__ = ["COLUMNS", "Reasons", "alternative_rows", "plan", "reasons", "sentences"]

@@ -147,7 +147,11 @@ def tier_rows(
     if not tables:
         return []
     trade = trade_of(tables, access, cluster, precision, workload, options)
-    split = split_for(trade, options)
+    return splits_of(trade, split_for(trade, options), tables, cluster, options)
+
+
+def splits_of(trade: Trade, split: Split, tables: Sequence[Table], cluster: Cluster, options: Options) -> list[Split]:
+    """Each table's part of a split of all their rows."""
     replicated = trade.rows.of_each_table(split.replicated)
     both = trade.rows.of_each_table(split.replicated + split.host_sharded)
     splits = [Split(int(hot), int(end - hot)) for hot, end in zip(replicated, both)]

@@ -1,0 +1,84 @@
+"""A plan's reasons as sentences and as rows of a table."""
+
+from __future__ import annotations
+
+import math
+
+from recsys_lab.planners.flexshard.flips import Flip
+from recsys_lab.planners.flexshard.reasons import ALL_ROWS, Boundary, Choice, Reasons
+from recsys_lab.units import human_bytes
+
+#: Of `alternative_rows`. Memory and time are simulated: of the tables that are placed by row, on one rank, in one iteration.
+COLUMNS = ("plan", "replicated", "host-sharded", "memory a rank", "exchange ms", "look-ups over all ranks")
+TIER_WORDS = {"replicated": "replicated", "host_sharded": "host-sharded", "row_sharded": "row-sharded"}
+
+
+def sentences(given: Reasons) -> tuple[str, ...]:
+    """In plain words: the tiers and what decided them, what they save, what would flip them."""
+    chosen, baseline = given.chosen, given.alternatives[0]
+    found = [_tiers(given)] + [_begins(boundary) for boundary in given.boundaries if boundary.decided_by != ALL_ROWS]
+    found.append(
+        f"{1 - chosen.global_share:.1%} of the look-ups leave the exchange between all ranks. All exchanges of these tables take "
+        f"{chosen.communication_ms:.3g} ms an iteration (simulated), {_change(chosen.communication_ms, baseline.communication_ms)} "
+        f"row-wise sharding, with {_memory(chosen.memory_bytes - baseline.memory_bytes)}."
+    )
+    faster = [c for c in given.alternatives[1:] if c.communication_ms < chosen.communication_ms * (1 - 1e-3)]
+    found += [_faster(choice, chosen) for choice in faster]
+    found += [_flip(flip) for flip in given.flips if math.isfinite(flip.now)]
+    if given.pooled:
+        names = ", ".join(given.pooled[:4]) + (f" and {len(given.pooled) - 4} more" if len(given.pooled) > 4 else "")
+        found.append(
+            f"Pooled ({names}): tiers as if every look-up sent a row; but the exchange of pooled rows is as large with few rows as with "
+            "many, so hot rows save ids and look-ups only, unless a tier gets no row at all. Times and memory here count that."
+        )
+    return tuple(found)
+
+
+def alternative_rows(given: Reasons) -> tuple[tuple[str, ...], ...]:
+    """One row a plan, this one first; columns are `COLUMNS`."""
+    return tuple(
+        (
+            c.name,
+            f"{c.replicated:,}",
+            f"{c.host_sharded:,}",
+            human_bytes(c.memory_bytes),
+            f"{c.communication_ms:.3g}",
+            f"{c.global_share:.1%}",
+        )
+        for c in (given.chosen, *given.alternatives)
+    )
+
+
+def _tiers(given: Reasons) -> str:
+    chosen = given.chosen
+    parts = [(chosen.replicated, "replicated"), (chosen.host_sharded, "host-sharded"), (chosen.row_sharded, "row-sharded")]
+    counted = ", ".join(f"{n:,} {word}" for n, word in parts)
+    return f"Rows in falling frequency: {counted} (a replica takes {given.setting['replica_multiplier']:g} times its weights)."
+
+
+def _begins(boundary: Boundary) -> str:
+    at = f", which is at p = {boundary.break_point:.3g}" if boundary.break_point is not None else ""
+    return f"The {TIER_WORDS[boundary.tier]} tier begins at row {boundary.row:,} (p = {boundary.p:.3g}): {boundary.decided_by}{at}."
+
+
+def _change(now: float, before: float) -> str:
+    if not before:
+        return "no more than"
+    return f"{1 - now / before:.0%} less than" if now < before else f"{now / before - 1:.0%} more than"
+
+
+def _memory(more_bytes: float) -> str:
+    if abs(more_bytes) < 1e5:
+        return "the same memory"
+    return f"{human_bytes(abs(more_bytes))} {'more' if more_bytes > 0 else 'less'} memory a rank"
+
+
+def _faster(choice: Choice, chosen: Choice) -> str:
+    saved, more = 1 - choice.communication_ms / chosen.communication_ms, choice.memory_bytes - chosen.memory_bytes
+    return f"Faster by {saved:.1%} would be {choice.name}: {choice.communication_ms:.3g} ms, with {_memory(more)}."
+
+
+def _flip(flip: Flip) -> str:
+    unit = f" {flip.unit}" if flip.unit else ""
+    given = f"{flip.what[0].upper()}{flip.what[1:]} is {flip.now:.4g}{unit}"
+    return f"{given}; {flip.side} {flip.at:.4g}{unit} {flip.effect}."

@@ -153,7 +153,7 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
     """Plans the tables of `data` for `cluster`, `batch_size` samples a rank, and lowers the plan to steps."""
     precision = build(config.precision)
     tables = tables_of(data, config.model.embedding_dim, precision.table)
-    cost = describe(build_model(config, data, torch.device("meta")), data.dense_features)
+    cost = describe(build_model(config, data, torch.device("meta")), data.dense_features, {f.name: f.mean_length for f in data.features})
     workload = Workload(
         batch_size=batch_size,
         dense_parameters=cost.dense_parameters,

@@ -15,7 +15,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer.dense.name": ("sgd", "adagrad", "adam"),
     "optimizer.sparse.name": ("sgd", "adagrad", "row_wise_adagrad", "adam"),
     "optimizer.schedule.name": ("constant", "linear", "cosine", "step"),
-    "trainer.early_stopping.metric": ("auc", "ne", "log_loss"),
+    "trainer.early_stopping.metric": ("auc", "ne", "log_loss", "ndcg_10", "hit_rate_10"),
 }
 AT_LEAST: dict[str, float] = {
     "seed": 0,
@@ -33,6 +33,7 @@ AT_LEAST: dict[str, float] = {
     "trainer.early_stopping.patience": 0,
     "trainer.evaluate_every_epochs": 0,
     "trainer.evaluate_train_rows": 0,
+    "trainer.evaluate_pairs": 0,
     "optimizer.dense.lr": 0,
     "optimizer.sparse.lr": 0,
     "optimizer.schedule.warmup_steps": 0,
@@ -74,6 +75,15 @@ def check_values(config: DictConfig) -> None:
             where="trainer.evaluate_every_epochs",
             given=0,
             allowed="1 or more",
+        )
+    ranked = config.model.get("objective") == "next_item"
+    metric = trainer.early_stopping.metric
+    if (trainer.early_stopping.patience or trainer.restore_best) and (metric in ("ndcg_10", "hit_rate_10")) != ranked:
+        raise UserError(
+            "the validation split has no such metric",
+            where="trainer.early_stopping.metric",
+            given=metric,
+            allowed="ndcg_10, hit_rate_10" if ranked else "auc, ne, log_loss",
         )
     clip = config.trainer.gradient_clip_norm
     if clip is not None and clip <= 0:

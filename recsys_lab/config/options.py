@@ -51,7 +51,10 @@ class OptimizerOptions:
 
 @dataclass(frozen=True)
 class EarlyStoppingOptions:
-    """Stop when `metric` (auc, ne, log_loss) of the validation split has not got better `patience` times. 0: never stop."""
+    """Stop when `metric` of the validation split has not got better `patience` times; 0: never.
+
+    auc, ne and log_loss are of clicks, ndcg_10 and hit_rate_10 of ranked items.
+    """
 
     metric: str
     patience: int
@@ -65,6 +68,7 @@ class TrainerOptions:
     max_steps: int
     evaluate_every_epochs: int
     evaluate_train_rows: int
+    evaluate_pairs: int
     checkpoint_every_steps: int
     log_every_steps: int
     gradient_clip_norm: float | None

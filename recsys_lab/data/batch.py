@@ -92,8 +92,6 @@ class DataSet(Protocol):
     @property
     def hottest(self) -> Hottest: ...  # for planners that place a table row by row
     @property
-    def labelled(self) -> bool: ...  # False: rows are histories whose next item is ranked, not clicks
-    @property
     def rankings(self) -> Mapping[str, Ranking]: ...  # by split; empty where there are no items to rank
 
 

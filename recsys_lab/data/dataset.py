@@ -18,7 +18,7 @@ class OpenDataSet:
 
     `row_counts`: exact look-ups per row of each table in the train split, where they were counted, in the order of `table_names`.
     `ranked`: where they follow from a formula instead, the rows of a table from the most frequent one on.
-    `labelled`: False where rows are histories without a click: their quality is a rank. `rankings`: by split, where items are ranked.
+    `rankings`: by split, where items are ranked.
     """
 
     features: tuple[Feature, ...]
@@ -31,7 +31,6 @@ class OpenDataSet:
     learnable: bool = True
     row_counts: Callable[[], list[np.ndarray]] | None = None
     ranked: Hottest | None = None
-    labelled: bool = True
     rankings: Mapping[str, Ranking] = field(default_factory=dict)
 
     def hottest(self, table: str, rows: int) -> np.ndarray:

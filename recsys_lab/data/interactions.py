@@ -76,7 +76,6 @@ def open_interactions(
         AccessStatistics({}),
         digest(["interactions", meta["fingerprint"], objective, seed_of_negatives, max_length, passes, [vars(f) for f in features]]),
         tuple(meta["notes"]),
-        labelled=objective == "click",
         rankings=held_out,
     )
     return _measured(data, passes, cache_folder(cache))

@@ -99,15 +99,19 @@ class RankLoader:
     def read_batch(self, order: ShuffledOrder | FileOrder, batch: int) -> Batch:
         """This rank's part of global batch number `batch`."""
         started = time.perf_counter()
-        begin = batch * self.batch_size
-        global_valid = min(self.batch_size, self.split.rows - begin)
-        first, end = rank_slice(global_valid, self.rank, self.world_size)
-        rows = self.split.read(order.at(np.arange(begin + first, begin + end, dtype=np.int64)))
+        global_valid = min(self.batch_size, self.split.rows - batch * self.batch_size)
+        rows = self.split.read(order.at(self.positions(batch)))
         made = as_batch(rows, self.keys, self.rows_per_rank, global_valid)
         if self.pin_memory:
             made = made.pin_memory()
         self.read_s += time.perf_counter() - started
         return made
+
+    def positions(self, batch: int) -> np.ndarray:
+        """int64: which positions of the epoch are this rank's part of global batch number `batch`; in file order they are its rows."""
+        begin = batch * self.batch_size
+        first, end = rank_slice(min(self.batch_size, self.split.rows - begin), self.rank, self.world_size)
+        return np.arange(begin + first, begin + end, dtype=np.int64)
 
     def _read_here(self, order: ShuffledOrder | FileOrder, first: int) -> Iterator[Batch]:
         for batch in range(first, len(self)):

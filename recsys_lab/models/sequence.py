@@ -32,6 +32,8 @@ from recsys_lab.tables import Table
 
 OBJECTIVES = ("next_item", "click")
 ATTENTIONS = ("transformer", "pairwise")
+#: The feature through which an item's own vector is looked up, for next_item.
+ITEM = "positive"
 #: Features that say more of each item of the history, or of the candidate: as long as those, and added to them.
 _HISTORY, _CANDIDATE = ("item", "category", "time"), ("candidate", "candidate_category")
 

@@ -69,7 +69,7 @@ def _table(made: Ablation, title: str, figures: Sequence[Figure], why: bool) -> 
 
 def _heading(figure: Figure) -> str:
     split, _, rest = figure.name.replace("_per_second", "/s").partition("_")
-    return f"{split}\n{ {'auc': 'AUC', 'ne': 'NE'}.get(rest, rest.replace('_', ' ')) }"
+    return f"{split}\n{ {'auc': 'AUC', 'ne': 'NE', 'ndcg_10': 'NDCG@10', 'hit_rate_10': 'hit rate@10'}.get(rest, rest.replace('_', ' ')) }"
 
 
 def _cell(made: Ablation, row: Row, figure: Figure) -> list[str]:

@@ -1,4 +1,4 @@
-"""Quality over a whole split, exact: AUC, normalized entropy, log loss, calibration. TorchRec's names and definitions.
+"""Quality over a whole split, exact: AUC, normalized entropy, log loss, calibration, TorchRec's names and definitions; ranks of items.
 
 TorchRec's own `auc` looks at a window of recent samples; here every sample counts, and the order in which samples come does not matter.
 """
@@ -11,6 +11,10 @@ from numpy.typing import ArrayLike
 from recsys_lab.errors import UserError
 
 QUALITY = ("auc", "ne", "log_loss", "calibration", "examples")
+RANKING = ("hit_rate_10", "ndcg_10", "hit_rate_10_of_100", "ndcg_10_of_100", "users")
+#: The metrics of which more is better; of the others less is.
+HIGHER_IS_BETTER = {"auc", *RANKING[:-1]}
+PLACES = 10
 
 
 def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> dict[str, float | int]:
@@ -53,6 +57,22 @@ def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> 
         "calibration": float(mean_prediction / base_rate),
         "examples": int(z.size),
     }
+
+
+def ranking(above: ArrayLike, equal: ArrayLike, places: int = PLACES) -> tuple[float, float]:
+    """Hit rate and NDCG at `places` of users' held-out items, from how many other items scored `above` [N] and `equal` [N] to it.
+
+    One item is right, so the ideal DCG is 1: NDCG is the mean of 1 / log2(place + 1), 0 below the first `places` (Kang and McAuley
+    2018, section IV-C). Items of equal score could stand in any order: both are the mean over all of them, so that a model
+    that scores every item alike gets what chance would.
+    The result depends on the set of pairs alone, to the last bit, not on their order.
+    """
+    a, e = np.asarray(above, np.int64), np.asarray(equal, np.int64)
+    assert a.shape == e.shape and a.ndim == 1 and a.size, f"above {a.shape} and equal {e.shape} must be alike, flat and not empty"
+    gain_before = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(2, places + 2)))])
+    first, stop = np.minimum(a, places), np.minimum(a + e + 1, places)
+    hits, gains = (stop - first) / (e + 1), (gain_before[stop] - gain_before[first]) / (e + 1)
+    return float(np.sort(hits).mean()), float(np.sort(gains).mean())
 
 
 def _auc(positives: np.ndarray, negatives: np.ndarray) -> float:

@@ -22,6 +22,10 @@ COLUMNS = (
     "validation_ne",
     "validation_log_loss",
     "validation_calibration",
+    "validation_hit_rate_10",
+    "validation_ndcg_10",
+    "validation_hit_rate_10_of_100",
+    "validation_ndcg_10_of_100",
 )
 
 

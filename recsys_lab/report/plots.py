@@ -14,10 +14,10 @@ MOST_BARS = 128
 
 
 def learning_curve(rows: Sequence[Mapping[str, float | None]], best_auc: float | None = None) -> str | None:
-    """Training loss and validation AUC over steps, one panel each; None where metrics.csv has neither."""
-    loss = [(r["step"], r["train_loss"]) for r in rows if r["step"] is not None and r["train_loss"] is not None]
-    auc = [(r["step"], r["validation_auc"]) for r in rows if r["step"] is not None and r["validation_auc"] is not None]
-    panels = [(title, points, best) for title, points, best in (("training loss", loss, None), ("validation AUC", auc, best_auc)) if points]
+    """Training loss and validation AUC, or NDCG@10 where items are ranked, over steps, one panel each; None where there is neither."""
+    loss, auc, ndcg = (_points(rows, metric) for metric in ("train_loss", "validation_auc", "validation_ndcg_10"))
+    shown = (("training loss", loss, None), ("validation AUC", auc, best_auc), ("validation NDCG@10", [] if auc else ndcg, None))
+    panels = [(title, points, best) for title, points, best in shown if points]
     if not panels:
         return None
     width = WIDTH / len(panels) if len(panels) > 1 else WIDTH
@@ -27,6 +27,11 @@ def learning_curve(rows: Sequence[Mapping[str, float | None]], best_auc: float |
         for i, (title, points, best) in enumerate(panels)
     ]
     return svg(WIDTH, 250, parts, "learning curve: " + " and ".join(title for title, _, _ in panels))
+
+
+def _points(rows: Sequence[Mapping[str, float | None]], metric: str) -> list[tuple[float, float]]:
+    """(step, value) where there are both."""
+    return [(step, value) for row in rows if (step := row["step"]) is not None and (value := row.get(metric)) is not None]
 
 
 def _panel(

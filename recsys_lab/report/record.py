@@ -103,7 +103,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Result:
-    """`result.json`. `quality` is {split: {auc, ne, log_loss, calibration, examples}}. `error` is written for a failed run only."""
+    """`result.json`. `quality` is {split: {metric: value}}: metrics.QUALITY of clicks, metrics.RANKING where items are ranked.
+
+    `error` is written for a failed run only.
+    """
 
     status: str  # completed | failed
     mode: str

@@ -76,6 +76,12 @@ def trains_here(named: ShardingPlan, here: ShardingPlan) -> None:
         )
 
 
+def _ranks(q: dict[str, Any], suffix: str) -> str:
+    if q[f"ndcg_10{suffix}"] is None:
+        return "not ranked (more than trainer.evaluate_pairs)"
+    return f"hit rate@10 {q[f'hit_rate_10{suffix}']:.4f}, NDCG@10 {q[f'ndcg_10{suffix}']:.4f}"
+
+
 def finished(record: dict[str, Any], folder: Path) -> None:
     if record["measured"]:
         measured = record["measured"]
@@ -87,5 +93,8 @@ def finished(record: dict[str, Any], folder: Path) -> None:
         if measured.get("coverage"):
             _line("", verdict_of(measured["coverage"]))
     for split, q in (record["quality"] or {}).items():
-        _line("quality", f"{split}: AUC {q['auc']:.4f}, NE {q['ne']:.4f}, log loss {q['log_loss']:.4f}, {q['examples']:,} examples")
+        if "auc" in q:
+            _line("quality", f"{split}: AUC {q['auc']:.4f}, NE {q['ne']:.4f}, log loss {q['log_loss']:.4f}, {q['examples']:,} examples")
+        if "users" in q:
+            _line("quality", f"{split}: {_ranks(q, '')} among all items; {_ranks(q, '_of_100')} among 100; {q['users']:,} users")
     _line("report", str(folder / "report.html"))

@@ -9,7 +9,7 @@ from typing import Any
 from recsys_lab.cluster import ranks_text
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import table_facts
-from recsys_lab.report.metrics import QUALITY
+from recsys_lab.report.metrics import QUALITY, RANKING
 from recsys_lab.report.run_folder import Run
 from recsys_lab.units import human_bytes, human_count
 
@@ -32,6 +32,10 @@ def headline(run: Run) -> Table:
     result, rows = run.result, []
     for split in ("validation", "test"):
         if figures := (result["quality"] or {}).get(split):
+            if (ndcg := figures.get("ndcg_10")) is not None:
+                rows.append((f"NDCG@10 among all items, {split}", number(ndcg, 4), "measured"))
+            if "auc" not in figures:
+                continue
             rows.append((f"AUC, {split}", number(figures["auc"], 4), "measured"))
             if (best := run.best_auc.get(split)) is not None:
                 rows.append((f"best reachable AUC, {split}", number(best, 4), "planted truth"))
@@ -52,17 +56,25 @@ def quality(run: Run) -> Table:
     """Quality by split, beside the best reachable AUC where it is known."""
     splits = run.result["quality"] or {}
     best = run.best_auc
-    columns = ("split", *QUALITY, *(("best auc",) if best else ()))
+    metrics = [name for name in (*QUALITY, *RANKING) if any(name in q for q in splits.values())]
+    columns = ("split", *(metrics or QUALITY), *(("best auc",) if best else ()))
     rows = [
         (
             split,
-            *(f"{q['examples']:,}" if name == "examples" else number(q.get(name), 5) for name in QUALITY),
+            *(_metric(name, q.get(name)) for name in metrics),
             *((number(best.get(split), 5),) if best else ()),
         )
         for split, q in splits.items()
     ]
-    note = ("best auc: the best reachable, by the planted truth" if best else "") if rows else absent(run.result, "quality")
+    notes = ["best auc: the best reachable, by the planted truth"] if best else []
+    if "users" in metrics:
+        notes.append("ranks of each user's held-out item among all items that it had not had, and among 100; of equal scores the mean")
+    note = "; ".join(notes) if rows else absent(run.result, "quality")
     return Table("Quality (measured)", columns, tuple(rows), note, columns[1:])
+
+
+def _metric(name: str, value: float | None) -> str:
+    return f"{value:,}" if value is not None and name in ("examples", "users") else number(value, 5)
 
 
 def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Table:

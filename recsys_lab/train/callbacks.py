@@ -169,7 +169,8 @@ class ExamplesBar(TQDMProgressBar):
         passed = time.perf_counter() - self._start
         if self._examples and passed > 0.5:
             shown["examples/s"] = f"{self._examples / passed:,.0f}"
-        auc = trainer.callback_metrics.get("validation_auc")
-        if isinstance(auc, Tensor):
-            shown["AUC"] = f"{float(auc):.4f}"
+        for name, metric in (("AUC", "validation_auc"), ("NDCG@10", "validation_ndcg_10")):
+            value = trainer.callback_metrics.get(metric)
+            if isinstance(value, Tensor):
+                shown[name] = f"{float(value):.4f}"
         return shown

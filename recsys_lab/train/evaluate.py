@@ -1,55 +1,139 @@
-"""Predictions of a whole split, gathered from all ranks, and what they are worth."""
+"""What the predictions of a whole split are worth, gathered from all ranks: clicks by AUC and log loss, next items by their rank."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from recsys_lab.data.batch import Batch
-from recsys_lab.train.module import Judge
+from recsys_lab.data.batch import Batch, Ranking
+from recsys_lab.data.loader import RankLoader
+from recsys_lab.errors import UserError
+from recsys_lab.report.metrics import PLACES, quality, ranking
+from recsys_lab.train.ranks import SAMPLED, Candidates, Counts, counts_by_logits, counts_by_vectors, item_chunks, unwrapped
 
-#: (logits [N], labels [N]) -> metrics; runs on rank 0 alone.
-Metrics = Callable[[Tensor, Tensor], dict[str, float]]
+#: By name; None where it was not found out.
+Figures = dict[str, Any]
 
 
-def judge_of(metrics: Metrics) -> Judge:
-    """Metrics over what all ranks saw, computed on rank 0 and known on every rank. An error of `metrics` is raised on all."""
+class Evaluation(Protocol):
+    """Sees a split batch by batch, in file order, and then says its metrics, on every rank the same. Then it begins anew."""
 
-    def judge(logits: Tensor, labels: Tensor) -> dict[str, float]:
-        everything = _gather(torch.stack([logits.detach().float(), labels.float()]))
-        answer: list = [None]
-        if dist.get_rank() == 0:
-            try:
-                answer = [metrics(everything[0], everything[1])]
-            except Exception as error:  # every rank must hear of it, or they wait for ever
-                answer = [error]
-        dist.broadcast_object_list(answer, src=0)
-        if isinstance(answer[0], Exception):
-            raise answer[0]
-        return answer[0]
+    @property
+    def loader(self) -> RankLoader: ...
+    def add(self, model: nn.Module, batch: Batch, index: int) -> None: ...
+    def result(self, model: nn.Module) -> Figures: ...
 
-    return judge
+
+class ClickEvaluation:
+    """Of logits [B] against labels. `ranked`: users whose held-out items are ranked too, by scoring candidates row by row; random ones
+    and all items each only where that takes no more than `most_pairs` rows, else their metrics are None."""
+
+    def __init__(self, split: str, loader: RankLoader, ranked: Ranking | None = None, most_pairs: int = 0):
+        self.split, self.loader, self.ranked, self.most_pairs = split, loader, ranked, most_pairs
+        self._seen: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, model: nn.Module, batch: Batch, index: int) -> None:
+        logits = model(batch.dense, batch.sparse)
+        self._seen.append((logits[: batch.valid].float(), batch.labels[: batch.valid]))
+
+    def result(self, model: nn.Module) -> Figures:
+        logits, labels = (torch.cat(part) for part in zip(*self._seen))
+        self._seen.clear()
+        found = _judged(torch.stack([logits, labels]), lambda both: quality(both[0].numpy(), both[1].numpy(), self.split))
+        return found if self.ranked is None else found | self._ranks(model, self.ranked, logits.device)
+
+    def _ranks(self, model: nn.Module, ranked: Ranking, device: torch.device) -> Figures:
+        every, drawn = (
+            counts_by_logits(model, ranked, self.loader.keys, self.loader.rows_per_rank, every_item, device)
+            if ranked.rows * per_user <= self.most_pairs
+            else None
+            for every_item, per_user in ((True, ranked.items), (False, SAMPLED + 1))
+        )
+        return _ranked(every, drawn, ranked.rows, self.split)
+
+
+class NextItemEvaluation:
+    """Of a model whose `users` are vectors that every item's vector is multiplied with. The loader's split has a row a user."""
+
+    def __init__(self, split: str, loader: RankLoader, ranked: Ranking):
+        self.split, self.loader, self.ranked = split, loader, ranked
+        self._users: list[Tensor] = []
+        self._rows: list[np.ndarray] = []
+        self._candidates: Candidates | None = None  # those of an earlier time are the same
+
+    def add(self, model: nn.Module, batch: Batch, index: int) -> None:
+        inner = unwrapped(model)
+        users: Tensor = inner.users(inner.embeddings(batch.sparse))  # type: ignore[operator]  # a model for the next item has them
+        self._users.append(users[: batch.valid].float())
+        self._rows.append(self.loader.positions(index))
+
+    def result(self, model: nn.Module) -> Figures:
+        users, rows = torch.cat(self._users), np.concatenate(self._rows)
+        self._users.clear()
+        self._rows.clear()
+        if self._candidates is None:
+            self._candidates = Candidates.of(self.ranked, rows, users.device)
+        chunks = item_chunks(model, self.loader.keys, self.ranked.items, users.device)
+        return _ranked(*counts_by_vectors(users, self._candidates, chunks), self.ranked.rows, self.split)
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Iterable[Batch], judge: Judge, device: torch.device) -> dict[str, float]:
+def evaluate(model: nn.Module, evaluation: Evaluation, device: torch.device) -> Figures:
     """Metrics of `model` over a split whose batches every rank reads its own part of."""
     was_training = model.training
     model.eval()
-    logits, labels = [], []
-    for batch in batches:
-        batch = batch.to(device, non_blocking=True)
-        logits.append(model(batch.dense, batch.sparse)[: batch.valid].float())
-        labels.append(batch.labels[: batch.valid])
+    for index, batch in enumerate(evaluation.loader):
+        evaluation.add(model, batch.to(device, non_blocking=True), index)
+    found = evaluation.result(model)
     model.train(was_training)
-    return judge(torch.cat(logits), torch.cat(labels))
+    return found
+
+
+def _ranked(every: Counts | None, drawn: Counts | None, users: int, split: str) -> Figures:
+    """Hit rate and NDCG against all items and against the random ones; None where they were not counted."""
+    found: Figures = {}
+    for suffix, counts in (("", every), (f"_of_{SAMPLED + 1}", drawn)):
+        both = (None, None) if counts is None else _judged(_table(counts), lambda table: _hit_rate_and_ndcg(table, split))
+        found |= {f"hit_rate_{PLACES}{suffix}": both[0], f"ndcg_{PLACES}{suffix}": both[1]}
+    return found | {"users": users}
+
+
+def _table(counts: Counts) -> Tensor:
+    return torch.stack([counts.above, counts.equal, counts.finite.long()])
+
+
+def _hit_rate_and_ndcg(table: Tensor, split: str) -> tuple[float, float]:
+    bad = int((table[2] == 0).sum())
+    if bad:
+        raise UserError(
+            f"{bad} of {table.shape[1]} scores on split {split} are not finite: training diverged",
+            remedy="lower the learning rate or clip gradients",
+        )
+    return ranking(table[0].numpy(), table[1].numpy())
+
+
+def _judged(mine: Tensor, metrics: Callable[[Tensor], Any]) -> Any:
+    """`metrics` of what all ranks have [k, n], computed on rank 0 and known on every rank. Its error is raised on all."""
+    everything = _gather(mine.detach())
+    answer: list = [None]
+    if dist.get_rank() == 0:
+        try:
+            answer = [metrics(everything)]
+        except Exception as error:  # every rank must hear of it, or they wait for ever
+            answer = [error]
+    dist.broadcast_object_list(answer, src=0)
+    if isinstance(answer[0], Exception):
+        raise answer[0]
+    return answer[0]
 
 
 def _gather(mine: Tensor) -> Tensor:
-    """[2, n] of every rank, side by side on rank 0 (elsewhere only what came), in rank order. n may differ."""
+    """[k, n] of every rank, side by side, in rank order. n may differ."""
     sizes = [torch.zeros(1, dtype=torch.int64, device=mine.device) for _ in range(dist.get_world_size())]
     dist.all_gather(sizes, torch.tensor([mine.shape[1]], device=mine.device))
     longest = max(int(size) for size in sizes)

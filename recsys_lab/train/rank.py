@@ -22,20 +22,22 @@ from recsys_lab.data.batch import DataSet
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.distributed.torchrec import ShardedModel
 from recsys_lab.errors import UserError
+from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan, Steps
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.loggers import finish
-from recsys_lab.report.metrics import quality
+from recsys_lab.report.metrics import HIGHER_IS_BETTER
 from recsys_lab.report.metrics_csv import MetricsCsv, read_metrics
 from recsys_lab.report.record import Result, write_result
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.train import callbacks
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train.coverage import Seen, WatchTiers, coverage, gather, hot_rows
-from recsys_lab.train.evaluate import evaluate, judge_of
+from recsys_lab.train.evaluate import evaluate
 from recsys_lab.train.loader import ResumableLoader
 from recsys_lab.train.measure import Measure
-from recsys_lab.train.module import ClickModule
+from recsys_lab.train.module import ClickModule, loggable
+from recsys_lab.train.objective import Objective, objective_of
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
 
 #: (rank, world size, split) -> that rank's batches.
@@ -52,7 +54,7 @@ class Job:
     steps: Steps
     record: Result  # what is known before training: choices, fingerprints, plan, simulated
     open_data: Callable[[DictConfig], DataSet]
-    build_model: Callable[[DictConfig, DataSet, torch.device], torch.nn.Module]
+    build_model: Callable[[DictConfig, DataSet, torch.device], ClickModel]
     replan: Callable[[DictConfig, AccessStatistics], ShardingPlan]
     sweep: str | None = None
 
@@ -78,17 +80,20 @@ def train(job: Job) -> dict[str, Any] | None:
         steps_per_epoch=steps_per_epoch,
         example=train_loader.example(),
     )
-    module = ClickModule(job.build_model(config, data, device), judge_of(partial(_quality, where="validation")))
+    model = job.build_model(config, data, device)
+    objective = objective_of(model.objective, data, options.evaluate_pairs)
+    validation = loader("validation")
+    module = ClickModule(model, objective.loss, objective.evaluation("validation", validation))
     logger = _logger(job, config)
     measure = Measure(train_loader, options.measure_steps)
     folder = job.folder / "checkpoints"
     trainer = _trainer(job, config, options, strategy, logger, measure, folder)
     last = checkpoints.latest(folder) if config.resume else None
     _tidy(job.folder, last)
-    trainer.fit(module, ResumableLoader(train_loader), loader("validation"), ckpt_path=None if last is None else str(last))
+    trainer.fit(module, ResumableLoader(train_loader), validation, ckpt_path=None if last is None else str(last))
     if options.restore_best and (folder / "best").is_dir():
         strategy.load_weights(folder / "best")
-    figures = _evaluate_splits(strategy, data, loader, options, device)
+    figures = _evaluate_splits(strategy, data, objective, loader, options, device)
     seen = gather(strategy.sharded)
     measured = measure.result(job.steps, config.launcher.hosts, config.launcher.ranks_per_host, device)
     record = replace(job.record, quality=figures if data.learnable else None, measured=measured)
@@ -149,7 +154,7 @@ def _trainer(
 ) -> pl.Trainer:
     main = dist.get_rank() == 0
     stopping = options.early_stopping
-    metric, higher = f"validation_{stopping.metric}", stopping.metric == "auc"
+    metric, higher = f"validation_{stopping.metric}", stopping.metric in HIGHER_IS_BETTER
     hooks: list[pl.Callback] = [
         measure,
         WatchTiers(),
@@ -207,25 +212,27 @@ def _tidy(folder: Path, last: Path | None) -> None:
 
 
 def _evaluate_splits(
-    strategy: ShardedStrategy, data: DataSet, loader: Loaders, options: TrainerOptions, device: torch.device
+    strategy: ShardedStrategy, data: DataSet, objective: Objective, loader: Loaders, options: TrainerOptions, device: torch.device
 ) -> dict[str, Any]:
-    """Exact quality of the final weights on every split; train only up to its limit of rows."""
+    """Exact quality of the final weights on every split that can be judged; train only up to its limit of rows."""
     if not data.learnable:
         return {}
     found = {}
     for split, rows in data.splits.items():
         if split == "train" and rows.rows > options.evaluate_train_rows:
             continue
-        found[split] = evaluate(strategy.sharded.module, _in_file_order(loader(split)), judge_of(partial(_quality, where=split)), device)
+        evaluation = objective.final(split, _in_file_order(loader(split)))
+        if evaluation is not None:
+            found[split] = evaluate(strategy.sharded.module, evaluation, device)
     return found
 
 
-def _log_final(folder: Path, figures: dict[str, float] | None, trainer: pl.Trainer, logger: Any) -> None:
+def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer, logger: Any) -> None:
     """The final evaluation as the last point of the learning curve, unless the last epoch's end already is that point."""
     rows = read_metrics(folder)
-    if figures is None or (rows and rows[-1]["step"] == trainer.global_step and rows[-1]["validation_auc"] is not None):
+    found = loggable(figures or {})
+    if not found or (rows and rows[-1]["step"] == trainer.global_step and any(rows[-1][name] is not None for name in found)):
         return
-    found = {f"validation_{name}": value for name, value in figures.items() if name != "examples"}
     MetricsCsv(folder).append({"step": trainer.global_step, "epoch": max(0, trainer.current_epoch - 1), **found})
     if logger is not None:
         logger.log_metrics(found, step=trainer.global_step)
@@ -234,10 +241,6 @@ def _log_final(folder: Path, figures: dict[str, float] | None, trainer: pl.Train
 def _in_file_order(loader: RankLoader) -> RankLoader:
     loader.shuffle = False
     return loader
-
-
-def _quality(logits: torch.Tensor, labels: torch.Tensor, where: str) -> dict[str, float]:
-    return quality(logits.numpy(), labels.numpy(), where)
 
 
 def _quiet() -> None:

@@ -56,7 +56,7 @@ def test_leave_one_out(tmp_path: Path) -> None:
     assert data.rankings["test"].target(who).tolist() == [2, 3, 2]
     lengths, seen = data.rankings["test"].seen(who)
     assert lengths.tolist() == [5, 4, 2] and seen.tolist() == [5, 3, 8, 3, 1, 7, 6, 5, 4, 9, 1]
-    assert not data.labelled and "2 users with fewer than 3 interactions are in train alone" in data.notes
+    assert "2 users with fewer than 3 interactions are in train alone" in data.notes
 
 
 def test_a_history_is_cut_to_its_last_items(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_clicks_are_pairs_of_a_positive_and_a_negative(tmp_path: Path) -> None:
     data = opened(tmp_path, objective="click")
     train = everything(data, "train")
     labels = data.splits["train"].read(np.arange(len(train))).labels
-    assert data.labelled and labels.tolist() == [1, 0] * 6
+    assert labels.tolist() == [1, 0] * 6
     positives = [(row["item"], row["candidate"]) for row in train[::2]]
     assert positives == [([5], [3]), ([5, 3], [8]), ([5, 3, 8], [3]), ([7], [6]), ([7, 6], [5]), ([4], [8])]
     assert [row["item"] for row in train[1::2]] == [item for item, _ in positives]

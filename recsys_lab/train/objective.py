@@ -1,0 +1,65 @@
+"""What a model is trained for: its loss, exact over ranks, and how a split is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+
+from recsys_lab.data.batch import Batch, DataSet
+from recsys_lab.data.loader import RankLoader
+from recsys_lab.train.evaluate import ClickEvaluation, Evaluation, NextItemEvaluation
+
+#: (the model's output, batch, parts) -> this process's share of the loss: the mean over `parts` processes is the batch's loss.
+Loss = Callable[[Tensor, Batch, int], Tensor]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """`evaluation(split, loader)` judges a split while training; `final` the same at the end, where it may take longer. None where
+    nothing can be said of a split."""
+
+    loss: Loss
+    evaluation: Callable[[str, RankLoader], Evaluation | None]
+    final: Callable[[str, RankLoader], Evaluation | None]
+
+
+def objective_of(name: str, data: DataSet, most_pairs: int) -> Objective:
+    """The objective `name` of a model on `data`. `most_pairs`: the most rows that a click model scores to rank a split."""
+    if name == "next_item":
+        length = {feature.name: feature.mean_length for feature in data.features}["positive"]
+        judge = partial(_next_item_evaluation, data)
+        return Objective(partial(next_item_loss, mean_length=length), judge, judge)
+    return Objective(click_loss, ClickEvaluation, partial(_final_click_evaluation, data, most_pairs))
+
+
+def click_loss(logits: Tensor, batch: Batch, parts: int) -> Tensor:
+    """Binary cross entropy of logits [B], as this process's share of `parts`.
+
+    Padding rows count nothing, and the mean over `parts` processes is the exact mean over the global batch.
+    """
+    per_row = binary_cross_entropy_with_logits(logits[: batch.valid], batch.labels[: batch.valid], reduction="sum")
+    if batch.valid < len(batch.labels):
+        per_row = per_row + 0.0 * logits[batch.valid :].sum()  # keeps every rank's graph whole, so that all take part in the exchange
+    return per_row * (parts / batch.global_valid)
+
+
+def next_item_loss(logits: Tensor, batch: Batch, parts: int, *, mean_length: float) -> Tensor:
+    """Binary cross entropy of logits [N, 2], of the item that came next and of one that did not (Kang and McAuley 2018, equation 6).
+
+    The sum over the N places, over the global batch's rows times the mean places a row of the train split: the exact number of places
+    in the global batch would need an exchange. Padding rows have no places; without any place at all the graph is whole all the same.
+    """
+    summed = softplus(-logits[:, 0]).sum() + softplus(logits[:, 1]).sum()
+    return summed * (parts / (batch.global_valid * mean_length))
+
+
+def _final_click_evaluation(data: DataSet, most_pairs: int, split: str, loader: RankLoader) -> Evaluation:
+    return ClickEvaluation(split, loader, data.rankings.get(split), most_pairs)
+
+
+def _next_item_evaluation(data: DataSet, split: str, loader: RankLoader) -> Evaluation | None:
+    return NextItemEvaluation(split, loader, data.rankings[split]) if split in data.rankings else None

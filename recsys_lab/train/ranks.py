@@ -1,0 +1,149 @@
+"""How many items score above a user's held-out one: by vectors, where a score is a dot product, or by a click model's logits.
+
+Items may be sharded over the ranks. Every rank has users of its own, and takes part in equally many look-ups of equal size.
+An item that the user had before is no candidate, unless it is the held-out one itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from recsys_lab.data.batch import Ranking, Split
+from recsys_lab.data.loader import as_batch, rank_slice
+from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.sequence import ITEM
+
+#: Random items that the held-out one is ranked against, as in SASRec and S3-Rec, beside all items.
+SAMPLED = 99
+CHUNK_ITEMS = 4096
+BLOCK_USERS = 1024
+
+#: Pieces of the item table: the first item of each, and vectors [c, D].
+Chunks = Callable[[], Iterator[tuple[int, Tensor]]]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of n users: how many others scored `above` and `equal` to the held-out item, int64 [n]; `finite` bool [n]: whether its score is
+    a number."""
+
+    above: Tensor
+    equal: Tensor
+    finite: Tensor
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Of n users: the held-out item [n], the pairs (user, item) that are none beside it [2, m], and random items [n, S], 0 for none."""
+
+    target: Tensor
+    excluded: Tensor
+    sampled: Tensor
+
+    @staticmethod
+    def of(ranking: Ranking, rows: np.ndarray, device: torch.device) -> Candidates:
+        target, (lengths, seen) = ranking.target(rows), ranking.seen(rows)
+        users = np.arange(len(rows))
+        excluded = np.stack([np.concatenate([np.repeat(users, lengths), users]), np.concatenate([seen, target])])
+        return Candidates(*(torch.from_numpy(a).to(device) for a in (target, excluded, ranking.sampled(rows, SAMPLED))))
+
+
+def unwrapped(model: nn.Module) -> ClickModel:
+    """The model inside what distributes it."""
+    while not isinstance(model, ClickModel):
+        model = cast(nn.Module, model.module)
+    return model
+
+
+def item_chunks(model: nn.Module, keys: list[str], items: int, device: torch.device) -> Chunks:
+    """All item vectors of a model for the next item, looked up through its tables, wherever they are."""
+    inner, size = unwrapped(model), min(CHUNK_ITEMS, items)
+    lengths = torch.zeros(len(keys), size, dtype=torch.int32, device=device)
+    lengths[keys.index(ITEM)] = 1
+
+    def chunks() -> Iterator[tuple[int, Tensor]]:
+        for first in range(1, items + 1, size):
+            ids = torch.arange(first, first + size, device=device).clamp(max=items)  # the last chunk is as long as the others
+            found = inner.embeddings(KeyedJaggedTensor(keys=keys, values=ids, lengths=lengths.flatten(), stride=size))
+            yield first, found[ITEM].values()[: items + 1 - first].float()
+
+    return chunks
+
+
+def counts_by_vectors(users: Tensor, candidates: Candidates, chunks: Chunks) -> tuple[Counts, Counts]:
+    """Against all items, and against the random ones. `users` [n, D]. No more than a chunk of items and a block of users at once."""
+    blocks = [slice(first, first + BLOCK_USERS) for first in range(0, len(users), BLOCK_USERS)]
+    wanted = torch.cat([candidates.target[:, None], candidates.sampled], dim=1)
+    found = users.new_full(wanted.shape, -float("inf"))
+    for first, vectors in chunks():
+        for block in blocks:
+            place = wanted[block] - first
+            here = (users[block] @ vectors.T).gather(1, place.clamp(0, len(vectors) - 1))
+            found[block] = torch.where((place >= 0) & (place < len(vectors)), here, found[block])
+    score = found[:, :1]
+    above, equal = torch.zeros_like(candidates.target), torch.zeros_like(candidates.target)
+    user, item = candidates.excluded
+    for first, vectors in chunks():
+        in_chunk = (item >= first) & (item < first + len(vectors))
+        for block in blocks:
+            scores = users[block] @ vectors.T
+            mine = in_chunk & (user >= block.start) & (user < block.stop)
+            scores[user[mine] - block.start, item[mine] - first] = -float("inf")
+            above[block] += (scores > score[block]).sum(1)
+            equal[block] += (scores == score[block]).sum(1)
+    return Counts(above, equal, torch.isfinite(score[:, 0])), _counts(score[:, 0], found[:, 1:])
+
+
+def counts_by_logits(
+    model: nn.Module, ranking: Ranking, keys: list[str], batch_rows: int, every_item: bool, device: torch.device
+) -> Counts:
+    """Of this rank's part of the users, by scoring the held-out item and `SAMPLED` others, or every item, row by row."""
+    split = ranking.candidates(0 if every_item else SAMPLED)
+    per_user = split.rows // ranking.rows
+    first, end = rank_slice(ranking.rows, _rank(), _ranks())
+    scores = _scores(model, split, first * per_user, end * per_user, _steps(ranking.rows, per_user, batch_rows), keys, batch_rows, device)
+    scores = scores.view(end - first, per_user)
+    candidates = Candidates.of(ranking, np.arange(first, end), device)
+    if not every_item:
+        return _counts(scores[:, 0], scores[:, 1:].masked_fill(candidates.sampled == 0, -float("inf")))
+    target = scores.gather(1, candidates.target[:, None] - 1).squeeze(1)
+    scores[candidates.excluded[0], candidates.excluded[1] - 1] = -float("inf")
+    return _counts(target, scores)
+
+
+def _scores(
+    model: nn.Module, split: Split, first: int, end: int, steps: int, keys: list[str], batch_rows: int, device: torch.device
+) -> Tensor:
+    """[end - first]: the logits of rows [first, end), in `steps` batches, the last of which may be empty."""
+    found = []
+    for step in range(steps):
+        rows = np.arange(min(end, first + step * batch_rows), min(end, first + (step + 1) * batch_rows), dtype=np.int64)
+        batch = as_batch(split.read(rows), keys, batch_rows, len(rows)).to(device)
+        found.append(model(batch.dense, batch.sparse)[: len(rows)].float())
+    return torch.cat(found)
+
+
+def _counts(score: Tensor, others: Tensor) -> Counts:
+    """`score` [n] of the held-out item against `others` [n, m]."""
+    return Counts((others > score[:, None]).sum(1), (others == score[:, None]).sum(1), torch.isfinite(score))
+
+
+def _steps(users: int, per_user: int, batch_rows: int) -> int:
+    """Batches that the rank with the most users needs."""
+    return -(-(-(-users // _ranks()) * per_user) // batch_rows)
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def _ranks() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1

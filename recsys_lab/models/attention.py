@@ -4,11 +4,16 @@ et al. 2018, with softmax weights). Shapes: N rows of B sequences, D their dimen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 
 from recsys_lab.models.jagged import Places
+
+#: Sequences of like length: which rows they have, and where each belongs.
+Groups = Sequence[tuple[Tensor, Places]]
 
 
 class CausalBlock(nn.Module):
@@ -28,17 +33,20 @@ class CausalBlock(nn.Module):
         self.narrow = nn.Linear(feed_forward, dim, device=device)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, rows: Tensor, places: Places) -> Tensor:
-        """[N, D] -> [N, D]."""
-        rows = rows + self.dropout(self.mix(self._attend(self.before_attention(rows), places)))
+    def forward(self, rows: Tensor, groups: Groups) -> Tensor:
+        """[N, D] -> [N, D]. `groups` from `Places.groups`."""
+        rows = rows + self.dropout(self.mix(self._attend(self.before_attention(rows), groups)))
         return rows + self.dropout(self.narrow(self.dropout(gelu(self.wide(self.before_wide(rows))))))
 
-    def _attend(self, rows: Tensor, places: Places) -> Tensor:
+    def _attend(self, rows: Tensor, groups: Groups) -> Tensor:
         """Sequences are padded at their end, where no earlier row looks: the causal mask is all that is needed."""
-        split = places.padded(self.query_key_value(rows)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        drop = self.dropout.p if self.training else 0.0
-        attended = scaled_dot_product_attention(split[0], split[1], split[2], is_causal=True, dropout_p=drop)
-        return places.packed(attended.transpose(1, 2).flatten(2))
+        projected, drop = self.query_key_value(rows), self.dropout.p if self.training else 0.0
+        attended = torch.zeros_like(rows)
+        for own, places in groups:
+            square = places.padded(projected[own]).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            seen = scaled_dot_product_attention(square[0], square[1], square[2], is_causal=True, dropout_p=drop)
+            attended = attended.index_copy(0, own, places.packed(seen.transpose(1, 2).flatten(2)))
+        return attended
 
 
 class TargetAttention(nn.Module):

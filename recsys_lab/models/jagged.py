@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+_SHORT = 8
+
 
 @dataclass(frozen=True)
 class Places:
@@ -32,6 +34,20 @@ class Places:
         to_end = torch.cumsum(lengths, 0)[sample] - 1 - torch.arange(len(sample), device=lengths.device)
         flat = sample * longest + lengths[sample] - 1 - to_end
         return Places(samples, longest, *(tensor.to(device) for tensor in (lengths, sample, to_end, flat)))
+
+    @staticmethod
+    def groups(lengths: Tensor, device: torch.device) -> list[tuple[Tensor, Places]]:
+        """The sequences apart by length, up to 8, 16, 32 and so on, so that few of the squares that attention fills are padding.
+
+        For each group: which of the N rows are its own, int64 [n], and their places. Sequences without rows are short ones.
+        """
+        lengths = lengths.long()
+        doublings = torch.ceil(torch.log2(lengths.clamp(min=_SHORT).double() / _SHORT)).long()
+        of_row = torch.repeat_interleave(doublings, lengths)
+        return [
+            (torch.nonzero(of_row == doubling).squeeze(1).to(device), Places.of(lengths[doublings == doubling], device))
+            for doubling in doublings.unique().tolist()
+        ]
 
     def padded(self, rows: Tensor) -> Tensor:
         """[N, D] -> [B, T, D], zeros after a sequence's end."""

@@ -131,11 +131,13 @@ class Sequence(ClickModel):
     def read_history(self, looked_up: Mapping[str, JaggedTensor], features: tuple[str, ...]) -> tuple[Tensor, Places]:
         """A history's rows [N, D], and after the transformer, if the model has one, what they became."""
         vectors = [looked_up[name].values() for name in features]
-        places = Places.of(looked_up[features[0]].lengths(), vectors[0].device)
+        lengths = looked_up[features[0]].lengths()
+        places = Places.of(lengths, vectors[0].device)
         place = self.place(places.to_end.clamp(max=self.place.num_embeddings - 1))
         rows = self.dropout(self.normalise(sum(vectors[1:], vectors[0]) + place))
+        groups = Places.groups(lengths, rows.device) if self.blocks else []
         for block in self.blocks:
-            rows = block(rows, places)
+            rows = block(rows, groups)
         return self.hidden(rows), places
 
     def target_of(self, looked_up: Mapping[str, JaggedTensor], rows: Tensor, places: Places) -> Tensor:

@@ -20,7 +20,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-PRELOAD = ["torch", "torchrec", "torchrec.distributed.model_parallel", "torchrec.distributed.planner", "recsys_lab.distributed.torchrec"]
+PRELOAD = [
+    "torch",
+    "torchrec",
+    "torchrec.distributed.model_parallel",
+    "torchrec.distributed.planner",
+    "recsys_lab.distributed.torchrec",
+    "recsys_lab.train.strategy",
+]
 
 
 class RankFailed(AssertionError):

@@ -172,7 +172,10 @@ class ShardedStrategy(ParallelStrategy):
         self._load_random_state()
 
     def _load_random_state(self) -> None:
+        """Of a rank that was there when the checkpoint was written; another one keeps what its seed gave it."""
         assert self._reader is not None
+        if f"rng.{self.global_rank}" not in self._reader:
+            return
         state = torch.get_rng_state()
         self._reader.fill(whole(f"rng.{self.global_rank}", state))
         torch.set_rng_state(state)

@@ -69,9 +69,11 @@ def hot_rows_of(made: ShardingPlan) -> dict[str, np.ndarray]:
     return {name: hottest(made.by_table[name][0], r["replicated"] + r["host_sharded"]) for name, r in rows.items()}
 
 
-def build(tables: tuple[Table, ...], made: ShardingPlan, optimizer: str, dense_width: int) -> ShardedModel:
+def build(
+    tables: tuple[Table, ...], made: ShardingPlan, optimizer: str, dense_width: int, hot: dict[str, np.ndarray] | None = None
+) -> ShardedModel:
     model = Concat(tables, dense_width, torch.device("meta"))
-    return shard(model, made, torch.device("cpu"), (optimizer, LR, EPS, 0.0), FP32, SEED, hot_rows=hot_rows_of(made))
+    return shard(model, made, torch.device("cpu"), (optimizer, LR, EPS, 0.0), FP32, SEED, hot_rows=hot or hot_rows_of(made))
 
 
 def step(sharded: ShardedModel, dense_optimizer: torch.optim.Optimizer, batch: Sample) -> torch.Tensor:
@@ -128,8 +130,15 @@ def train_placed(tables: tuple[Table, ...], batches: list[Sample], cases: list[t
     return [train(tables, placed(tables, how), batches, optimizer, dense_width) for how, optimizer in cases]
 
 
-def train(tables: tuple[Table, ...], made: ShardingPlan, batches: list[Sample], optimizer: str, dense_width: int) -> Outcome:
-    sharded = build(tables, made, optimizer, dense_width)
+def train(
+    tables: tuple[Table, ...],
+    made: ShardingPlan,
+    batches: list[Sample],
+    optimizer: str,
+    dense_width: int,
+    hot: dict[str, np.ndarray] | None = None,
+) -> Outcome:
+    sharded = build(tables, made, optimizer, dense_width, hot)
     dense = dense_optimizer_of(sharded)
     outcome = Outcome(torch.empty(0), {}, {}, {}, {}, {})
     for number, batch in enumerate(batches, start=1):

@@ -34,12 +34,16 @@ from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.serialise import save_plan
+from recsys_lab.plan.sharding_plan import FLEXSHARD
+from recsys_lab.planners.flexshard import same_tiers
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report import say
 from recsys_lab.report.environment import write_environment
+from recsys_lab.report.files import write_json
 from recsys_lab.report.loggers import finish
 from recsys_lab.report.page import write_page
 from recsys_lab.report.record import CHOICES, Result, plan_summary, write_result
+from recsys_lab.report.run_folder import REASONS_FILE
 from recsys_lab.simulate import simulate, write_trace
 from recsys_lab.tables import AccessStatistics, RankLaw, Table
 from recsys_lab.train.rank import Job, train
@@ -101,10 +105,11 @@ def run(config: DictConfig, folder: Path, sweep: str | None = None, writes: bool
         save_plan(named.plan, folder / "plan.json")
         if here is not named:
             save_plan(here.plan, folder / "plan_here.json")
+        write_reasons(config, named, folder)
         if timeline is not None:
             write_trace(timeline, folder / "trace.json")
     if trains:
-        written = train_here(config, folder, here, rows, record, sweep)
+        written = train_here(config, folder, here, named, rows, record, sweep)
     else:
         written = record.to_json()
         write_result(folder, record)
@@ -149,8 +154,11 @@ def build_model(config: DictConfig, data: DataSet, device: torch.device) -> Clic
     return build(config.model, tables, data.dense_features, device)
 
 
-def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: int) -> Planned:
-    """Plans the tables of `data` for `cluster`, `batch_size` samples a rank, and lowers the plan to steps."""
+def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: int, named: Planned | None = None) -> Planned:
+    """Plans the tables of `data` for `cluster`, `batch_size` samples a rank, and lowers the plan to steps.
+
+    `named`: what was planned for the named cluster, if `cluster` stands in for it.
+    """
     precision = build(config.precision)
     tables = tables_of(data, config.model.embedding_dim, precision.table)
     cost = describe(build_model(config, data, torch.device("meta")), data.dense_features, {f.name: f.mean_length for f in data.features})
@@ -164,14 +172,35 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
         dense_optimizer=config.optimizer.dense.name,
         lengths={table.name: data.access[table.name].mean_length for table in tables},
     )
-    plan = build(config.sharder.planner, tables, data.access, cluster, precision, workload)
+    plan = make_plan(config, data.access, tables, cluster, workload, named)
     check_fits(plan, workload, cluster)
     return Planned(cluster, tables, data.access, workload, plan, lower(plan, data.access, precision, workload))
 
 
-def replan(config: DictConfig, access: AccessStatistics, here: Planned) -> ShardingPlan:
-    """What the planner of `config` makes of other access statistics, for the tables and the cluster of `here`."""
-    return build(config.sharder.planner, here.tables, access, here.cluster, build(config.precision), here.workload)
+def make_plan(
+    config: DictConfig, access: AccessStatistics, tables: tuple[Table, ...], cluster: Cluster, workload: Workload, named: Planned | None
+) -> ShardingPlan:
+    """The planner's plan of `tables` for `cluster`. Where that stands in for a named one for which tables were placed row by row, its
+    tiers are those that the named cluster would get: they follow from its batch and links.
+    """
+    plan = partial(build, config.sharder.planner, tables, access)
+    if named is None or all(p.scheme != FLEXSHARD for p in named.plan.placements):
+        return plan(cluster, build(config.precision), workload)
+    return same_tiers(plan(named.cluster, build(config.precision), named.workload), cluster)
+
+
+def replan(config: DictConfig, access: AccessStatistics, here: Planned, named: Planned) -> ShardingPlan:
+    """What trains here, planned with other access statistics."""
+    return make_plan(config, access, here.tables, here.cluster, here.workload, named)
+
+
+def write_reasons(config: DictConfig, planned: Planned, folder: Path) -> None:
+    """Why the plan is as it is, where its planner can tell: from the same options as the plan."""
+    if "reasons" not in config.sharder:
+        return
+    teller = OmegaConf.merge(config.sharder.planner, {"_target_": config.sharder.reasons})
+    made = build(teller, planned.plan, planned.tables, planned.access, planned.cluster, build(config.precision), planned.workload)
+    write_json(folder / REASONS_FILE, {"told": made.told(), "reasons": made.to_json()})
 
 
 def named_batch_size(config: DictConfig, cluster: Cluster) -> int:
@@ -191,11 +220,11 @@ def plan_here(config: DictConfig, data: DataSet, named: Planned, rows: int | Non
     hosts, ranks_per_host = config.launcher.hosts, config.launcher.ranks_per_host
     if (named.cluster.hosts, named.cluster.ranks_per_host) == (hosts, ranks_per_host) and rows is None:
         return named
-    return plan_for(this_machine(config), capped(data, rows) if rows is not None else data, config, batch_size_here(config))
+    return plan_for(this_machine(config), capped(data, rows) if rows is not None else data, config, batch_size_here(config), named)
 
 
 def train_here(
-    config: DictConfig, folder: Path, here: Planned, rows: int | None, record: Result, sweep: str | None
+    config: DictConfig, folder: Path, here: Planned, named: Planned, rows: int | None, record: Result, sweep: str | None
 ) -> dict[str, Any] | None:
     """Trains on the ranks that the launcher starts. The record on rank 0; None on torchrun's other ranks."""
     job = Job(
@@ -206,7 +235,7 @@ def train_here(
         record=record,
         open_data=partial(open_capped, rows=rows),
         build_model=build_model,
-        replan=partial(replan, here=here),
+        replan=partial(replan, here=here, named=named),
         sweep=sweep,
     )
     return build(config.launcher, train, {"job": job}, folder)

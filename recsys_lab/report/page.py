@@ -68,6 +68,11 @@ def _plan(run: Run) -> list[str]:
     cluster = run.result["choices"].get("cluster") or "the named cluster"
     parts += _one_plan(run, run.plan, f"For {cluster}", run.memory_limit_bytes, fullest)
     parts.append(html.table(sections.tiers(run)))
+    others = sections.alternatives(run)
+    if run.reasons is not None and others is not None:
+        parts.append(
+            "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in run.reasons["sentences"]) + "</ul>" + html.table(others)
+        )
     if run.plan_here is not None:
         parts += _one_plan(run, run.plan_here, "What trained here in its place", None, None)
     if (covered := sections.coverage(run)) is not None:

@@ -16,6 +16,8 @@ from recsys_lab.report.files import read_json
 from recsys_lab.report.metrics_csv import read_metrics
 from recsys_lab.report.record import read_result
 
+REASONS_FILE = "reasons.json"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -28,6 +30,7 @@ class Run:
     plan_here: ShardingPlan | None  # that trained here, where that is another
     metrics: list[dict[str, float | None]]
     environment: dict[str, Any]
+    reasons: dict[str, Any] | None = None  # why the plan is as it is, for people: {sentences, columns, rows}
 
     @property
     def memory_limit_bytes(self) -> float | None:
@@ -62,6 +65,7 @@ def read_run(folder: Path | str) -> Run:
         plan_here=load_plan(folder / "plan_here.json") if (folder / "plan_here.json").exists() else None,
         metrics=read_metrics(folder),
         environment=read_json(environment) if environment.exists() else {},
+        reasons=read_json(folder / REASONS_FILE)["told"] if (folder / REASONS_FILE).exists() else None,
     )
 
 

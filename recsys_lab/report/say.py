@@ -30,7 +30,7 @@ def job(number: int, overrides: Sequence[str]) -> None:
 
 def data(found: DataSet) -> None:
     splits = ", ".join(f"{name} {split.rows:,}" for name, split in found.splits.items())
-    rows = sum(f.rows for f in found.features)
+    rows = sum({f.table_name: f.rows for f in found.features}.values())
     _line(
         "data",
         f"{splits} rows; {found.dense_features} dense and {len(found.features)} categorical features, {human_count(rows)} table rows",

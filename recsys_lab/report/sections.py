@@ -142,6 +142,16 @@ def verdict_of(found: dict) -> str:
     return f"the plan still pays: {figures} (a new plan is worth it from {again['threshold']:.0%} less)"
 
 
+def alternatives(run: Run) -> Table | None:
+    """The plan beside the next-best ones, as its planner prices them. None where it does not tell."""
+    if run.reasons is None:
+        return None
+    columns = tuple(run.reasons["columns"])
+    rows = tuple(tuple(row) for row in run.reasons["rows"])
+    note = "rows by tier, memory and exchange a rank and iteration, and the look-ups that go through the exchange between all ranks"
+    return Table("This plan and others (simulated, by the planner's cost model)", columns, rows, note, right=columns[1:])
+
+
 def _share(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share:.1%}"
 

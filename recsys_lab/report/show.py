@@ -71,4 +71,17 @@ def print_plan(run: Run, out: Console) -> None:
             out.print()
             print_table(out, sections.tables(plan, "Tables"), MOST_TABLES)
             print_table(out, sections.reasons(plan), MOST_TABLES)
+            if plan is run.plan:
+                print_reasons(run, out)
     print_table(out, sections.tiers(run))
+
+
+def print_reasons(run: Run, out: Console) -> None:
+    """Why the plan for the named cluster is as it is, where its planner tells."""
+    others = sections.alternatives(run)
+    if run.reasons is None or others is None:
+        return
+    for sentence in run.reasons["sentences"]:
+        out.print(f"- {sentence}")
+    out.print()
+    print_table(out, others)

@@ -9,8 +9,8 @@ planner     `plan`, from tables to a ShardingPlan; whole_tables places those tha
 reasons     `reasons`: what decided, what else would cost (table_costs), what would flip it (flips), in words
 """
 
-from recsys_lab.planners.flexshard.planner import plan
+from recsys_lab.planners.flexshard.planner import plan, same_tiers
 from recsys_lab.planners.flexshard.reasons import Reasons, reasons
 from recsys_lab.planners.flexshard.words import COLUMNS, alternative_rows, sentences
 
-__all__ = ["COLUMNS", "Reasons", "alternative_rows", "plan", "reasons", "sentences"]
+__all__ = ["COLUMNS", "Reasons", "alternative_rows", "plan", "reasons", "same_tiers", "sentences"]

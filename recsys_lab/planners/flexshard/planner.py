@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError, did_you_mean
@@ -182,3 +182,15 @@ def place(table: Table, split: Split, cluster: Cluster) -> Placement:
             shards.append(Shard(ranks, start, stop, 0, table.dim, tier))
         begin += rows
     return Placement(table.name, FLEXSHARD, tuple(shards))
+
+
+def same_tiers(plan: ShardingPlan, cluster: Cluster) -> ShardingPlan:
+    """`plan` on other ranks: each row in the tier that it has, tables that are placed as a whole by the same scheme."""
+    schemes = {p.table: p.scheme for p in plan.placements if p.scheme != FLEXSHARD}
+    whole = whole_placements(plan.tables, schemes, cluster)
+    rows = {p.table: p.tier_rows for p in plan.placements}
+    placements = tuple(
+        whole[t.name] if t.name in whole else place(t, Split(rows[t.name]["replicated"], rows[t.name]["host_sharded"]), cluster)
+        for t in plan.tables
+    )
+    return replace(plan, hosts=cluster.hosts, ranks_per_host=cluster.ranks_per_host, placements=placements)

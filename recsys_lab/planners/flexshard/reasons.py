@@ -14,6 +14,7 @@ from recsys_lab.planners.flexshard.costs import Costs, Setting, break_point, dat
 from recsys_lab.planners.flexshard.flips import Flip, flips_of
 from recsys_lab.planners.flexshard.planner import Options, split_for, splits_of, trade_of
 from recsys_lab.planners.flexshard.table_costs import table_costs
+from recsys_lab.planners.flexshard.words import ALL_ROWS, COLUMNS, alternative_rows, sentences
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table
 from recsys_lab.units import GB
@@ -22,7 +23,6 @@ from recsys_lab.units import GB
 MORE_MEMORY = 0.1
 Decided = tuple[str, float | None]  # what decided, and the break-point's p if it was one
 BUDGET_SPENT: Decided = ("the memory budget is spent", None)
-ALL_ROWS = "there are no more rows"
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,10 @@ class Reasons:
     def to_json(self) -> dict[str, Any]:
         """Infinite values, of links that carry nothing, become null."""
         return _finite(asdict(self))
+
+    def told(self) -> dict[str, Any]:
+        """For people: sentences, and a table of this plan and the others."""
+        return {"sentences": list(sentences(self)), "columns": list(COLUMNS), "rows": [list(row) for row in alternative_rows(self)]}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Reasons:
@@ -124,7 +128,7 @@ def reasons(
         three = _three(options, trade.setting)
         alternatives += [other("two tiers", tiers=2)] if three else []
         alternatives += [other("three tiers", tiers=3)] if options.tiers == 2 and _three(replace(options, tiers=3), trade.setting) else []
-        alternatives += [other("least communication (rule=optimal)", rule="optimal")] if three and options.rule == "paper" else []
+        alternatives += [other("rule=optimal", rule="optimal")] if three and options.rule == "paper" else []
         alternatives += [other(f"{MORE_MEMORY:.0%} more memory", extra_memory_gb=more)]
     return Reasons(
         setting=asdict(trade.setting),

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from recsys_lab.planners.flexshard.flips import Flip
-from recsys_lab.planners.flexshard.reasons import ALL_ROWS, Boundary, Choice, Reasons
 from recsys_lab.units import human_bytes
 
+if TYPE_CHECKING:
+    from recsys_lab.planners.flexshard.reasons import Boundary, Choice, Reasons
+
+#: What decides a boundary behind the last row.
+ALL_ROWS = "there are no more rows"
 #: Of `alternative_rows`. Memory and time are simulated: of the tables that are placed by row, on one rank, in one iteration.
-COLUMNS = ("plan", "replicated", "host-sharded", "memory a rank", "exchange ms", "look-ups over all ranks")
+#: `per host`: host-sharded rows; `global`: the share of look-ups that the exchange between all ranks has.
+COLUMNS = ("plan", "replicated", "per host", "memory", "ms", "global")
 TIER_WORDS = {"replicated": "replicated", "host_sharded": "host-sharded", "row_sharded": "row-sharded"}
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parents[1]))
@@ -36,8 +36,9 @@ HEAD = """# Written by fit.py, which says what was fitted to what: laws of table
 DIGITS = 10
 
 
-def fit(published: DictConfig) -> dict[str, dict]:
-    """Rows, mean length and law of each model."""
+def fit(published: DictConfig, coverage_only: bool = False) -> dict[str, dict]:
+    """Rows, mean length and law of each model. `coverage_only`: p at the last replicated row is not that of the break-point, but the one
+    that makes the law smoothest (the least sum of squared differences of neighbouring exponents)."""
     setting = published.setting
     neutral = (setting.replica_multiplier - 1 / (setting.hosts * setting.ranks_per_host)) / setting.batch_size
     found = {}
@@ -46,9 +47,18 @@ def fit(published: DictConfig) -> dict[str, dict]:
         rows = published.table4[model].rows
         mean_length = two.rows.replicated * neutral / (two.share.replicated / 100)
         knees = [three.rows.replicated, two.rows.replicated, three.rows.replicated + three.rows.host_sharded]
-        shares = [three.share.replicated, two.share.replicated, three.share.replicated + three.share.host_sharded]
-        law = law_through(rows, knees, [s / 100 for s in shares], first=1 / mean_length, at_first_knee=neutral / mean_length)
-        found[model] = {"rows": rows, "mean_length": round(mean_length, DIGITS), "law": law.to_config()}
+        shares = [s / 100 for s in (three.share.replicated, two.share.replicated, three.share.replicated + three.share.host_sharded)]
+
+        def law_with(p: float, given=(rows, knees, shares, mean_length)) -> RankLaw:
+            """The law whose last replicated row has this p."""
+            *curve, length = given
+            return law_through(*curve, first=1 / length, at_first_knee=p / length)
+
+        def roughness(p: float, law_with=law_with) -> float:
+            return float(np.sum(np.diff(law_with(p).exponents) ** 2))
+
+        p = minimize_scalar(roughness, bounds=(0.6 * neutral, 1.2 * neutral), method="bounded").x if coverage_only else neutral
+        found[model] = {"rows": rows, "mean_length": round(mean_length, DIGITS), "law": law_with(float(p)).to_config()}
     return found
 
 

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from recsys_lab.cluster import Cluster
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.planners import flexshard
+from recsys_lab.planners.flexshard.costs import Setting, setting_of
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, RankLaw, Table
 
@@ -100,3 +101,9 @@ def tier_shares(model: str, rows: dict[str, int]) -> dict[str, float]:
         found[tier] = float(law(model).share(begin + rows[tier]) - law(model).share(begin))
         begin += rows[tier]
     return found
+
+
+def setting() -> Setting:
+    """Table 1 with the paper's values and nominal bandwidths."""
+    options = paper_options()
+    return setting_of(cluster(), FP32, workload("RM-1"), options["replica_multiplier"], options["bandwidths"])

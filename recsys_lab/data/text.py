@@ -197,8 +197,13 @@ class _HashingReader(io.RawIOBase):
         return True
 
 
+#: tqdm's own lock spans processes: a rank that ends without Python's clean-up would leave its semaphore behind.
+_BAR_LOCK = threading.RLock()
+
+
 def progress(total: int, what: str, unit: str) -> tqdm:
     """A bar on stderr, on a terminal only, once the work takes more than a few seconds."""
+    tqdm.set_lock(_BAR_LOCK)
     return tqdm(
         total=total,
         desc=what,

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import sys
+import threading
 import zlib
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass

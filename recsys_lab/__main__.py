@@ -14,6 +14,7 @@ COMMANDS = {
     "frequencies": ("recsys_lab.frequencies", "how often each row is looked up, counted into a file to plan with"),
     "compare": ("recsys_lab.report.compare", "runs side by side: what differs in config and in figures"),
     "flexshard": ("experiments.flexshard.command", "FlexShard: tables and figures of its paper, published values beside ours"),
+    "dmt": ("experiments.dmt.command", "DMT: tables and figures of its paper, published values beside ours"),
 }
 
 

@@ -13,12 +13,14 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 class ClickModel(nn.Module):
     """`embeddings` are its tables, which an executor may replace by sharded ones; `predict` is everything after them.
 
-    `objective`: what its outputs are and how they are trained; click: a logit a row.
+    `objective`: what its outputs are and how they are trained; click: a logit a row. `tower_features`: the features of each tower
+    of a model with towers (towers.py).
     """
 
     features: list[str]
     embeddings: EmbeddingBagCollection | EmbeddingCollection
     objective: str = "click"
+    tower_features: tuple[tuple[str, ...], ...] = ()
 
     def predict(self, dense: Tensor | None, looked_up: Any) -> Tensor:
         """dense [B, K] and what the tables gave for each feature ([B, D] where they pool) -> logits [B]."""

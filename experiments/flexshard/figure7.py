@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.flexshard.models import MODELS, mean_length
-from experiments.flexshard.plots import BLUE, GREY, ORANGE, picture, written
+from experiments.flexshard.plots import BLUE, ORANGE, picture, written
 from experiments.flexshard.study import Line, Study
 from experiments.flexshard.table6 import planned
 from experiments.flexshard.times import SHARDINGS, Times, by_line, by_links, published_times, volumes
@@ -75,7 +75,6 @@ def draw(folder: Path) -> list[Path]:
                 bars = axis.bar(places + 0.4 * i - 0.2, paper, 0.36, color=color, label=f"{sharding}, from table 6")
                 axis.bar_label(bars, fmt="%.1f", fontsize=9, label_type="center")
                 axis.plot(places + 0.4 * i - 0.2, ours, "D", color="black", markersize=5, label="ours, simulated" if i else None)
-            axis.axhline(1, color=GREY, linewidth=0.8)
             axis.set(title=words, xticks=places, xticklabels=MODELS, ylim=(0, 6.6))
             axis.grid(visible=False, axis="x")
         axes[0].set_ylabel("row-wise communication time over this")

@@ -71,10 +71,17 @@ def _coarse(p: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
 def _with_fine(p: np.ndarray, coarse: tuple[np.ndarray, np.ndarray], fine: set[int], top: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows, p) of the coarse buckets, those in `fine` row by row instead."""
     rows, sums = coarse
-    kept = rows > 0
-    kept[list(fine)] = False
+    is_fine = np.zeros(DEEPEST + 1, bool)
+    is_fine[list(fine)] = True
+    least = _least(max(fine), top) if fine else 0.0
     single = [np.empty(0)]
     for chunk in _chunks(p) if fine else ():
-        single.append(chunk[np.isin(_bucket(chunk, top), list(fine))])
-    alone = np.concatenate(single)
+        candidates = chunk[chunk >= least]  # few: tiers end among the most frequent rows
+        single.append(candidates[is_fine[_bucket(candidates, top)]])
+    alone, kept = np.concatenate(single), (rows > 0) & ~is_fine
     return np.concatenate([rows[kept], np.ones(len(alone), np.int64)]), np.concatenate([sums[kept] / rows[kept], alone])
+
+
+def _least(bucket: int, top: int) -> float:
+    """The least p that a bucket can hold."""
+    return 0.0 if bucket == DEEPEST else float(np.array([(top - bucket) << SHIFT]).view(np.float64)[0])

@@ -72,7 +72,7 @@ def test_break_points_are_where_costs_cross(setting: Setting) -> None:
     for one, other in ((data_parallel, row_wise), (flex, row_wise), (data_parallel, flex)):
         for metric in ("memory_bytes", "communication_ms"):
             p = break_point(one, other, metric, setting)
-            if not 0 < p < np.inf:
+            if not 0 < p < 1e6:  # no row is looked up more often; nearly equal links cross far behind what a float can tell
                 continue
             at, above, below = ([getattr(s(1, 16, x, setting), metric) for s in (one, other)] for x in (p, 1.001 * p, 0.999 * p))
             assert at[0] == pytest.approx(at[1])

@@ -31,9 +31,9 @@ class Remap:
         The i-th hottest host-sharded row is dealt to local rank i mod W, so that the ranks of a host serve equal load.
         """
         hot_ids = np.asarray(hot_ids, np.int64)
-        _check(table, hot_ids, replicated + host_sharded, rows)
-        position = np.concatenate([np.arange(replicated), replicated + dealt(host_sharded, ranks_per_host)])
         order = np.argsort(hot_ids)
+        _check(table, hot_ids[order], replicated + host_sharded, rows)
+        position = np.concatenate([np.arange(replicated), replicated + dealt(host_sharded, ranks_per_host)])
         return Remap(rows, hot_ids[order], position[order])
 
     @property
@@ -70,6 +70,7 @@ def dealt(rows: int, ranks: int) -> np.ndarray:
 
 
 def _check(table: str, hot_ids: np.ndarray, expected: int, rows: int) -> None:
+    """`hot_ids` sorted."""
     where = f"most frequent rows of table {table}"
     remedy = "measure the frequencies of these data again, and plan with them"
     if len(hot_ids) != expected:
@@ -85,6 +86,6 @@ def _check(table: str, hot_ids: np.ndarray, expected: int, rows: int) -> None:
             allowed=f"0 to {rows - 1}",
             remedy=remedy,
         )
-    twice = len(hot_ids) - len(np.unique(hot_ids))
+    twice = int((hot_ids[1:] == hot_ids[:-1]).sum())
     if twice:
         raise UserError("the frequencies name rows twice", where=where, given=f"{twice} rows", allowed="each once", remedy=remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -34,18 +35,19 @@ def groups_of(plan: ShardingPlan) -> Groups:
     hosts = [list(world[first : first + per_host]) for first in world[::per_host]] if "host_sharded" in needed else []
     peers = [list(world[local::per_host]) for local in range(per_host)] if "host_sharded" in needed else []
     return Groups(
-        replicas=_own([list(world)] if "replicated" in needed else []),
-        rows=_own([list(world)] if any(p.scheme == "flexshard" and p.tier_rows["row_sharded"] for p in plan.placements) else []),
-        host=_own(hosts),
-        peers=_own(peers),
+        replicas=own_group([list(world)] if "replicated" in needed else []),
+        rows=own_group([list(world)] if any(p.scheme == "flexshard" and p.tier_rows["row_sharded"] for p in plan.placements) else []),
+        host=own_group(hosts),
+        peers=own_group(peers),
     )
 
 
-def _own(groups: list[list[int]]) -> dist.ProcessGroup | None:
+def own_group(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
+    """The one of `groups` that this rank is in; None where they have one member. Collective: every rank makes all of them."""
     own = None
     for ranks in groups:
         if len(ranks) > 1:
-            made = dist.new_group(ranks, timeout=timeout())
+            made = dist.new_group(list(ranks), timeout=timeout())
             own = made if dist.get_rank() in ranks else own
     return own
 

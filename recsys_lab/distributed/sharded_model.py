@@ -13,6 +13,7 @@ from torch import nn
 from recsys_lab.distributed.sparse_optim import SparseOptimizer
 from recsys_lab.distributed.table_batch import HeldShard
 from recsys_lab.distributed.tier_watch import TierWatch
+from recsys_lab.distributed.towers.modules import PATH, SiteModules
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.tables.remap import Remap
 
@@ -41,7 +42,7 @@ class TableShard:
 @dataclass(frozen=True)
 class ShardedModel:
     """What the trainer drives. `module(dense, sparse) -> logits [B]`; its parameters are the dense part, under
-    DistributedDataParallel, and no table.
+    DistributedDataParallel, and no table. `site_modules`: tower modules, which only the ranks of their site have.
 
     One step: `sparse_optimizer.zero_grad()`, forward, `loss.backward()`, `sparse_optimizer.step()`, the dense optimizer's step.
     Gradients are those of the mean over the ranks of each rank's loss. `remaps`: by name, of the tables that are sharded by row.
@@ -53,14 +54,25 @@ class ShardedModel:
     tables_path: str
     remaps: Mapping[str, Remap] = field(default_factory=dict)
     watch: TierWatch | None = None
+    site_modules: SiteModules | None = None
 
     def dense_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Named as in the unsharded model."""
+        """Named as in the unsharded model: those that all ranks have, then those of the tower modules of this rank's site."""
         yield from self.module.named_parameters()
+        if self.site_modules is not None:
+            yield from self.site_modules.named()
 
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The dense part's buffers, named as in the unsharded model."""
         yield from ((name, buffer) for name, buffer in self.module.named_buffers() if not name.startswith(self.tables_path + "."))
+        if self.site_modules is not None:
+            yield from self.site_modules.named_state()
+
+    def writes_dense(self, name: str) -> bool:
+        """Whether this rank saves that parameter or buffer of the dense part: of all that have it one does."""
+        if self.site_modules is not None and name.startswith(PATH + "."):
+            return self.site_modules.writes
+        return dist.get_rank() == 0
 
     def table_shards(self) -> list[TableShard]:
         """Every shard with rows that this rank holds, replicas included.

@@ -1,7 +1,8 @@
 """The executor: a model and a plan become a model that trains on the current process group.
 
-TorchRec exchanges ids and rows, for whole tables and for FlexShard's tiers (`recsys_lab.distributed.flexshard`); its
-DistributedModelParallel puts the rest under DistributedDataParallel.
+TorchRec exchanges ids and rows, for whole tables and for FlexShard's tiers (`recsys_lab.distributed.flexshard`); tables in towers have
+an exchange of their own (`recsys_lab.distributed.towers`). TorchRec's DistributedModelParallel puts the rest under
+DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from recsys_lab.distributed.tier_parts import parts_of
 from recsys_lab.distributed.tier_split import TierSplit
 from recsys_lab.distributed.tier_watch import TierWatch
 from recsys_lab.distributed.torchrec_plan import to_torchrec
+from recsys_lab.distributed.towers import SPTT, tower_embeddings
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import initialise_dense
@@ -76,7 +78,7 @@ def shard(
     path = _tables_of(model)
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
-    embeddings, watch = _sharded(model.get_submodule(path), plan, remaps, device)
+    embeddings, watch = _in_place_of_tables(model, path, plan, remaps, device, dense_bucket_mib)
     model.set_submodule(path, embeddings)
     if alone := plan.world_size == 1:
         plan, remaps = _on_one_rank(plan), {}
@@ -97,7 +99,15 @@ def shard(
     for batch in embeddings.batches:
         batch.fill(first)
     sparse = SparseOptimizer(embeddings.batches, SparseOptimizerConfig(*optimizer), device)
-    return ShardedModel(wrapped, sparse, plan, path, remaps, watch)
+    return ShardedModel(wrapped, sparse, plan, path, remaps, watch, embeddings.modules_here if isinstance(embeddings, SPTT) else None)
+
+
+def _in_place_of_tables(
+    model: ClickModel, path: str, plan: ShardingPlan, remaps: Mapping[str, Remap], device: torch.device, bucket_mib: int
+) -> tuple[Sharded | TieredEmbeddings | SPTT, TierWatch | None]:
+    if plan.has_tower_tables and plan.world_size > 1:
+        return tower_embeddings(model, path, plan, device, bucket_mib), None
+    return _sharded(model.get_submodule(path), plan, remaps, device)
 
 
 def _sharded(

@@ -23,7 +23,7 @@ def diff(before: ShardingPlan, after: ShardingPlan) -> tuple[Difference, ...]:
     """Empty for equal plans. First the plans' own fields, then tables in the order of `before`, then those only in `after`."""
     found = [
         Difference(None, name, str(getattr(before, name)), str(getattr(after, name)))
-        for name in ("sharder", "hosts", "ranks_per_host", "towers")
+        for name in ("sharder", "hosts", "ranks_per_host", "towers", "permute")
         if getattr(before, name) != getattr(after, name)
     ]
     for name in dict.fromkeys([*before.by_table, *after.by_table]):

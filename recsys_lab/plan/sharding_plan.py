@@ -7,13 +7,22 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
+from recsys_lab.plan.sites import Sites, sites_of
 from recsys_lab.tables import Table
 
 #: TorchRec's seven sharding types: they place a table as a whole.
 SCHEMES = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard")
 #: FlexShard's places a table row by row, each of its shards in a tier.
 FLEXSHARD = "flexshard"
-ALL_SCHEMES = (*SCHEMES, FLEXSHARD)
+#: Tables of one plan may have any of these.
+FLAT_SCHEMES = (*SCHEMES, FLEXSHARD)
+#: DMT's, which all tables of a plan have or none: table-, column- and row-wise inside the site of the table's tower
+#: (`recsys_lab.plan.sites`).
+TOWER_SCHEMES = ("tower_table_wise", "tower_column_wise", "tower_row_wise")
+ALL_SCHEMES = (*FLAT_SCHEMES, *TOWER_SCHEMES)
+#: What SPTT brings into peer order (DMT, section 3.1.3): looked-up rows, ids before the look-up, or nothing, because the ids already
+#: travel in a process group that is in peer order.
+PERMUTES = ("rows", "ids", "none")
 TIERS = ("replicated", "host_sharded", "row_sharded")
 TIER_OF_SCHEME = {"data_parallel": "replicated"}  # every other table scheme splits or moves a table and is counted as row_sharded
 
@@ -71,7 +80,10 @@ class Placement:
 
 @dataclass(frozen=True)
 class ShardingPlan:
-    """Placements of `tables` on `hosts` x `ranks_per_host` ranks, in the tables' order. `towers` are groups of features."""
+    """Placements of `tables` on `hosts` x `ranks_per_host` ranks, in the tables' order. `towers` are groups of features.
+
+    `permute`: what is brought into peer order where tables are in towers (PERMUTES); else empty.
+    """
 
     sharder: str
     hosts: int
@@ -79,6 +91,16 @@ class ShardingPlan:
     tables: tuple[Table, ...]
     placements: tuple[Placement, ...]
     towers: tuple[tuple[str, ...], ...] = ()
+    permute: str = ""
+
+    @property
+    def has_tower_tables(self) -> bool:
+        return any(placement.scheme in TOWER_SCHEMES for placement in self.placements)
+
+    @property
+    def sites(self) -> Sites:
+        """Where its towers are. Raises UserError where they do not divide over the hosts."""
+        return sites_of(len(self.towers), self.hosts, self.ranks_per_host)
 
     @property
     def world_size(self) -> int:
@@ -113,6 +135,7 @@ class ShardingPlan:
                 for p in data["placements"]
             ),
             towers=tuple(tuple(t) for t in data["towers"]),
+            permute=data.get("permute", ""),
         )
 
     @property

@@ -6,12 +6,16 @@ import math
 from typing import Any
 
 from recsys_lab.errors import UserError
+from recsys_lab.plan.blocks import check_blocks
 from recsys_lab.plan.sharding_plan import ALL_SCHEMES, FLEXSHARD, TIERS, Placement, Shard, ShardingPlan
+from recsys_lab.plan.validate_towers import check_towers
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import ELEMENT_BYTES
 
-WHOLE_ROWS = ("table_wise", "column_wise", "table_column_wise")  # a shard has all rows
-WHOLE_COLUMNS = ("table_wise", "row_wise", "table_row_wise")  # a shard has all columns
+#: A shard has all rows.
+WHOLE_ROWS = ("table_wise", "column_wise", "table_column_wise", "tower_table_wise", "tower_column_wise")
+#: A shard has all columns.
+WHOLE_COLUMNS = ("table_wise", "row_wise", "table_row_wise", "tower_table_wise", "tower_row_wise")
 POOLING = ("sum", "mean", "none")
 
 
@@ -46,6 +50,8 @@ def _check(plan: ShardingPlan) -> None:
     for tower in plan.towers:
         if unknown := sorted(set(tower) - features):
             raise UserError("a tower has a feature of no table", where="towers", given=unknown[0])
+    if plan.has_tower_tables:
+        check_towers(plan)
 
 
 def _check_table(table: Table) -> None:
@@ -103,7 +109,7 @@ def _check_scheme(table: Table, placement: Placement, plan: ShardingPlan) -> Non
         return
     if any(len(shard.ranks) != 1 for shard in shards):
         raise UserError("only a replicated table may lie on several ranks", where=where)
-    if scheme == "table_wise" and len(shards) != 1:
+    if scheme in ("table_wise", "tower_table_wise") and len(shards) != 1:
         raise UserError("a table-wise table is one shard", where=where, given=f"{len(shards)} shards")
     if scheme in WHOLE_ROWS and any(shard.rows != table.rows for shard in shards):
         raise UserError("each shard must have all rows", where=where)
@@ -113,13 +119,13 @@ def _check_scheme(table: Table, placement: Placement, plan: ShardingPlan) -> Non
     if scheme in ("table_row_wise", "table_column_wise") and len(hosts) != 1:
         raise UserError("all shards must lie on one host", where=where, given=f"hosts {sorted(hosts)}")
     if scheme == "row_wise":
-        _check_blocks(where, table.rows, list(shards), list(range(plan.world_size)))
+        check_blocks(where, table.rows, list(shards), list(range(plan.world_size)))
     if scheme in ("table_row_wise", "grid_shard"):
         for host in hosts:
             own = [shard for shard in shards if shard.ranks[0] // plan.ranks_per_host == host]
             ranks = list(range(host * plan.ranks_per_host, (host + 1) * plan.ranks_per_host))
             for columns in {(shard.col_start, shard.col_stop) for shard in own}:
-                _check_blocks(where, table.rows, [s for s in own if (s.col_start, s.col_stop) == columns], ranks)
+                check_blocks(where, table.rows, [s for s in own if (s.col_start, s.col_stop) == columns], ranks)
 
 
 def _check_tiers(where: str, table: Table, shards: tuple[Shard, ...], plan: ShardingPlan) -> None:
@@ -150,17 +156,6 @@ def _check_tiers(where: str, table: Table, shards: tuple[Shard, ...], plan: Shar
                     given=_extent(shard),
                 )
         begin += rows
-
-
-def _check_blocks(where: str, rows: int, shards: list[Shard], ranks: list[int]) -> None:
-    """Rows in equal blocks of ceil(rows / ranks), one a rank, in the order of the ranks: TorchRec sends ids by this rule alone."""
-    block = math.ceil(rows / len(ranks))
-    expected = {rank: (min(i * block, rows), min((i + 1) * block, rows)) for i, rank in enumerate(ranks)}
-    given = {shard.ranks[0]: (shard.row_start, shard.row_stop) for shard in shards}
-    for rank, (start, stop) in expected.items():
-        found = given.get(rank, (rows, rows))
-        if found != (start, stop) and not (start == stop and found[0] == found[1]):
-            raise UserError(f"rank {rank} must hold rows {start} to {stop}", where=where, given=f"{found[0]} to {found[1]}")
 
 
 def _extent(shard: Shard) -> str:

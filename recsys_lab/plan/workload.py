@@ -11,8 +11,23 @@ STATE_PER_ROW = {"sgd": 0, "adagrad": 0, "row_wise_adagrad": 1, "adam": 0}
 
 
 @dataclass(frozen=True)
+class TowerWork:
+    """A tower module, and its work for one sample. `columns`: O, the numbers that it hands on."""
+
+    parameters: int
+    columns: int
+    forward_flops_per_sample: float
+    backward_flops_per_sample: float
+    activation_bytes_per_sample: float
+
+
+@dataclass(frozen=True)
 class Workload:
-    """One training iteration of one rank. FLOPs are multiply-adds times two, forward and backward, per sample."""
+    """One training iteration of one rank. FLOPs are multiply-adds times two, forward and backward, per sample.
+
+    `towers`: the model's tower modules, in the order of its towers; none where rows pass through. All other figures of the dense part
+    are without them.
+    """
 
     batch_size: int  # B: samples per rank
     dense_parameters: int
@@ -22,6 +37,7 @@ class Workload:
     sparse_optimizer: str  # sgd | adagrad | row_wise_adagrad | adam
     dense_optimizer: str
     lengths: Mapping[str, float] = field(default_factory=dict)  # L: look-ups a sample by table; needed of sequence tables only
+    towers: tuple[TowerWork, ...] = ()
 
     def table_state_bytes(self, rows: int, cols: int) -> int:
         """FP32 optimizer state of a shard of `rows` x `cols`."""

@@ -120,15 +120,13 @@ class ShardedStrategy(ParallelStrategy):
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         return {}  # in our own files
 
-    def _weights(self, shards: list[TableShard], dense: bool) -> list[Piece]:
-        """Of these shards of tables, and of the dense part if wanted."""
+    def _weights(self, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
+        """Of these shards of tables, and of what is wanted of the dense part, by name."""
         pieces = [Piece(f"table.{s.table}.weight", (s.row_start, s.col_start), s.weight, s.rows) for s in shards]
-        if not dense:
-            return pieces
-        pieces += [whole(f"dense.{name}", parameter.data) for name, parameter in self.sharded.dense_parameters()]
-        return pieces + [whole(f"buffer.{name}", buffer) for name, buffer in self.sharded.buffers()]
+        pieces += [whole(f"dense.{name}", parameter.data) for name, parameter in self.sharded.dense_parameters() if wanted(name)]
+        return pieces + [whole(f"buffer.{name}", buffer) for name, buffer in self.sharded.buffers() if wanted(name)]
 
-    def _optimizer_pieces(self, shards: list[TableShard], dense: bool) -> list[Piece]:
+    def _optimizer_pieces(self, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
         """The state of both optimizers, by the same extents as the weights. Missing dense state is made first."""
         pieces = []
         for shard in shards:
@@ -138,17 +136,18 @@ class ShardedStrategy(ParallelStrategy):
         both = self.optimizers[0]
         assert isinstance(both, DenseAndTables)
         _make_state(both.dense)
-        if dense:
-            for name, parameter in self.sharded.dense_parameters():
+        for name, parameter in self.sharded.dense_parameters():
+            if wanted(name):
                 kept = both.dense.state[parameter].items()
                 pieces += [whole(f"dense.{name}.{key}", value) for key, value in kept if isinstance(value, Tensor)]
         return pieces
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Of replicas one rank writes: the dense part's is rank 0."""
+        """Of replicas one rank writes."""
         trainer = json_of(checkpoint) | {"sparse_steps": self.sharded.sparse_optimizer.steps}
         own = [shard for shard in self.sharded.table_shards() if shard.writes]
-        pieces = self._weights(own, self.is_global_zero) + self._optimizer_pieces(own, self.is_global_zero)
+        wanted = self.sharded.writes_dense
+        pieces = self._weights(own, wanted) + self._optimizer_pieces(own, wanted)
         pieces += [whole(f"rng.{self.global_rank}", torch.get_rng_state())]
         if self.root_device.type == "cuda":
             pieces += [whole(f"rng_cuda.{self.global_rank}", torch.cuda.get_rng_state())]
@@ -161,12 +160,12 @@ class ShardedStrategy(ParallelStrategy):
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self._reader is not None
         with torch.no_grad():
-            for piece in self._weights(self.sharded.table_shards(), dense=True):
+            for piece in self._weights(self.sharded.table_shards()):
                 self._reader.fill(piece)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         assert self._reader is not None
-        for piece in self._optimizer_pieces(self.sharded.table_shards(), dense=True):
+        for piece in self._optimizer_pieces(self.sharded.table_shards()):
             self._reader.fill(piece)
         self.sharded.sparse_optimizer.steps = int(checkpoint["sparse_steps"])
         self._load_random_state()

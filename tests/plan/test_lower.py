@@ -16,7 +16,7 @@ from recsys_lab.models.workload import describe
 from recsys_lab.plan import ShardingPlan, Step, Steps
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.lower.context import distinct_rows
-from recsys_lab.plan.sharding_plan import ALL_SCHEMES
+from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
@@ -34,7 +34,7 @@ def lowered(draw) -> Steps:
         for i in range(draw(st.integers(1, 6)))
     )
     lengths = {f: draw(st.floats(0, 20)) for t in tables for f in t.features}
-    schemes = tuple(draw(st.lists(st.sampled_from(ALL_SCHEMES), min_size=1, max_size=4)))
+    schemes = tuple(draw(st.lists(st.sampled_from(FLAT_SCHEMES), min_size=1, max_size=4)))
     made = plan(schemes, *draw(shapes), tables)
     return lower(made, access(tables, lengths), Precision("p", forward_comm="fp16"), workload(draw(st.integers(1, 64))))
 
@@ -81,7 +81,7 @@ def test_look_ups_read_each_row_once_for_each_id(shape: tuple[int, int]) -> None
     """Whatever the scheme, all ranks together read look-ups x row bytes."""
     world = shape[0] * shape[1]
     expected = sum(sum(LENGTHS[f] for f in t.features) * t.row_bytes for t in TABLES) * 6 * world
-    for scheme in ALL_SCHEMES:
+    for scheme in FLAT_SCHEMES:
         steps = lower(plan((scheme,), *shape), access(TABLES, LENGTHS), FP32, workload(6))
         assert math.isclose(sum(total(step, world) for step in steps.steps if step.kind == "lookup"), expected), scheme
 

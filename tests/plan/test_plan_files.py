@@ -15,12 +15,12 @@ from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.diff import diff
 from recsys_lab.plan.explain import explain, table_facts
 from recsys_lab.plan.serialise import load_plan, save_plan
-from recsys_lab.plan.sharding_plan import ALL_SCHEMES
+from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.plan.validate import validate
 from recsys_lab.tables import Table
 from tests.plan.plans import plan
 
-EVERYTHING = tuple(ALL_SCHEMES)
+EVERYTHING = tuple(FLAT_SCHEMES)
 
 
 @st.composite
@@ -28,7 +28,7 @@ def plans(draw) -> ShardingPlan:
     tables = tuple(
         Table(f"t{i}", draw(st.integers(1, 200)), 2 * draw(st.integers(1, 8)), (f"f{i}",)) for i in range(draw(st.integers(1, 5)))
     )
-    schemes = tuple(draw(st.lists(st.sampled_from(ALL_SCHEMES), min_size=1, max_size=5)))
+    schemes = tuple(draw(st.lists(st.sampled_from(FLAT_SCHEMES), min_size=1, max_size=5)))
     return plan(schemes, draw(st.integers(1, 4)), draw(st.integers(1, 4)), tables)
 
 

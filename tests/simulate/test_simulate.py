@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recsys_lab.errors import UserError
 from recsys_lab.plan import Steps
 from recsys_lab.plan.lower import lower
-from recsys_lab.plan.sharding_plan import ALL_SCHEMES
+from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.precision import Precision
 from recsys_lab.simulate import simulate, trace_json, write_trace
 from recsys_lab.simulate.timeline import Event, schedule, within_host
@@ -23,7 +23,7 @@ from tests.simulate.clusters import cluster, of_file, profile
 
 PHASES = ["compute", "exposed_embedding_comm", "exposed_dense_sync", "other"]
 OVERLAPS = [(), ("dense_sync",), ("input",), ("input", "dense_sync"), ("host_tier",), ("input", "dense_sync", "host_tier")]
-schemes = st.lists(st.sampled_from(ALL_SCHEMES), min_size=1, max_size=3).map(tuple)
+schemes = st.lists(st.sampled_from(FLAT_SCHEMES), min_size=1, max_size=3).map(tuple)
 sizes = st.integers(1, 4)
 factors = st.sampled_from([1.0, 1.5, 10.0, 1000.0])
 
@@ -77,7 +77,7 @@ def test_links_and_compute_do_one_thing_at_a_time(kinds: tuple[str, ...], hosts:
             assert all(ends[name] <= event.start_ms + 1e-12 for name in event.step.after), event.step.name
 
 
-@pytest.mark.parametrize("kind", ALL_SCHEMES)
+@pytest.mark.parametrize("kind", FLAT_SCHEMES)
 def test_one_rank_has_no_communication(kind: str) -> None:
     steps, planned = lowered((kind,), 1, 1)
     made, _ = simulate(steps, cluster(1, 1), profile("dense_sync"), *planned)
@@ -146,7 +146,7 @@ def test_named_clusters_price_every_scheme(choice: str) -> None:
     on, torchrec = of_file("cluster", choice), of_file("profile", "torchrec")
     assert on.world_size == int(choice.split("x")[1])
     assert all(part.source for part in (on.device, on.intra_host, on.cross_host))
-    for kind in ALL_SCHEMES:
+    for kind in FLAT_SCHEMES:
         steps, planned = lowered((kind,), on.hosts, on.ranks_per_host)
         made, _ = simulate(steps, on, torchrec, *planned)
         assert made.feasible and made.iteration_ms > 0 and made.profile == "torchrec"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
 from recsys_lab.errors import UserError
-from recsys_lab.report.metrics import quality
+from recsys_lab.report.metrics import quality, ranking
 
 # Whole numbers make ties common; the wide ones reach where a sigmoid rounds to 0 or 1.
 LOGITS = st.one_of(st.integers(-3, 3).map(float), st.floats(-40, 40), st.sampled_from([-2000.0, 2000.0]))
@@ -87,3 +87,26 @@ def test_an_empty_split_is_said():
 def test_diverged_predictions_are_refused_not_averaged(bad):
     with pytest.raises(UserError, match="1 of 3 predictions on split validation are not finite"):
         quality([0.0, bad, 1.0], [0, 1, 1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=20), st.integers(1, 12))
+def test_ranks_are_means_over_all_orders_of_equals(counts, places):
+    """Each order of the held-out item among its equals is one place, and all are as likely."""
+    hits, gains = [], []
+    for above, equal in counts:
+        possible = [above + k for k in range(equal + 1)]
+        hits.append(np.mean([place < places for place in possible]))
+        gains.append(np.mean([1 / math.log2(place + 2) if place < places else 0.0 for place in possible]))
+    assert ranking(*zip(*counts), places=places) == pytest.approx((np.mean(hits), np.mean(gains)), rel=1e-12, abs=1e-15)
+
+
+def test_ranks_of_a_known_case():
+    assert ranking([0, 1, 2, 10], [0, 0, 0, 0]) == pytest.approx((0.75, (1 + 1 / math.log2(3) + 0.5) / 4))
+    assert ranking([0] * 5, [99] * 5)[0] == pytest.approx(0.1)  # a model that scores all alike: chance
+
+
+def test_the_order_of_users_changes_no_bit():
+    rng = np.random.default_rng(1)
+    above, equal = rng.integers(0, 15, 5000), rng.integers(0, 4, 5000)
+    order = rng.permutation(5000)
+    assert ranking(above, equal) == ranking(above[order], equal[order])

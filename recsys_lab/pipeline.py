@@ -53,6 +53,7 @@ TABLES_SHARE_OF_MEMORY = 0.25
 LOADER_KEYS = [field.name for field in fields(DataCommon)]  # of the data group: the rest is the data set's
 LABEL_BLOCK_ROWS = 65_536
 LOCAL = "local"  # the cluster that this machine is
+Towers = tuple[tuple[str, ...], ...]  # groups of feature names
 
 
 @dataclass(frozen=True)
@@ -147,11 +148,23 @@ def tables_of(data: DataSet, dim: int, dtype: str) -> tuple[Table, ...]:
     return tuple(Table(name, of[0].rows, dim, tuple(f.name for f in of), of[0].pooling, dtype) for name, of in readers.items())
 
 
-def build_model(config: DictConfig, data: DataSet, device: torch.device) -> ClickModel:
-    """The model of `config` for the features of `data`."""
+def build_model(config: DictConfig, data: DataSet, device: torch.device, towers: Towers = ()) -> ClickModel:
+    """The model of `config` for the features of `data`; with a tower module for each of `towers`."""
     precision = build(config.precision)
     tables = tables_of(data, config.model.embedding_dim, precision.table)
-    return build(config.model, tables, data.dense_features, device)
+    return build(config.model, tables, data.dense_features, device, *((towers,) if towers else ()))
+
+
+def towers_of(config: DictConfig, tables: tuple[Table, ...], cluster: Cluster, named: Planned | None) -> Towers:
+    """The groups of features that `sharder=dmt` makes towers of: the named cluster's own, also where another stands in for it."""
+    if named is not None:
+        return named.plan.towers
+    return build(config.sharder.towers, tables, cluster) if "towers" in config.sharder else ()
+
+
+def modules_of(config: DictConfig, towers: Towers) -> Towers:
+    """The towers that have a module of the model; none where the towers only say what travels how (dmt_sptt)."""
+    return towers if config.sharder.get("tower_modules") else ()
 
 
 def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: int, named: Planned | None = None) -> Planned:
@@ -161,7 +174,9 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
     """
     precision = build(config.precision)
     tables = tables_of(data, config.model.embedding_dim, precision.table)
-    cost = describe(build_model(config, data, torch.device("meta")), data.dense_features, {f.name: f.mean_length for f in data.features})
+    towers = towers_of(config, tables, cluster, named)
+    model = build_model(config, data, torch.device("meta"), modules_of(config, towers))
+    cost = describe(model, data.dense_features, {f.name: f.mean_length for f in data.features})
     workload = Workload(
         batch_size=batch_size,
         dense_parameters=cost.dense_parameters,
@@ -172,26 +187,33 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
         dense_optimizer=config.optimizer.dense.name,
         lengths={table.name: data.access[table.name].mean_length for table in tables},
     )
-    plan = make_plan(config, data.access, tables, cluster, workload, named)
+    plan = make_plan(config, data.access, tables, cluster, workload, towers, named)
     check_fits(plan, workload, cluster)
     return Planned(cluster, tables, data.access, workload, plan, lower(plan, data.access, precision, workload))
 
 
 def make_plan(
-    config: DictConfig, access: AccessStatistics, tables: tuple[Table, ...], cluster: Cluster, workload: Workload, named: Planned | None
+    config: DictConfig,
+    access: AccessStatistics,
+    tables: tuple[Table, ...],
+    cluster: Cluster,
+    workload: Workload,
+    towers: Towers,
+    named: Planned | None,
 ) -> ShardingPlan:
     """The planner's plan of `tables` for `cluster`. Where that stands in for a named one for which tables were placed row by row, its
     tiers are those that the named cluster would get: they follow from its batch and links.
     """
+    precision, further = build(config.precision), (towers,) if towers else ()
     plan = partial(build, config.sharder.planner, tables, access)
     if named is None or all(p.scheme != FLEXSHARD for p in named.plan.placements):
-        return plan(cluster, build(config.precision), workload)
-    return same_tiers(plan(named.cluster, build(config.precision), named.workload), cluster)
+        return plan(cluster, precision, workload, *further)
+    return same_tiers(plan(named.cluster, precision, named.workload), cluster)
 
 
 def replan(config: DictConfig, access: AccessStatistics, here: Planned, named: Planned) -> ShardingPlan:
     """What trains here, planned with other access statistics."""
-    return make_plan(config, access, here.tables, here.cluster, here.workload, named)
+    return make_plan(config, access, here.tables, here.cluster, here.workload, here.plan.towers, named)
 
 
 def write_reasons(config: DictConfig, planned: Planned, folder: Path) -> None:
@@ -234,7 +256,7 @@ def train_here(
         steps=here.steps,
         record=record,
         open_data=partial(open_capped, rows=rows),
-        build_model=build_model,
+        build_model=partial(build_model, towers=modules_of(config, here.plan.towers)),
         replan=partial(replan, here=here, named=named),
         sweep=sweep,
     )

@@ -23,12 +23,23 @@ logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it logs what we r
 PLAIN = {"optimizer": options.OptimizerOptions, "trainer": options.TrainerOptions, "ablation": options.AblationOptions}
 BESIDE_TARGET = {"data": options.DataCommon}
 #: Where a target is found inside its group.
-TARGETS = ("model", "cluster", "precision", "data", "launcher", "logger", "sharder.planner", "sharder.executor", "simulate.profile")
+TARGETS = (
+    "model",
+    "cluster",
+    "precision",
+    "data",
+    "launcher",
+    "logger",
+    "sharder.towers",
+    "sharder.planner",
+    "sharder.executor",
+    "simulate.profile",
+)
 #: The keys of the parts that are put together from others.
 GROUPS = ("model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")
 KEYS = {
     "": {*GROUPS, "simulate", "ablation", "choices", *(field.name for field in dataclasses.fields(options.TopLevel))},
-    "sharder": {"name", "planner", "executor", "reasons"},
+    "sharder": {"name", "planner", "executor", "reasons", "towers", "tower_modules"},
     "simulate": {"batch_size", "profile"},
 }
 

@@ -9,7 +9,7 @@ from recsys_lab.arguments import parser
 from recsys_lab.config import command_line
 from recsys_lab.data.frequencies import save_frequencies
 from recsys_lab.errors import UserError
-from recsys_lab.pipeline import open_data
+from recsys_lab.inputs import open_data
 
 
 def main(argv: list[str]) -> int:

@@ -1,0 +1,158 @@
+"""From what a run is made of to its plans and steps: for the named cluster, and for the processes that train here in its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.config.command_line import CONF
+from recsys_lab.config.schema import build
+from recsys_lab.data.batch import DataSet
+from recsys_lab.data.capped import capped
+from recsys_lab.inputs import Towers, build_model, tables_of
+from recsys_lab.models.workload import describe
+from recsys_lab.plan import ShardingPlan, Steps, Workload
+from recsys_lab.plan.lower import lower
+from recsys_lab.plan.memory import check_fits
+from recsys_lab.plan.sharding_plan import FLEXSHARD
+from recsys_lab.planners.flexshard import same_tiers
+from recsys_lab.report.files import write_json
+from recsys_lab.report.run_folder import REASONS_FILE
+from recsys_lab.tables import AccessStatistics, Table
+
+#: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
+TABLES_SHARE_OF_MEMORY = 0.25
+LOCAL = "local"  # the cluster that this machine is
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan for one cluster, and what it was made from."""
+
+    cluster: Cluster
+    tables: tuple[Table, ...]
+    access: AccessStatistics
+    workload: Workload
+    plan: ShardingPlan
+    steps: Steps
+
+
+def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: int, named: Planned | None = None) -> Planned:
+    """Plans the tables of `data` for `cluster`, `batch_size` samples a rank, and lowers the plan to steps.
+
+    `named`: what was planned for the named cluster, if `cluster` stands in for it.
+    """
+    precision = build(config.precision)
+    tables = tables_of(data, config.model.embedding_dim, precision.table)
+    towers = towers_of(config, tables, cluster, named)
+    model = build_model(config, data, torch.device("meta"), modules_of(config, towers))
+    cost = describe(model, data.dense_features, {f.name: f.mean_length for f in data.features})
+    workload = Workload(
+        batch_size=batch_size,
+        dense_parameters=cost.dense_parameters,
+        forward_flops_per_sample=cost.forward_flops_per_sample,
+        backward_flops_per_sample=cost.backward_flops_per_sample,
+        activation_bytes_per_sample=cost.activation_bytes_per_sample,
+        sparse_optimizer=config.optimizer.sparse.name,
+        dense_optimizer=config.optimizer.dense.name,
+        lengths={table.name: data.access[table.name].mean_length for table in tables},
+    )
+    plan = make_plan(config, data.access, tables, cluster, workload, towers, named)
+    check_fits(plan, workload, cluster)
+    return Planned(cluster, tables, data.access, workload, plan, lower(plan, data.access, precision, workload))
+
+
+def make_plan(
+    config: DictConfig,
+    access: AccessStatistics,
+    tables: tuple[Table, ...],
+    cluster: Cluster,
+    workload: Workload,
+    towers: Towers,
+    named: Planned | None,
+) -> ShardingPlan:
+    """The planner's plan of `tables` for `cluster`. Where that stands in for a named one for which tables were placed row by row, its
+    tiers are those that the named cluster would get: they follow from its batch and links.
+    """
+    precision, further = build(config.precision), (towers,) if towers else ()
+    plan = partial(build, config.sharder.planner, tables, access)
+    if named is None or all(p.scheme != FLEXSHARD for p in named.plan.placements):
+        return plan(cluster, precision, workload, *further)
+    return same_tiers(plan(named.cluster, precision, named.workload), cluster)
+
+
+def replan(config: DictConfig, access: AccessStatistics, here: Planned, named: Planned) -> ShardingPlan:
+    """What trains here, planned with other access statistics."""
+    return make_plan(config, access, here.tables, here.cluster, here.workload, here.plan.towers, named)
+
+
+def towers_of(config: DictConfig, tables: tuple[Table, ...], cluster: Cluster, named: Planned | None) -> Towers:
+    """The groups of features that `sharder=dmt` makes towers of: the named cluster's own, also where another stands in for it."""
+    if named is not None:
+        return named.plan.towers
+    return build(config.sharder.towers, tables, cluster) if "towers" in config.sharder else ()
+
+
+def modules_of(config: DictConfig, towers: Towers) -> Towers:
+    """The towers that have a module of the model; none where the towers only say what travels how (dmt_sptt)."""
+    return towers if config.sharder.get("tower_modules") else ()
+
+
+def plan_here(config: DictConfig, data: DataSet, named: Planned, rows: int | None) -> Planned:
+    """The plan that trains here: the named cluster's own if the launcher starts that many ranks, else one for this machine.
+
+    `rows`: the most that a table may have here, None for no limit.
+    """
+    hosts, ranks_per_host = config.launcher.hosts, config.launcher.ranks_per_host
+    if (named.cluster.hosts, named.cluster.ranks_per_host) == (hosts, ranks_per_host) and rows is None:
+        return named
+    return plan_for(this_machine(config), capped(data, rows) if rows is not None else data, config, batch_size_here(config), named)
+
+
+def most_rows_here(named: Planned) -> int | None:
+    """The most rows a table may have so that all tables, with optimizer state, fit this machine; None if they fit as they are."""
+    budget = psutil.virtual_memory().total * TABLES_SHARE_OF_MEMORY
+
+    def size_bytes(most: int) -> int:
+        cut = [table.with_rows(min(table.rows, most)) for table in named.tables]
+        return sum(t.weight_bytes + named.workload.table_state_bytes(t.rows, t.dim) for t in cut)
+
+    largest = max(table.rows for table in named.tables)
+    if size_bytes(largest) <= budget:
+        return None
+    low, high = 1, largest
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if size_bytes(middle) <= budget else (low, middle)
+    return low
+
+
+def this_machine(config: DictConfig) -> Cluster:
+    """`conf/cluster/local.yaml` with the hosts and ranks of the launcher."""
+    local = OmegaConf.create({"launcher": config.launcher, "cluster": OmegaConf.load(CONF / "cluster" / "local.yaml")})
+    OmegaConf.resolve(local)
+    return build(local.cluster)
+
+
+def named_batch_size(config: DictConfig, cluster: Cluster) -> int:
+    """Samples per rank of the named cluster: `simulate.batch_size`, but on this machine what it really trains with."""
+    return batch_size_here(config) if cluster.name == LOCAL else config.simulate.batch_size
+
+
+def batch_size_here(config: DictConfig) -> int:
+    return -(-config.data.batch_size // (config.launcher.hosts * config.launcher.ranks_per_host))
+
+
+def write_reasons(config: DictConfig, planned: Planned, folder: Path) -> None:
+    """Why the plan is as it is, where its planner can tell: from the same options as the plan."""
+    if "reasons" not in config.sharder:
+        return
+    teller = OmegaConf.merge(config.sharder.planner, {"_target_": config.sharder.reasons})
+    made = build(teller, planned.plan, planned.tables, planned.access, planned.cluster, build(config.precision), planned.workload)
+    write_json(folder / REASONS_FILE, {"told": made.told(), "reasons": made.to_json()})

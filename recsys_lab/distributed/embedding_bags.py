@@ -2,19 +2,27 @@
 
 TorchRec keeps what it does well: who sends which ids to whom, and which pooled rows come back. Its look-up kernels are replaced
 by `TableBatch`, whose update is exact under every optimizer and sharding type (docs/decisions/sparse-optimizers.md).
+
+Means of rows that lie on several ranks are divided here. TorchRec 1.8 would do it, but where one table of a collection needs it, it
+divides the tables of other sharding types as well: sums become means, and means are divided twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.distributed as dist
-from torchrec.distributed.embeddingbag import ShardedEmbeddingBagCollection
-from torchrec.distributed.types import ParameterSharding, ShardingEnv
+from torchrec.distributed.embedding_types import KJTList
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionContext, ShardedEmbeddingBagCollection
+from torchrec.distributed.types import Awaitable, LazyAwaitable, ParameterSharding, ShardingEnv
+from torchrec.modules.embedding_configs import PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from recsys_lab.distributed.lookup import BatchedLookup, shards_of
+from recsys_lab.distributed.lookup import SUMMED_ACROSS_RANKS, BatchedLookup, shards_of
 from recsys_lab.distributed.table_batch import TableBatch
 
 
@@ -25,6 +33,7 @@ class ShardedBags(ShardedEmbeddingBagCollection):
     """
 
     _replicas: Mapping[str, dist.ProcessGroup]
+    _means: list[str]  # features
 
     def __init__(
         self,
@@ -35,7 +44,23 @@ class ShardedBags(ShardedEmbeddingBagCollection):
         replicas: Mapping[str, dist.ProcessGroup],
     ):
         self.__dict__["_replicas"] = replicas  # wanted before nn.Module's constructor has run
-        super().__init__(module, params, env, device=device)
+        configs = module.embedding_bag_configs()
+        spread = [c for c in configs if c.pooling == PoolingType.MEAN and params[c.name].sharding_type in SUMMED_ACROSS_RANKS]
+        self.__dict__["_means"] = [feature for config in spread for feature in config.feature_names]
+        summed = [replace(c, pooling=PoolingType.SUM) if c in spread else c for c in configs]
+        super().__init__(EmbeddingBagCollection(summed, device=torch.device("meta")), params, env, device=device)
+
+    def input_dist(self, ctx: EmbeddingBagCollectionContext, features: KeyedJaggedTensor) -> Awaitable[Awaitable[KJTList]]:
+        if self._means:
+            keys, lengths = features.keys(), features.lengths().view(-1, features.stride())
+            ctx.divisor = torch.stack([lengths[keys.index(feature)] for feature in self._means]).clamp(min=1)
+        return super().input_dist(ctx, features)
+
+    def compute_and_output_dist(self, ctx: EmbeddingBagCollectionContext, input: KJTList) -> LazyAwaitable[KeyedTensor]:
+        waiting = super().compute_and_output_dist(ctx, input)
+        if self._means:
+            waiting.callbacks.append(partial(_divided, features=self._means, lengths=ctx.divisor))
+        return waiting
 
     @property
     def batches(self) -> list[TableBatch]:
@@ -44,10 +69,17 @@ class ShardedBags(ShardedEmbeddingBagCollection):
     def _create_lookups(self) -> None:
         for scheme, sharding in zip(self._sharding_types, self._embedding_shardings):
             groups = sharding._grouped_embedding_configs_per_rank[self._env.rank]
-            self._lookups.append(BatchedLookup(shards_of(groups, scheme), self._device, self._replicas.get(scheme)))
+            self._lookups.append(BatchedLookup(shards_of(groups), self._device, self._replicas.get(scheme)))
 
     def init_data_parallel(self) -> None:
         """Replicas are averaged by us, not by a DistributedDataParallel of their own."""
 
     def _initialize_torch_state(self, skip_registering: bool = False) -> None:
         """No state of torch's kind: checkpoints are made from `batches`."""
+
+
+def _divided(pooled: KeyedTensor, features: list[str], lengths: torch.Tensor) -> KeyedTensor:
+    """`pooled` with the sums of `features` divided by their bags' `lengths` [features, B]."""
+    columns = pooled.to_dict()
+    columns |= {feature: columns[feature] / length.unsqueeze(1) for feature, length in zip(features, lengths)}
+    return KeyedTensor(pooled.keys(), pooled.length_per_key(), torch.cat([columns[key] for key in pooled.keys()], dim=1))

@@ -43,7 +43,7 @@ class ShardedRows(ShardedEmbeddingCollection):
     def _create_lookups(self) -> None:
         for scheme, sharding in self._sharding_type_to_sharding.items():
             groups = sharding._grouped_embedding_configs_per_rank[self._env.rank]
-            self._lookups.append(BatchedLookup(shards_of(groups, scheme), self._device, self._replicas.get(scheme)))
+            self._lookups.append(BatchedLookup(shards_of(groups), self._device, self._replicas.get(scheme)))
 
     def init_data_parallel(self) -> None:
         """Replicas are averaged by us, not by a DistributedDataParallel of their own."""

@@ -14,7 +14,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.distributed.table_batch import HeldShard, TableBatch
 
-#: Where rows of one table lie on several ranks, TorchRec sums in the look-up and divides for the mean at the end.
+#: Where rows of one table lie on several ranks, the look-up sums, and a mean is divided at the end.
 SUMMED_ACROSS_RANKS = ("row_wise", "table_row_wise", "grid_shard")
 MODE_OF_POOLING = {PoolingType.SUM: "sum", PoolingType.MEAN: "mean", PoolingType.NONE: "none"}
 
@@ -28,13 +28,11 @@ class ToHold:
     mode: str
 
 
-def shards_of(groups: list[GroupedEmbeddingConfig], scheme: str) -> list[ToHold]:
-    """What TorchRec has this rank hold under `scheme`, in the order of its features."""
+def shards_of(groups: list[GroupedEmbeddingConfig]) -> list[ToHold]:
+    """What TorchRec has this rank hold, in the order of its features."""
     found = []
     for group in groups:
         mode = MODE_OF_POOLING[group.pooling]
-        if mode == "mean" and scheme in SUMMED_ACROSS_RANKS:
-            mode = "sum"
         found += [ToHold(_held(table), data_type_to_dtype(table.data_type), mode) for table in group.embedding_tables]
     return found
 

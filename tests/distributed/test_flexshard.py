@@ -43,7 +43,7 @@ def reference(tables: tuple[Table, ...], optimizer: str) -> Outcome:
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 1), (1, 4), (2, 2), (4, 1)])
 def test_tiers_train_as_the_unsharded_model(hosts: int, ranks_per_host: int) -> None:
     batches = [samples(tables, STEPS, ROWS, DENSE) for tables in (POOLED, SEQUENCES)]
-    ranks = run_ranks(train_both, hosts, ranks_per_host, *batches)
+    ranks = run_ranks(train_both, hosts, ranks_per_host, *batches, timeout_s=240)
     for kind, tables in enumerate((POOLED, SEQUENCES)):
         for case, (how, optimizer) in enumerate(CASES):
             what = f"{tables[0].pooling} {how} {optimizer}"

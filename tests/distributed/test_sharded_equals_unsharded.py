@@ -59,3 +59,15 @@ def test_mean_pooling_equals_the_unsharded_model() -> None:
     reference = train_unsharded(tables, batches, "adagrad", DENSE)
     for case, (force, _) in enumerate(cases):
         check([rank[case] for rank in ranks], reference, str(force), columns_cut=False, optimizer="adagrad")
+
+
+def test_sums_and_means_side_by_side_equal_the_unsharded_model() -> None:
+    """TorchRec's own division would spoil the tables beside one whose rows are spread."""
+    tables = tuple(Table(t.name, t.rows, t.dim, t.features, pooling) for t, pooling in zip(TABLES, ("mean", "sum", "mean")))
+    batches = samples(tables, STEPS, ROWS, DENSE)
+    spread, one = ("row_wise", "table_row_wise"), ("table_wise", "data_parallel", "column_wise")
+    forced = [{"odd": a, "tiny": b, "shared": c} for a in spread for b in one for c in (*spread, *one)]
+    ranks = run_ranks(train_sharded, 2, 2, tables, batches, [(force, "sgd") for force in forced], DENSE)
+    reference = train_unsharded(tables, batches, "sgd", DENSE)
+    for case, force in enumerate(forced):
+        check([rank[case] for rank in ranks], reference, str(force), columns_cut=False, optimizer="sgd")

@@ -19,7 +19,18 @@ TRAVELS = {
     "table_row_wise": "each id to the rank with its row; parts are summed inside the host, then sent between peers",
     "flexshard": "hot rows: gradients all-reduced over all ranks (replicated), or ids and rows inside the host and gradients between "
     "peers (host-sharded); cold rows: ids and rows between all ranks",
+    "tower_table_wise": "ids to its rank in the tower's site; pooled rows inside the site, then between peers",
+    "tower_column_wise": "ids to each column shard's rank in the tower's site; pooled columns inside the site, then between peers",
+    "tower_row_wise": "each id to the rank with its row in the tower's site; parts are summed inside the site, then sent between peers",
     "grid_shard": "each id to every column shard's host; parts are summed inside the host, then sent between peers",
+}
+
+
+#: What the peer permute of DMT's step c moves.
+PERMUTED = {
+    "rows": "Looked-up rows are permuted into peer order",
+    "ids": "Ids are permuted into peer order before they are looked up",
+    "none": "Nothing is permuted: ids travel in a process group that is in peer order",
 }
 
 
@@ -68,9 +79,20 @@ def explain(plan: ShardingPlan) -> tuple[str, ...]:
     )
     biggest = max(table_facts(plan), key=lambda facts: facts.bytes)
     lines.append(f"The biggest table is {biggest.table} ({human_count(biggest.rows)} rows, {human_bytes(biggest.bytes)}): {biggest.where}.")
+    if plan.has_tower_tables:
+        lines.append(_sites(plan))
     for number, tower in enumerate(plan.towers):
         lines.append(f"Tower {number} has {_count(len(tower), 'feature')}: {', '.join(tower)}.")
     return tuple(lines)
+
+
+def _sites(plan: ShardingPlan) -> str:
+    """Where the towers are, and what peer order costs."""
+    sites = plan.sites
+    on = "one host" if sites.ranks == plan.ranks_per_host else f"{sites.ranks // plan.ranks_per_host} hosts"
+    where = f"{_count(len(plan.towers), 'tower')} on {_count(sites.count, 'site')}: {sites.towers} on each, which is {on}"
+    across = f"Between sites travel ids, and in {_count(sites.ranks, 'exchange')} of {sites.count} peers side by side what towers give"
+    return f"{where}. {across if sites.count > 1 else 'Nothing travels between sites'}. {PERMUTED[plan.permute]}."
 
 
 def _facts(table: Table, placement: Placement, plan: ShardingPlan) -> TableFacts:
@@ -104,10 +126,10 @@ def _words(table: Table, placement: Placement, most: int, plan: ShardingPlan) ->
     if scheme == "data_parallel":
         gradient = human_bytes(4 * table.parameters)
         return f"a copy on each of {plan.world_size} ranks", f"{size} a rank is the price of looking up at home; {gradient} are all-reduced"
-    if scheme == "table_wise":
+    if scheme in ("table_wise", "tower_table_wise"):
         return f"whole on rank {ranks[0]}", f"{size} fit on one rank, so ids and rows travel once"
     columns = len({shard.col_start for shard in placement.shards})
-    if scheme in ("column_wise", "table_column_wise"):
+    if scheme in ("column_wise", "table_column_wise", "tower_column_wise"):
         return f"{columns} column shards on {_ranks(ranks)}", f"bytes and look-ups are divided, {at_most}; ids are sent {columns} times"
     if scheme == "flexshard":
         rows = ", ".join(f"{human_count(n)} {tier.replace('_', '-')}" for tier, n in placement.tier_rows.items() if n)
@@ -115,6 +137,8 @@ def _words(table: Table, placement: Placement, most: int, plan: ShardingPlan) ->
     if scheme == "row_wise":
         return f"rows in equal blocks on {_ranks(ranks)}", f"{size} are divided evenly, {at_most}; every rank takes part in each look-up"
     on = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {', '.join(map(str, hosts))}"
+    if scheme == "tower_row_wise":
+        return f"rows in equal blocks on {_ranks(ranks)}", f"{size} are divided over the site, {at_most}; sums stay inside it"
     if scheme == "table_row_wise":
         return f"rows in equal blocks inside {on}", f"{size} are divided over one host, {at_most}; sums stay inside it"
     return f"{columns} column shards, each with its rows in blocks inside a host ({on})", f"{size} are divided both ways, {at_most}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
+from recsys_lab.plan.memory_towers import received_columns, tower_bytes
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
 from recsys_lab.tables import Table
@@ -52,9 +53,13 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
                 weights[rank] += shard.rows * shard.cols * table.row_bytes // table.dim
                 state[rank] += workload.table_state_bytes(shard.rows, shard.cols)
                 buffers[rank] += passing
-    received = sum(_vectors(table, workload) * table.dim for table in plan.tables) * batch
-    everywhere = math.ceil(2 * 4 * received + workload.activation_bytes_per_sample * batch)
-    return RankMemory(tuple(weights), tuple(state), (workload.dense_bytes,) * world, tuple(size + everywhere for size in buffers))
+    columns = received_columns(plan, workload)
+    received = batch * (sum(_vectors(table, workload) * table.dim for table in plan.tables) if columns is None else columns)
+    everywhere = 2 * 4 * received + workload.activation_bytes_per_sample * batch
+    in_towers, through_towers = tower_bytes(plan, workload)
+    dense = tuple(workload.dense_bytes + size for size in in_towers)
+    living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers, through_towers))
+    return RankMemory(tuple(weights), tuple(state), dense, living)
 
 
 def _vectors(table: Table, workload: Workload) -> float:

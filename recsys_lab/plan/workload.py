@@ -46,4 +46,8 @@ class Workload:
     @property
     def dense_bytes(self) -> int:
         """FP32 weights, gradients and optimizer state of the dense part, on every rank."""
-        return 4 * self.dense_parameters * (2 + STATE_PER_WEIGHT[self.dense_optimizer])
+        return self.dense_bytes_of(self.dense_parameters)
+
+    def dense_bytes_of(self, parameters: int) -> int:
+        """The same of so many parameters."""
+        return 4 * parameters * (2 + STATE_PER_WEIGHT[self.dense_optimizer])

@@ -14,6 +14,7 @@ from recsys_lab.simulate.profile import Profile
 from recsys_lab.units import MIB, US_PER_MS, compute_ms, transfer_ms
 
 DENSE_ALL_REDUCE = "dense.all_reduce"
+DENSE_SYNCS = (DENSE_ALL_REDUCE, "towers.module.all_reduce")
 HOST_TIER = "host_sharded."
 COMPUTE, DENSE_SYNC, EMBEDDING_COMM, OTHER = "compute", "exposed_dense_sync", "exposed_embedding_comm", "other"
 
@@ -30,7 +31,7 @@ class Event:
     def phase(self) -> str:
         if not self.step.is_collective:
             return COMPUTE
-        return DENSE_SYNC if self.step.name == DENSE_ALL_REDUCE else EMBEDDING_COMM
+        return DENSE_SYNC if self.step.name in DENSE_SYNCS else EMBEDDING_COMM
 
     @property
     def ms(self) -> float:

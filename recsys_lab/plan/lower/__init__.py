@@ -15,13 +15,15 @@ from recsys_lab.plan.lower.in_host import lower_in_host
 from recsys_lab.plan.lower.replicated import lower_replicated
 from recsys_lab.plan.lower.row_blocks import lower_row_blocks
 from recsys_lab.plan.lower.tiers import lower_tiers
+from recsys_lab.plan.lower.towers import lower_towers
 from recsys_lab.plan.lower.whole_rank import lower_whole_rank
-from recsys_lab.plan.sharding_plan import FLEXSHARD, ShardingPlan
+from recsys_lab.plan.sharding_plan import FLAT_SCHEMES, FLEXSHARD, TOWER_SCHEMES, ShardingPlan
 from recsys_lab.plan.steps import Step, Steps
 from recsys_lab.plan.workload import Workload
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics
 
+TOWERS = "towers"  # all of DMT's schemes: their tables share every step
 LOWERING: dict[str, Callable[[Context], tuple[list[Step], list[Step]]]] = {
     "data_parallel": lower_replicated,
     "table_wise": lower_whole_rank,
@@ -31,9 +33,10 @@ LOWERING: dict[str, Callable[[Context], tuple[list[Step], list[Step]]]] = {
     "table_row_wise": lower_in_host,
     "grid_shard": lower_in_host,
     FLEXSHARD: lower_tiers,
+    TOWERS: lower_towers,
 }
-#: TorchRec has no sequence exchange for these.
-POOLED_ONLY = ("table_row_wise", "table_column_wise", "grid_shard")
+#: There is no exchange of sequences for these.
+POOLED_ONLY = ("table_row_wise", "table_column_wise", "grid_shard", *TOWER_SCHEMES)
 
 
 def lower(plan: ShardingPlan, access: AccessStatistics, precision: Precision, workload: Workload) -> Steps:
@@ -46,8 +49,8 @@ def lower(plan: ShardingPlan, access: AccessStatistics, precision: Precision, wo
     inputs: list[Step] = []
     forward: list[Step] = []
     backward: list[Step] = []
-    for scheme in dict.fromkeys(placement.scheme for placement in plan.placements):
-        placed = tuple((t, p) for t, p in zip(plan.tables, plan.placements) if p.scheme == scheme)
+    for scheme in dict.fromkeys(_together(placement.scheme) for placement in plan.placements):
+        placed = tuple((t, p) for t, p in zip(plan.tables, plan.placements) if _together(p.scheme) == scheme)
         ahead, back = LOWERING[scheme](Context(scheme, plan, placed, access, precision, workload))
         inputs += [step for step in ahead if step.phase == "input"]
         forward += [step for step in ahead if step.phase == "forward"]
@@ -65,6 +68,11 @@ def lower(plan: ShardingPlan, access: AccessStatistics, precision: Precision, wo
     return Steps(plan.world_size, workload.batch_size, tuple(everything))
 
 
+def _together(scheme: str) -> str:
+    """What names the steps of the tables under `scheme`."""
+    return TOWERS if scheme in TOWER_SCHEMES else scheme
+
+
 def _check_sequences(plan: ShardingPlan) -> None:
     kinds = {table.pooling == "none" for table in plan.tables}
     if kinds == {True, False}:
@@ -76,5 +84,5 @@ def _check_sequences(plan: ShardingPlan) -> None:
                 "this scheme sums the rows of a bag, and a sequence (pooling none) has none",
                 where=f"table {table.name}",
                 given=placement.scheme,
-                allowed=", ".join(scheme for scheme in LOWERING if scheme not in POOLED_ONLY),
+                allowed=", ".join(scheme for scheme in FLAT_SCHEMES if scheme not in POOLED_ONLY),
             )

@@ -1,0 +1,109 @@
+"""Recorded collectives equal the steps for tables in towers: same kinds, same groups, same bytes, on every rank.
+
+And of all that is recorded, only the distribution of ids, the exchange between peers and the dense part's all-reduce leave a site.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from recsys_lab.distributed.recorded import register, start_recording, stop_recording
+from recsys_lab.distributed.torchrec import shard
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.lower import lower
+from recsys_lab.plan.workload import TowerWork, Workload
+from recsys_lab.tables import Table
+from tests.distributed.tower_cases import Towers, model_of, tower_plan
+from tests.plan.plans import FP32, LENGTHS, access, workload
+from tests.plan.test_volume import BATCH, in_order_of_kind, random_batch
+from tests.ranks import run_ranks
+
+DENSE = 2
+DIM = 8
+TABLES = (
+    Table("t0", 40, DIM, ("a",)),
+    Table("t1", 33, DIM, ("b", "c"), "mean"),
+    Table("t2", 3, DIM, ("d",), "mean"),
+    Table("t3", 50, DIM, ("e",)),
+    Table("t4", 21, DIM, ("f",)),
+)
+TWO: Towers = (("c", "a", "b"), ("d", "f", "e"))
+FOUR: Towers = (("a",), ("c", "b"), ("e", "f"), ("d",))
+ONE: Towers = (("a", "b", "c", "d", "e", "f"),)
+MIX = ("row_wise", "table_wise", "column_wise")
+#: (towers, schemes, permute, with tower modules)
+CASES: list[tuple[Towers, tuple[str, ...], str, bool]] = [
+    (TWO, ("table_wise",), "rows", False),
+    (TWO, ("column_wise",), "none", False),
+    (TWO, ("row_wise",), "ids", False),
+    (TWO, MIX, "none", True),
+    (FOUR, MIX, "rows", True),
+    (FOUR, MIX, "none", False),
+    (ONE, MIX, "none", True),
+]
+SHAPES = [(2, 2), (4, 1), (1, 2), (4, 2)]
+Seen = list[tuple[str, tuple[int, ...], float]]
+register()
+
+
+def plans(hosts: int, ranks_per_host: int) -> list[ShardingPlan]:
+    return [tower_plan(TABLES, towers, hosts, ranks_per_host, schemes, permute) for towers, schemes, permute, _ in CASES]
+
+
+def work(made: ShardingPlan, with_modules: bool) -> Workload:
+    model = model_of(made, DENSE, with_modules)
+    sizes = {name: p.numel() for name, p in model.named_parameters()}
+    dense = sum(size for name, size in sizes.items() if not name.startswith(("embeddings.", "tower_modules.")))
+    if not with_modules:
+        return workload(BATCH, dense)
+    per_tower = [sum(size for name, size in sizes.items() if name.startswith(f"tower_modules.{t}.")) for t in range(len(made.towers))]
+    towers = tuple(TowerWork(size, 3 + number, 1e3, 2e3, 1e2) for number, size in enumerate(per_tower))  # widths of TowerConcat
+    return workload(BATCH, dense, towers=towers)
+
+
+def record_each(made: list[ShardingPlan]) -> list[Seen]:
+    return [record_one_step(plan, case[3]) for plan, case in zip(made, CASES)]
+
+
+def record_one_step(made: ShardingPlan, with_modules: bool) -> Seen:
+    model = model_of(made, DENSE, with_modules)
+    sharded = shard(model, made, torch.device("cpu"), ("adagrad", 0.1, 1e-8, 0.0), FP32, seed=1)  # type: ignore[arg-type]
+    dense = torch.optim.SGD((p for _, p in sharded.dense_parameters()), lr=0.1)
+    for step in range(6):
+        if step == 5:
+            start_recording()
+        sharded.sparse_optimizer.zero_grad()
+        dense.zero_grad()
+        sharded.module(torch.rand(BATCH, DENSE), random_batch(made.tables)).sum().backward()
+        sharded.sparse_optimizer.step()
+        dense.step()
+    return [(one.kind, one.group, one.bytes) for one in stop_recording()]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
+def test_recorded_collectives_equal_the_steps(shape: tuple[int, int]) -> None:
+    made = plans(*shape)
+    recorded = run_ranks(record_each, *shape, made, backend="recorded", timeout_s=150)
+    for number, plan in enumerate(made):
+        steps = lower(plan, access(plan.tables, LENGTHS), FP32, work(plan, CASES[number][3]))
+        for rank, seen in enumerate(recorded):
+            assert in_order_of_kind(seen[number]) == in_order_of_kind(steps.collectives_of(rank)), f"{CASES[number]}, rank {rank}"
+            leave_the_site(plan, rank, seen[number], work(plan, CASES[number][3]))
+
+
+def leave_the_site(made: ShardingPlan, rank: int, seen: Seen, given: Workload) -> None:
+    """Between sites there are three exchanges of ids over all ranks, one of rows each way between peers, and the dense part's all-reduce."""
+    sites = made.sites
+    if sites.count == 1:
+        return
+    world, peers = set(range(made.world_size)), sites.peers_at(sites.place_of_rank(rank))
+    crossing = [(kind, group, size) for kind, group, size in seen if len({sites.site_of_rank(r) for r in group}) > 1]
+    ids = [one for one in crossing if one[0] == "all_to_all" and set(one[1]) == world and one[1] != peers]
+    between = [one for one in crossing if one[0] == "all_to_all" and one[1] == peers]
+    reduced = [one for one in crossing if one[0] == "all_reduce"]
+    rows = [one for one in between if sites.ranks > 1] or between
+    assert len(ids) + len(between) == len(ids + rows) == 5
+    assert sum(size for _, _, size in reduced) == 4 * given.dense_parameters and {g for _, g, _ in reduced} == {tuple(sorted(world))}
+    assert len(crossing) == len(ids) + len(between) + len(reduced)

@@ -19,6 +19,7 @@ class OpenDataSet:
     `row_counts`: exact look-ups per row of each table in the train split, where they were counted, in the order of `table_names`.
     `ranked`: where they follow from a formula instead, the rows of a table from the most frequent one on.
     `rankings`: by split, where items are ranked.
+    `groups`: features that interact, where such groups were planted.
     """
 
     features: tuple[Feature, ...]
@@ -32,6 +33,7 @@ class OpenDataSet:
     row_counts: Callable[[], list[np.ndarray]] | None = None
     ranked: Hottest | None = None
     rankings: Mapping[str, Ranking] = field(default_factory=dict)
+    groups: tuple[tuple[str, ...], ...] = ()
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
         """The `rows` most frequent rows of `table`, int64, in falling frequency; of equally frequent ones the lower id first."""

@@ -5,6 +5,11 @@ The true logit of a row is the sum of
 - for a few pairs of features, the dot product of two latent vectors, one of either id: effects that only interactions can express;
 - effects of the dense values: linear for all, a bend for some;
 and its label is a Bernoulli draw from it. Every value is a pure function of (seed_of_truth, split, row, column).
+
+With `groups`, every feature is in one of so many groups, which stand for the parts of a catalogue, a user or a context that act
+together: each pair of features of one group interacts, and no others do. An id has one latent value, so a group's part of the logit is
+a factorization machine of rank one within the group: a model that multiplies embeddings does best to turn the embeddings of a group
+into one direction, which is what the tower partitioner of DMT looks for.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import contextlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -23,23 +29,41 @@ from recsys_lab.data.batch import Feature, Rows
 from recsys_lab.data.cache import FORMAT, cache_folder, digest
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.generated import Shape, check_shape, make_features
+from recsys_lab.errors import UserError
 
 #: The best AUC is computed exactly on the split's first rows, up to this many.
 BEST_AUC_ROWS = 200_000
 _BLOCK_ROWS = 8_192
 
-# The truth's proportions: standard deviations of the three parts of the logit, chosen so that the best AUC is about 0.83.
-_ID_STD, _PAIR_STD, _DENSE_STD, _BIAS = 1.1, 0.8, 1.0, -1.3
+_BIAS = -1.3
 _FREQUENT_RANKS = 30  # ids beyond this rank have smaller and smaller effects
 _PAIRS, _LATENT = 4, 1
 _DENSE_MEAN, _DENSE_SPREAD = 1.45, 1.0
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Standard deviations of the logit's three parts."""
+
+    ids: float
+    pairs: float
+    dense: float
+
+
+#: So that the best AUC is about 0.83; with groups, interactions say most.
+_PARTS, _GROUPED_PARTS = Parts(1.1, 0.8, 1.0), Parts(0.4, 2.0, 0.5)
+
+
+@dataclass(frozen=True)
 class Truth:
-    """The planted click probability of rows of `shape`."""
+    """The planted click probability of rows of `shape`. `groups`: features by number; empty for a few pairs instead."""
 
     shape: Shape
+    groups: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def parts(self) -> Parts:
+        return _GROUPED_PARTS if self.groups else _PARTS
 
     def probability(self, ranks: np.ndarray, dense: np.ndarray | None) -> np.ndarray:
         """float64 [B] from ranks [B, L] and dense values [B, K]."""
@@ -61,11 +85,14 @@ class Truth:
         streams = np.array([hashing.key("id effect", shape.seed, f) for f in range(len(shape.features))], np.uint64)[shape.feature_of]
         effects = hashing.normal(hashing.bits(streams, ranks)) * fade
         weights = (self._feature_weights / np.sqrt(shape.lengths))[shape.feature_of]
-        return _ID_STD * (effects * weights).sum(axis=1)
+        return self.parts.ids * (effects * weights).sum(axis=1)
 
     @cached_property
     def pairs(self) -> list[tuple[int, int]]:
-        """Features that interact, each in one pair at most: drawn among the smaller tables of more than two rows, whose ids recur often."""
+        """Features that interact: all within a group. Without groups each is in one pair at most, drawn among the smaller tables
+        of more than two rows, whose ids recur often."""
+        if self.groups:
+            return [pair for group in self.groups for pair in combinations(group, 2)]
         by_rows = sorted((i for i, f in enumerate(self.shape.features) if f.rows > 2), key=lambda i: (self.shape.features[i].rows, i))
         several = sorted(by_rows[: max(2 * _PAIRS, len(by_rows) // 2)])
         draws = hashing.bits(hashing.key("pairs", self.shape.seed), np.array(several, np.int64))
@@ -74,10 +101,11 @@ class Truth:
 
     def _pair_effects(self, ranks: np.ndarray, fade: np.ndarray) -> np.ndarray:
         total = np.zeros(len(ranks))
-        for left, right in self.pairs:
-            for dim in range(_LATENT):
-                total += self._latent(left, dim, ranks, fade) * self._latent(right, dim, ranks, fade)
-        return _PAIR_STD * total / np.sqrt(max(1, len(self.pairs) * _LATENT))
+        for dim in range(_LATENT):
+            latent = {f: self._latent(f, dim, ranks, fade) for f in sorted({f for pair in self.pairs for f in pair})}
+            for left, right in self.pairs:
+                total += latent[left] * latent[right]
+        return self.parts.pairs * total / np.sqrt(max(1, len(self.pairs) * _LATENT))
 
     def _latent(self, feature: int, dim: int, ranks: np.ndarray, fade: np.ndarray) -> np.ndarray:
         """[B] one component of the feature's latent vector: the scaled sum over its look-ups."""
@@ -90,7 +118,7 @@ class Truth:
         columns = np.arange(dense.shape[1])
         slopes = hashing.normal(hashing.bits(hashing.key("slope", self.shape.seed), columns))
         bends = 0.5 * hashing.normal(hashing.bits(hashing.key("bend", self.shape.seed), columns)) * (columns % 3 == 0)
-        scale = _DENSE_STD / np.sqrt((slopes**2 + 2 * bends**2).sum())
+        scale = self.parts.dense / np.sqrt((slopes**2 + 2 * bends**2).sum())
         t = np.clip((dense - _DENSE_MEAN) / _DENSE_SPREAD, -3.0, 3.0)
         return scale * (t * slopes + (t * t - 1.0) * bends).sum(axis=1)
 
@@ -144,25 +172,46 @@ def open_synthetic(
     exponent: float,
     seed_of_truth: int,
     cache: str | None,
+    groups: int | None = None,
 ) -> OpenDataSet:
     """The features that are `wanted`, else one a table. `seed_of_truth` fixes the truth and every draw: another seed, another data set.
+    `groups`: how many groups of features interact within themselves only; None: a few pairs interact.
 
     The best AUC of each split is kept in the cache; where that cannot be written it is computed anew each time.
     """
     sizes = {"train": rows_train, "validation": rows_validation, "test": rows_test}
     check_shape(sizes, dense_features, exponent)
     shape = Shape(make_features(wanted, rows_per_table, look_ups), dense_features, float(exponent), seed_of_truth)
-    truth = Truth(shape)
+    truth = Truth(shape, draw_groups(shape, groups))
     splits = {name: SyntheticSplit(truth, name, rows) for name, rows in sizes.items() if rows}
     fingerprint = digest(
-        ["synthetic", sizes, [asdict(f) for f in shape.features], dense_features, float(exponent), seed_of_truth, _constants()]
+        ["synthetic", sizes, [asdict(f) for f in shape.features], dense_features, float(exponent), seed_of_truth, _constants(truth)]
     )
     best = _best_aucs(splits, cache_folder(cache) / f"best_auc-{digest([FORMAT, fingerprint])}.json")
     notes = ["synthetic clicks with a planted truth"]
+    planted = tuple(tuple(shape.features[f].name for f in group) for group in truth.groups)
+    if planted:
+        notes.append(f"{len(planted)} planted groups of features: {'; '.join(' '.join(group) for group in planted)}")
     for name, auc in best.items():
         part = f" (its first {BEST_AUC_ROWS:,} rows)" if splits[name].rows > BEST_AUC_ROWS else ""
         notes.append(f"best reachable AUC on {name}: {auc:.4f}{part}")
-    return OpenDataSet(shape.features, dense_features, splits, shape.access(), fingerprint, tuple(notes), best, ranked=shape.hottest)
+    return OpenDataSet(
+        shape.features, dense_features, splits, shape.access(), fingerprint, tuple(notes), best, ranked=shape.hottest, groups=planted
+    )
+
+
+def draw_groups(shape: Shape, groups: int | None) -> tuple[tuple[int, ...], ...]:
+    """Features by number, drawn into `groups` groups of two or more whose sizes differ by one at most. UserError if there are too few."""
+    if groups is None:
+        return ()
+    count = len(shape.features)
+    if not 1 <= groups <= count // 2:
+        raise UserError(
+            "groups of two features or more", where="data.groups", given=groups, allowed=f"1 to {count // 2} for {count} features, or null"
+        )
+    draws = hashing.bits(hashing.key("groups", shape.seed), np.arange(count))
+    drawn = np.argsort(draws, kind="stable")
+    return tuple(tuple(sorted(drawn[group::groups].tolist())) for group in range(groups))
 
 
 def _best_aucs(splits: dict[str, SyntheticSplit], path: Path) -> dict[str, float]:
@@ -180,5 +229,7 @@ def _best_aucs(splits: dict[str, SyntheticSplit], path: Path) -> dict[str, float
     return best
 
 
-def _constants() -> list[float]:
-    return [_ID_STD, _PAIR_STD, _DENSE_STD, _BIAS, _FREQUENT_RANKS, _PAIRS, _LATENT, _DENSE_MEAN, _DENSE_SPREAD]
+def _constants(truth: Truth) -> list:
+    parts = truth.parts
+    known = [parts.ids, parts.pairs, parts.dense, _BIAS, _FREQUENT_RANKS, _PAIRS, _LATENT, _DENSE_MEAN, _DENSE_SPREAD]
+    return [*known, truth.groups] if truth.groups else known

@@ -1,0 +1,85 @@
+"""How alike features are, and where that puts them in a plane: DMT (Luo et al. 2024, arXiv 2403.00877) section 3.3, first half.
+
+Shapes: B samples, F features, N embedding dimension, n dimensions of the plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recsys_lab.errors import UserError
+
+#: What a tower should hold -> f of the paper, from affinity I to distance D.
+STRATEGIES = {"coherent": lambda affinity: 1.0 - affinity, "diverse": lambda affinity: affinity}
+#: Coordinates are sought from so many random starts at once; the least stress counts.
+STARTS, STEPS, RATE = 16, 400, 0.05
+
+
+def affinity(batches: Iterable[Tensor]) -> np.ndarray:
+    """float64 [F, F]: I(i, j), the mean over samples of |cos(F_i, F_j)|, from each batch's embeddings [B, F, N].
+
+    A sample without look-ups of a feature has a zero vector there and does not count for that feature's pairs. A pair that no sample
+    has is 0, and a feature with itself 1. Raises UserError without batches.
+    """
+    total, both = None, None
+    for embeddings in batches:
+        length = embeddings.double().norm(dim=2, keepdim=True)
+        there = (length > 0).double()
+        unit = embeddings.double() / torch.where(length > 0, length, 1.0)
+        cosines = torch.einsum("bin,bjn->bij", unit, unit).abs().sum(0)
+        pairs = torch.einsum("bin,bjn->ij", there, there)
+        total = cosines if total is None else total + cosines
+        both = pairs if both is None else both + pairs
+    if total is None or both is None:
+        raise UserError("no samples to tell the features' affinity from", where="partition")
+    mean = (total / both.clamp(min=1.0)).clamp(max=1.0).fill_diagonal_(1.0)
+    return mean.numpy()
+
+
+def distances(affinity: np.ndarray, strategy: str) -> np.ndarray:
+    """[F, F]: D = f(I), 0 on the diagonal. Coherent: 1 - I, the alike are near. Diverse: I. Raises UserError for another strategy."""
+    if strategy not in STRATEGIES:
+        raise UserError("no such strategy", where="strategy", given=strategy, allowed=", ".join(STRATEGIES))
+    found = np.array(STRATEGIES[strategy](affinity), np.float64)
+    np.fill_diagonal(found, 0.0)
+    return found
+
+
+def coordinates(distances: np.ndarray, dims: int = 2, seed: int = 0) -> tuple[np.ndarray, float]:
+    """X [F, n] with |X_i - X_j| close to D(i, j), and the stress that is left: sum over j < i of (|X_i - X_j| - D(i, j))^2.
+
+    Adam from `STARTS` random starts drawn from `seed`, side by side. The same arguments give the same bits.
+    """
+    wanted = torch.from_numpy(np.asarray(distances, np.float64))
+    start = torch.randn(STARTS, len(wanted), dims, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tensors are too small to share out, and the bits must not depend on the machine's cores
+    try:
+        at, left = _solved(start * wanted.mean(), wanted)
+    finally:
+        torch.set_num_threads(threads)
+    best = int(left.argmin())
+    return (at[best] - at[best].mean(dim=0)).numpy(), float(left[best])
+
+
+def _solved(at: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Coordinates [starts, F, n] of little stress from those given, and their stress [starts]."""
+    optimizer = torch.optim.Adam([at], lr=RATE)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, STEPS)
+    for _ in range(STEPS):
+        at.grad = _stress(at, wanted)[1]
+        optimizer.step()
+        schedule.step()
+    return at, _stress(at, wanted)[0]
+
+
+def _stress(at: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """The stress [starts] of coordinates [starts, F, n], and its gradient."""
+    towards = at[:, :, None] - at[:, None]  # [starts, F, F, n]
+    apart = (towards.square().sum(dim=3) + 1e-18).sqrt()
+    missing = (apart - wanted).triu(1) + (apart - wanted).tril(-1)
+    return missing.square().sum(dim=(1, 2)) / 2, 2 * ((missing / apart)[..., None] * towards).sum(dim=2)

@@ -1,0 +1,77 @@
+"""Features into balanced groups by where they lie: DMT (Luo et al. 2024, arXiv 2403.00877) section 3.3, second half.
+
+Constrained K-means (Bradley, Bennett and Demiriz 2000) is the package k-means-constrained, which solves each assignment exactly as a
+minimum-cost flow. What is divided are tables: features that share one are looked up where it is.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from recsys_lab.errors import UserError
+
+#: K-means is started from so many seeds for each bound on the sizes, and at most so many bounds are tried.
+SEEDS, MOST_BOUNDS = 16, 8
+#: Among groupings whose inertia is within this factor of the least, the one whose look-ups are most even counts.
+INERTIA_SLACK = 1.05
+
+
+def strided(items: int, groups: int) -> list[list[int]]:
+    """The paper's naive baseline (5.2.3): item i is in group i modulo `groups`."""
+    check_count(items, groups)
+    return [list(range(group, items, groups)) for group in range(groups)]
+
+
+def size_bounds(items: int, groups: int, ratio: float) -> list[tuple[int, int]]:
+    """(least, most) items of a group such that the largest has at most `ratio` times as many as the smallest; the evenest last.
+
+    With `ratio` 1 sizes differ by one where `items` cannot be divided evenly, as in the paper's own example.
+    """
+    check_count(items, groups)
+    if not 1 <= ratio < math.inf:
+        raise UserError("out of range", where="size ratio", given=ratio, allowed="1 or more")
+    even = (items // groups, -(-items // groups))
+    wider = [(least, min(int(ratio * least + 1e-9), items)) for least in range(1, even[0] + 1)]
+    wider = [(least, most) for least, most in wider if most >= even[1] and (least, most) != even]
+    chosen = sorted({round(i) for i in np.linspace(0, len(wider) - 1, min(len(wider), MOST_BOUNDS - 1))}) if wider else []
+    return [*(wider[i] for i in chosen), even]
+
+
+def balanced_groups(points: np.ndarray, groups: int, ratio: float = 1.0, loads: Sequence[float] | None = None, seed: int = 0):
+    """Items by number, list[list[int]], in `groups` groups of points [F, n] that lie together.
+
+    `ratio`: R of the paper, how many times larger the largest group may be than the smallest. `loads` [F]: bytes looked up a sample.
+    Of the groupings that K-means finds from `SEEDS` seeds and that are about as tight as the tightest, the one with the smallest
+    greatest load is taken: balance is never bought with coherence. Groups are in the order of their first items.
+    """
+    from k_means_constrained import KMeansConstrained  # takes a second: only where a partition is made
+
+    points = np.asarray(points, np.float64)
+    weights = np.asarray(loads if loads is not None else np.ones(len(points)), np.float64)
+    found: dict[tuple[tuple[int, ...], ...], float] = {}
+    for least, most in size_bounds(len(points), groups, ratio):
+        for start in range(SEEDS):
+            means = KMeansConstrained(groups, size_min=least, size_max=most, n_init=1, random_state=seed * SEEDS + start, n_jobs=1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about fewer distinct points than groups
+                labels = means.fit_predict(points)
+            members = tuple(sorted(tuple(np.flatnonzero(labels == group).tolist()) for group in range(groups)))
+            found[members] = inertia(points, members)
+    limit = min(found.values()) * INERTIA_SLACK + 1e-12
+    best = min((max(weights[list(g)].sum() for g in members), left, members) for members, left in found.items() if left <= limit)
+    return [list(group) for group in best[2]]
+
+
+def inertia(points: np.ndarray, members: Sequence[Sequence[int]]) -> float:
+    """The sum of squared distances from the points to the mean of their group."""
+    return float(sum(np.square(points[list(g)] - points[list(g)].mean(axis=0)).sum() for g in members))
+
+
+def check_count(items: int, groups: int) -> None:
+    """Raises UserError unless every group can have an item."""
+    if not 1 <= groups <= items:
+        raise UserError("each tower needs a table", where="towers", given=f"{groups} towers, {items} tables", allowed=f"1 to {items}")

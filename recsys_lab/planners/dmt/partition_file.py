@@ -1,0 +1,94 @@
+"""A partition of features into towers as a JSON file: saved, loaded, compared."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from recsys_lab.errors import UserError, cannot_write
+
+FORMAT = "recsys_lab partition 1"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """T towers of feature names, and how they were found.
+
+    `strategy`: coherent, diverse or strided. `features` [F] name the rows of `affinity` [F, F] and of `coordinates` [F, n].
+    `balance`: largest size over smallest, greatest load over the mean, and each tower's bytes looked up a sample.
+    `source`: what the affinity was measured on; plain JSON.
+    """
+
+    towers: tuple[tuple[str, ...], ...]
+    strategy: str
+    features: tuple[str, ...]
+    affinity: tuple[tuple[float, ...], ...]
+    coordinates: tuple[tuple[float, ...], ...]
+    stress: float
+    seed: int
+    size_ratio: float
+    data_fingerprint: str
+    balance: Mapping[str, Any]
+    source: Mapping[str, Any]
+
+    def save(self, path: Path) -> None:
+        """Writes the file. Raises UserError where that is not possible."""
+        try:
+            path.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise cannot_write(error, path) from None
+
+
+def load_partition(path: Path) -> Partition:
+    """The file that `save` wrote. Raises UserError, which says what is wrong with another."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"the partition cannot be read: {error.strerror}", where=path, remedy="python -m recsys_lab partition") from None
+    except (ValueError, RecursionError):
+        raise UserError("not a partition: no JSON", where=path, remedy="python -m recsys_lab partition writes one") from None
+    if not isinstance(read, dict) or read.get("format") != FORMAT:
+        given = read.get("format") if isinstance(read, dict) else type(read).__name__
+        raise UserError("not a partition", where=path, given=f"format {given}", allowed=FORMAT)
+    missing = [field.name for field in fields(Partition) if field.name not in read]
+    if missing:
+        raise UserError("the partition lacks a field", where=path, given=f"no {', '.join(missing)}")
+    try:
+        partition = Partition(**{field.name: _frozen(read[field.name]) for field in fields(Partition)})
+        named = [name for tower in partition.towers for name in tower]
+        whole = all(isinstance(name, str) for name in named) and all(partition.towers) and bool(partition.towers)
+        lengths = {len(partition.features), len(partition.affinity), len(partition.coordinates), *(len(r) for r in partition.affinity)}
+    except TypeError:
+        whole, named, lengths = False, [], set()
+    if not whole or len(lengths) != 1:
+        raise UserError("the partition's fields do not fit each other", where=path, allowed="T lists of names; F features, [F, F], [F, n]")
+    if sorted(named) != sorted(partition.features):
+        several = [name for name, count in Counter(named).items() if count > 1]
+        given = f"{several[0]} is in several" if several else f"{len(named)} of {len(partition.features)} features"
+        raise UserError("each feature must be in one tower", where=path, given=given)
+    return partition
+
+
+def adjusted_rand_index(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> float:
+    """How far two groupings of the same names agree: 1 the same, about 0 by chance (Hubert and Arabie 1985, equation 5).
+
+    Raises UserError where they are not of the same names.
+    """
+    first, second = ({name: g for g, group in enumerate(groups) for name in group} for groups in (one, other))
+    if set(first) != set(second):
+        odd = sorted(set(first) ^ set(second))
+        raise UserError("two partitions of other features", where="partition", given=f"{len(odd)} are in one only, such as {odd[0]}")
+    both = sum(math.comb(n, 2) for n in Counter((first[name], second[name]) for name in first).values())
+    in_first, in_second = (sum(math.comb(len(group), 2) for group in groups) for groups in (one, other))
+    expected = in_first * in_second / max(1, math.comb(len(first), 2))
+    most = (in_first + in_second) / 2
+    return 1.0 if most == expected else (both - expected) / (most - expected)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

@@ -34,15 +34,16 @@ class DCNTowers:
 
 
 class DCNTower(nn.Module):
-    """[B, F, N] -> [B, `out`]: a smaller CrossNet and a projection (listing 2), which one feature of that width can do without."""
+    """[B, F, N] -> [B, `vectors` D]: a smaller CrossNet and a projection (listing 2), which one feature of D = N can do without."""
 
     def __init__(
-        self, features: int, width: int, layers: int, rank: int, out: int, device: torch.device | None, *, normalise: bool = False
+        self, features: int, width: int, tower: DCNTowers, vectors: int, dim: int, device: torch.device | None, *, normalise: bool = False
     ):
         super().__init__()
         self.normalise = nn.LayerNorm(width, device=device) if normalise else nn.Identity()
-        self.cross = LowRankCross(features * width, layers, rank, device)
-        self.project = nn.Identity() if passes_through(features, width, out) else nn.Linear(features * width, out, device=device)
+        self.cross = LowRankCross(features * width, tower.cross_layers, tower.cross_rank, device)
+        passes = passes_through(features, width, vectors, dim)
+        self.project = nn.Identity() if passes else nn.Linear(features * width, vectors * dim, device=device)
 
     def forward(self, embeddings: Tensor) -> Tensor:
         return self.project(self.cross(self.normalise(embeddings).flatten(1)))
@@ -99,13 +100,13 @@ class DCN(TowerModel):
 
     def _add_towers(self, towers: Towers, width: int, tower: DCNTowers, normalise: bool, device: torch.device | None) -> int:
         """Gives the model its tower modules and says how many vectors they make of it."""
-        layers, rank, dim = tower.cross_layers, tower.cross_rank, width if tower.dim is None else tower.dim
-        check_least("model.tower.cross_layers", layers, 0)
+        dim = width if tower.dim is None else tower.dim
         counts = [len(own) if tower.vectors is None else tower.vectors for own in towers]
-        for name, given in {"cross_rank": rank, "vectors": min(counts), "dim": dim}.items():
+        check_least("model.tower.cross_layers", tower.cross_layers, 0)
+        for name, given in {"cross_rank": tower.cross_rank, "vectors": min(counts), "dim": dim}.items():
             check_least(f"model.tower.{name}", given, 1)
-        for own, count in zip(towers, counts):
-            self.tower_modules.append(DCNTower(len(own), width, layers, rank, count * dim, device, normalise=normalise))
+        modules = [DCNTower(len(own), width, tower, count, dim, device, normalise=normalise) for own, count in zip(towers, counts)]
+        self.tower_modules.extend(modules)
         self.tower_features, self.tower_widths, self.vector_dim = towers, tuple(count * dim for count in counts), dim
         return sum(counts)
 

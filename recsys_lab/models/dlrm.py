@@ -104,7 +104,7 @@ class DLRM(TowerModel):
         check_least("model.tower.dim", dim, 1)
         counts = [c * len(own) + p for own in towers]
         for own, count in zip(towers, counts):
-            passes = passes_through(len(own), width, count * dim)
+            passes = passes_through(len(own), width, count, dim)
             self.tower_modules.append(nn.Flatten() if passes else DLRMTower(len(own), width, c, p, dim, device, normalise=normalise))
         self.tower_features, self.tower_widths, self.vector_dim = towers, tuple(count * dim for count in counts), dim
         return sum(counts)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +68,7 @@ class Concat(nn.Module):
         return self.out(torch.tanh(self.hidden(torch.cat([dense, *parts], dim=1)))).squeeze(1)
 
 
-def weights_of(model: Concat) -> dict[str, Tensor]:
+def weights_of(model: Any) -> dict[str, Tensor]:
     """Of the unsharded tables, by name."""
     tables = model.embeddings.embeddings if isinstance(model.embeddings, EmbeddingCollection) else model.embeddings.embedding_bags
     return {name: table.weight for name, table in tables.items()}
@@ -123,9 +125,11 @@ class Outcome:
     state: dict[str, dict[str, Tensor]]
 
 
-def train_unsharded(tables: tuple[Table, ...], batches: list[Sample], optimizer: str, dense_width: int) -> Outcome:
-    """One process, whole tables, dense gradients."""
-    model = Concat(tables, dense_width, torch.device("cpu"))
+def train_unsharded(
+    tables: tuple[Table, ...], batches: list[Sample], optimizer: str, dense_width: int, make: Callable[..., nn.Module] = Concat
+) -> Outcome:
+    """One process, whole tables, dense gradients. `make`: the model from tables, dense width and device."""
+    model: Any = make(tables, dense_width, torch.device("cpu"))
     initialise_dense(model, SEED, torch.device("cpu"))
     weights = weights_of(model)
     with torch.no_grad():

@@ -16,6 +16,7 @@ from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.sites import sites_of, tower_of_features
 from recsys_lab.plan.validate import validate
 from recsys_lab.tables import Table
+from tests.distributed import reference
 from tests.distributed.reference import EPS, LR, SEED, Concat, Outcome, Sample, bags
 from tests.distributed.sharded import FP32, dense_optimizer_of, gathered, step
 
@@ -108,3 +109,8 @@ def train(made: ShardingPlan, batches: list[Sample], optimizer: str, dense_width
     outcome.tables, outcome.state = gathered(sharded, made.tables)
     outcome.dense = {name: p.detach() for name, p in sharded.dense_parameters()}
     return outcome
+
+
+def train_unsharded(made_for: tuple[Table, ...], towers: Towers, batches: list[Sample], optimizer: str, dense_width: int) -> Outcome:
+    """The tower model in one process, whole tables, dense gradients."""
+    return reference.train_unsharded(made_for, batches, optimizer, dense_width, lambda *given: TowerConcat(*given, towers))

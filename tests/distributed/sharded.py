@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.distributed.groups import close_groups
 from recsys_lab.distributed.torchrec import ShardedModel, TableShard, shard
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.validate import validate
@@ -149,4 +150,5 @@ def train(
             outcome.tables_after_one = gathered(sharded, tables)[0]
     outcome.tables, outcome.state = gathered(sharded, tables)
     outcome.dense = {name: p.detach() for name, p in sharded.dense_parameters()}
+    close_groups()
     return outcome

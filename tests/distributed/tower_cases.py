@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.distributed.groups import close_groups
 from recsys_lab.distributed.torchrec import ShardedModel, shard
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.sites import sites_of, tower_of_features
@@ -108,6 +109,7 @@ def train(made: ShardingPlan, batches: list[Sample], optimizer: str, dense_width
             outcome.tables_after_one = gathered(sharded, made.tables)[0]
     outcome.tables, outcome.state = gathered(sharded, made.tables)
     outcome.dense = {name: p.detach() for name, p in sharded.dense_parameters()}
+    close_groups()
     return outcome
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,11 +16,13 @@ from recsys_lab.config.schema import build
 from recsys_lab.data.batch import DataSet
 from recsys_lab.data.capped import capped
 from recsys_lab.inputs import Towers, build_model, tables_of
-from recsys_lab.models.workload import describe
+from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.workload import describe, describe_towers
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.sharding_plan import FLEXSHARD
+from recsys_lab.plan.workload import TowerWork
 from recsys_lab.planners.flexshard import same_tiers
 from recsys_lab.report.files import write_json
 from recsys_lab.report.run_folder import REASONS_FILE
@@ -52,20 +54,27 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
     tables = tables_of(data, config.model.embedding_dim, precision.table)
     towers = towers_of(config, tables, cluster, named)
     model = build_model(config, data, torch.device("meta"), modules_of(config, towers))
-    cost = describe(model, data.dense_features, {f.name: f.mean_length for f in data.features})
-    workload = Workload(
-        batch_size=batch_size,
-        dense_parameters=cost.dense_parameters,
-        forward_flops_per_sample=cost.forward_flops_per_sample,
-        backward_flops_per_sample=cost.backward_flops_per_sample,
-        activation_bytes_per_sample=cost.activation_bytes_per_sample,
-        sparse_optimizer=config.optimizer.sparse.name,
-        dense_optimizer=config.optimizer.dense.name,
-        lengths={table.name: data.access[table.name].mean_length for table in tables},
-    )
+    workload = workload_of(model, data, config, batch_size, {t.name: data.access[t.name].mean_length for t in tables})
     plan = make_plan(config, data.access, tables, cluster, workload, towers, named)
     check_fits(plan, workload, cluster)
     return Planned(cluster, tables, data.access, workload, plan, lower(plan, data.access, precision, workload))
+
+
+def workload_of(model: ClickModel, data: DataSet, config: DictConfig, batch_size: int, lengths: dict[str, float]) -> Workload:
+    """What an iteration of `model` (on the meta device) does besides its tables; its tower modules apart from the rest."""
+    cost = describe(model, data.dense_features, {f.name: f.mean_length for f in data.features})
+    towers = tuple(TowerWork(**asdict(tower)) for tower in describe_towers(model))
+    return Workload(
+        batch_size=batch_size,
+        dense_parameters=cost.dense_parameters - sum(t.parameters for t in towers),
+        forward_flops_per_sample=cost.forward_flops_per_sample - sum(t.forward_flops_per_sample for t in towers),
+        backward_flops_per_sample=cost.backward_flops_per_sample - sum(t.backward_flops_per_sample for t in towers),
+        activation_bytes_per_sample=max(cost.activation_bytes_per_sample - sum(t.activation_bytes_per_sample for t in towers), 0.0),
+        sparse_optimizer=config.optimizer.sparse.name,
+        dense_optimizer=config.optimizer.dense.name,
+        lengths=lengths,
+        towers=towers,
+    )
 
 
 def make_plan(

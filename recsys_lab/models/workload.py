@@ -8,8 +8,9 @@ Activation bytes: what autograd keeps for backward (each storage once, weights a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -40,12 +41,59 @@ def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, flo
     """
     configs = table_configs(model)
     dense_parameters = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]
-    assert all(p.is_meta for p in dense_parameters), "describe() wants the model on the meta device"
     dense = torch.empty(_SAMPLES, dense_width, device="meta") if dense_width else None
     looked_up = model.example(_SAMPLES, mean_lengths or {})
+    work = _counted(lambda: model.predict(dense, looked_up), dense_parameters)
+    model.zero_grad(set_to_none=True)
+    return ModelCost(
+        dense_parameters=sum(p.numel() for p in dense_parameters),
+        embedding_parameters=sum(c.num_embeddings * c.embedding_dim for c in configs),
+        embedding_rows=sum(c.num_embeddings for c in configs),
+        forward_flops_per_sample=work.forward_flops,
+        backward_flops_per_sample=work.backward_flops,
+        activation_bytes_per_sample=work.activation_bytes,
+    )
 
+
+@dataclass(frozen=True)
+class TowerCost:
+    """A tower module, part of the model's cost. `columns`: the numbers a sample that it hands on."""
+
+    parameters: int
+    columns: int
+    forward_flops_per_sample: float
+    backward_flops_per_sample: float
+    activation_bytes_per_sample: float
+
+
+def describe_towers(model: ClickModel) -> tuple[TowerCost, ...]:
+    """Cost of each tower module of `model`, built on the meta device; none where it has no towers."""
+    dims = {feature: config.embedding_dim for config in table_configs(model) for feature in config.feature_names}
+    found = []
+    for module, features in zip(getattr(model, "tower_modules", ()), model.tower_features):
+        rows = torch.empty(_SAMPLES, len(features), dims[features[0]], device="meta", requires_grad=True)
+        parameters = list(module.parameters())
+        work = _counted(partial(module, rows), parameters)
+        module.zero_grad(set_to_none=True)
+        size = sum(p.numel() for p in parameters)
+        found.append(TowerCost(size, module(rows).shape[1], work.forward_flops, work.backward_flops, work.activation_bytes))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Of one sample."""
+
+    forward_flops: float
+    backward_flops: float
+    activation_bytes: float
+
+
+def _counted(forward_pass: Callable[[], Tensor], parameters: Sequence[Tensor]) -> _Work:
+    """What `forward_pass`, of `_SAMPLES` samples on the meta device, and its backward pass do."""
+    assert all(p.is_meta for p in parameters), "costs are counted on the meta device"
     kept: dict[int, Tensor] = {}  # by storage; held, so that no address is used twice
-    weights = {p.untyped_storage()._cdata for p in dense_parameters}
+    weights = {p.untyped_storage()._cdata for p in parameters}
 
     def keep(tensor: Tensor) -> Tensor:
         kept[tensor.untyped_storage()._cdata] = tensor
@@ -53,16 +101,13 @@ def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, flo
 
     forward, backward = FlopCounterMode(display=False), FlopCounterMode(display=False)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), forward:
-        logits = model.predict(dense, looked_up)
-    with backward:
-        logits.sum().backward()
-    model.zero_grad(set_to_none=True)
+        made = forward_pass()
+    if made.requires_grad:
+        with backward:
+            made.sum().backward()
     activations = [t for address, t in kept.items() if address not in weights and t.dtype in (torch.float32, torch.bool)]
-    return ModelCost(
-        dense_parameters=sum(p.numel() for p in dense_parameters),
-        embedding_parameters=sum(c.num_embeddings * c.embedding_dim for c in configs),
-        embedding_rows=sum(c.num_embeddings for c in configs),
-        forward_flops_per_sample=forward.get_total_flops() / _SAMPLES,
-        backward_flops_per_sample=backward.get_total_flops() / _SAMPLES,
-        activation_bytes_per_sample=sum(t.untyped_storage().nbytes() for t in activations) / _SAMPLES,
+    return _Work(
+        forward.get_total_flops() / _SAMPLES,
+        backward.get_total_flops() / _SAMPLES,
+        sum(t.untyped_storage().nbytes() for t in activations) / _SAMPLES,
     )

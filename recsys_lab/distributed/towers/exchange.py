@@ -55,7 +55,7 @@ class _Inside(torch.autograd.Function):
         under_way = []
         if len(found):
             taken = [samples * columns for columns in inside.whole]
-            sent = rows[:, :own].reshape(-1)
+            sent = rows[:, :own].contiguous().view(-1)
             under_way.append(dist.all_to_all_single(found, sent, taken, [samples * own] * places, group=inside.group, async_op=True))
         if inside.parts:
             parts = torch.cat([rows[:, own:], counts], dim=1)
@@ -100,7 +100,7 @@ class _BetweenPeers(torch.autograd.Function):
     def forward(ctx, group: dist.ProcessGroup, rows: torch.Tensor, taken: list[int]) -> torch.Tensor:
         ctx.group, ctx.taken, ctx.shape = group, taken, rows.shape
         found = rows.new_empty(sum(taken))
-        dist.all_to_all_single(found, rows.reshape(-1), taken, [rows.numel() // len(taken)] * len(taken), group=group)
+        dist.all_to_all_single(found, rows.contiguous().view(-1), taken, [rows.numel() // len(taken)] * len(taken), group=group)
         return found
 
     @staticmethod

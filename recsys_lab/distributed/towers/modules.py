@@ -32,9 +32,7 @@ class SiteModules(nn.Module):
         self.writes = layout.sites.place_of_rank(dist.get_rank()) == 0
         each = _Each(self.own)
         learns = group is not None and any(p.requires_grad for p in self.own.parameters())
-        self._run = (
-            DistributedDataParallel(each, process_group=group, bucket_cap_mb=bucket_mib, broadcast_buffers=False) if learns else each
-        )
+        self._run = DistributedDataParallel(each, process_group=group, bucket_cap_mb=bucket_mib) if learns else each
 
     def forward(self, towers: list[torch.Tensor]) -> list[torch.Tensor]:
         """[P, F, D] of each of the site's towers -> [P, O]."""

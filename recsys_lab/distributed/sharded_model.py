@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.utils import get_total_norm
 
 from recsys_lab.distributed.sparse_optim import SparseOptimizer
 from recsys_lab.distributed.table_batch import HeldShard
@@ -74,6 +75,15 @@ class ShardedModel:
             return self.site_modules.writes
         return dist.get_rank() == 0
 
+    def dense_gradient_norm(self) -> torch.Tensor:
+        """Of all dense parameters of the model, the same on every rank. Collective where there are tower modules."""
+        norm = _norm(self.module.parameters())
+        if self.site_modules is None:
+            return norm
+        of_sites = _norm(parameter for _, parameter in self.site_modules.named()).square() / self.plan.sites.ranks
+        dist.all_reduce(of_sites)  # the ranks of a site have the same
+        return (norm.square() + of_sites).sqrt()
+
     def table_shards(self) -> list[TableShard]:
         """Every shard with rows that this rank holds, replicas included.
 
@@ -115,3 +125,7 @@ class ShardedModel:
     def kept_ids(self) -> dict[str, torch.Tensor]:
         """Those ids by table, int64 [at most `limit`], as the data have them: before the remapping."""
         return {} if self.watch is None else self.watch.kept_ids()
+
+
+def _norm(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
+    return get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])

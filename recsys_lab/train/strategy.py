@@ -23,6 +23,7 @@ from recsys_lab.distributed import groups, recorded
 from recsys_lab.distributed.torchrec import ShardedModel, TableShard
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train.checkpoint import Piece, Reader, whole
+from recsys_lab.train.clip import ClipTogether
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer, scheduler
 
 #: model -> its sharded form: an executor with everything but the model bound.
@@ -39,7 +40,8 @@ class ShardedStrategy(ParallelStrategy):
     """
 
     def __init__(self, shard: Shard, optimizer: OptimizerOptions, total_steps: int, steps_per_epoch: int, example: Batch):
-        super().__init__(cluster_environment=TorchElasticEnvironment())
+        clipping = ClipTogether(lambda: self.sharded.dense_gradient_norm())
+        super().__init__(cluster_environment=TorchElasticEnvironment(), precision_plugin=clipping)
         self._shard, self._options, self._example = shard, optimizer, example
         self._total_steps, self._steps_per_epoch = total_steps, steps_per_epoch
         self._reader: Reader | None = None

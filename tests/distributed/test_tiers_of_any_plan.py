@@ -22,7 +22,6 @@ from tests.distributed.test_sharded_equals_unsharded import check
 from tests.ranks import run_ranks
 
 DENSE = 2
-EXAMPLES = 50
 OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
 SCHEMES = {"sum": ("data_parallel", "table_wise", "row_wise", "table_row_wise"), "none": ("data_parallel", "table_wise", "row_wise")}
 
@@ -71,11 +70,11 @@ def equals_unsharded(example: Example) -> str | None:
     return None
 
 
-def draw_and_compare() -> int:
+def draw_and_compare(wanted: int) -> int:
     seen = []
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=wanted,
         derandomize=True,
         database=None,
         deadline=None,
@@ -94,6 +93,6 @@ def draw_and_compare() -> int:
     return len(seen)
 
 
-@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(2, 2), (1, 2)])
-def test_any_plan_equals_the_unsharded_model(hosts: int, ranks_per_host: int) -> None:
-    assert set(run_ranks(draw_and_compare, hosts, ranks_per_host, timeout_s=240)) == {EXAMPLES}
+@pytest.mark.parametrize(("hosts", "ranks_per_host", "wanted"), [(2, 2, 50), (1, 2, 20)])
+def test_any_plan_equals_the_unsharded_model(hosts: int, ranks_per_host: int, wanted: int) -> None:
+    assert set(run_ranks(draw_and_compare, hosts, ranks_per_host, wanted, timeout_s=240)) == {wanted}

@@ -45,11 +45,14 @@ def groups_of(plan: ShardingPlan) -> Groups:
 
 
 def own_group(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
-    """The one of `groups` that this rank is in; None where they have one member. Collective: every rank makes all of them."""
+    """The one of `groups` that this rank is in, its ranks numbered as given; None where groups have one member.
+
+    Collective: every rank makes all of them.
+    """
     own = None
     for ranks in groups:
         if len(ranks) > 1:
-            made = dist.new_group(list(ranks), timeout=timeout())
+            made = dist.new_group(list(ranks), timeout=timeout(), sort_ranks=list(ranks) == sorted(ranks))
             if dist.get_rank() in ranks:
                 own = made
                 _MADE.append(made)

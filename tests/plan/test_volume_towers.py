@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from recsys_lab.distributed.groups import close_groups
 from recsys_lab.distributed.recorded import register, start_recording, stop_recording
 from recsys_lab.distributed.torchrec import shard
 from recsys_lab.plan import ShardingPlan
@@ -78,7 +79,9 @@ def record_one_step(made: ShardingPlan, with_modules: bool) -> Seen:
         sharded.module(torch.rand(BATCH, DENSE), random_batch(made.tables)).sum().backward()
         sharded.sparse_optimizer.step()
         dense.step()
-    return [(one.kind, one.group, one.bytes) for one in stop_recording()]
+    seen = [(one.kind, one.group, float(one.bytes)) for one in stop_recording()]
+    close_groups()
+    return seen
 
 
 @pytest.mark.timeout(180)
@@ -94,7 +97,7 @@ def test_recorded_collectives_equal_the_steps(shape: tuple[int, int]) -> None:
 
 
 def leave_the_site(made: ShardingPlan, rank: int, seen: Seen, given: Workload) -> None:
-    """Between sites there are three exchanges of ids over all ranks, one of rows each way between peers, and the dense part's all-reduce."""
+    """Between sites: three exchanges of ids over all ranks, one of rows each way between peers, and the dense part's all-reduce."""
     sites = made.sites
     if sites.count == 1:
         return

@@ -12,7 +12,7 @@ from torch import nn
 from torchrec.modules.embedding_configs import data_type_to_dtype
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from recsys_lab.distributed.groups import own_group, timeout
+from recsys_lab.distributed.groups import own_group
 from recsys_lab.distributed.lookup import BatchedLookup, ToHold
 from recsys_lab.distributed.table_batch import HeldShard
 from recsys_lab.distributed.towers.layout import Layout, Slot
@@ -71,13 +71,18 @@ def _groups(plan: ShardingPlan, modules: bool) -> TowerGroups:
     """Every rank makes all groups, in one order, its own or not."""
     sites = plan.sites
     of_site = [sites.ranks_of(site) for site in range(sites.count)]
-    world = dist.group.WORLD
-    assert world is not None
+    world = None
     if plan.permute == "none" and sites.peer_order != tuple(range(plan.world_size)):
-        world = dist.new_group(list(sites.peer_order), timeout=timeout(), sort_ranks=False)
+        world = own_group([sites.peer_order])
     return TowerGroups(
-        world=world,
+        world=world or _everyone(),
         site=own_group(of_site),
         peers=own_group([sites.peers_at(place) for place in range(sites.ranks)]),
         gradients=own_group(of_site) if modules else None,
     )
+
+
+def _everyone() -> dist.ProcessGroup:
+    world = dist.group.WORLD
+    assert world is not None
+    return world

@@ -126,8 +126,10 @@ def _words(table: Table, placement: Placement, most: int, plan: ShardingPlan) ->
     if scheme == "data_parallel":
         gradient = human_bytes(4 * table.parameters)
         return f"a copy on each of {plan.world_size} ranks", f"{size} a rank is the price of looking up at home; {gradient} are all-reduced"
-    if scheme in ("table_wise", "tower_table_wise"):
+    if scheme == "table_wise":
         return f"whole on rank {ranks[0]}", f"{size} fit on one rank, so ids and rows travel once"
+    if scheme == "tower_table_wise":
+        return f"whole on rank {ranks[0]}", f"{size} fit on one rank, so ids travel once; rows inside the site, then between peers"
     columns = len({shard.col_start for shard in placement.shards})
     if scheme in ("column_wise", "table_column_wise", "tower_column_wise"):
         return f"{columns} column shards on {_ranks(ranks)}", f"bytes and look-ups are divided, {at_most}; ids are sent {columns} times"

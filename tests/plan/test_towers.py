@@ -1,0 +1,162 @@
+"""Plans with towers: where sites are, what is refused, what they cost and how they are told."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.errors import UserError
+from recsys_lab.plan import Shard, ShardingPlan
+from recsys_lab.plan.explain import explain, table_facts
+from recsys_lab.plan.lower import lower
+from recsys_lab.plan.memory import bytes_of_ranks
+from recsys_lab.plan.serialise import load_plan, save_plan
+from recsys_lab.plan.sites import sites_of
+from recsys_lab.plan.steps import Step
+from recsys_lab.plan.validate import validate
+from recsys_lab.plan.workload import TowerWork
+from recsys_lab.tables import Table
+from tests.distributed.tower_cases import tower_plan
+from tests.plan.plans import FP32, LENGTHS, access, workload
+from tests.plan.test_lower import spread
+from tests.plan.test_volume_towers import DIM, FOUR, MIX, ONE, TABLES, TWO
+
+FEATURES = sum(len(t.features) for t in TABLES)
+
+
+def test_towers_are_on_consecutive_hosts_and_peer_order_sorts_by_place() -> None:
+    assert sites_of(2, 2, 2).peer_order == (0, 2, 1, 3)  # the paper's example, section 3.1.1
+    wide = sites_of(2, 4, 2)  # K = 2 hosts a tower
+    assert (wide.count, wide.ranks, wide.towers) == (2, 4, 1) and wide.ranks_of(1) == (4, 5, 6, 7) and wide.peers_at(1) == (1, 5)
+    many = sites_of(8, 2, 2)  # four towers a host
+    assert (many.count, many.towers, [many.site_of_tower(t) for t in (3, 4)]) == (2, 4, [0, 1]) and list(many.towers_of(1)) == [4, 5, 6, 7]
+    for towers, hosts in ((3, 2), (2, 3), (0, 2)):
+        with pytest.raises(UserError, match="must divide each other"):
+            sites_of(towers, hosts, 1)
+
+
+def changed(made: ShardingPlan, table: int, **changes) -> ShardingPlan:
+    placements = list(made.placements)
+    placements[table] = dataclasses.replace(placements[table], **changes)
+    return dataclasses.replace(made, placements=tuple(placements))
+
+
+def test_what_is_no_plan_of_towers_is_refused() -> None:
+    made = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "rows")
+    blocks = tower_plan(TABLES, TWO, 2, 2, ("row_wise",), "rows").placements[0]
+    first, second = blocks.shards
+    swapped = (dataclasses.replace(first, ranks=(1,)), dataclasses.replace(second, ranks=(0,)))
+    cases = [
+        (
+            changed(made, 0, shards=(Shard((2,), 0, 40, 0, DIM),)),
+            "all shards must lie on the ranks of tower 0; given rank 2; allowed: 0 to 1",
+        ),
+        (changed(made, 0, scheme="table_wise"), "a plan with towers has all tables in them"),
+        (dataclasses.replace(made, permute="sideways"), "unknown peer permute; given sideways"),
+        (dataclasses.replace(made, permute=""), "unknown peer permute; given none given"),
+        (dataclasses.replace(made, towers=(("c", "a"), ("b", "d", "f", "e"))), "all features of a table must be in one tower"),
+        (dataclasses.replace(made, towers=(("c", "a", "b", "d"), ("d", "f", "e"))), "a feature is in two towers; given d"),
+        (dataclasses.replace(made, towers=()), "towers and hosts must divide each other"),
+        (changed(made, 0, scheme="tower_row_wise", shards=swapped), "rank 0 must hold rows 0 to 20"),
+        (changed(made, 0, shards=made.placements[0].shards * 2), "two shards hold the same cells"),
+    ]
+    for plan, message in cases:
+        with pytest.raises(UserError) as error:
+            validate(plan)
+        assert message in str(error.value)
+
+
+def test_a_plan_of_towers_loads_as_it_was_saved(tmp_path) -> None:
+    made = tower_plan(TABLES, FOUR, 2, 2, MIX, "ids")
+    loaded = load_plan(save_plan(made, tmp_path / "plan.json"))
+    assert loaded == made and loaded.fingerprint == made.fingerprint
+    assert dataclasses.replace(made, permute="rows").fingerprint != made.fingerprint
+
+
+def test_it_is_told_where_towers_are_and_what_is_permuted() -> None:
+    text = "\n".join(explain(tower_plan(TABLES, TWO, 4, 2, MIX, "rows")))
+    assert "2 towers on 2 sites: 1 on each, which is 2 hosts" in text and "in 4 exchanges of 2 peers side by side" in text
+    assert "Looked-up rows are permuted into peer order" in text and "Tower 1 has 3 features: d, f, e." in text
+    facts = {f.table: f for f in table_facts(tower_plan(TABLES, TWO, 4, 2, MIX, "rows"))}
+    assert facts["t0"].where == "rows in equal blocks on ranks 0-3" and facts["t1"].where == "whole on rank 1"
+
+
+def works(towers: int, columns: int = 5) -> tuple[TowerWork, ...]:
+    return tuple(TowerWork(100 * (t + 1), columns, 1e3, 2e3, 40.0) for t in range(towers))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_steps_are_whole(data: st.DataObject) -> None:
+    """Any towers: what is sent is received, the order is serial, and look-ups read each row once for each id."""
+    towers, hosts = data.draw(st.sampled_from([(TWO, 2), (TWO, 4), (TWO, 1), (FOUR, 2), (FOUR, 4), (ONE, 1), (ONE, 2)]))
+    ranks, batch = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9))
+    schemes = tuple(data.draw(st.lists(st.sampled_from(MIX), min_size=1, max_size=3)))
+    made = tower_plan(TABLES, towers, hosts, ranks, schemes, data.draw(st.sampled_from(["rows", "ids", "none"])))
+    load = workload(batch, towers=data.draw(st.sampled_from([(), works(len(towers))])))
+    steps, world, done = lower(made, access(TABLES, LENGTHS), FP32, load), hosts * ranks, set()
+    for step in steps.steps:
+        assert set(step.after) <= done and step.name not in done, step.name
+        done.add(step.name)
+        assert len(step.bytes_of_rank) in (1, world)
+        for group in step.groups:
+            assert len(group) > 1
+            if step.kind == "all_to_all":
+                sent, received = (spread(v, world) for v in (step.bytes_of_rank, step.received_of_rank or step.bytes_of_rank))
+                assert math.isclose(sum(sent[r] for r in group), sum(received[r] for r in group)), step.name
+    read = sum(sum(spread(s.bytes_of_rank, world)) for s in steps.steps if s.kind == "lookup")
+    assert math.isclose(read, sum(sum(LENGTHS[f] for f in t.features) * t.row_bytes for t in TABLES) * batch * world)
+
+
+def named(made: ShardingPlan, name: str, towers: tuple[TowerWork, ...] = ()) -> Step:
+    return next(s for s in lower(made, access(TABLES, LENGTHS), FP32, workload(6, towers=towers)).steps if s.name == name)
+
+
+def test_sptt_sends_as_many_bytes_of_rows_as_the_flat_exchange_but_to_fewer() -> None:
+    """Section 3.1.2: the world of step f is smaller by the ranks of a site, its bytes are not."""
+    step = named(tower_plan(TABLES, TWO, 2, 4, ("column_wise",), "none"), "towers.output.all_to_all")
+    assert [len(group) for group in step.groups] == [2] * 4
+    assert sum(spread(step.bytes_of_rank, 8)) == 8 * 6 * FEATURES * DIM * 4 == sum(spread(step.received_of_rank or step.bytes_of_rank, 8))
+
+
+def test_tower_modules_compress_what_peers_exchange_and_nothing_else() -> None:
+    """Section 4: CR is the sum of the towers' outputs over the features' columns."""
+    made = tower_plan(TABLES, TWO, 2, 4, MIX, "rows")
+    for name in ("towers.output.all_to_all", "towers.gradient.output.all_to_all"):
+        plain, compressed = (sum(spread(named(made, name, work).bytes_of_rank, 8)) for work in ((), works(2)))
+        assert compressed / plain == 2 * 5 / (FEATURES * DIM)
+    for name in ("towers.exchange.all_to_all", "towers.gradient.exchange.all_gather", "towers.permute"):
+        assert named(made, name).bytes_of_rank == named(made, name, works(2)).bytes_of_rank
+    assert named(made, "towers.module.all_reduce", works(2)).bytes_of_rank == (400.0,) * 4 + (800.0,) * 4
+
+
+def test_only_a_permute_of_rows_moves_memory_and_only_none_travels_in_peer_order() -> None:
+    for permute, group, moves in (("rows", (0, 1, 2, 3), True), ("ids", (0, 1, 2, 3), False), ("none", (0, 2, 1, 3), False)):
+        steps = lower(tower_plan(TABLES, TWO, 2, 2, MIX, permute), access(TABLES, LENGTHS), FP32, workload())
+        assert {s.groups for s in steps.steps if s.name.startswith("towers.input")} == {(group,)}
+        assert any(s.name == "towers.permute" for s in steps.steps) == moves
+
+
+def test_memory_has_each_sites_own_modules() -> None:
+    made = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "none")
+    plain, with_modules = (bytes_of_ranks(made, workload(6, towers=work)) for work in ((), works(2)))
+    each = 4 * (2 + 2)  # weights, gradients, Adam's two
+    assert [b - a for a, b in zip(plain.dense, with_modules.dense)] == [100 * each] * 2 + [200 * each] * 2
+    # Of each sample of 6: 5 outputs a tower in place of the features' rows at home. Of each of 12: outputs and activations in the site.
+    assert {b - a for a, b in zip(plain.buffers, with_modules.buffers)} == {8 * 6 * (2 * 5 - FEATURES * DIM) + 12 * (8 * 5 + 40)}
+    flat = dataclasses.replace(made, towers=(), permute="", placements=tuple(_table_wise(made)))
+    assert bytes_of_ranks(flat, workload(6, towers=works(2))).dense == (workload().dense_bytes + 300 * each,) * 4
+
+
+def _table_wise(made: ShardingPlan):
+    return (dataclasses.replace(p, scheme="table_wise") for p in made.placements)
+
+
+def test_a_sequence_is_refused() -> None:
+    clicks = (Table("clicks", 10, 4, ("a",), "none"),)
+    with pytest.raises(UserError, match="a sequence has no pooled row"):
+        tower_plan(clicks, (("a",),), 1, 2, ("table_wise",), "none")

@@ -84,7 +84,7 @@ def through(tmp_path: Path, legs: list[tuple[tuple[int, int], str | None, bool, 
 def test_tower_modules_go_on_on_any_placement(tmp_path: Path) -> None:
     batches = samples(TABLES, 6, ROWS, DENSE)
     legs = [((2, 2), "two", True, MIX), ((4, 1), "two", True, ("column_wise",)), ((1, 1), "two", True, MIX)]
-    at_once = through(tmp_path / "once", [((2, 2), "two", True, MIX)], batches)
+    at_once = through(tmp_path / "once", [((1, 1), "two", True, MIX)], batches)
     close(through(tmp_path / "legs", legs, batches), at_once, "three placements")
     assert any(name.startswith("tower_modules.1.") for name in at_once)
 
@@ -92,7 +92,7 @@ def test_tower_modules_go_on_on_any_placement(tmp_path: Path) -> None:
 def test_tables_in_towers_go_row_wise_and_back(tmp_path: Path) -> None:
     batches = samples(TABLES, 6, ROWS, DENSE)
     legs = [((2, 2), "two", False, MIX), ((1, 2), None, False, ()), ((4, 1), "four", False, ("column_wise",))]
-    at_once = through(tmp_path / "once", [((1, 2), None, False, ())], batches)
+    at_once = through(tmp_path / "once", [((1, 1), None, False, ())], batches)
     close(through(tmp_path / "legs", legs, batches), at_once, "towers, row-wise, towers")
 
 

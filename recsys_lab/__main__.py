@@ -12,6 +12,7 @@ COMMANDS = {
     "doctor": ("recsys_lab.doctor", "what is installed here, what works, and what to do about the rest"),
     "show": ("recsys_lab.report.show", "a run in the terminal: figures, plan, iteration, config"),
     "frequencies": ("recsys_lab.frequencies", "how often each row is looked up, counted into a file to plan with"),
+    "partition": ("recsys_lab.partition", "features into towers: which belong together, found on a short training"),
     "compare": ("recsys_lab.report.compare", "runs side by side: what differs in config and in figures"),
     "flexshard": ("experiments.flexshard.command", "FlexShard: tables and figures of its paper, published values beside ours"),
     "dmt": ("experiments.dmt.command", "DMT: tables and figures of its paper, published values beside ours"),

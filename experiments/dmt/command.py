@@ -14,6 +14,8 @@ STUDIES = {
     "table3": ("experiments.dmt.complexity", "SPTT leaves FLOPs and parameters as they are"),
     "table4": ("experiments.dmt.complexity", "FLOPs and parameters of the models with towers"),
     "table5": ("experiments.dmt.complexity", "and of 8 towers as they are compressed further"),
+    "figure9": ("experiments.dmt.partitions", "features in towers: affinity and plane"),
+    "table6": ("experiments.dmt.partitions", "found towers against naive ones, 9 seeds: some ten minutes"),
 }
 
 

@@ -35,6 +35,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "job": LEAVES | {"config", "report", "train", "pipeline"},
     "doctor": LEAVES | {"report"},
     "frequencies": LEAVES | {"config", "data", "inputs"},
+    "partition": DESCRIPTION | {"plan", "planners", "models", "data", "config", "inputs", "train"},
     "__main__": LEAVES | {"config", "report", "doctor"},
     "launchers": LEAVES | {"train"},
     "run": LEAVES | {"config", "job", "launchers", "report"},
@@ -43,8 +44,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 #: Packages that only some rooms may import, and those rooms (or single files).
 ONLY_IN: Mapping[str, frozenset[str]] = {
     "wandb": frozenset({"report/wandb_run.py"}),
-    "torch": frozenset({"data", "models", "kernels", "planners", "distributed", "report", "train", "inputs", "planning", "doctor", "launchers"}),
-    "torchrec": frozenset({"data", "models", "planners", "distributed", "train", "doctor", "launchers"}),
+    "torch": frozenset("data models kernels planners distributed report train inputs planning partition doctor launchers".split()),
+    "torchrec": frozenset({"data", "models", "planners", "distributed", "train", "partition", "doctor", "launchers"}),
     "lightning": frozenset({"report", "train", "launchers"}),
     "hydra": frozenset({"config", "train", "run", "report/ablation.py"}),
 }

@@ -5,7 +5,8 @@ Shapes: B samples, F features, N embedding dimension, n dimensions of the plane.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from recsys_lab.errors import UserError
 #: What a tower should hold -> f of the paper, from affinity I to distance D.
 STRATEGIES = {"coherent": lambda affinity: 1.0 - affinity, "diverse": lambda affinity: affinity}
 #: Coordinates are sought from so many random starts at once; the least stress counts.
-STARTS, STEPS, RATE = 16, 400, 0.05
+STARTS, STEPS, RATE = 32, 1000, 0.05
 
 
 def affinity(batches: Iterable[Tensor]) -> np.ndarray:
@@ -49,21 +50,28 @@ def distances(affinity: np.ndarray, strategy: str) -> np.ndarray:
     return found
 
 
-def coordinates(distances: np.ndarray, dims: int = 2, seed: int = 0) -> tuple[np.ndarray, float]:
+def coordinates(distances: np.ndarray, dims: int = 2, seed: int = 0, starts: int = STARTS) -> tuple[np.ndarray, float]:
     """X [F, n] with |X_i - X_j| close to D(i, j), and the stress that is left: sum over j < i of (|X_i - X_j| - D(i, j))^2.
 
-    Adam from `STARTS` random starts drawn from `seed`, side by side. The same arguments give the same bits.
+    Adam from `starts` random starts drawn from `seed`, side by side. The same arguments give the same bits.
     """
     wanted = torch.from_numpy(np.asarray(distances, np.float64))
-    start = torch.randn(STARTS, len(wanted), dims, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors are too small to share out, and the bits must not depend on the machine's cores
-    try:
+    start = torch.randn(starts, len(wanted), dims, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    with one_thread():
         at, left = _solved(start * wanted.mean(), wanted)
-    finally:
-        torch.set_num_threads(threads)
     best = int(left.argmin())
     return (at[best] - at[best].mean(dim=0)).numpy(), float(left[best])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch with one thread: for tensors too small to be shared out, and for bits that do not depend on the machine's cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _solved(at: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,11 @@
+"""`python -m recsys_lab partition`: features into towers, found on a short training or on a run's weights.
+
+probe    one process trains a model for a few steps, or takes a run's tables; what its features' embeddings are like
+find     affinity -> coordinates -> balanced groups -> a `Partition`
+picture  DMT's figure 9 of a partition
+command  the command line
+"""
+
+from recsys_lab.partition.command import main
+
+__all__ = ["main"]

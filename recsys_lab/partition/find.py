@@ -1,0 +1,90 @@
+"""From what a probe saw to a `Partition`: DMT section 3.3, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from recsys_lab.data.batch import DataSet
+from recsys_lab.errors import UserError
+from recsys_lab.planners.dmt.affinity import STRATEGIES, coordinates, distances
+from recsys_lab.planners.dmt.partition import balanced_groups, size_bounds, strided
+from recsys_lab.planners.dmt.partition_file import Partition
+from recsys_lab.planners.dmt.towers import features_of
+from recsys_lab.tables import Table
+
+STRIDED = "strided"
+CHOICES = (*STRATEGIES, STRIDED)
+
+
+def find(
+    between: np.ndarray,
+    data: DataSet,
+    tables: Sequence[Table],
+    towers: int,
+    *,
+    strategy: str = "coherent",
+    dims: int = 2,
+    size_ratio: float = 1.0,
+    seed: int = 0,
+    source: Mapping[str, Any] | None = None,
+) -> Partition:
+    """Tables into `towers` groups, from the affinity `between` the features of `data` [F, F].
+
+    A table that several features read has the mean of their affinities. `strategy`: coherent, diverse, or strided, which looks at no
+    affinity. `dims`: n of the plane. `size_ratio`: R, the largest tower's tables over the smallest's. Raises UserError.
+    """
+    check(tables, towers, strategy, dims, size_ratio)
+    number = {feature.name: at for at, feature in enumerate(data.features)}
+    readers = [[number[feature] for feature in table.features] for table in tables]
+    of_tables = np.array([[between[np.ix_(a, b)].mean() for b in readers] for a in readers])
+    points, stress = coordinates(distances(of_tables, "coherent" if strategy == STRIDED else strategy), dims, seed)
+    loads = [data.access[table.name].mean_length * table.row_bytes for table in tables]
+    members = strided(len(tables), towers) if strategy == STRIDED else balanced_groups(points, towers, size_ratio, loads, seed)
+    table_of = {feature: at for at, table in enumerate(tables) for feature in table.features}
+    return Partition(
+        towers=features_of(tables, members),
+        strategy=strategy,
+        features=tuple(number),
+        affinity=tuple(tuple(round(float(value), 6) for value in row) for row in between),
+        coordinates=tuple(tuple(float(value) for value in points[table_of[name]]) for name in number),
+        stress=stress,
+        seed=seed,
+        size_ratio=size_ratio,
+        data_fingerprint=data.fingerprint,
+        balance=balance(members, loads),
+        source=dict(source or {}),
+    )
+
+
+def check(tables: Sequence[Table], towers: int, strategy: str, dims: int, size_ratio: float) -> None:
+    """Raises UserError for what `find` cannot do, so that nobody waits for a probe first."""
+    if strategy not in CHOICES:
+        raise UserError("no such strategy", where="--strategy", given=strategy, allowed=", ".join(CHOICES))
+    if not 1 <= dims <= tables[0].dim:
+        raise UserError("out of range", where="--dims", given=dims, allowed=f"1 to {tables[0].dim}, an embedding's dimension")
+    size_bounds(len(tables), towers, size_ratio)
+
+
+def balance(members: Sequence[Sequence[int]], loads: Sequence[float]) -> dict[str, Any]:
+    """How even towers of tables, given by number, are. `loads`: bytes looked up a sample by table."""
+    sizes = [len(group) for group in members]
+    bytes_of = [float(sum(loads[table] for table in group)) for group in members]
+    return {
+        "tables": sizes,
+        "size_ratio": max(sizes) / min(sizes),
+        "look_up_bytes_per_sample": bytes_of,
+        "load_over_mean": max(bytes_of) * len(bytes_of) / sum(bytes_of),
+    }
+
+
+def coherence(between: np.ndarray, features: Sequence[str], towers: Sequence[Sequence[str]]) -> tuple[float, float]:
+    """The mean affinity of two features of one tower, and of two towers; 0 where there are no such pairs."""
+    tower_of = {name: tower for tower, group in enumerate(towers) for name in group}
+    label = np.array([tower_of[name] for name in features])
+    same = np.equal.outer(label, label)
+    apart = ~np.eye(len(label), dtype=bool)
+    within, across = (float(between[pairs].mean()) if pairs.any() else 0.0 for pairs in (same & apart, ~same))
+    return within, across

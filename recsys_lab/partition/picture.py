@@ -1,0 +1,93 @@
+"""DMT's figure 9 of a partition: the affinity with towers side by side, and the plane with towers in colour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from recsys_lab.errors import UserError, cannot_write
+from recsys_lab.planners.dmt.partition_file import Partition
+
+SUFFIXES = (".svg", ".png", ".pdf")
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "recsys_lab",
+}
+MOST_NAMED = 48  # features, beyond which names would lie on one another
+#: Towers beyond the colours take the next shape.
+SHAPES = "osD^vP*X"
+
+
+def draw(partition: Partition, path: Path) -> None:
+    """Writes the picture; the same partition makes the same file. Raises UserError where it cannot be written."""
+    check_suffix(path)
+    with plt.rc_context(STYLE):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(13.0, 6.0), layout="constrained")
+        _matrix(left, partition)
+        _plane(right, partition)
+        try:
+            figure.savefig(path, dpi=120, metadata={".svg": {"Date": None}, ".png": {"Software": None}}.get(path.suffix))
+        except OSError as error:
+            raise cannot_write(error, path) from None
+        finally:
+            plt.close(figure)
+
+
+def check_suffix(path: Path) -> None:
+    """Raises UserError for a kind of picture that is not made."""
+    if path.suffix not in SUFFIXES:
+        raise UserError("no such kind of picture", where="--picture", given=path.name, allowed=f"a name that ends in {', '.join(SUFFIXES)}")
+
+
+def _matrix(axes, partition: Partition) -> None:
+    number = {name: at for at, name in enumerate(partition.features)}
+    order = [number[name] for tower in partition.towers for name in tower]
+    shown = np.array(partition.affinity)[np.ix_(order, order)]
+    np.fill_diagonal(shown, np.nan)
+    image = axes.imshow(shown, cmap="viridis", vmin=0.0, interpolation="nearest")
+    first = 0
+    for tower, names in enumerate(partition.towers):
+        box = Rectangle((first - 0.5, first - 0.5), len(names), len(names), fill=False, linewidth=2.0, edgecolor=_colour(tower))
+        axes.add_patch(box)
+        first += len(names)
+    named = [partition.features[at] for at in order] if len(order) <= MOST_NAMED else []
+    axes.set_xticks(range(len(named)), named, rotation=90, fontsize=7)
+    axes.set_yticks(range(len(named)), named, fontsize=7)
+    for ticks in (axes.get_xticklabels(), axes.get_yticklabels()):
+        colours = [_colour(tower) for tower, names in enumerate(partition.towers) for _ in names]
+        for label, colour in zip(ticks, colours):
+            label.set_color(colour)
+    axes.set_title("affinity: mean |cos| of two features' embeddings, tower by tower")
+    axes.figure.colorbar(image, ax=axes, shrink=0.8, label="affinity")
+
+
+def _plane(axes, partition: Partition) -> None:
+    at = dict(zip(partition.features, partition.coordinates))
+    for tower, names in enumerate(partition.towers):
+        x, y = ([at[name][axis] if len(at[name]) > axis else 0.0 for name in names] for axis in (0, 1))
+        axes.scatter(x, y, s=60, color=_colour(tower), marker=SHAPES[tower // 10 % len(SHAPES)], label=f"tower {tower}", zorder=3)
+        if len(partition.features) <= MOST_NAMED:
+            for name, left, up in zip(names, x, y):
+                axes.annotate(name, (left, up), xytext=(5, 4), textcoords="offset points", fontsize=7, color="#444444")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.grid(color="#dddddd")
+    axes.set_axisbelow(True)
+    beyond = len(partition.coordinates[0]) - 2
+    more = f", the first two of {beyond + 2} dimensions" if beyond > 0 else ""
+    axes.set_title(f"{partition.strategy}: distances as near to f(affinity) as the plane allows (stress {partition.stress:.2f}{more})")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+
+
+def _colour(tower: int):
+    return plt.get_cmap("tab10")(tower % 10)

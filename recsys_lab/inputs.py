@@ -65,8 +65,12 @@ def wanted_features(config: DictConfig) -> tuple[Feature, ...] | None:
         return None
     pooling = "none" if "objective" in config.model else "sum"  # a sequence model has an objective
     law = RankLaw.from_config(config.model.law) if config.model.get("law") else None
-    each = enumerate(zip(rows, lengths or [1] * len(rows), strict=True))
-    return tuple(Feature(f"cat_{i}", r, float(n), pooling, law=law) for i, (r, n) in each)
+    groups = config.model.get("groups") or {"cat": len(rows)}
+    names = [f"{group}_{i}" for group, count in groups.items() for i in range(count)]
+    if len(names) != len(rows):
+        raise UserError("groups and rows differ", where="model.groups", given=f"{len(names)} features", allowed=f"{len(rows)}")
+    each = zip(names, rows, lengths or [1] * len(rows), strict=True)
+    return tuple(Feature(name, r, float(n), pooling, law=law) for name, r, n in each)
 
 
 def tables_of(data: DataSet, dim: int, dtype: str) -> tuple[Table, ...]:

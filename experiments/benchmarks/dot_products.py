@@ -1,6 +1,6 @@
 """Dot products of all pairs of F vectors: as one batched matrix product, or pair by pair (DMT, section 4).
 
-    python experiments/benchmarks/dot_products.py
+    python -m experiments.benchmarks.dot_products
 
 Forward and backward, in alternation, on one thread. Milliseconds of the thread's processor time, so that other work on the machine
 counts little. `pairs_over_all` below 1: pair by pair is faster. `chosen` is what recsys_lab/models/layers.py does there. Limit: memory

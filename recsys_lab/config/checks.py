@@ -39,6 +39,9 @@ AT_LEAST: dict[str, float] = {
     "optimizer.schedule.warmup_steps": 0,
 }
 
+#: The number formats that training has, by part; mode=simulate prices others too.
+TRAINED = {"table": ("fp32", "fp16")} | {part: ("fp32",) for part in ("compute", "forward_comm", "backward_comm", "dense_comm")}
+
 
 def check_values(config: DictConfig) -> None:
     """Raises UserError for the first value or combination that cannot be."""
@@ -59,13 +62,13 @@ def check_values(config: DictConfig) -> None:
             allowed=f"{ranks} or more",
             remedy="or use fewer ranks: launcher.hosts, launcher.ranks_per_host",
         )
-    for part in ("table", "compute", "forward_comm", "backward_comm", "dense_comm"):
-        if config.mode in ("auto", "train") and config.precision[part] != "fp32":
+    for part, trained in TRAINED.items():
+        if config.mode in ("auto", "train") and config.precision[part] not in trained:
             raise UserError(
-                "only fp32 is trained so far",
+                f"only {' and '.join(trained)} is trained so far",
                 where=f"precision.{part}",
                 given=config.precision[part],
-                allowed="fp32",
+                allowed=", ".join(trained),
                 remedy="mode=simulate prices other formats",
             )
     trainer = config.trainer

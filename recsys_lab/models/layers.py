@@ -22,7 +22,11 @@ def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> Embe
     for table in tables:
         if table.pooling not in _POOLING:
             raise UserError(
-                "this model pools its features", where=f"table {table.name}", given=f"pooling {table.pooling}", allowed="sum, mean"
+                "this model pools its features",
+                where=f"table {table.name}",
+                given=f"pooling {table.pooling}",
+                allowed="sum, mean",
+                remedy="data=interactions has data.pooling",
             )
     return EmbeddingBagCollection(
         tables=[
@@ -104,7 +108,7 @@ class LowRankCross(nn.Module):
 
 
 #: Where dots are computed pair by pair: up to so many vectors, from so many samples on.
-FEW_VECTORS, MANY_SAMPLES = 5, 512
+FEW_VECTORS, MANY_SAMPLES = 7, 512
 
 
 def dot_interaction(x: Tensor) -> Tensor:

@@ -1,0 +1,152 @@
+"""XLRM: a synthetic model of the class that DMT calls XLRM (section 5.1), itself not public: interactions of several kinds, stacked.
+
+dense [B, K] -> bottom MLP -> 1 x [B, N] -+-> interaction layer -> ... -> interaction layer -> concat -> over MLP -> logit [B]
+sparse -> tables ----------> F x [B, N] --+
+
+A layer's operators each see all its vectors and make some new ones, as in DHEN (Zhang et al. 2022, "A Deep and Hierarchical Ensemble
+Network", figure 2). With towers, each tower has a layer of the same operators for its features alone (DMT, section 5.2.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from recsys_lab.errors import UserError
+from recsys_lab.models.layers import (
+    LowRankCross,
+    check_inputs,
+    check_layers,
+    check_least,
+    dot_interaction,
+    embedding_bags,
+    feature_names,
+    mlp,
+)
+from recsys_lab.models.towers import TowerModel, Towers, check_towers
+from recsys_lab.tables import Table
+
+OPERATORS = 4
+
+
+class InteractionLayer(nn.Module):
+    """[B, n, N] -> [B, 4 m, N]: each operator makes m vectors of all n, which a linear mixture of the n is added to.
+
+    dots: those of every pair, -> linear. cross: a low-rank cross layer over all values, mixed to m. MLP: all values -> `width` -> m.
+    attention: each vector over all of them, with one head, mixed to m. The vectors are normalised first, as the first values of a large
+    table are small.
+    """
+
+    def __init__(self, vectors: int, made: int, dim: int, cross_rank: int, width: int, device: torch.device | None):
+        super().__init__()
+        self.dim = dim
+        self.normalise = nn.LayerNorm(dim, device=device)
+        self.dots = nn.Linear(vectors * (vectors - 1) // 2, made * dim, device=device)
+        self.cross = LowRankCross(vectors * dim, 1, cross_rank, device)
+        self.cross_mix = nn.Linear(vectors, made, device=device)
+        self.mlp = mlp(vectors * dim, [width, made * dim], device, linear_end=True)
+        self.query_key_value = nn.Linear(dim, 3 * dim, device=device)
+        self.attention_mix = nn.Linear(vectors, made, device=device)
+        self.mix = nn.Linear(vectors, OPERATORS * made, bias=False, device=device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.normalise(x)
+        flat = x.flatten(1)
+        dots = self.dots(dot_interaction(x)).unflatten(1, (-1, self.dim))
+        crossed = mixed(self.cross_mix, self.cross(flat).view_as(x))
+        perceived = self.mlp(flat).unflatten(1, (-1, self.dim))
+        query, key, value = self.query_key_value(x).chunk(3, dim=2)
+        attended = mixed(self.attention_mix, torch.bmm(torch.bmm(query, key.mT).div(self.dim**0.5).softmax(2), value))
+        return torch.cat([dots, crossed, perceived, attended], dim=1) + mixed(self.mix, x)
+
+
+def mixed(linear: nn.Linear, x: Tensor) -> Tensor:
+    """[B, n, N] -> [B, m, N]: linear combinations of the n vectors. As `linear(x.mT).mT`, without keeping a turned copy of x."""
+    y = torch.bmm(linear.weight.expand(len(x), -1, -1), x)
+    return y if linear.bias is None else y + linear.bias.unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class XLRMTowers:
+    """A tower's layer makes `compression` times fewer vectors than the tower has features, rounded up to as many of each operator."""
+
+    compression: int = 2
+    cross_rank: int = 64
+    mlp_width: int = 256
+
+
+class XLRM(TowerModel):
+    """`layers` interaction layers, each of whose operators makes `vectors` vectors. `bottom_layers` end in `embedding_dim`, `over_layers`
+    in 1. `dense_width`: K, 0 where the data have no dense features. `dropout` is between the over MLP's layers.
+
+    `groups`: how many features, in order, are of the items, of the users, of both. It, `rows`, `lengths` and `dense_features` are set by
+    variants that fix their own inputs. Raises UserError where sizes do not fit.
+    """
+
+    def __init__(
+        self,
+        tables: tuple[Table, ...],
+        dense_width: int,
+        device: torch.device | None = None,
+        towers: Towers = (),
+        *,
+        embedding_dim: int,
+        bottom_layers: list[int],
+        layers: int,
+        vectors: int,
+        cross_rank: int,
+        mlp_width: int,
+        over_layers: list[int],
+        dropout: float = 0.0,
+        tower: XLRMTowers = XLRMTowers(),
+        groups: dict[str, int] | None = None,
+        rows: list[int] | None = None,
+        lengths: list[int] | None = None,
+        dense_features: int | None = None,
+    ):
+        super().__init__()
+        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        check_layers("model.bottom_layers", bottom_layers, embedding_dim, "as wide as an embedding")
+        check_layers("model.over_layers", over_layers, 1, "one logit")
+        check_least("model.dropout", dropout, 0, below=1)
+        for name, given in {"layers": layers, "vectors": vectors, "cross_rank": cross_rank, "mlp_width": mlp_width}.items():
+            check_least(f"model.{name}", given, 1)
+        self.features = feature_names(tables)
+        self.embeddings = embedding_bags(tables, device)
+        self.vector_dim, came = embedding_dim, len(self.features)
+        if towers:
+            came = self._add_towers(check_towers(towers, self.features), tower, device)
+        self.bottom = mlp(dense_width, bottom_layers, device) if dense_width else None
+        came += 1 if dense_width else 0
+        if came < 2:
+            raise UserError("one vector has no other to interact with", where="model", given="one feature", allowed="2 or more")
+        self.layers = nn.Sequential()
+        for _ in range(layers):
+            self.layers.append(InteractionLayer(came, vectors, embedding_dim, cross_rank, mlp_width, device))
+            came = OPERATORS * vectors
+        self.over = mlp(came * embedding_dim, over_layers, device, dropout=dropout, linear_end=True)
+
+    def _add_towers(self, towers: Towers, tower: XLRMTowers, device: torch.device | None) -> int:
+        """Gives the model its tower modules and says how many vectors they make of it. One feature alone passes through."""
+        for name in ("compression", "cross_rank", "mlp_width"):
+            check_least(f"model.tower.{name}", getattr(tower, name), 1)
+        counts = []
+        for own in towers:
+            made = -(-len(own) // (OPERATORS * tower.compression))
+            if len(own) == 1:
+                self.tower_modules.append(nn.Flatten())
+                counts.append(1)
+                continue
+            layer = InteractionLayer(len(own), made, self.vector_dim, tower.cross_rank, tower.mlp_width, device)
+            self.tower_modules.append(nn.Sequential(layer, nn.Flatten()))
+            counts.append(OPERATORS * made)
+        self.tower_features, self.tower_widths = towers, tuple(count * self.vector_dim for count in counts)
+        return sum(counts)
+
+    def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
+        """The layers over all `vectors`, each entry [B, any number, N], and dense [B, K]'s own -> logits [B]."""
+        if self.bottom is not None:
+            vectors = [self.bottom(dense).unsqueeze(1), *vectors]
+        return self.over(self.layers(torch.cat(vectors, dim=1)).flatten(1)).squeeze(1)

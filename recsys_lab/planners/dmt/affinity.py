@@ -17,7 +17,10 @@ from recsys_lab.errors import UserError
 #: What a tower should hold -> f of the paper, from affinity I to distance D.
 STRATEGIES = {"coherent": lambda affinity: 1.0 - affinity, "diverse": lambda affinity: affinity}
 #: Coordinates are sought from so many random starts at once; the least stress counts.
-STARTS, STEPS, RATE = 32, 1000, 0.05
+STARTS, STEPS, RATE = 16, 2000, 0.05
+#: In a plane points stand in one another's way. They start with so many dimensions more, in which they can pass, and which are pressed
+#: flat, ever harder, over this share of the steps; the rest is the plane's alone.
+SPARE_DIMS, PRESSED_SHARE, PRESSURE = 3, 0.8, 40.0
 
 
 def affinity(batches: Iterable[Tensor]) -> np.ndarray:
@@ -53,12 +56,12 @@ def distances(affinity: np.ndarray, strategy: str) -> np.ndarray:
 def coordinates(distances: np.ndarray, dims: int = 2, seed: int = 0, starts: int = STARTS) -> tuple[np.ndarray, float]:
     """X [F, n] with |X_i - X_j| close to D(i, j), and the stress that is left: sum over j < i of (|X_i - X_j| - D(i, j))^2.
 
-    Adam from `starts` random starts drawn from `seed`, side by side. The same arguments give the same bits.
+    Adam from `starts` random starts drawn from `seed`, side by side, with spare dimensions at first. The same arguments give the same bits.
     """
     wanted = torch.from_numpy(np.asarray(distances, np.float64))
-    start = torch.randn(starts, len(wanted), dims, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    start = torch.randn(starts, len(wanted), dims + SPARE_DIMS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     with one_thread():
-        at, left = _solved(start * wanted.mean(), wanted)
+        at, left = _solved(start * wanted.mean(), wanted, dims)
     best = int(left.argmin())
     return (at[best] - at[best].mean(dim=0)).numpy(), float(left[best])
 
@@ -74,14 +77,22 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _solved(at: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Coordinates [starts, F, n] of little stress from those given, and their stress [starts]."""
+def _solved(at: Tensor, wanted: Tensor, dims: int) -> tuple[Tensor, Tensor]:
+    """Coordinates [starts, F, n = `dims`] of little stress from those given, which have spare dimensions; and their stress [starts]."""
+    spare = at[:, :, dims:]
     optimizer = torch.optim.Adam([at], lr=RATE)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, STEPS)
-    for _ in range(STEPS):
+    for step in range(STEPS):
         at.grad = _stress(at, wanted)[1]
+        pressed = step / (STEPS * PRESSED_SHARE)
+        if pressed < 1:
+            at.grad[:, :, dims:] += PRESSURE * pressed**2 * spare
+        else:
+            spare.zero_()
+            at.grad[:, :, dims:] = 0
         optimizer.step()
         schedule.step()
+    at = at[:, :, :dims]
     return at, _stress(at, wanted)[0]
 
 

@@ -73,7 +73,7 @@ esac
 
 # The first import: shows that the install is whole, and compiles what is used, also where PYTHONDONTWRITEBYTECODE is set.
 used="torch, torch._dynamo, torchrec.distributed.model_parallel, torchrec.distributed.planner, lightning.pytorch, hydra, wandb, polars"
-used="$used, scipy.stats, sklearn.metrics, matplotlib.pyplot, tensorboardX, safetensors.torch, rich.progress, pytest, hypothesis"
+used="$used, scipy.stats, sklearn.metrics, k_means_constrained, matplotlib.pyplot, tensorboardX, safetensors.torch, rich.progress, pytest, hypothesis"
 if ! env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -W ignore -c "import $used" >"$log" 2>&1 9<&-; then
     cat "$log" >&2
     fail "installed, but it cannot be imported, see above"

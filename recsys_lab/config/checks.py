@@ -40,7 +40,7 @@ AT_LEAST: dict[str, float] = {
 }
 
 #: The number formats that training has, by part; mode=simulate prices others too.
-TRAINED = {"table": ("fp32", "fp16")} | {part: ("fp32",) for part in ("compute", "forward_comm", "backward_comm", "dense_comm")}
+TRAINED = {"table": ("fp32", "fp16")} | dict.fromkeys(("compute", "forward_comm", "backward_comm", "dense_comm"), ("fp32",))
 
 
 def check_values(config: DictConfig) -> None:

@@ -80,7 +80,7 @@ def train(job: Job) -> dict[str, Any] | None:
         steps_per_epoch=steps_per_epoch,
         example=train_loader.example(),
     )
-    model = job.build_model(config, data, device)
+    model = job.build_model(config, data, torch.device("meta"))  # each rank makes its own rows; the whole tables need not fit
     objective = objective_of(model.objective, data, options.evaluate_pairs)
     validation = loader("validation")
     module = ClickModule(model, objective.loss, objective.evaluation("validation", validation))

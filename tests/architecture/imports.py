@@ -44,7 +44,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 #: Packages that only some rooms may import, and those rooms (or single files).
 ONLY_IN: Mapping[str, frozenset[str]] = {
     "wandb": frozenset({"report/wandb_run.py"}),
-    "torch": frozenset("data models kernels planners distributed report train inputs planning partition doctor launchers".split()),
+    "torch": frozenset({"data", "models", "kernels", "planners", "distributed", "report", "train"})
+    | {"inputs", "planning", "partition", "doctor", "launchers"},
     "torchrec": frozenset({"data", "models", "planners", "distributed", "train", "partition", "doctor", "launchers"}),
     "lightning": frozenset({"report", "train", "launchers"}),
     "hydra": frozenset({"config", "train", "run", "report/ablation.py"}),

@@ -83,6 +83,13 @@ def tables_of(data: DataSet, dim: int, dtype: str) -> tuple[Table, ...]:
 
 def build_model(config: DictConfig, data: DataSet, device: torch.device, towers: Towers = ()) -> ClickModel:
     """The model of `config` for the features of `data`; with a tower module for each of `towers`."""
+    if towers and "tower" not in config.model:
+        raise UserError(
+            "this model has no tower modules",
+            where="sharder",
+            given=f"{len(towers)} towers for {config.model._target_.rsplit('.', 1)[-1]}",
+            allowed="a sharder without tower modules",
+        )
     precision = build(config.precision)
     tables = tables_of(data, config.model.embedding_dim, precision.table)
     return build(config.model, tables, data.dense_features, device, *((towers,) if towers else ()))

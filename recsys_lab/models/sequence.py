@@ -94,6 +94,7 @@ class Sequence(ClickModel):
             )
         self.objective, self.roles = objective, Roles.of(self.features)
         self.embeddings = embedding_rows(tables, device)
+        self.scale = embedding_dim**0.5  # of vectors from tables, which begin small: as in Vaswani et al. 2017, section 3.4
         self.place = nn.Embedding(max_length, embedding_dim, device=device)
         self.normalise = nn.LayerNorm(embedding_dim, device=device)
         self.dropout = nn.Dropout(dropout)
@@ -117,7 +118,7 @@ class Sequence(ClickModel):
         """The model after its tables: each feature's sequences -> logits."""
         if self.over is None:
             hidden = self.read_history(looked_up, self.roles.histories[0])[0]
-            return torch.stack([(hidden * looked_up[name].values()).sum(1) for name in ("positive", "negative")], dim=1)
+            return torch.stack([self.scale * (hidden * looked_up[name].values()).sum(1) for name in ("positive", "negative")], dim=1)
         read = [self.read_history(looked_up, history) for history in self.roles.histories]
         target = self.target_of(looked_up, *read[0])
         interests = [self.interest(target, *history) for history in read]
@@ -134,7 +135,7 @@ class Sequence(ClickModel):
         lengths = looked_up[features[0]].lengths()
         places = Places.of(lengths, vectors[0].device)
         place = self.place(places.to_end.clamp(max=self.place.num_embeddings - 1))
-        rows = self.dropout(self.normalise(sum(vectors[1:], vectors[0]) + place))
+        rows = self.dropout(self.normalise(self.scale * sum(vectors[1:], vectors[0]) + place))
         groups = Places.groups(lengths, rows.device) if self.blocks else []
         for block in self.blocks:
             rows = block(rows, groups)
@@ -146,7 +147,7 @@ class Sequence(ClickModel):
             return places.last(rows)
         vectors = [looked_up[name].values() for name in self.roles.candidate]
         one = Places.of(looked_up[self.roles.candidate[0]].lengths(), vectors[0].device)
-        return one.last(self.normalise(sum(vectors[1:], vectors[0])))
+        return one.last(self.normalise(self.scale * sum(vectors[1:], vectors[0])))
 
     def interest(self, target: Tensor, rows: Tensor, places: Places) -> Tensor:
         """[B, D]: what the history says of the target."""

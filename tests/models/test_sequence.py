@@ -98,7 +98,7 @@ def rows_by_hand(model: Sequence, ids: dict, names: tuple[str, ...], sample: int
     table = {name: t.name for t in (*NEXT_ITEM, *CLICK) for name in t.features}
     total = sum(model.embeddings.embeddings[table[n]].weight[torch.tensor(ids[n][sample])] for n in names)
     places = torch.arange(len(ids[names[0]][sample])).flip(0).clamp(max=model.place.num_embeddings - 1)
-    return layer_norm(total + model.place.weight[places], model.normalise)
+    return layer_norm(total * math.sqrt(D) + model.place.weight[places], model.normalise)
 
 
 def layer_norm(x: torch.Tensor, module: torch.nn.LayerNorm) -> torch.Tensor:
@@ -132,7 +132,9 @@ def test_next_item_is_the_formula() -> None:
     item, begin = model.embeddings.embeddings["item"].weight, 0
     for sample, length in enumerate((10, 4, 14, 1)):
         hidden = transformer_by_hand(model, rows_by_hand(model, ids, ("item", "category", "time"), sample))
-        expected = torch.stack([(hidden * item[torch.tensor(ids[n][sample])]).sum(1) for n in ("positive", "negative")], dim=1)
+        expected = math.sqrt(D) * torch.stack(
+            [(hidden * item[torch.tensor(ids[n][sample])]).sum(1) for n in ("positive", "negative")], dim=1
+        )
         torch.testing.assert_close(logits[begin : begin + length], expected, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(users[sample], hidden[-1], rtol=1e-4, atol=1e-5)
         begin += length
@@ -147,7 +149,7 @@ def test_click_is_the_formula(attention: str) -> None:
     for sample in range(3):
         rows = rows_by_hand(model, ids, ("item", "category"), sample)
         target = tables["item"][ids["candidate"][sample]] + tables["category"][ids["candidate_category"][sample]]
-        target = layer_norm(target, model.normalise)
+        target = layer_norm(target * math.sqrt(D), model.normalise)
         if attention == "transformer":
             interest = transformer_by_hand(model, rows)[-1:]
         else:

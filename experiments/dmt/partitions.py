@@ -30,6 +30,8 @@ PROBE = ("model=dlrm", DATA)
 #: As the paper's 8T-DCN, small; each tower's 64 numbers a sample become 4.
 DMT = ("model=dcn", DATA, "model.tower.dim=4")
 TOWERS, SEEDS, TRAIN_STEPS = 8, tuple(range(1, 10)), 390
+#: Eight groups that are equally far from one another do not fit a plane; in four dimensions they need not lie on one another.
+DIMS = 4
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Trained:
 
     seed: int
     agreement: float
+    agreement_in_plane: float
     within: float
     across: float
     found_auc: float
@@ -50,12 +53,12 @@ def run(name: str) -> Study:
         return {"table6": table6, "figure9": figure9}[name]()
 
 
-def found(seed: int, towers: int = TOWERS, strategy: str = "coherent") -> Partition:
-    """The towers that a probe with this seed finds on the planted data."""
+def found(seed: int, *dims: int) -> list[Partition]:
+    """The towers that a probe with this seed finds on the planted data, laid out in each of `dims` dimensions."""
     config, data = _opened(PROBE, seed)
-    model = probe.trained(config, data, STEPS, seed)
-    between = affinity(probe.embeddings(model, data, SAMPLES))
-    return find(between, data, tables_of(data, config.model.embedding_dim, "fp32"), towers, strategy=strategy, seed=seed)
+    between = affinity(probe.embeddings(probe.trained(config, data, STEPS, seed), data, SAMPLES))
+    tables = tables_of(data, config.model.embedding_dim, "fp32")
+    return [find(between, data, tables, TOWERS, dims=n, seed=seed) for n in dims]
 
 
 def auc(config: DictConfig, towers: Towers, seed: int) -> float:
@@ -66,11 +69,11 @@ def auc(config: DictConfig, towers: Towers, seed: int) -> float:
 
 def of_seed(seed: int) -> Trained:
     config, data = _opened(DMT, seed)
-    towers = found(seed)
+    towers, plane = found(seed, DIMS, 2)
     naive = find(_matrix(towers), data, tables_of(data, config.model.embedding_dim, "fp32"), TOWERS, strategy="strided")
     within, across = coherence(_matrix(towers), towers.features, towers.towers)
-    agreement = adjusted_rand_index(towers.towers, data.groups)
-    return Trained(seed, agreement, within, across, auc(config, towers.towers, seed), auc(config, naive.towers, seed))
+    agreement, in_plane = (adjusted_rand_index(made.towers, data.groups) for made in (towers, plane))
+    return Trained(seed, agreement, in_plane, within, across, auc(config, towers.towers, seed), auc(config, naive.towers, seed))
 
 
 def table6() -> Study:
@@ -80,11 +83,28 @@ def table6() -> Study:
     p = float(mannwhitneyu(ours, naive, alternative="two-sided", method="exact").pvalue)
     least = min(s.agreement for s in seeds)
     rows = tuple(
-        (str(s.seed), f"{s.agreement:.3f}", f"{s.within:.3f}", f"{s.across:.3f}", f"{s.found_auc:.4f}", f"{s.naive_auc:.4f}") for s in seeds
+        (
+            str(s.seed),
+            f"{s.agreement:.3f}",
+            f"{s.agreement_in_plane:.3f}",
+            f"{s.within:.3f}",
+            f"{s.across:.3f}",
+            f"{s.found_auc:.4f}",
+            f"{s.naive_auc:.4f}",
+        )
+        for s in seeds
     )
-    middle = ("median", f"{median(s.agreement for s in seeds):.3f}", "", "", f"{median(ours):.4f}", f"{median(naive):.4f}")
-    spread = ("std", "", "", "", f"{stdev(ours):.4f}", f"{stdev(naive):.4f}")
-    columns = ("seed", "agreement", "within", "across", "AUC found", "AUC strided")
+    middle = (
+        "median",
+        f"{median(s.agreement for s in seeds):.3f}",
+        f"{median(s.agreement_in_plane for s in seeds):.3f}",
+        "",
+        "",
+        f"{median(ours):.4f}",
+        f"{median(naive):.4f}",
+    )
+    spread = ("std", "", "", "", "", f"{stdev(ours):.4f}", f"{stdev(naive):.4f}")
+    columns = ("seed", "agreement", "in a plane", "affinity within", "across", "AUC found", "AUC strided")
     return Study(
         "table6",
         "does a found partition beat the naive one?",
@@ -101,6 +121,7 @@ def table6() -> Study:
         (
             f"Mann-Whitney U, two-sided, exact, over {len(seeds)} seeds: p = {p:.1e}.",
             f"Best reachable AUC: {data.best_auc['validation']:.4f}.",
+            f"Agreement: adjusted Rand index with the planted groups, laid out in {DIMS} dimensions, and in the paper's plane.",
             "The paper, on Criteo: 16T-DLRM 0.7990 against 0.7981, p = 0.0006; 8T-DCN 0.8006 against 0.8003, p = 0.0023.",
             "Ours is on generated data whose truth has groups: that gains are larger there is by construction; that they are found is not.",
         ),
@@ -112,7 +133,7 @@ def table6() -> Study:
 
 
 def figure9() -> Study:
-    made = found(1)
+    (made,) = found(1, 2)
     _, data = _opened(PROBE, 1)
     within, across = coherence(_matrix(made), made.features, made.towers)
 

@@ -37,7 +37,13 @@ def main(argv: list[str]) -> int:
     line.add_argument("--towers", type=int, required=True, metavar="T")
     line.add_argument("--strategy", default="coherent", metavar="S", help=f"{', '.join(CHOICES)} (default coherent)")
     line.add_argument("--ratio", type=float, default=1.0, metavar="R", help="tables of the largest tower over the smallest's (default 1)")
-    line.add_argument("--dims", type=int, default=2, metavar="N", help="dimensions that features are laid out in (default 2)")
+    line.add_argument(
+        "--dims",
+        type=int,
+        default=2,
+        metavar="N",
+        help="dimensions that features are laid out in (default 2, a plane; more tell many towers apart better)",
+    )
     line.add_argument("--steps", type=int, default=STEPS, help=f"batches that the probe trains (default {STEPS})")
     line.add_argument("--samples", type=int, default=SAMPLES, help=f"samples that the affinity is the mean of (default {SAMPLES:,})")
     line.add_argument("--picture", metavar="FILE", help="draw it, as the paper's figure 9: .svg, .png or .pdf")

@@ -58,7 +58,9 @@ def _matrix(axes, partition: Partition) -> None:
     image = axes.imshow(shown, cmap="viridis", vmin=0.0, interpolation="nearest")
     first = 0
     for tower, names in enumerate(partition.towers):
-        box = Rectangle((first - 0.5, first - 0.5), len(names), len(names), fill=False, linewidth=2.0, edgecolor=_colour(tower))
+        box = Rectangle(
+            (first - 0.5, first - 0.5), len(names), len(names), fill=False, linewidth=2.0, edgecolor=_colour(tower), clip_on=False
+        )
         axes.add_patch(box)
         first += len(names)
     named = [partition.features[at] for at in order] if len(order) <= MOST_NAMED else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from recsys_lab.errors import UserError
 from recsys_lab.report.metrics import quality, ranking
+from recsys_lab.report.run_folder import read_run
+from recsys_lab.report.sections import headline
+from recsys_lab.report.sections import quality as quality_table
+from tests.report.fake_run import make_result, write_run
 
 # Whole numbers make ties common; the wide ones reach where a sigmoid rounds to 0 or 1.
 LOGITS = st.one_of(st.integers(-3, 3).map(float), st.floats(-40, 40), st.sampled_from([-2000.0, 2000.0]))
@@ -89,6 +94,7 @@ def test_diverged_predictions_are_refused_not_averaged(bad):
         quality([0.0, bad, 1.0], [0, 1, 1])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=20), st.integers(1, 12))
 def test_ranks_are_means_over_all_orders_of_equals(counts, places):
     """Each order of the held-out item among its equals is one place, and all are as likely."""
@@ -110,3 +116,14 @@ def test_the_order_of_users_changes_no_bit():
     above, equal = rng.integers(0, 15, 5000), rng.integers(0, 4, 5000)
     order = rng.permutation(5000)
     assert ranking(above, equal) == ranking(above[order], equal[order])
+
+
+def test_a_report_shows_ranks_where_there_are_ranks_and_no_empty_columns(tmp_path):
+    ranks = {"hit_rate_10": 0.06, "ndcg_10": 0.03, "hit_rate_10_of_100": None, "ndcg_10_of_100": None, "users": 22_363}
+    run = read_run(write_run(tmp_path / "ranked", replace(make_result(), quality={"validation": ranks, "test": ranks})))
+    table = quality_table(run)
+    assert table.columns[1:6] == ("hit_rate_10", "ndcg_10", "hit_rate_10_of_100", "ndcg_10_of_100", "users")
+    assert table.rows[0][1:6] == ("0.06000", "0.03000", "not known", "not known", "22,363")
+    assert ("NDCG@10 among all items, test", "0.0300", "measured") in headline(run).rows
+    clicks = quality_table(read_run(write_run(tmp_path / "clicks", make_result())))
+    assert "ndcg_10" not in clicks.columns and "auc" in clicks.columns

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.config import command_line
 from recsys_lab.data.batch import Batch
+from recsys_lab.errors import UserError
 from recsys_lab.train.objective import click_loss, next_item_loss
 
 
@@ -19,6 +22,7 @@ def of_labels(labels: torch.Tensor, padded: int, global_valid: int) -> Batch:
     return Batch(None, empty, full, len(labels), global_valid)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) > 0), st.integers(0, 2**31))
 def test_mean_over_processes_is_the_global_mean(sizes, seed):
     torch.manual_seed(seed)
@@ -34,6 +38,7 @@ def test_mean_over_processes_is_the_global_mean(sizes, seed):
         assert z.grad is not None and not z.grad[n:].any()
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 6), max_size=4), min_size=1, max_size=4).filter(lambda parts: any(parts)), st.integers(0, 2**31))
 def test_next_item_losses_add_up_to_that_of_one_process(parts, seed):
     """`parts`: for each process the places of its rows. A process without any place takes part with a whole graph and no gradient."""
@@ -55,3 +60,13 @@ def test_next_item_loss_is_the_papers():
     came, other = torch.sigmoid(logits).T
     expected = -(torch.log(came) + torch.log(1 - other)).mean()
     torch.testing.assert_close(next_item_loss(logits, of_labels(torch.ones(4), 4, 4), 1, mean_length=3.0), expected)
+
+
+@pytest.mark.parametrize(
+    ("objective", "metric", "allowed"), [("next_item", "auc", "ndcg_10, hit_rate_10"), ("click", "ndcg_10", "auc, ne, log_loss")]
+)
+def test_a_metric_that_the_objective_has_not_is_refused(objective, metric, allowed):
+    line = ["model=sequence", f"model.objective={objective}", "trainer.restore_best=true", "data=interactions"]
+    with pytest.raises(UserError, match=f"trainer.early_stopping.metric: .*{metric}.*{allowed}"):
+        command_line.read([*line, f"trainer.early_stopping.metric={metric}"])
+    command_line.read([*line, f"trainer.early_stopping.metric={allowed.split(',')[0]}"])

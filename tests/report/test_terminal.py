@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from recsys_lab.__main__ import main
+from recsys_lab.__main__ import COMMANDS, main
 from tests.report.fake_run import failed, make_result, write_run
 
 
@@ -78,7 +78,7 @@ def test_compare_of_many_runs_loses_no_digit(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["shwo"], "no such command; given shwo; allowed: doctor, show, frequencies, compare, flexshard; did you mean 'show'?"),
+        (["shwo"], f"no such command; given shwo; allowed: {', '.join(COMMANDS)}; did you mean 'show'?"),
         (["show"], "the following arguments are required: run"),
         (["show", "nowhere"], "nowhere: no such folder"),
         (["compare", "a"], "one run has nothing to be compared with"),

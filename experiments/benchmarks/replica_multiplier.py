@@ -12,6 +12,7 @@ import argparse
 import json
 import multiprocessing as mp
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from torch import nn
 from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recsys_lab.distributed.torchrec import shard
 from recsys_lab.plan import Placement, Shard, ShardingPlan

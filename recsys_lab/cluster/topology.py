@@ -19,21 +19,52 @@ class Device:
     memory_bandwidth_gb_s: float
     peak_tflops: dict[str, float]
     source: str
+    cache_mb: float | None = None  # last-level cache, where hot rows stay; None: not known, and no hit is counted
+    host_link_gb_s: float | None = None  # from the host's memory; None: not known, and input is not copied in a simulation
+
+    def __post_init__(self) -> None:
+        positive(self, "cluster.device", "memory_gb", "memory_bandwidth_gb_s", "cache_mb", "host_link_gb_s")
 
 
 @dataclass(frozen=True)
 class Link:
-    """What one rank can send, one way, on this kind of link, and what a message costs before its first byte."""
+    """What one rank can send, one way, on this kind of link, and what a message costs before its first byte.
+
+    `bandwidth_gb_s`: in an all-to-all. `latency_us`: of a step of the smallest messages. `ring_gb_s`: the bus bandwidth of a ring, of one
+    rank within a host and of one rank's own link across hosts; None: as in an all-to-all. `in_network_gb_s`: that of an all-reduce that
+    the switches make (NVLS, SHARP); None: they make none. `message_us`: what each message of an all-to-all costs; None: `latency_us`.
+    `start_us`: what a collective that uses the link costs once.
+    """
 
     name: str
     bandwidth_gb_s: float
     latency_us: float
     source: str
+    ring_gb_s: float | None = None
+    in_network_gb_s: float | None = None
+    message_us: float | None = None
+    start_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive(self, f"link {self.name}", "bandwidth_gb_s", "ring_gb_s", "in_network_gb_s")
+
+    @property
+    def around_gb_s(self) -> float:
+        """Of a ring."""
+        return self.bandwidth_gb_s if self.ring_gb_s is None else self.ring_gb_s
+
+    @property
+    def each_message_us(self) -> float:
+        return self.latency_us if self.message_us is None else self.message_us
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """H hosts of `ranks_per_host` ranks. `intra_host` and `cross_host` are per rank; every figure has a source."""
+    """H hosts of `ranks_per_host` ranks. `intra_host` and `cross_host` are per rank; every figure has a source.
+
+    `hosts_per_leaf`: hosts behind one leaf switch, whose links upwards carry 1 / `leaf_oversubscription` of what its hosts can send; 0: all
+    hosts reach each other at full speed. `price_per_device_hour`: of one rank's device, in whatever money; None: costs are not told.
+    """
 
     name: str
     hosts: int
@@ -43,6 +74,9 @@ class Cluster:
     cross_host: Link
     reserved_memory_share: float = 0.15  # for activations, buffers and the framework; TorchRec's planner keeps back as much
     notes: list[str] = field(default_factory=list)
+    hosts_per_leaf: int = 0
+    leaf_oversubscription: float = 1.0
+    price_per_device_hour: float | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("device", Device), ("intra_host", Link), ("cross_host", Link)):
@@ -51,6 +85,12 @@ class Cluster:
         for name, value in (("hosts", self.hosts), ("ranks_per_host", self.ranks_per_host)):
             if value < 1:
                 raise UserError("a cluster needs at least one", where=f"cluster.{name}", given=value, allowed="1 or more")
+        if self.leaf_oversubscription < 1:
+            where = "cluster.leaf_oversubscription"
+            raise UserError(
+                "links upwards carry no more than hosts send", where=where, given=self.leaf_oversubscription, allowed="1 or more"
+            )
+        positive(self, "cluster", "price_per_device_hour")
 
     @property
     def world_size(self) -> int:
@@ -78,9 +118,23 @@ class Cluster:
     def ranks(self) -> tuple[int, ...]:
         return tuple(range(self.world_size))
 
+    def share_across_leaves(self, hosts: int) -> float:
+        """Of what a rank sends evenly to `hosts` consecutive hosts but its own, the share that passes the links above the leaves."""
+        if not self.hosts_per_leaf or hosts <= self.hosts_per_leaf:
+            return 0.0
+        return (hosts - self.hosts_per_leaf) / (hosts - 1)
+
     def reshaped(self, hosts: int, ranks_per_host: int) -> Cluster:
         """The same devices and links in another number."""
         return replace(self, hosts=hosts, ranks_per_host=ranks_per_host)
+
+
+def positive(given: Any, where: str, *names: str) -> None:
+    """Raises UserError for the first of the fields `names` that is a figure, but not above zero."""
+    for name in names:
+        value = getattr(given, name)
+        if value is not None and not value > 0:
+            raise UserError("a figure", where=f"{where}.{name}", given=value, allowed="more than 0")
 
 
 def ranks_text(ranks: Any) -> str:

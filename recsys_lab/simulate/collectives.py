@@ -1,6 +1,12 @@
-"""What a collective costs on a cluster: latency x messages + bytes on the slower of the two kinds of link.
+"""What a collective costs on a cluster, by algorithm: a start, latency x steps, and bytes on the slowest level of links.
 
-Intra-host and cross-host bytes move at the same time. Bytes are those that a rank puts in (`recsys_lab.plan.steps`).
+all_to_all, scatter, gather   a message to each other rank, near and far side by side; of the two latter from or to the root
+reduce_scatter, all_gather    a ring; each rank of a host drives its own over its own cross-host link
+all_reduce                    the fastest of ring, tree and, where a cluster's switches add up (NVLS, SHARP), in the network
+broadcast                     a tree
+
+Intra-host and cross-host bytes move at the same time. Bytes are those that a rank puts in (`recsys_lab.plan.steps`). Links above leaf
+switches carry a part of what hosts send (`Cluster.leaf_oversubscription`); a ring passes them once each way, an all-to-all with all.
 On CPU devices a reduce-scatter is priced as the all-reduce that gloo makes of it.
 """
 
@@ -8,11 +14,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.plan.steps import Step
+from recsys_lab.simulate.protocols import FILLED_STEPS, Protocol, all_to_all_start_us, protocols
 from recsys_lab.units import US_PER_MS, transfer_ms
 
 
@@ -25,63 +33,135 @@ class Shape:
     local: int
 
 
-def shape_of(group: tuple[int, ...], cluster: Cluster) -> Shape:
-    on_host = np.bincount(np.asarray(group) // cluster.ranks_per_host)
+@dataclass(frozen=True, order=True)
+class Cost:
+    """ms of a collective: `ms` in all, of which the links carry bytes for `wire_ms`; the rest is latency, in which others may use them."""
+
+    ms: float
+    wire_ms: float
+
+
+@lru_cache(maxsize=4096)
+def _shape(group: tuple[int, ...], ranks_per_host: int) -> Shape:
+    on_host = np.bincount(np.asarray(group) // ranks_per_host)
     return Shape(len(group), int((on_host > 0).sum()), int(on_host.max()))
+
+
+def shape_of(group: tuple[int, ...], cluster: Cluster) -> Shape:
+    return _shape(group, cluster.ranks_per_host)
 
 
 def collective_ms(step: Step, cluster: Cluster) -> float:
     """Of the slowest group, with its slowest rank."""
-    shapes = {shape_of(group, cluster) for group in step.groups}
-    biggest = max(max(step.bytes_of_rank), max(step.received_of_rank, default=0.0))
-    return max(_group_ms(step.kind, shape, biggest, cluster) for shape in shapes)
+    return max(groups_cost(step, cluster)).ms
 
 
-def _group_ms(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> float:
+def groups_cost(step: Step, cluster: Cluster) -> list[Cost]:
+    """Of each group: the rank that puts in or takes out most sets its pace."""
+    if len(step.bytes_of_rank) == 1 and len(step.received_of_rank) <= 1:
+        biggest = max(*step.bytes_of_rank, *step.received_of_rank, 0.0)
+        by_shape = {shape: group_cost(step.kind, shape, biggest, cluster) for shape in {shape_of(g, cluster) for g in step.groups}}
+        return [by_shape[shape_of(group, cluster)] for group in step.groups]
+    busiest = np.zeros(cluster.world_size)
+    for figures in (step.bytes_of_rank, step.received_of_rank):
+        if figures:
+            busiest = np.maximum(busiest, np.asarray(figures, dtype=float))
+    return [group_cost(step.kind, shape_of(g, cluster), float(busiest[list(g)].max()), cluster) for g in step.groups]
+
+
+def group_ms(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> float:
+    """Of one group, whose ranks put in `size_bytes` each."""
+    return group_cost(kind, shape, size_bytes, cluster).ms
+
+
+def group_cost(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> Cost:
+    """The fastest that the cluster's library can do."""
     if shape.size == 1:
-        return 0.0
-    if kind == "all_to_all":
-        return _all_to_all_ms(shape, size_bytes, cluster)
-    if kind == "broadcast":
-        return _tree_latency_ms(shape, cluster) + _slower_ms(shape, size_bytes, size_bytes / shape.local, cluster)
-    if kind == "all_gather":
-        return _ring_ms(shape, size_bytes * shape.size, 1, cluster)
-    if kind == "reduce_scatter" and cluster.device.kind != "cpu":
-        return _ring_ms(shape, size_bytes, 1, cluster)
-    return min(_ring_ms(shape, size_bytes, 2, cluster), _tree_ms(shape, size_bytes, cluster))
+        return Cost(0.0, 0.0)
+    start_ms = _start_us(shape, cluster) / US_PER_MS
+    if kind in ("all_to_all", "scatter", "gather"):  # a scatter's root sends what it would in an all-to-all, a gather's takes it
+        found = [_all_to_all(shape, size_bytes, cluster)]
+    elif kind == "broadcast":
+        found = [_broadcast(shape, size_bytes, given, cluster) for given in protocols(cluster)]
+    elif kind == "all_gather":
+        found = [_ring(shape, size_bytes * shape.size, 1, given, cluster) for given in protocols(cluster)]
+    elif kind == "reduce_scatter" and cluster.device.kind != "cpu":
+        found = [_ring(shape, size_bytes, 1, given, cluster) for given in protocols(cluster)]
+    else:
+        found = [_ring(shape, size_bytes, 2, given, cluster) for given in protocols(cluster)]
+        found += [_tree(shape, size_bytes, given, cluster) for given in protocols(cluster)]
+        if cluster.intra_host.in_network_gb_s and shape.local > 1:
+            found.append(_in_network(shape, size_bytes, protocols(cluster)[-1], cluster))
+    best = min(found)
+    return Cost(start_ms + best.ms, best.wire_ms)
 
 
-def _slower_ms(shape: Shape, intra_bytes: float, cross_bytes: float, cluster: Cluster) -> float:
-    intra = transfer_ms(intra_bytes, cluster.intra_host.bandwidth_gb_s) if shape.local > 1 else 0.0
-    cross = transfer_ms(cross_bytes, cluster.cross_host.bandwidth_gb_s) if shape.hosts > 1 else 0.0
-    return max(intra, cross)
+def _start_us(shape: Shape, cluster: Cluster) -> float:
+    near = cluster.intra_host.start_us if shape.local > 1 else 0.0
+    return max(near, cluster.cross_host.start_us if shape.hosts > 1 else 0.0)
 
 
-def _all_to_all_ms(shape: Shape, size_bytes: float, cluster: Cluster) -> float:
+def _cost(latency_us: float, wire_ms: float) -> Cost:
+    return Cost(latency_us / US_PER_MS + wire_ms, wire_ms)
+
+
+def _all_to_all(shape: Shape, size_bytes: float, cluster: Cluster) -> Cost:
     """One message to each other rank; a rank's bytes are split evenly over the ranks of the group."""
     part = size_bytes / shape.size
     near, far = shape.local - 1, shape.size - shape.local
-    latency_us = near * cluster.intra_host.latency_us + far * cluster.cross_host.latency_us
-    return latency_us / US_PER_MS + _slower_ms(shape, near * part, far * part, cluster)
+    messages_us = near * cluster.intra_host.each_message_us + far * cluster.cross_host.each_message_us
+    intra = transfer_ms(near * part, cluster.intra_host.bandwidth_gb_s)
+    cross = transfer_ms(far * part, cluster.cross_host.bandwidth_gb_s)
+    above = cross * cluster.share_across_leaves(shape.hosts) * cluster.leaf_oversubscription
+    return _cost(all_to_all_start_us(cluster) + messages_us, max(intra, cross, above))
 
 
-def _ring_ms(shape: Shape, full_bytes: float, passes: int, cluster: Cluster) -> float:
-    """`passes` trips round a ring (1 reduce-scatter or all-gather, 2 all-reduce) of a full buffer.
+def _links_ms(shape: Shape, intra_bytes: float, intra_gb_s: float, cross_bytes: float, share: float, cluster: Cluster) -> float:
+    """Both levels at once, each at `share` of its bandwidth."""
+    intra = transfer_ms(intra_bytes, intra_gb_s * share) if shape.local > 1 else 0.0
+    cross = transfer_ms(cross_bytes, cluster.cross_host.around_gb_s * share) if shape.hosts > 1 else 0.0
+    return max(intra, cross)
 
-    Each rank of a host drives its own ring over its own cross-host link, so a link carries 1 / `local` of the bytes.
-    """
+
+def _around_ms(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> float:
+    """Every rank of a host drives its own ring or tree over its own cross-host link, so a link carries 1 / `local` of the bytes."""
+    return _links_ms(shape, size_bytes, cluster.intra_host.around_gb_s, size_bytes / shape.local, given.share, cluster)
+
+
+def _ring(shape: Shape, full_bytes: float, passes: int, given: Protocol, cluster: Cluster) -> Cost:
+    """`passes` trips round a ring (1 reduce-scatter or all-gather, 2 all-reduce) of a full buffer."""
     moved = passes * full_bytes * (shape.size - 1) / shape.size
-    messages = passes * (shape.size - 1)
-    far = passes * shape.hosts if shape.hosts > 1 else 0
-    latency_us = max(messages - far, 0) * cluster.intra_host.latency_us + min(far, messages) * cluster.cross_host.latency_us
-    return latency_us / US_PER_MS + _slower_ms(shape, moved, moved / shape.local, cluster)
+    steps = passes * (shape.size - 1)
+    far = min(passes * shape.hosts, steps) if shape.hosts > 1 else 0
+    near_us, far_us = cluster.intra_host.latency_us + given.near_us, cluster.cross_host.latency_us + given.far_us
+    filled = moved + given.fill_bytes * steps / FILLED_STEPS
+    return _cost(given.ring_us + (steps - far) * near_us + far * far_us, _around_ms(shape, filled, given, cluster))
 
 
-def _tree_latency_ms(shape: Shape, cluster: Cluster) -> float:
-    near = math.ceil(math.log2(shape.local)) * cluster.intra_host.latency_us
-    return (near + math.ceil(math.log2(shape.hosts)) * cluster.cross_host.latency_us) / US_PER_MS
+def _climb_us(shape: Shape, given: Protocol, cluster: Cluster, near_steps: int | None = None) -> float:
+    """From the leaves of a tree to its root: within hosts, then across them."""
+    near = math.ceil(math.log2(shape.local)) if near_steps is None else near_steps
+    far = math.ceil(math.log2(shape.hosts))
+    return near * (cluster.intra_host.latency_us + given.near_us) + far * (cluster.cross_host.latency_us + given.tree_far_us)
 
 
-def _tree_ms(shape: Shape, size_bytes: float, cluster: Cluster) -> float:
-    """All-reduce up a tree and down again: few messages, every link carries the buffer both ways."""
-    return 2 * _tree_latency_ms(shape, cluster) + _slower_ms(shape, 2 * size_bytes, 2 * size_bytes / shape.local, cluster)
+def _tree(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Cost:
+    """All-reduce up a tree and down again: few steps, every link carries the buffer both ways."""
+    latency_us = given.tree_us + 2 * _climb_us(shape, given, cluster)
+    return _cost(latency_us, _around_ms(shape, 2 * size_bytes + given.fill_bytes, given, cluster))
+
+
+def _in_network(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Cost:
+    """All-reduce by the switch within each host, and up and down a tree across hosts. Its bus bandwidth counts bytes as a ring does."""
+    moved = 2 * size_bytes * (shape.size - 1) / shape.size + given.fill_bytes
+    cross = moved / shape.local
+    if cluster.cross_host.in_network_gb_s and shape.hosts > 1:
+        cross *= cluster.cross_host.around_gb_s / cluster.cross_host.in_network_gb_s
+    near_gb_s = cluster.intra_host.in_network_gb_s or cluster.intra_host.around_gb_s
+    latency_us = given.tree_us + 2 * _climb_us(shape, given, cluster, near_steps=1)
+    return _cost(latency_us, _links_ms(shape, moved, near_gb_s, cross, given.share, cluster))
+
+
+def _broadcast(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Cost:
+    latency_us = given.tree_us + _climb_us(shape, given, cluster)
+    return _cost(latency_us, _around_ms(shape, size_bytes + given.fill_bytes / 2, given, cluster))

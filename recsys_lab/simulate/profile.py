@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from recsys_lab.errors import UserError
 
-OVERLAPS = ("input", "dense_sync", "host_tier")
+OVERLAPS = ("input", "dense_sync", "host_tier", "bottom", "weight_gradients")
+SHARES = ("lookup_efficiency_forward", "lookup_efficiency_backward", "memory_efficiency", "dense_mfu", "link_efficiency")
+NOT_NEGATIVE = ("launch_overhead_us", "iteration_overhead_ms", "relative_error", "lookup_ns", "table_overhead_us", "process_memory_mb")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +17,15 @@ class Profile:
 
     `overlaps`: what runs beside compute. input: the next batch's input distribution (a sparse pipeline); dense_sync: the
     all-reduce of the dense gradients, in buckets of `dense_bucket_mib` beside the dense backward; host_tier: the exchanges of
-    FlexShard's host-sharded tier, on process groups of their own, beside compute and the global exchange. `peak_of_format`: the entry of
-    `device.peak_tflops` that dense work in a compute format reaches for, for instance fp32: tf32 where the framework allows TF32.
+    FlexShard's host-sharded tier, on process groups of their own, beside compute and the global exchange; bottom: the exchanges of
+    embeddings and of their gradients, beside the bottom MLP; weight_gradients: with bottom, the exchange of embeddings' gradients
+    also beside the gradients of the dense weights, which are computed last. `peak_of_format`: the entry of `device.peak_tflops` that
+    dense work in a compute format reaches for, for instance fp32: tf32 where the framework allows TF32.
+
+    `iteration_overhead_ms`: what an iteration takes beside all of its steps, such as the host's own work. `fitted_on`: the points that
+    figures were fitted to, published ms; `relative_error`: the typical (RMS) error of a prediction of such a point by a profile fitted
+    without it, of which the interval of every prediction is made; None: nothing was fitted, and no interval is told.
+    `fitted_kind`: the kind of device of those points; of another kind nothing is known, and no interval is told either.
     """
 
     name: str
@@ -24,21 +33,44 @@ class Profile:
     lookup_efficiency_backward: float
     memory_efficiency: float  # of the memory bandwidth, for dense layers and optimizers
     dense_mfu: float  # of the peak
-    launch_overhead_us: float  # before each step
+    launch_overhead_us: float  # before each step, and before each layer of a dense one
     dense_bucket_mib: float
     overlaps: list[str]
     peak_of_format: dict[str, str]
     sources: dict[str, str]
+    link_efficiency: float = 1.0  # of a cluster's links, for bytes
+    lookup_ns: float = 0.0  # of each look-up of an update beside its bytes: sorting ids, adding up gradients of equal ones
+    table_overhead_us: float = 0.0  # of each table or piece of one, forward and again backward, where tables have kernels of their own
+    iteration_overhead_ms: float = 0.0
+    cores_for_links: float = 0.0  # share of the compute that drives collectives, where there are several ranks
+    fitted_on: dict[str, float] = field(default_factory=dict)
+    relative_error: float | None = None
+    fitted_kind: str = "cuda"
+    buffer_factor: float = 1.0  # what a step's buffers take, over what the plan counts: temporaries of element-wise work, unused pieces
+    process_memory_mb: float = 0.0  # what libraries take in a process when its first model runs
 
     def __post_init__(self) -> None:
-        for field in ("lookup_efficiency_forward", "lookup_efficiency_backward", "memory_efficiency", "dense_mfu"):
-            value = getattr(self, field)
+        for name in SHARES:
+            value = getattr(self, name)
             if not 0 < value <= 1:
-                raise UserError("a share of the peak", where=f"profile.{field}", given=value, allowed="more than 0, at most 1")
+                raise UserError("a share of the peak", where=f"profile.{name}", given=value, allowed="more than 0, at most 1")
+        if not 0 <= self.cores_for_links < 1:
+            raise UserError("a share", where="profile.cores_for_links", given=self.cores_for_links, allowed="0 or more, less than 1")
         unknown = [name for name in self.overlaps if name not in OVERLAPS]
         if unknown:
             raise UserError("unknown overlap", where="profile.overlaps", given=unknown[0], allowed=", ".join(OVERLAPS))
+        if self.buffer_factor < 1:
+            raise UserError("a factor", where="profile.buffer_factor", given=self.buffer_factor, allowed="1 or more")
         if self.dense_bucket_mib <= 0:
             raise UserError("a size", where="profile.dense_bucket_mib", given=self.dense_bucket_mib, allowed="more than 0")
-        if self.launch_overhead_us < 0:
-            raise UserError("a negative time", where="profile.launch_overhead_us", given=self.launch_overhead_us, allowed="0 or more")
+        for name in NOT_NEGATIVE:
+            if (getattr(self, name) or 0) < 0:
+                raise UserError("a negative figure", where=f"profile.{name}", given=getattr(self, name), allowed="0 or more")
+
+    @property
+    def pipelined(self) -> Profile:
+        """The same software with the next batch's ids under way while a batch computes."""
+        if "input" in self.overlaps:
+            return self
+        why = f"{self.sources.get('overlaps', '')}; input: the executor's pipeline".removeprefix("; ")
+        return replace(self, name=f"{self.name}_pipelined", overlaps=["input", *self.overlaps], sources={**self.sources, "overlaps": why})

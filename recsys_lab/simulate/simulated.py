@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from recsys_lab.cluster import Cluster, ranks_text
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps, Workload
-from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
+from recsys_lab.plan.memory import RankMemory, bytes_of_ranks, missing_bytes
+from recsys_lab.simulate.memory import MemoryAt, memory_over_time
 from recsys_lab.simulate.profile import Profile
-from recsys_lab.simulate.timeline import Event, exposed_phases, schedule
-from recsys_lab.units import MS_PER_S
+from recsys_lab.simulate.timeline import Event, exposed_phases, place
+from recsys_lab.units import MB, MS_PER_HOUR, MS_PER_S
+
+Z_OF_90_PERCENT = 1.645
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,21 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """Where nine of ten true values should lie."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Simulated:
-    """The record's `simulated` object, field by field. `bytes_per_rank`: what lasts from step to step, as in the plan's summary."""
+    """The record's `simulated` object, field by field. `bytes_per_rank`: what lasts from step to step, as in the plan's summary.
+
+    `interval_ms`: of the iteration, from the profile's residuals; None where it was not fitted to anything. `cost_per_billion_samples`: in
+    the money of the cluster's price, None without one. `software`: the profile's figures. `added_memory_bytes`: what a process of the rank
+    with most takes when it trains, on top of what it took before it had a model; on a GPU, of its tensors.
+    """
 
     cluster: str
     world_size: int
@@ -45,14 +63,23 @@ class Simulated:
     collectives: tuple[Collective, ...]
     bytes_per_rank: Spread
     feasible: bool
+    interval_ms: Interval | None = None
+    cost_per_billion_samples: float | None = None
+    software: Mapping[str, Any] = field(default_factory=dict)
+    added_memory_bytes: float | None = None
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Where each step lies in the simulated iteration. `title` says what was simulated."""
+    """Where each step lies in the simulated iteration of the slowest rank, and its memory. `title` says what was simulated.
+
+    `least`: the same of the rank that computes least, empty where all are alike: between the two lies what waits for stragglers.
+    """
 
     title: str
     events: tuple[Event, ...]
+    memory: tuple[MemoryAt, ...] = ()
+    least: tuple[Event, ...] = ()
 
 
 def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload) -> tuple[Simulated, Timeline]:
@@ -64,7 +91,8 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
         raise UserError(
             "the plan is for another number of ranks", where=f"cluster {cluster.name}", given=steps.world_size, allowed=cluster.world_size
         )
-    events = schedule(steps, cluster, profile)
+    whole = place(steps, cluster, profile, workload)
+    events = whole.events(whole.slowest)
     phases = exposed_phases(events)
     iteration_ms = sum(phases.values())
     memory = bytes_of_ranks(plan, workload)
@@ -82,6 +110,35 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
         ),
         bytes_per_rank=Spread(max(memory.lasting), sum(memory.lasting) / len(memory.lasting)),
         feasible=missing_bytes(memory, cluster)[0] <= 0,
+        interval_ms=interval(iteration_ms, profile, cluster.device.kind),
+        cost_per_billion_samples=_cost(iteration_ms / (steps.batch_size * steps.world_size), cluster),
+        software=asdict(profile),
+        added_memory_bytes=added_memory_bytes(memory, profile),
     )
     title = f"simulated: {cluster.name}, {cluster.world_size} ranks, profile {profile.name}"
-    return simulated, Timeline(title, tuple(events))
+    over_time = memory_over_time(events, memory, whole.slowest, workload)
+    least = whole.events(whole.fastest) if whole.fastest != whole.slowest else []
+    return simulated, Timeline(title, tuple(events), tuple(over_time), tuple(least))
+
+
+def interval(iteration_ms: float, profile: Profile, kind: str) -> Interval | None:
+    """Times and over 1 + 1.645 times the relative error that the profile had on points that it was not fitted to; None on another kind of
+    device than theirs.
+    """
+    if profile.relative_error is None or profile.fitted_kind != kind:
+        return None
+    factor = 1 + Z_OF_90_PERCENT * profile.relative_error
+    return Interval(iteration_ms / factor, iteration_ms * factor)
+
+
+def added_memory_bytes(memory: RankMemory, profile: Profile) -> float:
+    """On the rank with most: what lasts, the buffers of a step as the software has them, and what its libraries take."""
+    most = max(lasting + profile.buffer_factor * buffers for lasting, buffers in zip(memory.lasting, memory.buffers))
+    return most + profile.process_memory_mb * MB
+
+
+def _cost(ms_per_sample: float, cluster: Cluster) -> float | None:
+    """Of a billion samples, all devices together."""
+    if cluster.price_per_device_hour is None:
+        return None
+    return ms_per_sample * 1e9 / MS_PER_HOUR * cluster.price_per_device_hour * cluster.world_size

@@ -1,31 +1,47 @@
-"""Steps placed in time on two tracks, compute and communication."""
+"""Steps placed in time, for every rank: a compute stream, and streams of communication.
+
+A stream does one thing at a time, and a rank's link (within its host, or across hosts) carries the embeddings of one collective at a time;
+while a collective has only its latency to bear, others may use the link. What is waited for last, ids of the next batch and dense gradients
+where they overlap, is background: it is done when its links have carried it and every embedding. A collective begins when the last of its
+group is ready, so that ranks with more to do hold the others up. What the profile names runs beside compute; all else waits its turn.
+
+Every time here grows with every cost, so that nothing faster makes an iteration slower.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from recsys_lab.cluster import Cluster
-from recsys_lab.errors import UserError
 from recsys_lab.plan.steps import Step, Steps
-from recsys_lab.simulate.collectives import collective_ms
+from recsys_lab.plan.workload import Workload
+from recsys_lab.simulate.costs import AHEAD, REST, collective_step_cost, compute_step_ms, launches, of_profile
+from recsys_lab.simulate.order import DENSE_ALL_REDUCE, ordered
 from recsys_lab.simulate.profile import Profile
-from recsys_lab.units import MIB, US_PER_MS, compute_ms, transfer_ms
+from recsys_lab.units import MIB, US_PER_MS
 
-DENSE_ALL_REDUCE = "dense.all_reduce"
 DENSE_SYNCS = (DENSE_ALL_REDUCE, "towers.module.all_reduce")
 HOST_TIER = "host_sharded."
 COMPUTE, DENSE_SYNC, EMBEDDING_COMM, OTHER = "compute", "exposed_dense_sync", "exposed_embedding_comm", "other"
+#: Streams of a rank: collectives of ids, of embeddings across hosts and within one, and of dense gradients, each in order.
+STREAMS = ("compute", "input", "across", "within", "dense_sync")
+LINKS = ("far", "near")
+BACKGROUND = ("input", "dense_sync")
 
 
 @dataclass(frozen=True)
 class Event:
-    """A step of an iteration from `start_ms` to `end_ms`."""
+    """A step of an iteration from `start_ms` to `end_ms` on one rank. `elsewhere`: other ranks do it, and the times are theirs."""
 
     step: Step
     start_ms: float
     end_ms: float
+    stream: str = "compute"
+    elsewhere: bool = False
 
     @property
     def phase(self) -> str:
@@ -38,96 +54,181 @@ class Event:
         return self.end_ms - self.start_ms
 
 
-def step_ms(step: Step, cluster: Cluster, profile: Profile) -> float:
-    """The step's time on the rank that needs longest, without launch overhead."""
-    if step.is_collective:
-        return collective_ms(step, cluster)
-    device = cluster.device
-    if step.kind == "dense":
-        peak = profile.peak_of_format.get(step.number_format)
-        if peak not in device.peak_tflops:
-            raise UserError(
-                f"no peak for {step.number_format} (profile {profile.name} wants {peak})",
-                where="cluster.device.peak_tflops",
-                given=", ".join(device.peak_tflops),
-                remedy="add the figure and its source to the cluster, or map the format in profile.peak_of_format",
-            )
-        work = compute_ms(step.flops, device.peak_tflops[peak] * profile.dense_mfu)
-        return max(work, transfer_ms(step.max_bytes, device.memory_bandwidth_gb_s * profile.memory_efficiency))
-    efficiency = profile.memory_efficiency
-    if step.kind == "lookup":
-        efficiency = profile.lookup_efficiency_forward
-    elif step.phase == "backward":
-        efficiency = profile.lookup_efficiency_backward
-    return transfer_ms(step.max_bytes, device.memory_bandwidth_gb_s * efficiency)
+@dataclass(frozen=True)
+class Placed:
+    """A step on all ranks: `start`, `end` [R] in ms, or [1] where all are alike; `here` [R]: which ranks take part.
 
-
-def schedule(steps: Steps, cluster: Cluster, profile: Profile) -> list[Event]:
-    """One after another in the order of `steps`, but for what the profile lets overlap: that runs on a communication track beside
-    compute, from when it is ready, and holds up only what comes after it or needs its link.
+    `wire_ms` [R] or [1]: how long before its end a collective's link carries bytes. `link`: which one.
     """
-    overhead = profile.launch_overhead_us / US_PER_MS
-    placed: dict[str, Event] = {}
-    now, link_free = 0.0, {False: 0.0, True: 0.0}  # by whether it is the link within the host
-    for step in _ordered(steps.steps, profile):
-        ms, beside = step_ms(step, cluster, profile), _overlaps(step, profile)
-        if beside and step.name == DENSE_ALL_REDUCE:
-            ready = _first_bucket_ms(step, ms, placed["dense.backward"], profile)
-        else:
-            ready = max((placed[name].end_ms for name in step.after if name in placed), default=0.0)
-        within = step.is_collective and "host_tier" in profile.overlaps and within_host(step, cluster)
-        start = max(ready if beside else max(now, ready), link_free[within] if step.is_collective else 0.0) + overhead
-        event = placed[step.name] = Event(step, start, start + ms)
-        if not beside:
-            now = event.end_ms
+
+    step: Step
+    stream: str
+    start: np.ndarray
+    end: np.ndarray
+    here: np.ndarray
+    wire_ms: np.ndarray
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All steps on all ranks."""
+
+    placed: tuple[Placed, ...]
+
+    @property
+    def ends(self) -> np.ndarray:
+        """[R] ms: when each rank's iteration ends."""
+        return np.max([np.where(p.here, p.end, 0.0) for p in self.placed], axis=0)
+
+    @property
+    def slowest(self) -> int:
+        """The rank whose iteration ends last, and of those the one that computes longest: nobody holds it up."""
+        busy = np.sum([np.where(p.here, p.end - p.start, 0.0) for p in self.placed if p.stream == "compute"], axis=0)
+        last = self.ends >= self.ends.max() * (1 - 1e-9)
+        return int(np.argmax(np.where(last, busy + 1.0, 0.0)))
+
+    @property
+    def fastest(self) -> int:
+        """The rank that computes least."""
+        return int(np.argmin(np.sum([np.where(p.here, p.end - p.start, 0.0) for p in self.placed if p.stream == "compute"], axis=0)))
+
+    def events(self, rank: int) -> list[Event]:
+        """Every step as `rank` has it."""
+        found = []
+        for p in self.placed:
+            at = rank if p.here[rank] else int(np.argmax(np.where(p.here, p.end, -1.0)))
+            found.append(Event(p.step, float(p.start[at]), float(p.end[at]), p.stream, not p.here[rank]))
+        return found
+
+
+def schedule(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload | None = None) -> list[Event]:
+    """The iteration as its slowest rank has it."""
+    whole = place(steps, cluster, profile, workload)
+    return whole.events(whole.slowest)
+
+
+def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload | None = None) -> Schedule:
+    """All steps, in the order of `steps` but for what the profile lets overlap: that begins when it is ready and its link is free, and
+    holds up only what comes after it. Where all ranks are alike, one of them is placed for all.
+    """
+    ranks = 1 if _all_alike(steps) else steps.world_size
+    cluster, streams = of_profile(cluster, profile), {name: np.zeros(ranks) for name in (*STREAMS, *LINKS)}
+    streams["compute"] += profile.iteration_overhead_ms
+    placed: dict[str, Placed] = {}
+    for step in ordered(steps.steps, profile, workload):
+        overhead = launches(step, profile, workload) * profile.launch_overhead_us / US_PER_MS
+        ready = np.max([np.zeros(ranks), *(placed[name].end for name in step.after if name in placed)], axis=0)
         if step.is_collective:
-            link_free[within] = event.end_ms
-    return list(placed.values())
+            placed[step.name] = _collective(step, ready, overhead, placed, streams, cluster, profile)
+        else:
+            start = np.maximum(ready, streams["compute"]) + overhead
+            end = start + compute_step_ms(step, cluster, profile, workload)
+            placed[step.name] = Placed(step, "compute", start, end, np.full(ranks, True), np.zeros(ranks))
+            streams["compute"] = end
+    return Schedule(tuple(placed.values()))
 
 
-def _first_bucket_ms(step: Step, ms: float, backward: Event, profile: Profile) -> float:
+def _collective(
+    step: Step,
+    ready: np.ndarray,
+    overhead: float,
+    placed: dict[str, Placed],
+    streams: dict[str, np.ndarray],
+    cluster: Cluster,
+    profile: Profile,
+) -> Placed:
+    costs, beside, ranks = collective_step_cost(step, cluster, profile), _overlaps(step, profile), len(ready)
+    far = cluster.hosts == 1 or any(cluster.host_of(group[0]) != cluster.host_of(group[-1]) for group in step.groups)
+    link, stream = "far" if far else "near", _stream_of(step, far)
+    if beside and step.name == DENSE_ALL_REDUCE:
+        ready = _first_bucket_ms(step, max(costs).ms, placed, profile)
+    elif not beside:
+        ready = np.maximum(ready, streams["compute"])
+    ready = np.maximum(ready, streams[stream]) + overhead
+    start, end, here, wire_ms = ready.copy(), ready.copy(), np.full(ranks, False), np.zeros(ranks)
+    background = beside and stream in BACKGROUND
+    for group, cost in [((0,), max(costs))] if ranks == 1 else zip(step.groups, costs):
+        at = list(group)
+        begin = ready[at].max()
+        done = begin + cost.ms
+        if background:
+            done = _links_done_ms(begin, cost.ms, at, link, placed.values())
+        else:
+            done = max(done, streams[link][at].max() + cost.wire_ms)
+        start[at], end[at], here[at], wire_ms[at] = begin, done, True, cost.wire_ms
+    for name in (stream, *(() if background else (link,)), *(() if beside else ("compute",))):
+        streams[name] = np.where(here, end, streams[name])
+    return Placed(step, stream, start, end, here, wire_ms, link)
+
+
+def _links_done_ms(begin: float, ms: float, ranks: list[int], link: str, others: Iterable[Placed]) -> float:
+    """When the links of all `ranks` have carried `ms` of background from `begin` on, and the embeddings that go first.
+
+    A link that rests only when there is nothing to carry is done at the latest of: a beginning, and all that begins with it or later.
+    """
+    first = [o for o in others if o.link == link and o.stream not in BACKGROUND]
+    begins = np.array([np.full(len(ranks), begin), *(np.where(o.here, o.end - o.wire_ms, -np.inf)[ranks] for o in first)])
+    carried = np.array([np.full(len(ranks), ms), *(o.wire_ms[ranks] for o in first)])
+    return max(float((at + (carried * (begins >= at)).sum(axis=0)).max()) for at in begins)
+
+
+def _stream_of(step: Step, far: bool) -> str:
+    if step.name in DENSE_SYNCS:
+        return "dense_sync"
+    return "input" if step.phase == "input" else "across" if far else "within"
+
+
+def _all_alike(steps: Steps) -> bool:
+    """Whether every rank does the same: equal bytes, and a group in every collective."""
+    return all(
+        max(map(len, (s.bytes_of_rank, s.received_of_rank, s.rows_of_rank, s.shards_of_rank))) <= 1
+        and sum(map(len, s.groups)) in (0, steps.world_size)
+        for s in steps.steps
+    )
+
+
+def _first_bucket_ms(step: Step, ms: float, placed: dict[str, Placed], profile: Profile) -> np.ndarray:
     """When an all-reduce in equal buckets begins: not before the backward has filled the first, and so that the last follows its end."""
+    whole = [placed[name] for name in ("dense.backward", f"dense.backward{REST}", f"dense.backward{AHEAD}") if name in placed]
+    start, end = whole[0].start, whole[-1].end
     buckets = max(math.ceil(step.max_bytes / (profile.dense_bucket_mib * MIB)), 1)
-    return max(backward.start_ms + backward.ms / buckets, backward.end_ms + ms / buckets - ms)
+    return np.maximum(start + (end - start) / buckets, end + ms / buckets - ms)
 
 
 def exposed_phases(events: Iterable[Event]) -> dict[str, float]:
-    """Milliseconds by what the iteration waits for: compute first, then communication that nothing hides, then nothing (other)."""
-    events = list(events)
+    """Milliseconds by what the iteration waits for: compute first, then communication that nothing hides, then nothing (other).
+
+    Background traffic is waited for when nothing else begins before it is done: beside pauses of the host it is not what takes time.
+    """
+    events = [event for event in events if not event.elsewhere]
+    begins = [event.start_ms for event in events if event.stream not in BACKGROUND]
     edges = sorted({0.0, *(e.start_ms for e in events), *(e.end_ms for e in events)})
     phases = {COMPUTE: 0.0, EMBEDDING_COMM: 0.0, DENSE_SYNC: 0.0, OTHER: 0.0}
     for start, end in zip(edges, edges[1:]):
-        running = {e.phase for e in events if e.start_ms <= start and e.end_ms >= end}
+        running = {e.phase for e in events if e.start_ms <= start and e.end_ms >= end and _waited_for(e, start, begins)}
         phases[next((p for p in (COMPUTE, EMBEDDING_COMM, DENSE_SYNC) if p in running), OTHER)] += end - start
     return phases
 
 
-def within_host(step: Step, cluster: Cluster) -> bool:
-    """Whether a collective of the host-sharded tier keeps off the links between hosts, on a cluster that has some."""
-    return (
-        step.name.startswith(HOST_TIER)
-        and cluster.hosts > 1
-        and all(len({cluster.host_of(rank) for rank in group}) == 1 for group in step.groups)
-    )
+def _waited_for(event: Event, now_ms: float, begins: Sequence[float]) -> bool:
+    """Whether the rank has nothing to begin (at one of `begins`) between now and the end of `event`, or that is no background."""
+    return event.stream not in BACKGROUND or not any(now_ms <= begin < event.end_ms for begin in begins)
 
 
 def _overlaps(step: Step, profile: Profile) -> bool:
-    if not step.is_collective:
+    """Whether a collective runs beside compute."""
+    if step.blocks:
         return False
+    if step.phase == "input":
+        return "input" in profile.overlaps
     if step.name.startswith(HOST_TIER) and "host_tier" in profile.overlaps:
         return True
-    return (step.phase == "input" and "input" in profile.overlaps) or (step.name == DENSE_ALL_REDUCE and "dense_sync" in profile.overlaps)
+    if step.name in DENSE_SYNCS:
+        return step.name == DENSE_ALL_REDUCE and "dense_sync" in profile.overlaps
+    return "bottom" in profile.overlaps
 
 
-def _ordered(steps: tuple[Step, ...], profile: Profile) -> list[Step]:
-    """The given order; an overlapped input distribution is the next batch's, and starts with the dense part's forward."""
-    if "input" not in profile.overlaps:
-        return list(steps)
-    inputs = [step for step in steps if step.phase == "input"]
-    rest = [step for step in steps if step.phase != "input"]
-    at = next((i for i, step in enumerate(rest) if step.kind == "dense"), len(rest))
-    first = tuple(step.name for step in rest[:at])[-1:]
-    names = {step.name for step in inputs}
-    inputs = [replace(step, after=step.after or first) for step in inputs]
-    rest = [replace(step, after=tuple(name for name in step.after if name not in names)) for step in rest]
-    return [*rest[:at], *inputs, *rest[at:]]
+def busy_ms(events: Sequence[Event], stream: str) -> float:
+    """How long a stream of the events' rank works."""
+    return sum(event.ms for event in events if event.stream == stream and not event.elsewhere)

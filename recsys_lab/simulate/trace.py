@@ -4,40 +4,59 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from recsys_lab.cluster import ranks_text
 from recsys_lab.errors import unwritable
 from recsys_lab.simulate.simulated import Timeline
-from recsys_lab.simulate.timeline import HOST_TIER
+from recsys_lab.simulate.timeline import STREAMS, Event
 from recsys_lab.units import US_PER_MS
 
-TRACKS = {1: "compute (simulated)", 2: "communication (simulated)", 3: "communication of the host-sharded tier (simulated)"}
+TRACKS = {
+    1: "compute (simulated)",
+    2: "input distribution (simulated)",
+    3: "embeddings across hosts (simulated)",
+    4: "embeddings within a host (simulated)",
+    5: "dense gradients (simulated)",
+}
 
 
 def trace_json(timeline: Timeline) -> dict:
-    """Complete events in microseconds, one track for compute and one for communication."""
-    named: list[dict] = [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": timeline.title}}]
-    named += [{"name": "thread_name", "ph": "M", "pid": 1, "tid": tid, "args": {"name": name}} for tid, name in TRACKS.items()]
-    for event in timeline.events:
+    """Complete events in microseconds, a track a stream; the slowest rank, then the one that computes least; memory as counters."""
+    named = _rank(1, timeline.title, timeline.events)
+    if timeline.least:
+        named += _rank(2, f"{timeline.title}, the rank that computes least", timeline.least)
+    for at in timeline.memory:
+        held = {"lasting": at.lasting, "activations": at.activations, "communication": at.communication}
+        named.append({"name": "memory, bytes (simulated)", "ph": "C", "pid": 1, "ts": at.ms * US_PER_MS, "args": held})
+    return {"displayTimeUnit": "ms", "otherData": {"origin": "simulated"}, "traceEvents": named}
+
+
+def _rank(process: int, title: str, events: Sequence[Event]) -> list[dict]:
+    named: list[dict] = [{"name": "process_name", "ph": "M", "pid": process, "args": {"name": title}}]
+    named += [{"name": "thread_name", "ph": "M", "pid": process, "tid": tid, "args": {"name": name}} for tid, name in TRACKS.items()]
+    for event in events:
         step = event.step
         facts: dict = {"origin": "simulated", "phase": step.phase, "bytes per rank (max)": step.max_bytes}
         if step.is_collective:
             facts["group"] = ranks_text(step.groups[0])
+        if event.elsewhere:
+            facts["on other ranks only"] = True
         named.append(
             {
                 "name": step.name,
                 "cat": step.kind,
                 "ph": "X",
-                "pid": 1,
-                "tid": 1 if not step.is_collective else 3 if step.name.startswith(HOST_TIER) else 2,
+                "pid": process,
+                "tid": 1 + STREAMS.index(event.stream),
                 "ts": event.start_ms * US_PER_MS,
                 "dur": event.ms * US_PER_MS,
                 "args": facts,
             }
         )
-    return {"displayTimeUnit": "ms", "otherData": {"origin": "simulated"}, "traceEvents": named}
+    return named
 
 
 def write_trace(timeline: Timeline, path: Path) -> None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
-
 from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.config.choices import built
 from recsys_lab.simulate import Profile
-
-CONF = Path(__file__).parents[2] / "conf"
 
 
 def of_file(group: str, choice: str) -> Cluster | Profile:
     """`conf/GROUP/CHOICE.yaml` as it is."""
-    return instantiate(OmegaConf.load(CONF / group / f"{choice}.yaml"), _convert_="object")
+    return built(group, choice)
 
 
 def cluster(hosts: int, ranks_per_host: int, **changes: float) -> Cluster:

@@ -26,7 +26,7 @@ def step(kind: str, size: float, *groups: tuple[int, ...], received: tuple[float
         ("all_to_all", 400, 1, 4, 3 * NEAR + 300 / 100),
         # 2 x 2: one part near, two far, side by side; far is slower
         ("all_to_all", 400, 2, 2, NEAR + 2 * FAR + 200 / 10),
-        ("reduce_scatter", 400, 1, 4, 3 * NEAR + 300 / 100),
+        ("reduce_scatter", 400, 1, 4, 6 * NEAR + 600 / 100),  # gloo makes an all-reduce of it
         ("all_gather", 100, 1, 4, 3 * NEAR + 300 / 100),
         ("all_reduce", 400, 1, 4, 6 * NEAR + 600 / 100),
         # over 2 x 2 the ring's two far hops are shared by the two links of a host
@@ -35,13 +35,13 @@ def step(kind: str, size: float, *groups: tuple[int, ...], received: tuple[float
     ],
 )
 def test_priced_by_hand(kind: str, size_mb: float, hosts: int, ranks: int, expected_ms: float) -> None:
-    made = collective_ms(step(kind, size_mb * MB, tuple(range(hosts * ranks))), cluster(hosts, ranks))
+    made = collective_ms(step(kind, size_mb * MB, tuple(range(hosts * ranks))), cluster(hosts, ranks, kind="cpu"))
     assert made == pytest.approx(expected_ms)
 
 
 def test_small_all_reduces_go_up_and_down_a_tree() -> None:
     """Eight bytes over 64 ranks: twice three near and three far messages, not 126 round a ring."""
-    made = collective_ms(step("all_reduce", 8, tuple(range(64))), cluster(8, 8))
+    made = collective_ms(step("all_reduce", 8, tuple(range(64))), cluster(8, 8, kind="cpu"))
     assert made == pytest.approx(2 * (3 * NEAR + 3 * FAR), rel=1e-3)
 
 
@@ -61,7 +61,7 @@ def test_the_rank_that_sends_or_receives_most_sets_the_pace() -> None:
 
 
 def test_peers_use_the_far_link_and_hosts_the_near_one() -> None:
-    on = cluster(2, 2)
+    on = cluster(2, 2, kind="cpu")
     near = collective_ms(step("all_to_all", 400 * MB, (0, 1), (2, 3)), on)
     far = collective_ms(step("all_to_all", 400 * MB, (0, 2), (1, 3)), on)
     assert (near, far) == (pytest.approx(NEAR + 200 / 100), pytest.approx(FAR + 200 / 10))

@@ -1,0 +1,128 @@
+"""What each step costs each rank: look-ups and updates by bytes, dense work by the roofline of its layers, collectives by algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.errors import UserError
+from recsys_lab.plan.steps import Step
+from recsys_lab.plan.workload import DenseLayer, Workload
+from recsys_lab.simulate.collectives import Cost, groups_cost
+from recsys_lab.simulate.profile import Profile
+from recsys_lab.tables.spec import ELEMENT_BYTES
+from recsys_lab.units import NS_PER_MS, US_PER_MS, compute_ms, transfer_ms
+
+AHEAD = ".ahead"  # ends the name of the part of a dense step that needs no embedding: the bottom MLP
+REST = ".rest"  # and that of the other part
+DENSE = ("dense.forward", "dense.backward")
+#: Matrix products of a layer: its output; the gradients of its input and of its weights.
+PRODUCTS = {"forward": 1, "backward": 2}
+
+
+def of_profile(cluster: Cluster, profile: Profile) -> Cluster:
+    """`cluster` with links as the profile's framework uses them, and with what it leaves of the compute."""
+    if profile.cores_for_links and cluster.world_size > 1:
+        peaks = {name: peak * (1 - profile.cores_for_links) for name, peak in cluster.device.peak_tflops.items()}
+        cluster = replace(cluster, device=replace(cluster.device, peak_tflops=peaks))
+    if profile.link_efficiency == 1.0:
+        return cluster
+    links = {}
+    for name in ("intra_host", "cross_host"):
+        link = getattr(cluster, name)
+        speeds = {s: getattr(link, s) for s in ("bandwidth_gb_s", "ring_gb_s", "in_network_gb_s")}
+        links[name] = replace(link, **{s: v * profile.link_efficiency for s, v in speeds.items() if v is not None})
+    return replace(cluster, **links)
+
+
+def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Workload | None) -> np.ndarray:
+    """Of a step that is no collective: [R], or [1] where all ranks are alike. Without launch overhead."""
+    if step.kind == "dense":
+        own = layers_of(step, profile, workload)
+        if own and workload is not None:
+            return np.array([_layers_ms(step, own, cluster, profile, workload)])
+        work = compute_ms(step.flops, _rate_tflops(step, cluster, profile))
+        return np.maximum(work, _moved_ms(step, cluster, profile.memory_efficiency))
+    efficiency = profile.memory_efficiency
+    if step.kind == "lookup":
+        efficiency = profile.lookup_efficiency_forward
+    elif step.phase == "backward":
+        efficiency = profile.lookup_efficiency_backward
+    per_row_ns = profile.lookup_ns if step.phase == "backward" else 0.0
+    rows, shards = (np.asarray(figures or (0.0,), dtype=float) for figures in (step.rows_of_rank, step.shards_of_rank))
+    return _moved_ms(step, cluster, efficiency) + rows * per_row_ns / NS_PER_MS + shards * profile.table_overhead_us / US_PER_MS
+
+
+def collective_step_cost(step: Step, cluster: Cluster, profile: Profile) -> list[Cost]:
+    """Of each group of a collective, with the conversion to and from what travels; `cluster` as `of_profile` gives it."""
+    costs, element = groups_cost(step, cluster), ELEMENT_BYTES.get(step.number_format, 4)
+    if element >= 4:
+        return costs
+    read_and_written = max(*step.bytes_of_rank, *step.received_of_rank, 0.0) * (4 / element + 1)
+    there_and_back = 2 * transfer_ms(read_and_written, cluster.device.memory_bandwidth_gb_s * profile.memory_efficiency)
+    return [Cost(cost.ms + there_and_back, cost.wire_ms) for cost in costs]
+
+
+def launches(step: Step, profile: Profile, workload: Workload | None) -> int:
+    """Kernels, or groups of them, that the host starts for a step: one, and one for each product of a dense layer."""
+    return 1 + sum(products for _, products in layers_of(step, profile, workload))
+
+
+def layers_of(step: Step, profile: Profile, workload: Workload | None) -> list[tuple[DenseLayer, int]]:
+    """The layers that a dense step runs, where they are known, each with its number of matrix products.
+
+    Of a step in two parts: what needs embeddings, or their gradients need, is the rest's; the bottom MLP is the other part's. So are, where
+    gradients of weights are computed last, those of all layers.
+    """
+    base = step.name.removesuffix(AHEAD).removesuffix(REST)
+    if workload is None or base not in DENSE:
+        return []
+    products = PRODUCTS[step.phase]
+    if step.name == base:
+        return [(layer, products) for layer in workload.layers]
+    last = 1 if products > 1 and "weight_gradients" in profile.overlaps else 0
+    if step.name.endswith(REST):
+        return [(layer, products - last) for layer in workload.layers if not layer.ahead]
+    return [(layer, products if layer.ahead else last) for layer in workload.layers if layer.ahead or last]
+
+
+def _moved_ms(step: Step, cluster: Cluster, efficiency: float) -> np.ndarray:
+    return transfer_ms(1.0, cluster.device.memory_bandwidth_gb_s * efficiency) * np.asarray(step.bytes_of_rank, dtype=float)
+
+
+def _rate_tflops(step: Step, cluster: Cluster, profile: Profile) -> float:
+    peaks, peak = cluster.device.peak_tflops, profile.peak_of_format.get(step.number_format)
+    if peak == "tf32" and peak not in peaks:  # a way to compute FP32 that the device does not have
+        peak = "fp32"
+    if peak not in peaks:
+        raise UserError(
+            f"no peak for {step.number_format} (profile {profile.name} wants {peak})",
+            where="cluster.device.peak_tflops",
+            given=", ".join(peaks),
+            remedy="add the figure and its source to the cluster, or map the format in profile.peak_of_format",
+        )
+    return peaks[peak] * profile.dense_mfu
+
+
+def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Cluster, profile: Profile, workload: Workload) -> float:
+    """Each product of each layer by its own roofline; then what else the step does: other FLOPs (dot products) and element-wise work.
+
+    Element-wise work moves the activations once forward and twice backward, in the compute format.
+    """
+    rate, element = _rate_tflops(step, cluster, profile), ELEMENT_BYTES[step.number_format]
+    memory_gb_s = cluster.device.memory_bandwidth_gb_s * profile.memory_efficiency
+    all_products, total = PRODUCTS[step.phase], 0.0
+    for layer, products in own:
+        rows = workload.batch_size * layer.rows
+        flops = 2 * rows * layer.n_in * layer.n_out
+        moved = element * (layer.n_in * layer.n_out + rows * (layer.n_in + layer.n_out))
+        total += products * max(compute_ms(flops, rate), transfer_ms(moved, memory_gb_s))
+    if step.name.endswith(AHEAD):
+        return total
+    linear = sum(2 * workload.batch_size * layer.rows * layer.n_in * layer.n_out for layer in workload.layers)
+    other = max(step.flops - all_products * linear, 0.0)
+    passed = all_products * workload.batch_size * workload.activation_bytes_per_sample * element / 4
+    return total + compute_ms(other, rate) + transfer_ms(passed, memory_gb_s)

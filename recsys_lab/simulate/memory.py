@@ -1,0 +1,51 @@
+"""Memory of a rank over a simulated iteration: what lasts, and what comes and goes with its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recsys_lab.plan.memory import RankMemory
+from recsys_lab.plan.workload import Workload
+from recsys_lab.simulate.timeline import Event
+
+
+@dataclass(frozen=True)
+class MemoryAt:
+    """Bytes from `ms` on. `lasting`: tables, dense weights and both optimizers' states."""
+
+    ms: float
+    lasting: int
+    activations: float
+    communication: float
+
+    @property
+    def total(self) -> float:
+        return self.lasting + self.activations + self.communication
+
+
+def memory_over_time(events: Sequence[Event], memory: RankMemory, rank: int, workload: Workload) -> list[MemoryAt]:
+    """Of `rank`, whose `events` these are, at every moment at which it changes.
+
+    Activations grow over the dense forward and shrink over the dense backward. What a collective takes out stays until the phase that reads
+    it has ended: ids and embeddings until their gradients are on their way, gradients until the optimizer has read them.
+    """
+    changes: list[tuple[float, float, float]] = []  # ms, activations, communication
+    own = [event for event in events if not event.elsewhere]
+    end = max((event.end_ms for event in own), default=0.0)
+    backward = [event for event in own if event.step.name.startswith("dense.backward")]
+    read = max((event.end_ms for event in backward), default=end)
+    activations = workload.batch_size * workload.activation_bytes_per_sample
+    for event in own:
+        if event.step.name.startswith("dense.forward") and not event.step.name.endswith(".ahead"):
+            changes.append((event.start_ms, activations, 0.0))
+        if event.step.is_collective:
+            taken = max(event.step.received_of_rank or event.step.bytes_of_rank)
+            until = read if event.end_ms < read else end
+            changes += [(event.start_ms, 0.0, taken), (until, 0.0, -taken)]
+    changes.append((read, -activations, 0.0))
+    found, now = [MemoryAt(0.0, memory.lasting[rank], 0.0, 0.0)], [0.0, 0.0]
+    for ms, more, sent in sorted(changes):
+        now = [max(now[0] + more, 0.0), max(now[1] + sent, 0.0)]
+        found.append(MemoryAt(ms, memory.lasting[rank], *now))
+    return found

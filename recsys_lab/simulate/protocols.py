@@ -1,0 +1,45 @@
+"""What a library of collectives adds to the links: how it starts, what a step costs in each of its protocols, and what they keep of a link.
+
+NCCL's latencies are the constants of its own tuning model (its LL, LL128 and Simple protocols; ring and tree). The shares of a link and
+the fill of Simple's pipeline are fitted to published all-reduces of 8 A100 and 8 H200, 1 MB to 8 GB. A link's `latency_us` is a step of
+LL; the others add to it. Gloo and oneCCL have one protocol, whose figures are those of the links alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recsys_lab.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """`near_us`, `far_us`: what a step adds to the latency of a link within, across hosts. `fill_bytes`: sent before a pipeline is full."""
+
+    name: str
+    ring_us: float
+    tree_us: float
+    near_us: float
+    far_us: float
+    tree_far_us: float
+    share: float
+    fill_bytes: float
+
+
+LL = Protocol("LL", 6.6, 6.8, 0.0, 0.0, 2.3, 0.25, 0.0)
+LL128 = Protocol("LL128", 14.0, 14.0, 1.3, 1.3, 5.8, 0.55, 0.0)
+SIMPLE = Protocol("Simple", 8.4, 8.4, 2.8, 11.3, 11.3, 1.0, 24e6)
+PLAIN = Protocol("plain", 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+#: A ring's fill grows with its steps; `fill_bytes` is that of an all-reduce of 8 ranks.
+FILLED_STEPS = 14
+#: NCCL's all-to-all is a group of sends and receives: what starting one costs (64 H800, 8 MB: 296 to 338 us in all).
+ALL_TO_ALL_US = 25.0
+
+
+def protocols(cluster: Cluster) -> tuple[Protocol, ...]:
+    """Those that the cluster's library chooses from: it takes the fastest."""
+    return (LL, LL128, SIMPLE) if cluster.device.kind == "cuda" else (PLAIN,)
+
+
+def all_to_all_start_us(cluster: Cluster) -> float:
+    return ALL_TO_ALL_US if cluster.device.kind == "cuda" else 0.0

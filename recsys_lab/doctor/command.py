@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recsys_lab.arguments import parser
-from recsys_lab.doctor import machine, trials, versions
+from recsys_lab.doctor import kernels, machine, trials, versions
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 from recsys_lab.quiet import quiet_torchrec
 
@@ -29,6 +29,7 @@ LOOKS: tuple[tuple[str, str, Callable[[], Row | list[Row]]], ...] = (
     ("kernels", "FBGEMM on the CPU", trials.fbgemm_row),
     ("kernels", "torch embedding_bag", trials.embedding_bag_row),
     ("kernels", "compiler", machine.toolchain_row),
+    ("kernels", kernels.NAME, kernels.kernels_row),
     ("backends", "gloo", trials.gloo_row),
     ("backends", "nccl", trials.nccl_row),
     ("W&B", "client", machine.wandb_row),

@@ -25,7 +25,7 @@ def test_this_machine_is_fit_and_json_says_the_same_as_the_exit_code(capsys: pyt
     assert (code, said["ok"]) == (0, True)
     assert {row["area"] for row in said["rows"]} == {"versions", "devices", "CPU", "kernels", "backends", "W&B", "disk"}
     by_name = {row["name"]: row for row in said["rows"]}
-    for name in ("the triple", "FBGEMM on the CPU", "torch embedding_bag", "gloo"):
+    for name in ("the triple", "FBGEMM on the CPU", "torch embedding_bag", "embeddings in C++", "gloo"):
         assert by_name[name]["state"] == OK, by_name[name]
     assert all(bool(row["remedy"]) == (row["state"] != OK) for row in said["rows"])
 

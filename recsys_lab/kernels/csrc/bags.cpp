@@ -1,0 +1,144 @@
+// Algorithm 1 of the CPU DLRM paper: look-up of rows, pooled or not. The sum of a bag is in the order of its ids, in FP32.
+#include <omp.h>
+
+#include "lookups.h"
+
+namespace {
+
+constexpr int64_t NEAR_LINES = 128;  // on their way from memory, at least
+constexpr int64_t IDS_AHEAD = 512;   // bytes from the ids that are looked at to those that are asked for
+
+struct Out {
+    void* data;
+    int64_t stride;  // elements from one sample to the next
+    bool bf16;
+    INLINE void store(int64_t at, f32v x, int n) const {
+        if (bf16) store_u16((uint16_t*)data + at, to_bf16(x), n); else store_f32((float*)data + at, x, n);
+    }
+};
+
+template <class Id>
+struct Bag {
+    const Id* ids;
+    int64_t begin, stop, last;  // `last` id that may be looked at ahead
+    int64_t base;
+};
+
+// Columns [col, col + 16 * V) of one bag, the last `last` of sixteen; the first columns ask for all of the rows to come.
+template <class Format, int V, bool weighted, bool first, class Id>
+INLINE void pool(const Table& t, const Bag<Id>& b, const float* weights, int64_t col, int last, f32v* sum, FirstBad& bad) {
+    const int64_t row_bytes = t.dim * Format::bytes;
+    const Ahead ahead(row_bytes, NEAR_LINES);
+    f32v total[V] = {};
+    for (int64_t i = b.begin; i < b.stop; ++i) {
+        if (first) {
+            __builtin_prefetch((const char*)(b.ids + i + ahead.farthest()) + IDS_AHEAD, 0, 3);
+            ahead.ask(t.matrix.weight, row_bytes, [&](int64_t k) { return (int64_t)b.ids[std::min(i + k, b.last)] + b.base; });
+        }
+        const int64_t row = (int64_t)b.ids[i] + b.base;
+        if (__builtin_expect((uint64_t)row >= (uint64_t)t.rows, 0)) { bad.note(i); continue; }
+        const int64_t at = row * t.dim + col;
+        for (int v = 0; v < V; ++v) {
+            const f32v x = Format::load(t.matrix, at + v * LANES, v == V - 1 ? last : LANES);
+            total[v] += weighted ? x * weights[i] : x;
+        }
+    }
+    for (int v = 0; v < V; ++v) sum[v] = total[v];
+}
+
+template <class Format, bool weighted, class Id>
+void bags_of(const Table& t, const Lookups& l, bool mean, const Out& out, int threads, FirstBad& bad) {
+    const Id* ids = (const Id*)l.ids;
+    const int64_t bags = l.features * l.samples;
+    const int vectors = (int)((t.dim + LANES - 1) / LANES), last = (int)(t.dim - (vectors - 1) * LANES);
+#pragma omp parallel num_threads(threads)
+    {
+        // Bags are shared out by their ids and, for empty ones, by number: each is somebody's, whole.
+        const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
+        auto cut = [&](int64_t k) -> int64_t {
+            if (k == all) return bags;
+            const int64_t target = (l.n + bags) * k / all;
+            int64_t low = 0, high = bags;
+            while (low < high) {
+                const int64_t middle = (low + high) / 2;
+                if (l.offsets[middle] + middle < target) low = middle + 1; else high = middle;
+            }
+            return low;
+        };
+        const int64_t first = cut(me), stop = cut(me + 1), last_id = first < stop ? l.offsets[stop] - 1 : 0;
+        int64_t feature = first / std::max<int64_t>(l.samples, 1), sample = first % std::max<int64_t>(l.samples, 1);
+        for (int64_t bag = first; bag < stop; ++bag) {
+            const int64_t begin = l.offsets[bag], end = l.offsets[bag + 1], base = l.first_rows ? l.first_rows[feature] : 0;
+            const float count = mean && end > begin ? (float)(end - begin) : 1.f;
+            const int64_t out_at = sample * out.stride + feature * t.dim;
+            int v = 0;
+            const Bag<Id> b{ids, begin, end, last_id, base};
+            auto block = [&]<int V>() {
+                for (; vectors - v >= V; v += V) {
+                    f32v sum[V];
+                    const int n = v + V == vectors ? last : LANES;
+                    if (v == 0) pool<Format, V, weighted, true>(t, b, l.weights, 0, n, sum, bad);
+                    else pool<Format, V, weighted, false>(t, b, l.weights, v * LANES, n, sum, bad);
+                    for (int k = 0; k < V; ++k)
+                        out.store(out_at + (v + k) * LANES, count == 1.f ? sum[k] : sum[k] / count, k == V - 1 ? n : LANES);
+                }
+            };
+            block.template operator()<8>();
+            block.template operator()<4>();
+            block.template operator()<2>();
+            block.template operator()<1>();
+            if (++sample == l.samples) { sample = 0; ++feature; }
+        }
+    }
+}
+
+template <class Format, class Id>
+void rows_of(const Table& t, const Lookups& l, const Out& out, int threads, FirstBad& bad) {
+    const Id* ids = (const Id*)l.ids;
+    const Ahead ahead(t.dim * Format::bytes, NEAR_LINES);
+#pragma omp parallel num_threads(threads)
+    {
+        const int64_t me = omp_get_thread_num(), all = omp_get_num_threads(), stop = l.n * (me + 1) / all;
+        for (int64_t i = l.n * me / all; i < stop; ++i) {
+            __builtin_prefetch((const char*)(ids + i + ahead.farthest()) + IDS_AHEAD, 0, 3);
+            ahead.ask(t.matrix.weight, t.dim * Format::bytes, [&](int64_t k) { return (int64_t)ids[std::min(i + k, stop - 1)]; });
+            if ((uint64_t)ids[i] >= (uint64_t)t.rows) { bad.note(i); continue; }
+            for (int64_t col = 0; col < t.dim; col += LANES) {
+                const int n = (int)std::min<int64_t>(LANES, t.dim - col);
+                out.store(i * out.stride + col, Format::load(t.matrix, (int64_t)ids[i] * t.dim + col, n), n);
+            }
+        }
+    }
+}
+
+template <class F>
+void with_read_format(int format, F&& f) {  // what a look-up reads of a split weight is its BF16 half
+    if (format == 0) f.template operator()<Fp32>();
+    else if (format == 2) f.template operator()<Fp16>();
+    else f.template operator()<Bf16>();
+}
+
+}  // namespace
+
+// -1, or the first position whose id is out of range; the output is then not to be used.
+extern "C" int64_t pooled_rows(const Table* t, const Lookups* l, int mean, void* out, int64_t out_stride, int out_bf16, int threads) {
+    FirstBad bad;
+    const Out to{out, out_stride, out_bf16 != 0};
+    with_read_format(t->format, [&]<class Format>() {
+        if (l->weights && l->wide_ids) bags_of<Format, true, int64_t>(*t, *l, mean, to, threads, bad);
+        else if (l->weights) bags_of<Format, true, int32_t>(*t, *l, mean, to, threads, bad);
+        else if (l->wide_ids) bags_of<Format, false, int64_t>(*t, *l, mean, to, threads, bad);
+        else bags_of<Format, false, int32_t>(*t, *l, mean, to, threads, bad);
+    });
+    return bad.result();
+}
+
+extern "C" int64_t single_rows(const Table* t, const Lookups* l, void* out, int64_t out_stride, int out_bf16, int threads) {
+    FirstBad bad;
+    const Out to{out, out_stride, out_bf16 != 0};
+    with_read_format(t->format, [&]<class Format>() {
+        if (l->wide_ids) rows_of<Format, int64_t>(*t, *l, to, threads, bad);
+        else rows_of<Format, int32_t>(*t, *l, to, threads, bad);
+    });
+    return bad.result();
+}

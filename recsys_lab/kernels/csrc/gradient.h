@@ -1,0 +1,83 @@
+// The gradient of what was looked up, and sums of its rows.
+#pragma once
+#include <algorithm>
+
+#include "lookups.h"
+#include "scratch.h"
+
+// Mirrored by native.py's Gradient: rows of `dim` elements, of bags [samples, features * dim] with `stride` elements between samples.
+extern "C" struct Gradient {
+    const void* data;
+    int64_t rows, stride;
+    int32_t bf16, mean;  // mean: the gradient of a bag is divided by its number of ids
+};
+
+// The gradient of bags, bag by bag: so a feature's lies together and stays in a core's cache while its rows are updated. In FP32 where it
+// is divided.
+inline Gradient by_bag(const Table& t, const Lookups& l, const Gradient& g, int threads) {
+    static thread_local Scratch<float> memory;
+    const int64_t bags = l.features * l.samples;
+    float* to = memory.at_least(std::max<int64_t>(1, bags * t.dim));
+    const Matrix from{(void*)g.data, nullptr}, packed{to, nullptr};
+    const bool keep = g.bf16 && !g.mean;
+#pragma omp parallel for num_threads(threads)
+    for (int64_t bag = 0; bag < bags; ++bag) {
+        const int64_t at = bag % l.samples * g.stride + bag / l.samples * t.dim;
+        if (keep) { std::memcpy((uint16_t*)to + bag * t.dim, (const uint16_t*)g.data + at, 2 * t.dim); continue; }
+        const float count = g.mean ? (float)std::max<int64_t>(1, l.offsets[bag + 1] - l.offsets[bag]) : 1.f;
+        for (int64_t c = 0; c < t.dim; c += LANES) {
+            const int n = (int)std::min<int64_t>(LANES, t.dim - c);
+            const f32v x = g.bf16 ? Bf16::load(from, at + c, n) : Fp32::load(from, at + c, n);
+            Fp32::store(packed, bag * t.dim + c, g.mean ? x / count : x, n);
+        }
+    }
+    return {to, bags, 0, keep, 0};
+}
+
+// Of a run: FP32, from zero, one after the other. `sum` has room for dim rounded up to 16.
+struct Sum {
+    const Table& t;
+    const Lookups& l;
+    const Gradient& g;
+
+    INLINE int64_t row_of(uint32_t source) const {  // with factors, a source is the position of an id
+        if (!l.source) return source;
+        return l.wide_source ? ((const int64_t*)l.source)[source] : ((const int32_t*)l.source)[source];
+    }
+
+    template <class Format, int V, bool weighted>
+    INLINE void block(const uint32_t* sources, int64_t n, int64_t ahead, int64_t col, int last, float* sum) const {
+        const Matrix m{(void*)g.data, nullptr};
+        const int64_t dim = t.dim;
+        const float* weights = l.weights;
+        f32v total[V] = {};
+        for (int64_t i = 0; i < n; ++i) {
+            if (!weighted && i + AHEAD < ahead) {
+                const char* to_come = (const char*)m.weight + (sources[i + AHEAD] * dim + col) * Format::bytes;
+                for (int k = 0; k < V * LANES * Format::bytes; k += 64) __builtin_prefetch(to_come + k, 0, 3);
+            }
+            const int64_t at = (weighted ? row_of(sources[i]) : (int64_t)sources[i]) * dim + col;
+            const float w = weighted ? weights[sources[i]] : 1.f;
+            for (int v = 0; v < V; ++v) {
+                const f32v x = Format::load(m, at + v * LANES, v == V - 1 ? last : LANES);
+                total[v] += weighted ? x * w : x;
+            }
+        }
+        for (int v = 0; v < V; ++v) store_f32(sum + col + v * LANES, total[v], LANES);
+    }
+    template <class Format, bool weighted>
+    INLINE void blocks(const uint32_t* sources, int64_t n, int64_t ahead, float* sum) const {
+        const int64_t dim = t.dim;
+        int64_t col = 0;
+        if (dim == 64) { block<Format, 4, weighted>(sources, n, ahead, 0, LANES, sum); return; }  // the usual widths first
+        if (dim == 128) { block<Format, 8, weighted>(sources, n, ahead, 0, LANES, sum); return; }
+        for (; col + 4 * LANES <= dim; col += 4 * LANES) block<Format, 4, weighted>(sources, n, ahead, col, LANES, sum);
+        for (; col < dim; col += LANES) block<Format, 1, weighted>(sources, n, ahead, col, (int)std::min<int64_t>(LANES, dim - col), sum);
+    }
+    // `ahead`: how many sources, of this run and those after it, may be looked at.
+    INLINE void of(const uint32_t* sources, int64_t n, int64_t ahead, float* sum) const {
+        if (l.weights) { if (g.bf16) blocks<Bf16, true>(sources, n, ahead, sum); else blocks<Fp32, true>(sources, n, ahead, sum); }
+        else { if (g.bf16) blocks<Bf16, false>(sources, n, ahead, sum); else blocks<Fp32, false>(sources, n, ahead, sum); }
+    }
+    static constexpr int AHEAD = 8;
+};

@@ -1,0 +1,82 @@
+// What a batch looks up: ids, and which row of the gradient (or of the output) each belongs to. Mirrored by native.py's Lookups.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "formats.h"
+
+extern "C" struct Lookups {
+    const void* ids;            // [n] int32 or int64
+    int64_t n;
+    const int64_t* offsets;     // [features * samples + 1], bags feature by feature; or null
+    int64_t features, samples;
+    const int64_t* first_rows;  // [features]: added to the ids of a feature; or null
+    const void* source;         // [n] int32 or int64: the gradient's row of each id, where there are no offsets; null: its own
+    const float* weights;       // [n] factor of each id; or null
+    int32_t wide_ids, wide_source;
+};
+
+extern "C" struct Table {
+    Matrix matrix;
+    int64_t rows, dim;
+    int32_t format;
+};
+
+constexpr int64_t FINE = -1;
+
+// The first position whose id is out of range, over all threads.
+struct FirstBad {
+    std::atomic<int64_t> at{INT64_MAX};
+    void note(int64_t position) {
+        int64_t seen = at.load(std::memory_order_relaxed);
+        while (position < seen && !at.compare_exchange_weak(seen, position)) {}
+    }
+    bool any() const { return at.load() != INT64_MAX; }
+    int64_t result() const { return any() ? at.load() : FINE; }
+};
+
+// Cache lines that `bytes` may touch; rows of whole lines are taken to begin with one.
+INLINE int64_t lines_of(int64_t bytes) { return bytes / 64 + (bytes % 64 != 0 ? 2 : 0); }
+
+// How rows at random are asked for ahead of their use: not a row at once, but line 0 of the row that is farthest off, then line 1 of a
+// nearer one, and so on, `gap` rows apart. Lines asked for one right after the other make the processor fetch their neighbours too, which
+// nobody needs: half of the bandwidth.
+struct Ahead {
+    int64_t lines, near, gap;
+    Ahead(int64_t bytes, int64_t near_lines)
+        : lines(std::max<int64_t>(1, lines_of(bytes))), near(std::max<int64_t>(4, near_lines / lines)), gap(std::max<int64_t>(1, GAP_LINES / lines)) {}
+    int64_t farthest() const { return near + (lines - 1) * gap; }
+    // Asks for one line of each of the rows row_at(near), row_at(near + gap), ... , which begin at `base`.
+    template <class F>
+    INLINE void ask(const void* base, int64_t row_bytes, F&& row_at) const {
+        for (int64_t k = 0; k < lines; ++k)
+            __builtin_prefetch((const char*)base + row_at(near + k * gap) * row_bytes + 64 * (lines - 1 - k), 0, 3);
+    }
+    static constexpr int64_t GAP_LINES = 64;
+};
+
+// Calls f(begin, stop, base, bag) for the ids [from, to) bag by bag.
+template <class F>
+INLINE void for_bags(const Lookups& l, int64_t from, int64_t to, F&& f) {
+    if (from >= to) return;
+    const int64_t bags = l.features * l.samples;
+    int64_t bag = std::upper_bound(l.offsets, l.offsets + bags + 1, from) - l.offsets - 1;
+    int64_t feature = bag / l.samples, left = l.samples - bag % l.samples;  // bags of this feature
+    for (int64_t at = from; at < to; ++bag) {
+        const int64_t stop = std::min(l.offsets[bag + 1], to);
+        if (stop > at) f(at, stop, l.first_rows ? l.first_rows[feature] : 0, bag);
+        at = std::max(at, stop);
+        if (--left == 0) { left = l.samples; ++feature; }
+    }
+}
+
+// Calls f(begin, stop, base) for the ids [from, to), feature by feature.
+template <class F>
+INLINE void for_features(const Lookups& l, int64_t from, int64_t to, F&& f) {
+    if (!l.offsets || !l.first_rows) { f(from, to, (int64_t)0); return; }
+    for (int64_t i = 0; i < l.features; ++i) {
+        const int64_t begin = std::max(from, l.offsets[i * l.samples]), stop = std::min(to, l.offsets[(i + 1) * l.samples]);
+        if (begin < stop) f(begin, stop, l.first_rows[i]);
+    }
+}

@@ -1,0 +1,109 @@
+"""Embedding look-ups and updates: one signature; C++ on the CPU where it can be compiled, the torch definition everywhere else.
+
+Both give the same bits (tests/kernels), for any number of threads. On tensors of another device the torch definition runs.
+
+Shapes: E rows, D dimension, B samples, F features, N ids. See lookups.py for how ids, bags and gradients belong together.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from recsys_lab.errors import UserError
+from recsys_lab.kernels import native, torch_embedding
+from recsys_lab.kernels.choice import native_for
+from recsys_lab.kernels.lookups import Lookups
+from recsys_lab.kernels.rule import STATE_OF, Rule
+
+OUT = (torch.float32, torch.bfloat16)
+
+
+def bags(weight: torch.Tensor, lookups: Lookups, out_dtype: torch.dtype = torch.float32, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Pooled rows [B, F * D] of `weight` [E, D] (FP32, BF16, FP16), summed in FP32 in the order of the ids and rounded once.
+
+    CPU DLRM, algorithm 1. `out`: where to write, its columns next to one another and its rows with any stride; made where it is None.
+    An id outside the table is an IndexError.
+    """
+    assert lookups.offsets is not None, "bags have offsets"
+    out = _out(out, (lookups.samples, lookups.features * weight.shape[1]), out_dtype, weight.device)
+    if native_for(weight):
+        native.bags(weight, lookups, out)
+    else:
+        out.copy_(torch_embedding.bags(weight, lookups))
+    return out
+
+
+def rows(weight: torch.Tensor, ids: torch.Tensor, out_dtype: torch.dtype = torch.float32, out: torch.Tensor | None = None) -> torch.Tensor:
+    """A row for each id, [N, D]: look-ups of a sequence. Otherwise as `bags`."""
+    out = _out(out, (len(ids), weight.shape[1]), out_dtype, weight.device)
+    if native_for(weight):
+        native.rows(weight, ids, out)
+    else:
+        out.copy_(torch_embedding.rows(weight, ids))
+    return out
+
+
+def update(
+    weight: torch.Tensor,
+    lookups: Lookups,
+    grad: torch.Tensor,
+    rule: Rule,
+    *,
+    low: torch.Tensor | None = None,
+    state: torch.Tensor | None = None,
+    squares: torch.Tensor | None = None,
+    strategy: str = "default",
+) -> None:
+    """One optimizer step of the rows that `lookups` touched, in place, from the gradient of what was looked up.
+
+    weight, low: [E, D]; the formats are FP32, BF16, FP16 (rounded once), BF16 with `low` int16 or uint8 (two halves, CPU DLRM, section
+    VII) or float32 (master weights). state: FP32, [E] for row_wise_adagrad, [E, D] for adagrad and adam; squares: adam's second.
+    grad: FP32 or BF16, [B, F * D] of bags, [*, D] of single rows.
+
+    The gradient of a row is summed over all its occurrences in the order of the ids, then the row moves once (backward pass and update
+    in one; only CPU DLRM's section III-A speaks of that). `strategy` reference, atomic and race_free are the paper's algorithms 2 to 4,
+    for comparison: plain SGD, every occurrence moves its row by itself, so the sums are rounded differently.
+    """
+    assert grad.dtype in OUT and grad.dim() == 2, "gradients are matrices in FP32 or BF16"
+    assert weight.is_contiguous() and (low is None or (low.is_contiguous() and low.shape == weight.shape)), "tables are contiguous [E, D]"
+    expected = {None: None, "row": (len(weight),), "weight": tuple(weight.shape)}[STATE_OF[rule.name]]
+    assert (None if state is None else tuple(state.shape)) == expected, f"{rule.name}: state is {expected}"
+    assert (squares is None) == (rule.name != "adam") and (squares is None or squares.shape == weight.shape), "squares are adam's, [E, D]"
+    assert all(s is None or (s.dtype == torch.float32 and s.is_contiguous()) for s in (state, squares)), "states are FP32 and contiguous"
+    if lookups.offsets is not None:
+        assert grad.shape == (lookups.samples, lookups.features * weight.shape[1]), "the gradient of bags is [B, F * D]"
+    else:
+        assert grad.shape[1] == weight.shape[1] and (lookups.source is not None or len(grad) == len(lookups.ids)), "a row a gradient"
+    assert len(weight) < 1 << 32, "rows are numbered in 32 bits"
+    if lookups.source is not None and len(lookups.ids) and (lookups.weights is not None or strategy != "default"):
+        assert 0 <= int(lookups.source.min()) <= int(lookups.source.max()) < len(grad), "sources are rows of the gradient"
+    if strategy != "default":
+        _allowed(strategy, weight, low, rule)
+    if not native_for(weight):
+        torch_embedding.update(weight, low, state, lookups, grad, rule, squares)
+        return
+    native.update(weight, low, state, lookups, grad, rule, squares, strategy)
+
+
+def _out(out: torch.Tensor | None, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    assert dtype in OUT, "looked-up rows are FP32 or BF16"
+    if out is None:
+        return torch.empty(shape, dtype=dtype, device=device)
+    assert out.shape == shape and out.dtype == dtype and (out.stride(1) == 1 or shape[1] <= 1), f"out is {shape}, {dtype}, by rows"
+    return out
+
+
+def _allowed(strategy: str, weight: torch.Tensor, low: torch.Tensor | None, rule: Rule) -> None:
+    if strategy not in native.STRATEGIES:
+        raise UserError(
+            "unknown strategy of an update", where="strategy", given=strategy, allowed=", ".join(("default", *native.STRATEGIES))
+        )
+    plain = rule.name == "sgd" and rule.weight_decay == 0 and native_for(weight)
+    if not plain or (strategy == "atomic" and (weight.dtype != torch.float32 or low is not None)):
+        raise UserError(
+            "this strategy is the paper's, for comparison only",
+            where="strategy",
+            given=f"{strategy} with {rule.name} on {weight.dtype}",
+            allowed="plain SGD without weight decay on the C++ kernels; atomic: FP32 weights",
+            remedy="leave strategy=default",
+        )

@@ -1,0 +1,193 @@
+"""The C++ kernels as functions of tensors. Arguments have been looked at before: here are only addresses and sizes.
+
+Threads are torch's own (one OpenMP runtime, `torch.get_num_threads()` of them).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import torch
+
+from recsys_lab.kernels.build import library
+from recsys_lab.kernels.lookups import Lookups
+from recsys_lab.kernels.rule import Rule
+
+#: As csrc/formats.h numbers them, by the types of a table's weights and of what it keeps beside them.
+FORMAT = {
+    (torch.float32, None): 0,
+    (torch.bfloat16, None): 1,
+    (torch.float16, None): 2,
+    (torch.bfloat16, torch.int16): 3,
+    (torch.bfloat16, torch.uint8): 4,
+    (torch.bfloat16, torch.float32): 5,
+}
+RULES = ("sgd", "row_wise_adagrad", "adagrad", "adam")
+STRATEGIES = ("reference", "atomic", "race_free")
+#: Elements below which one thread is quicker than waking others.
+FEW_ELEMENTS = 1 << 14
+
+_p, _i64, _i32, _f32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+
+
+class _Table(ctypes.Structure):
+    _fields_ = (("weight", _p), ("low", _p), ("rows", _i64), ("dim", _i64), ("format", _i32))
+
+
+class _Lookups(ctypes.Structure):
+    _fields_ = (
+        *(("ids", _p), ("n", _i64), ("offsets", _p), ("features", _i64), ("samples", _i64), ("first_rows", _p)),
+        *(("source", _p), ("weights", _p), ("wide_ids", _i32), ("wide_source", _i32)),
+    )
+
+
+class _Gradient(ctypes.Structure):
+    _fields_ = (("data", _p), ("rows", _i64), ("stride", _i64), ("bf16", _i32), ("mean", _i32))
+
+
+class _Rule(ctypes.Structure):
+    _fields_ = (
+        *(("name", _i32), ("lr", _f32), ("eps", _f32), ("weight_decay", _f32), ("state", _p)),
+        *(("squares", _p), ("new_mean", _f32), ("old_square", _f32), ("new_square", _f32)),
+    )
+
+
+@functools.cache
+def _functions() -> ctypes.CDLL:
+    found = library()
+    at = ctypes.POINTER
+    for name, arguments in {
+        "pooled_rows": (at(_Table), at(_Lookups), ctypes.c_int, _p, _i64, ctypes.c_int, ctypes.c_int),
+        "single_rows": (at(_Table), at(_Lookups), _p, _i64, ctypes.c_int, ctypes.c_int),
+        "update_rows": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int),
+        "update_by": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int, ctypes.c_int),
+        "check_offsets": (_p, _i64, _i64),
+    }.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = arguments, _i64
+    found.instructions.restype = ctypes.c_char_p
+    found.stream_read.argtypes, found.stream_read.restype = (_p, _i64, ctypes.c_int), _f32
+    found.stream_update.argtypes, found.stream_update.restype = (_p, _i64, _f32, ctypes.c_int), None
+    return found
+
+
+def instructions() -> str:
+    """What the library was compiled for: AVX-512, AVX2 or baseline."""
+    return _functions().instructions().decode()
+
+
+def threads_of_a_region(threads: int) -> int:
+    """How many threads a parallel region of the kernels really gets."""
+    return _functions().threads_of_a_region(threads)
+
+
+def stream_read(place: torch.Tensor, threads: int) -> float:
+    """Sums FP32 elements one after the other: a sequential read."""
+    return _functions().stream_read(place.data_ptr(), place.numel(), threads)
+
+
+def stream_update(place: torch.Tensor, factor: float, threads: int) -> None:
+    """Multiplies FP32 elements in place, one after the other: a sequential read and write."""
+    _functions().stream_update(place.data_ptr(), place.numel(), factor, threads)
+
+
+def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor) -> None:
+    """`out` [B, F * D], FP32 or BF16, its rows with any stride."""
+    ids = lookups.ids.contiguous()
+    looked, kept = _looked(lookups, ids)
+    code = _functions().pooled_rows(
+        _table(weight, None),
+        looked,
+        lookups.mode == "mean",
+        out.data_ptr(),
+        out.stride(0),
+        out.dtype == torch.bfloat16,
+        _threads(len(ids), weight),
+    )
+    _check(code, lookups, weight)
+    del kept
+
+
+def rows(weight: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> None:
+    """`out` [N, D], FP32 or BF16, its rows with any stride."""
+    lookups = Lookups(ids.contiguous())
+    looked, kept = _looked(lookups, lookups.ids)
+    threads = _threads(len(ids), weight)
+    code = _functions().single_rows(_table(weight, None), looked, out.data_ptr(), out.stride(0), out.dtype == torch.bfloat16, threads)
+    _check(code, lookups, weight)
+    del kept
+
+
+def update(
+    weight: torch.Tensor,
+    low: torch.Tensor | None,
+    state: torch.Tensor | None,
+    lookups: Lookups,
+    grad: torch.Tensor,
+    rule: Rule,
+    squares: torch.Tensor | None,
+    strategy: str,
+) -> None:
+    """`grad`: FP32 or BF16; [B, F * D] of bags, else [*, D]."""
+    dim = weight.shape[1]
+    bagged = lookups.offsets is not None
+    if grad.stride(1) != 1 or not (bagged or grad.stride(0) == dim):
+        grad = grad.contiguous()
+    source = lookups.source
+    if bagged and lookups.weights is not None:  # then C++ goes by the positions of the ids, and asks for the bag of each
+        source = torch.repeat_interleave(torch.arange(lookups.samples * lookups.features), lookups.lengths(), output_size=len(lookups.ids))
+    looked, kept = _looked(lookups, lookups.ids.contiguous(), source)
+    gradient = _Gradient(grad.data_ptr(), len(grad), grad.stride(0), grad.dtype == torch.bfloat16, lookups.mode == "mean")
+    places = (None if of is None else of.data_ptr() for of in (state, squares))
+    shares = (1 - rule.beta1, rule.beta2, 1 - rule.beta2)
+    given = _Rule(RULES.index(rule.name), rule.rate, rule.eps, rule.weight_decay, *places, *shares)
+    threads = _threads(len(lookups.ids), weight)
+    if strategy == "default":
+        code = _functions().update_rows(_table(weight, low), looked, gradient, given, threads)
+    else:
+        code = _functions().update_by(_table(weight, low), looked, gradient, given, STRATEGIES.index(strategy), threads)
+    _check(code, lookups, weight)
+    del kept
+
+
+def _threads(ids: int, weight: torch.Tensor) -> int:
+    return torch.get_num_threads() if ids * weight.shape[1] > FEW_ELEMENTS else 1
+
+
+def _table(weight: torch.Tensor, low: torch.Tensor | None) -> _Table:
+    code = FORMAT[weight.dtype, None if low is None else low.dtype]
+    return _Table(weight.data_ptr(), None if low is None else low.data_ptr(), weight.shape[0], weight.shape[1], code)
+
+
+def _looked(lookups: Lookups, ids: torch.Tensor, source: torch.Tensor | None = None) -> tuple[_Lookups, list[torch.Tensor]]:
+    """The struct, and the tensors that must live as long as it is used."""
+    kept = [t.contiguous() for t in (lookups.offsets, lookups.first_rows, source, lookups.weights) if t is not None]
+    named = dict(zip([n for n, t in _named(lookups, source) if t is not None], kept))
+
+    def address(name: str) -> int | None:
+        return named[name].data_ptr() if name in named else None
+
+    if "offsets" in named:
+        bags = len(named["offsets"]) - 1
+        wrong = _functions().check_offsets(address("offsets"), bags, len(ids))
+        if wrong >= 0:
+            raise IndexError(f"offsets must rise from 0 to the number of ids, {len(ids)}; at {wrong} stands {int(named['offsets'][wrong])}")
+    wide_source = source is not None and source.dtype == torch.int64
+    made = _Lookups(
+        *(ids.data_ptr(), len(ids), address("offsets"), lookups.features, lookups.samples, address("first_rows")),
+        *(address("source"), address("weights"), ids.dtype == torch.int64, wide_source),
+    )
+    return made, [ids, *kept]
+
+
+def _named(lookups: Lookups, source: torch.Tensor | None) -> tuple[tuple[str, torch.Tensor | None], ...]:
+    return (("offsets", lookups.offsets), ("first_rows", lookups.first_rows), ("source", source), ("weights", lookups.weights))
+
+
+def _check(code: int, lookups: Lookups, weight: torch.Tensor) -> None:
+    if code >= 0:
+        row = int(lookups.rows()[code])
+        raise IndexError(
+            f"id {int(lookups.ids[code])} at place {code} means row {row} of a table with {len(weight)} rows, or its source is wrong"
+        )

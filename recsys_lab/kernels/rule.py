@@ -1,0 +1,35 @@
+"""How a touched row moves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+#: By optimizer, whether its FP32 state has one element a row or one a weight; None: it has none. Adam has a second one, of squares.
+STATE_OF = {"sgd": None, "row_wise_adagrad": "row", "adagrad": "weight", "adam": "weight"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`name`: sgd | row_wise_adagrad | adagrad | adam. Weight decay times a row joins its gradient, but only where that is not zero.
+
+    A row whose gradient is zero rests under adam, too. `beta1`, `beta2` and `step` (from 1) are adam's.
+    """
+
+    name: str
+    lr: float
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        assert self.name in STATE_OF, self.name
+
+    @property
+    def rate(self) -> float:
+        """What the change of a weight is multiplied by; adam's makes up for states that began at zero."""
+        if self.name != "adam":
+            return self.lr
+        return self.lr * math.sqrt(1 - self.beta2**self.step) / (1 - self.beta1**self.step)

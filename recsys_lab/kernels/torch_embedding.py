@@ -1,0 +1,177 @@
+"""The embedding kernels in plain PyTorch, on any device. This is what they mean; C++ gives the same bits (recsys_lab/kernels/embedding.py).
+
+Every sum is in FP32, from zero and in the order of the ids. The gradient of a row with more than PIECE occurrences is summed by pieces
+of so many, and the pieces one after the other: so several threads can share it without the result depending on their number.
+
+Shapes: E rows, D dimension, B samples, F features, N ids, U distinct rows.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from recsys_lab.kernels.halves import join, split
+from recsys_lab.kernels.lookups import Lookups
+from recsys_lab.kernels.rule import Rule
+
+#: Occurrences of a row whose gradients are summed in one go.
+PIECE = 4096
+#: Rows that are held in FP32 at a time where a table is not FP32.
+ROWS_AT_A_TIME = 1 << 17
+
+
+def bags(weight: torch.Tensor, lookups: Lookups) -> torch.Tensor:
+    """Pooled rows [B, F * D] in FP32."""
+    assert lookups.offsets is not None
+    ids, offsets = lookups.rows(), lookups.offsets
+    if weight.dtype == torch.float32 and lookups.weights is None:
+        pooled = F.embedding_bag(ids, weight, offsets[:-1].to(ids.dtype), mode="sum")
+    else:
+        pooled = torch.cat([_gathered(weight, ids, offsets, lookups.weights, first, stop) for first, stop in _groups(offsets)])
+    if lookups.mode == "mean":
+        pooled = pooled / lookups.lengths().clamp(min=1).unsqueeze(1)
+    samples, dim = lookups.samples, weight.shape[1]
+    return pooled.view(lookups.features, samples, dim).transpose(0, 1).reshape(samples, lookups.features * dim)
+
+
+def _groups(offsets: torch.Tensor) -> list[tuple[int, int]]:
+    """Neighbouring bags that together have about ROWS_AT_A_TIME ids: (first, stop), at least one group."""
+    bags = len(offsets) - 1
+    if bags == 0 or int(offsets[-1]) <= ROWS_AT_A_TIME:
+        return [(0, bags)]
+    starts = torch.arange(0, int(offsets[-1]), ROWS_AT_A_TIME, device=offsets.device)
+    cuts = sorted({0, *torch.searchsorted(offsets, starts).clamp(max=bags).tolist(), bags})
+    return list(zip(cuts, cuts[1:]))
+
+
+def _gathered(
+    weight: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor, factors: torch.Tensor | None, first: int, stop: int
+) -> torch.Tensor:
+    begin, end = int(offsets[first]), int(offsets[stop])
+    rows = weight.index_select(0, ids[begin:end]).float()
+    if factors is not None:
+        rows = rows * factors[begin:end].unsqueeze(1)
+    if not stop > first:
+        return rows.new_zeros(0, weight.shape[1])
+    return F.embedding_bag(torch.arange(end - begin, device=ids.device), rows, offsets[first:stop] - begin, mode="sum")
+
+
+def rows(weight: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Rows one by one, [N, D] in FP32."""
+    return weight.index_select(0, ids).float()
+
+
+def summed(lookups: Lookups, grad: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Distinct rows [U] in rising order and their summed gradients [U, D] in FP32."""
+    grad = per_bag(lookups, grad, dim)
+    source = lookups.gradient_rows()
+    ids, order = lookups.rows().sort(stable=True)
+    if not len(ids):
+        return ids.long(), grad.new_zeros(0, dim)
+    source = order if source is None else source.index_select(0, order).long()
+    if lookups.weights is not None:
+        grad = grad.index_select(0, source) * lookups.weights.index_select(0, order).unsqueeze(1)
+        source = torch.arange(len(ids), device=ids.device)
+    fresh = torch.ones_like(ids, dtype=torch.bool)
+    torch.ne(ids[1:], ids[:-1], out=fresh[1:])
+    begins = fresh.nonzero().squeeze(1)
+    distinct = ids[begins].long()
+    many = torch.diff(begins, append=begins.new_full((1,), len(ids)))
+    pieces = (many + PIECE - 1) // PIECE
+    if int(pieces.max()) == 1:
+        return distinct, F.embedding_bag(source, grad, begins, mode="sum")
+    first = pieces.cumsum(0) - pieces
+    number = torch.arange(int(pieces.sum()), device=ids.device) - torch.repeat_interleave(first, pieces)
+    parts = F.embedding_bag(source, grad, torch.repeat_interleave(begins, pieces) + number * PIECE, mode="sum")
+    return distinct, F.embedding_bag(torch.arange(len(parts), device=ids.device), parts, first, mode="sum")
+
+
+def per_bag(lookups: Lookups, grad: torch.Tensor, dim: int) -> torch.Tensor:
+    """The gradient that each id of a bag gets, in FP32, as [B * F, D] (or [*, D] of single rows)."""
+    grad = grad.float()
+    if lookups.mode == "mean":
+        lengths = lookups.lengths().view(lookups.features, lookups.samples).t().clamp(min=1)
+        grad = grad.reshape(lookups.samples, lookups.features, dim) / lengths.unsqueeze(2)
+    return grad.reshape(-1, dim)
+
+
+def update(
+    weight: torch.Tensor,
+    low: torch.Tensor | None,
+    state: torch.Tensor | None,
+    lookups: Lookups,
+    grad: torch.Tensor,
+    rule: Rule,
+    squares: torch.Tensor | None = None,
+) -> None:
+    """One step of the rows in the batch, in FP32 and stored once."""
+    touched, grads = summed(lookups, grad, weight.shape[1])
+    values = _read(weight, low, touched)
+    if rule.weight_decay or rule.name == "adam":
+        moved = grads.ne(0).any(dim=1)
+        touched, values, grads = touched[moved], values[moved], grads[moved]
+    if rule.weight_decay:
+        grads = grads + values * rule.weight_decay
+    _write(weight, low, touched, values - _change(state, squares, touched, grads, rule))
+
+
+def _read(weight: torch.Tensor, low: torch.Tensor | None, where: torch.Tensor) -> torch.Tensor:
+    """Rows in FP32; of BF16 beside FP32 master weights, the master."""
+    if low is None:
+        return weight.index_select(0, where).float()
+    rest = low.index_select(0, where)
+    return rest if low.dtype == torch.float32 else join(weight.index_select(0, where), rest)
+
+
+def _write(weight: torch.Tensor, low: torch.Tensor | None, where: torch.Tensor, values: torch.Tensor) -> None:
+    """FP32 rows, each stored once."""
+    if low is None or low.dtype == torch.float32:
+        weight.index_copy_(0, where, values.to(weight.dtype))
+    if low is not None:
+        high, rest = (None, values) if low.dtype == torch.float32 else split(values, low.dtype)
+        low.index_copy_(0, where, rest)
+        if high is not None:
+            weight.index_copy_(0, where, high)
+
+
+def _change(
+    state: torch.Tensor | None, squares: torch.Tensor | None, touched: torch.Tensor, grads: torch.Tensor, rule: Rule
+) -> torch.Tensor:
+    """What is subtracted, [U, D]; moves the states."""
+    if rule.name == "sgd":
+        return grads * rule.lr
+    assert state is not None, f"{rule.name} has a state"
+    if rule.name == "adam":
+        assert squares is not None, "adam has two states"
+        mean, square = state.index_select(0, touched), squares.index_select(0, touched)
+        mean = mean + (grads - mean) * (1 - rule.beta1)
+        square = square * rule.beta2 + grads * grads * (1 - rule.beta2)
+        state.index_copy_(0, touched, mean)
+        squares.index_copy_(0, touched, square)
+        return mean * rule.rate / (_root(square) + rule.eps)
+    more = grads * grads if rule.name == "adagrad" else mean_of_squares(grads)
+    total = state.index_select(0, touched) + more
+    state.index_copy_(0, touched, total)
+    if rule.name == "adagrad":
+        return grads * rule.lr / (_root(total) + rule.eps)
+    rate = torch.full_like(total, rule.lr) / (_root(total) + rule.eps)
+    return grads * rate.unsqueeze(1)
+
+
+def _root(values: torch.Tensor) -> torch.Tensor:
+    """Square roots rounded to nearest. torch's own in FP32 can be off by the last bit, by where a number stands in memory."""
+    return values.double().sqrt().float()
+
+
+def mean_of_squares(grads: torch.Tensor) -> torch.Tensor:
+    """[U, D] -> [U]. Sixteen sums side by side over the columns, then added as a tree: an order that sixteen lanes can keep."""
+    dim = grads.shape[1]
+    squares = F.pad(grads * grads, (0, -dim % 16)).view(len(grads), -1, 16)
+    total = torch.zeros_like(squares[:, 0])
+    for column in range(squares.shape[1]):
+        total = total + squares[:, column]
+    while total.shape[1] > 1:
+        half = total.shape[1] // 2
+        total = total[:, :half] + total[:, half:]
+    return total.squeeze(1) / dim

@@ -13,6 +13,8 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from recsys_lab.distributed.embedding_bags import ShardedBags
 from recsys_lab.distributed.embedding_rows import ShardedRows
+from recsys_lab.distributed.formats import WireFormats
+from recsys_lab.distributed.replicas import Replicas
 
 Config: TypeAlias = EmbeddingBagConfig | EmbeddingConfig
 Sharded: TypeAlias = ShardedBags | ShardedRows
@@ -29,14 +31,16 @@ def shard_collection(
     env: ShardingEnv,
     device: torch.device,
     replicas: Mapping[str, dist.ProcessGroup],
+    formats: WireFormats,
 ) -> Sharded:
     """A collection of the tables `configs` (one kind), sharded by `parameters` over the group of `env`.
 
     `replicas`: by scheme, the process group whose ranks hold the same shards as this one and average their gradients.
     """
     meta = torch.device("meta")
+    alike = {scheme: Replicas(group, formats.gradients) for scheme, group in replicas.items()}
     pooled = [config for config in configs if isinstance(config, EmbeddingBagConfig)]
     if pooled:
-        return ShardedBags(EmbeddingBagCollection(pooled, device=meta), parameters, env, device, replicas)
+        return ShardedBags(EmbeddingBagCollection(pooled, device=meta), parameters, env, device, alike, formats.torchrec)
     rows = [config for config in configs if isinstance(config, EmbeddingConfig)]
-    return ShardedRows(EmbeddingCollection(rows, device=meta), parameters, env, device, replicas)
+    return ShardedRows(EmbeddingCollection(rows, device=meta), parameters, env, device, alike, formats.torchrec)

@@ -14,25 +14,28 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-import torch.distributed as dist
 from torchrec.distributed.embedding_types import KJTList
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionContext, ShardedEmbeddingBagCollection
-from torchrec.distributed.types import Awaitable, LazyAwaitable, ParameterSharding, ShardingEnv
+from torchrec.distributed.types import Awaitable, LazyAwaitable, ParameterSharding, QuantizedCommCodecs, ShardingEnv
 from torchrec.modules.embedding_configs import PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
+from recsys_lab.distributed.ahead import Ahead, ShardedInput
 from recsys_lab.distributed.lookup import SUMMED_ACROSS_RANKS, BatchedLookup, shards_of
+from recsys_lab.distributed.replicas import Replicas
 from recsys_lab.distributed.table_batch import TableBatch
+from recsys_lab.models.table_configs import format_of
 
 
 class ShardedBags(ShardedEmbeddingBagCollection):
     """Has no torch parameters: its weights are in `batches`, so neither DistributedDataParallel nor `state_dict` sees them.
 
-    `replicas`: by scheme, the process group whose ranks hold the same shards and average their gradients.
+    `replicas`: by scheme, the ranks that hold the same shards and average their gradients. `codecs`: by exchange; None: FP32.
     """
 
-    _replicas: Mapping[str, dist.ProcessGroup]
+    _replicas: Mapping[str, Replicas]
+    _formats: dict[str, str]  # how weights are stored, by table
     _means: list[str]  # features
 
     def __init__(
@@ -41,14 +44,23 @@ class ShardedBags(ShardedEmbeddingBagCollection):
         params: dict[str, ParameterSharding],
         env: ShardingEnv,
         device: torch.device,
-        replicas: Mapping[str, dist.ProcessGroup],
+        replicas: Mapping[str, Replicas],
+        codecs: dict[str, QuantizedCommCodecs] | None,
     ):
         self.__dict__["_replicas"] = replicas  # wanted before nn.Module's constructor has run
         configs = module.embedding_bag_configs()
+        self.__dict__["_formats"] = {c.name: format_of(c) for c in configs}
         spread = [c for c in configs if c.pooling == PoolingType.MEAN and params[c.name].sharding_type in SUMMED_ACROSS_RANKS]
         self.__dict__["_means"] = [feature for config in spread for feature in config.feature_names]
         summed = [replace(c, pooling=PoolingType.SUM) if c in spread else c for c in configs]
-        super().__init__(EmbeddingBagCollection(summed, device=torch.device("meta")), params, env, device=device)
+        super().__init__(
+            EmbeddingBagCollection(summed, device=torch.device("meta")), params, env, device=device, qcomm_codecs_registry=codecs
+        )
+        self.ahead = Ahead(partial(ShardedInput, self))
+
+    def forward(self, features: KeyedJaggedTensor) -> LazyAwaitable[KeyedTensor]:
+        begun = self.ahead.take(features)
+        return self.compute_and_output_dist(begun.context, begun.received())
 
     def input_dist(self, ctx: EmbeddingBagCollectionContext, features: KeyedJaggedTensor) -> Awaitable[Awaitable[KJTList]]:
         if self._means:
@@ -69,7 +81,7 @@ class ShardedBags(ShardedEmbeddingBagCollection):
     def _create_lookups(self) -> None:
         for scheme, sharding in zip(self._sharding_types, self._embedding_shardings):
             groups = sharding._grouped_embedding_configs_per_rank[self._env.rank]
-            self._lookups.append(BatchedLookup(shards_of(groups), self._device, self._replicas.get(scheme)))
+            self._lookups.append(BatchedLookup(shards_of(groups, self._formats), self._device, self._replicas.get(scheme)))
 
     def init_data_parallel(self) -> None:
         """Replicas are averaged by us, not by a DistributedDataParallel of their own."""

@@ -17,12 +17,14 @@ Shapes: B samples, D columns, N ids.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
+from recsys_lab.distributed.ahead import Ahead, ShardedInput
 from recsys_lab.distributed.collection import Config, Sharded
 from recsys_lab.distributed.table_batch import TableBatch
 from recsys_lab.distributed.tier_merge import add_pooled, to_places
@@ -31,6 +33,20 @@ from recsys_lab.distributed.tier_split import TierPart, TierSplit, only
 from recsys_lab.distributed.tier_watch import TierWatch
 
 WHOLE = "whole"  # stands beside the tiers' names for the tables that the plan places as a whole
+
+
+@dataclass(frozen=True)
+class Tiered:
+    """A batch cut by tier (`tier` of each of its ids), and the ids of those tiers that are exchanged on their way."""
+
+    tiered: KeyedJaggedTensor
+    tier: torch.Tensor
+    parts: dict[str, TierPart]
+    inputs: dict[str, ShardedInput]
+
+    def send(self) -> None:
+        for one in self.inputs.values():
+            one.send()
 
 
 class TieredEmbeddings(nn.Module):
@@ -48,6 +64,7 @@ class TieredEmbeddings(nn.Module):
         self._dims = {f: config.embedding_dim for config in configs for f in config.feature_names}
         self._means = {f for c in configs if isinstance(c, EmbeddingBagConfig) and c.pooling == PoolingType.MEAN for f in c.feature_names}
         self._of_whole = [f for config in configs if config.name not in split.tables for f in config.feature_names]
+        self.ahead = Ahead(self._begin)
 
     @property
     def batches(self) -> list[TableBatch]:
@@ -55,20 +72,23 @@ class TieredEmbeddings(nn.Module):
 
     def forward(self, sparse: KeyedJaggedTensor) -> KeyedTensor | dict[str, JaggedTensor]:
         exchanged, at_home = self._parts
+        begun = self.ahead.take(sparse)
+        self._watch.see(begun.tiered, begun.tier)
+        of = begun.inputs
+        rows = {name: one.compute_and_output_dist(of[name].context, of[name].received()) for name, one in exchanged.items()}
+        home = {name: one(begun.parts[name].features) for name, one in at_home.items()}
+        found = {name: waiting.wait() for name, waiting in rows.items()}
+        put_together = self._add if self._pooled else self._place
+        return put_together(begun.tiered, begun.parts, home, found)
+
+    def _begin(self, sparse: KeyedJaggedTensor) -> Tiered:
         tiered = self._split.chosen(sparse)
         tier, row = self._split.place(tiered)
-        self._watch.see(tiered, tier)
         parts = self._split.parts(tiered, tier, row)
         given = {name: part.features for name, part in parts.items()}
         if self._of_whole:
             given[WHOLE] = only(sparse, self._of_whole)
-        context = {name: one.create_context() for name, one in exchanged.items()}
-        sizes = {name: one.input_dist(context[name], given[name]) for name, one in exchanged.items()}
-        ids = {name: waiting.wait() for name, waiting in sizes.items()}  # the sizes are here, lengths and ids leave
-        rows = {name: one.compute_and_output_dist(context[name], ids[name].wait()) for name, one in exchanged.items()}
-        home = {name: one(given[name]) for name, one in at_home.items()}
-        found = {name: waiting.wait() for name, waiting in rows.items()}
-        return self._add(tiered, parts, home, found) if self._pooled else self._place(tiered, parts, home, found)
+        return Tiered(tiered, tier, parts, {name: ShardedInput(one, given[name]) for name, one in self._parts[0].items()})
 
     def _add(self, tiered: KeyedJaggedTensor, parts: Mapping[str, TierPart], home: dict, found: dict) -> KeyedTensor:
         pooled = [found[name].to_dict() for name in found]

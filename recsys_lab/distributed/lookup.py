@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torchrec.distributed.embedding_types import GroupedEmbeddingConfig, ShardedEmbeddingTable
-from torchrec.modules.embedding_configs import PoolingType, data_type_to_dtype
+from torchrec.modules.embedding_configs import PoolingType
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.distributed.replicas import Replicas
 from recsys_lab.distributed.table_batch import HeldShard, TableBatch
 
 #: Where rows of one table lie on several ranks, the look-up sums, and a mean is divided at the end.
@@ -21,29 +21,29 @@ MODE_OF_POOLING = {PoolingType.SUM: "sum", PoolingType.MEAN: "mean", PoolingType
 
 @dataclass(frozen=True)
 class ToHold:
-    """A shard that this rank shall hold; `mode` sum, mean or none."""
+    """A shard that this rank shall hold; `format`: how its weights are stored; `mode` sum, mean or none."""
 
     shard: HeldShard
-    dtype: torch.dtype
+    format: str
     mode: str
 
 
-def shards_of(groups: list[GroupedEmbeddingConfig]) -> list[ToHold]:
-    """What TorchRec has this rank hold, in the order of its features."""
+def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str]) -> list[ToHold]:
+    """What TorchRec has this rank hold, in the order of its features. `formats`: by table, how its weights are stored."""
     found = []
     for group in groups:
         mode = MODE_OF_POOLING[group.pooling]
-        found += [ToHold(_held(table), data_type_to_dtype(table.data_type), mode) for table in group.embedding_tables]
+        found += [ToHold(_held(table), formats[table.name], mode) for table in group.embedding_tables]
     return found
 
 
 class BatchedLookup(nn.Module):
     """Ids of F features -> pooled rows [B, sum of the features' widths], or, of sequences, a row for each id [N, D].
 
-    `replicas`: the process group whose ranks hold the same shards, or None.
+    `replicas`: the ranks that hold the same shards, or None.
     """
 
-    def __init__(self, shards: Iterable[ToHold], device: torch.device, replicas: dist.ProcessGroup | None):
+    def __init__(self, shards: Iterable[ToHold], device: torch.device, replicas: Replicas | None):
         super().__init__()
         self._parts: list[tuple[TableBatch, list[int]]] = []  # with the positions of its features among the look-up's
         widths: list[int] = []  # of each feature
@@ -52,13 +52,13 @@ class BatchedLookup(nn.Module):
             width = one.shard.col_stop - one.shard.col_start
             features = list(range(len(widths), len(widths) + one.shard.features))
             widths += [width] * len(features)
-            by_kind.setdefault((width, one.dtype, one.mode), []).append((one.shard, features))
-        for (width, dtype, mode), held in by_kind.items():
+            by_kind.setdefault((width, one.format, one.mode), []).append((one.shard, features))
+        for (width, format, mode), held in by_kind.items():
             placed, offset = [], 0
             for shard, _ in held:
                 placed.append(replace(shard, offset=offset))
                 offset += shard.rows
-            batch = TableBatch(placed, width, dtype, mode, device, replicas)
+            batch = TableBatch(placed, width, format, mode, device, replicas)
             self._parts.append((batch, [f for _, features in held for f in features]))
         self._features = len(widths)
         self._anchor = torch.zeros((), device=device, requires_grad=True)
@@ -77,7 +77,7 @@ class BatchedLookup(nn.Module):
         for batch, positions in self._parts:
             own = features.permute(positions)
             looked_up = batch.look_up(own.values(), own.offsets(), rows)
-            of_feature = looked_up.split(own.length_per_key()) if batch.mode == "none" else looked_up.split(batch.weight.shape[1], dim=1)
+            of_feature = looked_up.split(own.length_per_key()) if batch.mode == "none" else looked_up.split(batch.width, dim=1)
             for position, part in zip(positions, of_feature):
                 found[position] = part
         return torch.cat(found, dim=0 if self._parts[0][0].mode == "none" else 1)

@@ -20,21 +20,36 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-__all__ = ["BACKEND", "Recorded", "RecordedProcessGroup", "named", "register", "start_recording", "stop_recording"]
+__all__ = [
+    "BACKEND",
+    "Recorded",
+    "RecordedProcessGroup",
+    "is_recording",
+    "named",
+    "register",
+    "start_recording",
+    "stop_recording",
+    "waited_s",
+]
 
 BACKEND = "recorded"
+#: Kinds that only Python waits for: what C++ gets must be its own.
+AWAITED = ("all_to_all", "scatter", "gather")
 _ProcessGroup: Any = dist.ProcessGroup  # torch's type stubs lack some of its methods and have others with other names
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One collective of this rank. `group` are global ranks; `ms` runs from issue to completion; `name` is the caller's, if any."""
+    """One collective of this rank. `group` are global ranks; `ms` runs from issue, at `start_ms` of `time.perf_counter`, to completion;
+    `name` is the caller's, if any.
+    """
 
     kind: str
     group: tuple[int, ...]
     bytes: int
     ms: float
     name: str | None = None
+    start_ms: float = 0.0
 
 
 class _Pending:
@@ -57,13 +72,13 @@ class _Pending:
         try:
             future = work.get_future()
         except RuntimeError:  # gloo's reduce-scatter has no future: its second half runs in wait()
-            return _TimedWork(work, self)
+            return _TimedWork(work, self, ends=True)
         if self.start_event is None:
             future.add_done_callback(self._done)
         else:  # this callback runs once the kernel is queued, on a stream that waits for it: an event there marks the end
             future = future.then(self._done)
         self.future = future
-        return work
+        return _TimedWork(work, self, ends=False) if self.kind in AWAITED else work
 
     def _done(self, _: Any) -> None:
         if self.start_event is not None:
@@ -79,19 +94,22 @@ class _Pending:
             ms = self.start_event.elapsed_time(self.event)
         else:
             ms = ((self.end or time.perf_counter()) - self.start) * 1e3
-        return Recorded(self.kind, self.group, self.bytes, ms, self.name)
+        return Recorded(self.kind, self.group, self.bytes, ms, self.name, self.start * 1e3)
 
 
 class _TimedWork(dist.Work):
-    """Delegates to `work` and notes when it was waited for."""
+    """Delegates to `work` and notes how long it was waited for, and that it `ends` then."""
 
-    def __init__(self, work: Any, entry: _Pending):
+    def __init__(self, work: Any, entry: _Pending, ends: bool):
         super().__init__()
-        self.work, self.entry = work, entry
+        self.work, self.entry, self.ends = work, entry, ends
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        began = time.perf_counter()
         done = self.work.wait(timeout)
-        self.entry._done(None)
+        _RECORDER.waited_s += time.perf_counter() - began
+        if self.ends:
+            self.entry._done(None)
         return done
 
     def is_completed(self) -> bool:
@@ -113,6 +131,7 @@ class _Recorder:
         self.dropped = 0
         self.entries: list[_Pending] = []
         self.names = threading.local()
+        self.waited_s = 0.0
 
     def begin(self, kind: str, group: tuple[int, ...], tensors: list[torch.Tensor]) -> _Pending | None:
         if len(self.entries) >= self.limit:
@@ -141,6 +160,15 @@ def stop_recording() -> list[Recorded]:
     if _RECORDER.dropped:
         warnings.warn(f"{_RECORDER.dropped} collectives beyond the limit of {_RECORDER.limit} were not recorded", stacklevel=2)
     return [entry.finished() for entry in entries]
+
+
+def is_recording() -> bool:
+    return _RECORDER.on
+
+
+def waited_s() -> float:
+    """How long callers have waited in recorded collectives of the kinds `AWAITED`, since this process began."""
+    return _RECORDER.waited_s
 
 
 class named:

@@ -11,7 +11,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.utils import get_total_norm
 
+from recsys_lab.distributed.ahead import Ahead
+from recsys_lab.distributed.dense_weights import DenseWeights
 from recsys_lab.distributed.sparse_optim import SparseOptimizer
+from recsys_lab.distributed.stored import StoredWeights
 from recsys_lab.distributed.table_batch import HeldShard
 from recsys_lab.distributed.tier_watch import TierWatch
 from recsys_lab.distributed.towers.modules import PATH, SiteModules
@@ -21,7 +24,7 @@ from recsys_lab.tables.remap import Remap
 
 @dataclass(frozen=True)
 class TableShard:
-    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table on this rank. The tensors are the live ones.
+    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table on this rank. Weights and state are the live ones.
 
     `rows` int64: the table's row that each one of the shard is, where they are numbered after FlexShard's remapping; else None.
     `writes`: whether this rank saves it; of replicas one does. `state` [rows, cols], or [rows] where the optimizer keeps one element
@@ -34,7 +37,7 @@ class TableShard:
     col_start: int
     col_stop: int
     is_column_shard: bool
-    weight: torch.Tensor
+    weights: StoredWeights
     state: dict[str, torch.Tensor]
     rows: np.ndarray | None = None
     writes: bool = True
@@ -43,7 +46,8 @@ class TableShard:
 @dataclass(frozen=True)
 class ShardedModel:
     """What the trainer drives. `module(dense, sparse) -> logits [B]`; its parameters are the dense part, under
-    DistributedDataParallel, and no table. `site_modules`: tower modules, which only the ranks of their site have.
+    DistributedDataParallel, and no table. `site_modules`: tower modules, which only the ranks of their site have. `stored_dense`: the
+    weights behind all of those parameters, where they are not plain FP32. `ahead`: through which the next batch's ids may leave early.
 
     One step: `sparse_optimizer.zero_grad()`, forward, `loss.backward()`, `sparse_optimizer.step()`, the dense optimizer's step.
     Gradients are those of the mean over the ranks of each rank's loss. `remaps`: by name, of the tables that are sharded by row.
@@ -56,12 +60,21 @@ class ShardedModel:
     remaps: Mapping[str, Remap] = field(default_factory=dict)
     watch: TierWatch | None = None
     site_modules: SiteModules | None = None
+    stored_dense: DenseWeights | None = None
+    ahead: Ahead | None = None
 
     def dense_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Named as in the unsharded model: those that all ranks have, then those of the tower modules of this rank's site."""
         yield from self.module.named_parameters()
         if self.site_modules is not None:
             yield from self.site_modules.named()
+
+    def dense_weights(self) -> Iterator[tuple[str, torch.Tensor | StoredWeights]]:
+        """Of the same parameters, by the same names, all that is stored. The live ones."""
+        if self.stored_dense is None:
+            yield from ((name, parameter.data) for name, parameter in self.dense_parameters())
+        else:
+            yield from ((name, self.stored_dense[name]) for name, _ in self.dense_parameters())
 
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The dense part's buffers, named as in the unsharded model."""
@@ -98,8 +111,8 @@ class ShardedModel:
                 shard.col_start,
                 shard.col_stop,
                 shard.col_stop - shard.col_start < self.plan.by_table[shard.table][0].dim,
-                batch.view(batch.weight, shard),
-                {name: batch.view(state, shard) for name, state in states.items()},
+                batch.weights[batch.part(shard)],
+                {name: state[batch.part(shard)] for name, state in states.items()},
                 rows=self.remaps[shard.table].to_id(np.arange(shard.row_start, shard.row_stop)) if shard.table in self.remaps else None,
                 writes=self._writes(shard),
             )
@@ -128,4 +141,5 @@ class ShardedModel:
 
 
 def _norm(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
-    return get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    """In FP32, whatever format the gradients are in."""
+    return get_total_norm([parameter.grad.float() for parameter in parameters if parameter.grad is not None])

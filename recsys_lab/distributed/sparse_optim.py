@@ -14,13 +14,14 @@ column-wise shards the mean is over the shard's columns, so it differs from the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
+from recsys_lab import kernels
 from recsys_lab.distributed.table_batch import TableBatch
+from recsys_lab.kernels import Rule
 
 #: State tensors by optimizer, and whether each has one element a weight or one a row.
 STATES: dict[str, dict[str, str]] = {
@@ -54,7 +55,7 @@ class SparseOptimizer(torch.optim.Optimizer):
         self.batches, self.config = batches, config
         self.steps = 0  # t: global steps taken
         # An optimizer without a parameter is refused by torch, and a rank may hold no table.
-        super().__init__([b.weight for b in batches] or [torch.zeros(0, device=device)], {"lr": config.lr})
+        super().__init__([b.weights.model for b in batches] or [torch.zeros(0, device=device)], {"lr": config.lr})
         self.states = [_zeros(batch, config.name) for batch in batches]
 
     def set_lr(self, lr: float) -> None:
@@ -74,64 +75,15 @@ class SparseOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self.steps += 1
-        update, lr = UPDATES[self.config.name], float(self.param_groups[0]["lr"])
+        config, lr = self.config, float(self.param_groups[0]["lr"])
+        rule = Rule(config.name, lr, config.eps, config.weight_decay, config.beta1, config.beta2, self.steps)
         for batch, state in sorted(zip(self.batches, self.states), key=lambda pair: pair[0].replicas is not None):
-            for rows, grads in batch.gradients():
-                if self.config.weight_decay:
-                    rows, grads = _decayed(batch.weight, rows, grads, self.config.weight_decay)
-                update(batch.weight, rows, grads, state, lr, self.steps, self.config)
+            for touched in batch.gradients():
+                weights, (kept, squares) = batch.weights, [*state.values(), None, None][:2]
+                kernels.update(weights.model, touched.lookups, touched.grad, rule, low=weights.rest, state=kept, squares=squares)
         return loss
 
 
 def _zeros(batch: TableBatch, name: str) -> dict[str, torch.Tensor]:
-    rows, cols = batch.weight.shape
-    return {
-        key: torch.zeros((rows, cols) if kind == "weight" else (rows,), device=batch.weight.device) for key, kind in STATES[name].items()
-    }
-
-
-State = dict[str, torch.Tensor]
-
-
-def _subtract(weight: torch.Tensor, rows: torch.Tensor, change: torch.Tensor) -> None:
-    """weight[rows] -= change, in FP32 and then rounded once to the table's format. `rows` are distinct."""
-    # Read, subtract, write: on CPU four times as fast as index_add_.
-    weight.index_copy_(0, rows, weight.index_select(0, rows).float().sub_(change).to(weight.dtype))
-
-
-def _decayed(weight: torch.Tensor, rows: torch.Tensor, grads: torch.Tensor, decay: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows whose gradient is not zero, with `decay` times their weights added to it."""
-    moved = grads.any(dim=1)
-    rows = rows[moved]
-    return rows, grads[moved].add_(weight.index_select(0, rows).to(grads.dtype), alpha=decay)
-
-
-def sgd(weight, rows, grads, state: State, lr: float, step: int, config: SparseOptimizerConfig) -> None:
-    _subtract(weight, rows, grads.mul_(lr))
-
-
-def adagrad(weight, rows, grads, state: State, lr: float, step: int, config: SparseOptimizerConfig) -> None:
-    total = state["sum"].index_select(0, rows).addcmul_(grads, grads)
-    state["sum"].index_copy_(0, rows, total)
-    _subtract(weight, rows, grads.mul_(lr).div_(total.sqrt_().add_(config.eps)))
-
-
-def row_wise_adagrad(weight, rows, grads, state: State, lr: float, step: int, config: SparseOptimizerConfig) -> None:
-    total = state["row_sum"].index_select(0, rows) + grads.square().mean(dim=1)
-    state["row_sum"].index_copy_(0, rows, total)
-    _subtract(weight, rows, grads.mul_((lr / total.sqrt_().add_(config.eps)).unsqueeze(1)))
-
-
-def adam(weight, rows, grads, state: State, lr: float, step: int, config: SparseOptimizerConfig) -> None:
-    moved = grads.any(dim=1)  # a row whose gradients cancelled must not coast on its momentum
-    if not bool(moved.all()):
-        rows, grads = rows[moved], grads[moved]
-    mean = state["exp_avg"].index_select(0, rows).lerp_(grads, 1 - config.beta1)
-    square = state["exp_avg_sq"].index_select(0, rows).mul_(config.beta2).addcmul_(grads, grads, value=1 - config.beta2)
-    state["exp_avg"].index_copy_(0, rows, mean)
-    state["exp_avg_sq"].index_copy_(0, rows, square)
-    rate = lr * math.sqrt(1 - config.beta2**step) / (1 - config.beta1**step)
-    _subtract(weight, rows, mean.mul_(rate).div_(square.sqrt_().add_(config.eps)))
-
-
-UPDATES = {"sgd": sgd, "adagrad": adagrad, "row_wise_adagrad": row_wise_adagrad, "adam": adam}
+    shape, device = batch.weights.shape, batch.weights.model.device
+    return {key: torch.zeros(shape if kind == "weight" else shape[:1], device=device) for key, kind in STATES[name].items()}

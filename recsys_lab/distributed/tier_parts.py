@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType, data_type_to_dtype
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 
 from recsys_lab.distributed.collection import Config, Sharded, shard_collection
+from recsys_lab.distributed.formats import WireFormats
 from recsys_lab.distributed.groups import Groups, env_of
 from recsys_lab.distributed.lookup import BatchedLookup, ToHold
+from recsys_lab.distributed.replicas import Replicas
 from recsys_lab.distributed.table_batch import HeldShard, TableBatch
 from recsys_lab.distributed.torchrec_plan import even_blocks
+from recsys_lab.models.table_configs import format_of
 from recsys_lab.plan import Placement
 from recsys_lab.plan.sharding_plan import TIERS
 
@@ -29,7 +32,9 @@ class TierParts:
         return [batch for part in (*self.exchanged.values(), *self.at_home.values()) for batch in part.batches]
 
 
-def parts_of(configs: Sequence[Config], placements: dict[str, Placement], groups: Groups, device: torch.device) -> TierParts:
+def parts_of(
+    configs: Sequence[Config], placements: dict[str, Placement], groups: Groups, device: torch.device, formats: WireFormats
+) -> TierParts:
     """The tiers of the tables `configs`, without those that have no rows. Pooled rows are summed; a mean is for the caller to divide.
 
     A tier whose process group has one member only is looked up at home.
@@ -41,10 +46,12 @@ def parts_of(configs: Sequence[Config], placements: dict[str, Placement], groups
         begin = {c.name: _begin(placements[c.name], tier) for c in configs}
         own = [_only(c, placements[c.name].tier_rows[tier]) for c in configs if placements[c.name].tier_rows[tier]]
         if own and group is None:
-            parts.at_home[tier] = BatchedLookup([_whole_tier(c, begin[c.name]) for c in own], device, replicas)
+            alike = None if replicas is None else Replicas(replicas, formats.gradients)
+            parts.at_home[tier] = BatchedLookup([_whole_tier(c, begin[c.name]) for c in own], device, alike)
         elif own and group is not None:
             blocks = {c.name: even_blocks(c.num_embeddings, c.embedding_dim, group.size(), device.type) for c in own}
-            made = shard_collection(own, blocks, env_of(group), device, {} if replicas is None else {"row_wise": replicas})
+            alike_of = {} if replicas is None else {"row_wise": replicas}
+            made = shard_collection(own, blocks, env_of(group), device, alike_of, formats)
             for batch in made.batches:
                 batch.shards = [_moved(shard, begin[shard.table]) for shard in batch.shards]
             parts.exchanged[tier] = made
@@ -71,4 +78,4 @@ def _only(config: Config, rows: int) -> Config:
 
 def _whole_tier(config: Config, begin: int) -> ToHold:
     shard = HeldShard(config.name, begin, begin + config.num_embeddings, 0, config.embedding_dim, len(config.feature_names), 0)
-    return ToHold(shard, data_type_to_dtype(config.data_type), "sum" if isinstance(config, EmbeddingBagConfig) else "none")
+    return ToHold(shard, format_of(config), "sum" if isinstance(config, EmbeddingBagConfig) else "none")

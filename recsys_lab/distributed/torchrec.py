@@ -21,8 +21,12 @@ from torchrec.distributed.types import ShardingEnv
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from recsys_lab.distributed.collection import Config, Sharded, configs_of, shard_collection
+from recsys_lab.distributed.compute import DTYPES, compute_in
+from recsys_lab.distributed.dense_weights import DenseWeights, in_model_format
 from recsys_lab.distributed.embedding_rows import SEQUENCE_SCHEMES
+from recsys_lab.distributed.exchange import block, exchange_by, keep_apart
 from recsys_lab.distributed.flexshard import TieredEmbeddings
+from recsys_lab.distributed.formats import WireFormats, average_in, wire_formats
 from recsys_lab.distributed.groups import Groups, groups_of
 from recsys_lab.distributed.hot_rows import remaps_of
 from recsys_lab.distributed.sharded_model import ShardedModel, TableShard
@@ -37,6 +41,7 @@ from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import initialise_dense
 from recsys_lab.models.table_weights import initial_rows
 from recsys_lab.plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.lower.scatter import check_exchange
 from recsys_lab.plan.sharding_plan import FLEXSHARD
 from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
@@ -60,6 +65,10 @@ def shard(
     hot_rows: Mapping[str, np.ndarray] | None = None,
     *,
     dense_bucket_mib: int = 25,
+    exchange: str = "all_to_all",
+    overlap: bool = True,
+    communication_cores: int = 0,
+    pipeline: bool = False,
 ) -> ShardedModel:
     """Shard `model`'s tables by `plan`, and put the rest under DistributedDataParallel.
 
@@ -67,19 +76,27 @@ def shard(
     `initial` from `seed`. `optimizer` is the tables': (name, learning rate, eps, weight decay). Must be called on every rank of the
     default process group. `hot_rows`: of each table that is sharded by row, the ids of as many of its hottest rows as are not
     row-sharded, in falling frequency (int64); the same on every rank. `dense_bucket_mib`: DistributedDataParallel's buckets. On one
-    rank nothing is exchanged, and there is no DistributedDataParallel.
+    rank nothing is exchanged, and there is no DistributedDataParallel. `exchange` of whole tables' pooled rows: all_to_all,
+    scatter_list or fused_scatter; without `overlap` it and the all-reduce of dense gradients block (recsys_lab.distributed.exchange).
+    `communication_cores`: of those that a rank may use, for gloo's threads alone; 0: any thread on any.
+    `pipeline`: the trainer may have the ids of the next batch on their way while one computes (`ShardedModel.ahead`).
 
-    Raises UserError for a plan that cannot run here, and for `hot_rows` that do not match it.
+    Raises UserError for a plan that cannot run here, and for `hot_rows` or an `exchange` that do not match it, or cores that are not there.
     """
     _check(plan)
-    _check_formats(precision)
+    check_exchange(plan, exchange, overlap)
+    formats = wire_formats(precision)
     remaps = remaps_of(plan, hot_rows or {}, device)
     quiet_torchrec()
     path = _tables_of(model)
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
-    embeddings, watch = _in_place_of_tables(model, path, plan, remaps, device, dense_bucket_mib)
+    first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
+    embeddings, watch = _in_place_of_tables(model, path, plan, remaps, device, dense_bucket_mib, formats)
+    exchange_by(embeddings, exchange, overlap, formats)
     model.set_submodule(path, embeddings)
+    site_modules = embeddings.modules_here if isinstance(embeddings, SPTT) else None
+    compute_in(precision.compute, model, embeddings, site_modules)
     if alone := plan.world_size == 1:
         plan, remaps = _on_one_rank(plan), {}
     wrapped = DistributedModelParallel(
@@ -91,6 +108,7 @@ def shard(
         init_data_parallel=not alone,
         data_parallel_wrapper=DefaultDataParallelWrapper(bucket_cap_mb=dense_bucket_mib, static_graph=False),
     )
+    (average_in if overlap else block)(wrapped._dmp_wrapped_module, formats.gradients)
 
     def first(name: str, row_start: int, row_stop: int, col_start: int, col_stop: int) -> torch.Tensor:
         rows = np.arange(row_start, row_stop)
@@ -98,20 +116,33 @@ def shard(
 
     for batch in embeddings.batches:
         batch.fill(first)
+        batch.out_dtype = DTYPES[precision.compute] if alone else torch.float32  # what travels, travels in the formats of exchanges
     sparse = SparseOptimizer(embeddings.batches, SparseOptimizerConfig(*optimizer), device)
-    return ShardedModel(wrapped, sparse, plan, path, remaps, watch, embeddings.modules_here if isinstance(embeddings, SPTT) else None)
+    keep_apart(0 if alone else communication_cores)
+    made = ShardedModel(wrapped, sparse, plan, path, remaps, watch, site_modules)
+    if pipeline and not alone:
+        made = replace(made, ahead=embeddings.ahead)
+    if first_dense:
+        made = replace(made, stored_dense=DenseWeights.of(precision.dense, made.dense_parameters(), first_dense))
+    return made
 
 
 def _in_place_of_tables(
-    model: ClickModel, path: str, plan: ShardingPlan, remaps: Mapping[str, Remap], device: torch.device, bucket_mib: int
+    model: ClickModel,
+    path: str,
+    plan: ShardingPlan,
+    remaps: Mapping[str, Remap],
+    device: torch.device,
+    bucket_mib: int,
+    formats: WireFormats,
 ) -> tuple[Sharded | TieredEmbeddings | SPTT, TierWatch | None]:
     if plan.has_tower_tables and plan.world_size > 1:
-        return tower_embeddings(model, path, plan, device, bucket_mib), None
-    return _sharded(model.get_submodule(path), plan, remaps, device)
+        return tower_embeddings(model, path, plan, device, bucket_mib, formats), None
+    return _sharded(model.get_submodule(path), plan, remaps, device, formats)
 
 
 def _sharded(
-    collection: nn.Module, plan: ShardingPlan, remaps: Mapping[str, Remap], device: torch.device
+    collection: nn.Module, plan: ShardingPlan, remaps: Mapping[str, Remap], device: torch.device, formats: WireFormats
 ) -> tuple[Sharded | TieredEmbeddings, TierWatch | None]:
     """The collection that takes the place of the model's own."""
     assert isinstance(collection, EmbeddingBagCollection | EmbeddingCollection)
@@ -121,24 +152,24 @@ def _sharded(
     split = TierSplit([plan.by_table[c.name][0] for c in tiered], {c.name: placements[c.name].tier_rows for c in tiered}, remaps, device)
     watch = TierWatch(split, device) if tiered else None
     if plan.world_size == 1:
-        alone = _whole(configs, _on_one_rank(plan), Groups(None, None, None, None), device)
+        alone = _whole(configs, _on_one_rank(plan), Groups(None, None, None, None), device, formats)
         if watch is not None:
             alone.register_forward_pre_hook(watch.hook)
         return alone, watch
     groups = groups_of(plan)
     others = [c for c in configs if c not in tiered]
-    whole = _whole(others, plan, groups, device) if others else None
+    whole = _whole(others, plan, groups, device, formats) if others else None
     if watch is None:
         assert whole is not None
         return whole, None
-    return TieredEmbeddings(configs, parts_of(tiered, placements, groups, device), split, watch, whole), watch
+    return TieredEmbeddings(configs, parts_of(tiered, placements, groups, device, formats), split, watch, whole), watch
 
 
-def _whole(configs: Sequence[Config], plan: ShardingPlan, groups: Groups, device: torch.device) -> Sharded:
+def _whole(configs: Sequence[Config], plan: ShardingPlan, groups: Groups, device: torch.device, formats: WireFormats) -> Sharded:
     """The tables that `plan` places as a whole."""
     parameters = {name: p for name, p in to_torchrec(plan, device.type).items() if name in {c.name for c in configs}}
     replicas = {} if groups.replicas is None else {"data_parallel": groups.replicas}
-    return shard_collection(configs, parameters, ShardingEnv.from_process_group(dist.group.WORLD), device, replicas)
+    return shard_collection(configs, parameters, ShardingEnv.from_process_group(dist.group.WORLD), device, replicas, formats)
 
 
 def _tables_of(model: nn.Module) -> str:
@@ -146,13 +177,6 @@ def _tables_of(model: nn.Module) -> str:
     paths = [path for path, module in model.named_modules() if isinstance(module, EmbeddingBagCollection | EmbeddingCollection)]
     assert len(paths) == 1, f"a model has one collection of tables; this one has them at {paths}"
     return paths[0]
-
-
-def _check_formats(precision: Precision) -> None:
-    for part in ("forward_comm", "backward_comm", "dense_comm"):
-        if getattr(precision, part) != "fp32":
-            given = getattr(precision, part)
-            raise UserError("this executor sends FP32 only", where=f"precision.{part}", given=given, allowed="fp32")
 
 
 def _on_one_rank(plan: ShardingPlan) -> ShardingPlan:

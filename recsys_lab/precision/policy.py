@@ -1,28 +1,44 @@
-"""The precision policy: formats of the tables, of the dense compute and of what travels."""
+"""The precision policy: how tables and dense weights are stored, what the dense part computes in, and what travels in which format."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from recsys_lab.errors import UserError
-from recsys_lab.tables.spec import ELEMENT_BYTES
+from recsys_lab.tables.spec import ELEMENT_BYTES, TABLE_FORMATS
+
+#: By part, the formats that exist. Not every executor trains all of them.
+FORMATS: dict[str, tuple[str, ...]] = {
+    "table": TABLE_FORMATS,
+    "dense": ("fp32", "bf16", "bf16_master", "split_bf16", "split_bf16_8"),
+    "compute": ("fp32", "fp16", "bf16"),
+    "forward_comm": ("fp32", "fp16", "bf16", "fp8", "int8"),
+    "backward_comm": ("fp32", "fp16", "bf16", "fp8", "int8"),
+    "dense_comm": ("fp32", "fp16", "bf16"),
+}
 
 
 @dataclass(frozen=True)
 class Precision:
-    """Formats by part: fp32, fp16 or bf16. `forward_comm` and `backward_comm` are the embedding exchange's."""
+    """Formats by part. `table` and `dense`: how weights are stored between steps; `compute`: the dense part's forward and backward;
+    `forward_comm` and `backward_comm`: the embedding exchange; `dense_comm`: the all-reduce of dense gradients.
+
+    Stored weights: `bf16_master` is a BF16 model beside FP32 master weights; `split_bf16` is Split-SGD-BF16, the high and the low
+    half of each FP32 weight as two 16-bit tensors; `split_bf16_8` keeps 8 bits of the low half (CPU DLRM, section VII).
+    """
 
     name: str
     table: str = "fp32"
+    dense: str = "fp32"
     compute: str = "fp32"
     forward_comm: str = "fp32"
     backward_comm: str = "fp32"
     dense_comm: str = "fp32"
 
     def __post_init__(self) -> None:
-        for part in ("table", "compute", "forward_comm", "backward_comm", "dense_comm"):
-            if getattr(self, part) not in ("fp32", "fp16", "bf16"):
-                raise UserError("unknown number format", where=f"precision.{part}", given=getattr(self, part), allowed="fp32, fp16, bf16")
+        for part, formats in FORMATS.items():
+            if getattr(self, part) not in formats:
+                raise UserError("unknown number format", where=f"precision.{part}", given=getattr(self, part), allowed=", ".join(formats))
 
     @property
     def forward_comm_bytes(self) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from recsys_lab.config.options import DenseOptimizer, OptimizerOptions, Schedule
+from recsys_lab.distributed.sharded_model import ShardedModel
+from recsys_lab.train.stored_optimizer import StoredOptimizer
 
 
 class TableOptimizer(Protocol):
@@ -48,8 +51,15 @@ class DenseAndTables(torch.optim.Optimizer):
         return loss
 
 
-def dense_optimizer(parameters: Iterable[torch.nn.Parameter], options: DenseOptimizer) -> torch.optim.Optimizer:
-    """torch's own optimizer of that name."""
+def dense_optimizer(sharded: ShardedModel, options: DenseOptimizer) -> torch.optim.Optimizer:
+    """The optimizer of the dense part of `sharded`, in whatever format its weights are stored."""
+    if sharded.stored_dense is not None:
+        return StoredOptimizer(sharded.stored_dense, partial(torch_optimizer, options=options))
+    return torch_optimizer((parameter for _, parameter in sharded.dense_parameters()), options)
+
+
+def torch_optimizer(parameters: Iterable[torch.nn.Parameter], options: DenseOptimizer) -> torch.optim.Optimizer:
+    """torch's own of that name."""
     parameters = list(parameters)
     if options.name == "adam":
         return torch.optim.Adam(parameters, lr=options.lr, eps=options.eps, weight_decay=options.weight_decay)

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from torchrec.modules.embedding_configs import PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.models.initial import initialise_dense
+from recsys_lab.models.table_configs import READ_TYPE, StoredBagConfig, StoredRowConfig
 from recsys_lab.models.table_weights import initial_weight
 from recsys_lab.tables import Table
 
@@ -28,12 +29,14 @@ def bags(tables: tuple[Table, ...], device: torch.device) -> EmbeddingBagCollect
     return EmbeddingBagCollection(
         device=device,
         tables=[
-            EmbeddingBagConfig(
+            StoredBagConfig(
                 name=t.name,
                 num_embeddings=t.rows,
                 embedding_dim=t.dim,
                 feature_names=list(t.features),
                 pooling=PoolingType.MEAN if t.pooling == "mean" else PoolingType.SUM,
+                data_type=READ_TYPE[t.dtype],
+                stored=t.dtype,
             )
             for t in tables
         ],
@@ -41,7 +44,17 @@ def bags(tables: tuple[Table, ...], device: torch.device) -> EmbeddingBagCollect
 
 
 def rows(tables: tuple[Table, ...], device: torch.device) -> EmbeddingCollection:
-    configs = [EmbeddingConfig(name=t.name, num_embeddings=t.rows, embedding_dim=t.dim, feature_names=list(t.features)) for t in tables]
+    configs = [
+        StoredRowConfig(
+            name=t.name,
+            num_embeddings=t.rows,
+            embedding_dim=t.dim,
+            feature_names=list(t.features),
+            data_type=READ_TYPE[t.dtype],
+            stored=t.dtype,
+        )
+        for t in tables
+    ]
     return EmbeddingCollection(device=device, tables=configs)
 
 

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.config.options import DenseOptimizer
 from recsys_lab.distributed.groups import close_groups
 from recsys_lab.distributed.torchrec import ShardedModel, TableShard, shard
 from recsys_lab.plan import ShardingPlan, Workload
@@ -17,6 +18,7 @@ from recsys_lab.plan.validate import validate
 from recsys_lab.planners.torchrec import plan
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
+from recsys_lab.train.optimizer import dense_optimizer
 from tests.distributed.reference import EPS, LR, SEED, Concat, Outcome, Sample
 from tests.plan.plans import flexshard, placement
 
@@ -71,10 +73,16 @@ def hot_rows_of(made: ShardingPlan) -> dict[str, np.ndarray]:
 
 
 def build(
-    tables: tuple[Table, ...], made: ShardingPlan, optimizer: str, dense_width: int, hot: dict[str, np.ndarray] | None = None
+    tables: tuple[Table, ...],
+    made: ShardingPlan,
+    optimizer: str,
+    dense_width: int,
+    hot: dict[str, np.ndarray] | None = None,
+    precision: Precision = FP32,
+    pipeline: bool = False,
 ) -> ShardedModel:
-    model = Concat(tables, dense_width, torch.device("meta"))
-    return shard(model, made, torch.device("cpu"), (optimizer, LR, EPS, 0.0), FP32, SEED, hot_rows=hot or hot_rows_of(made))
+    model, hot = Concat(tables, dense_width, torch.device("meta")), hot or hot_rows_of(made)
+    return shard(model, made, torch.device("cpu"), (optimizer, LR, EPS, 0.0), precision, SEED, hot_rows=hot, pipeline=pipeline)
 
 
 def step(sharded: ShardedModel, dense_optimizer: torch.optim.Optimizer, batch: Sample) -> torch.Tensor:
@@ -90,7 +98,13 @@ def step(sharded: ShardedModel, dense_optimizer: torch.optim.Optimizer, batch: S
 
 
 def dense_optimizer_of(sharded: ShardedModel) -> torch.optim.Optimizer:
-    return torch.optim.SGD([p for _, p in sharded.dense_parameters()], lr=LR)
+    return dense_optimizer(sharded, DenseOptimizer(name="sgd", lr=LR, eps=EPS, weight_decay=0.0, momentum=0.0))
+
+
+def dense_of(sharded: ShardedModel) -> dict[str, torch.Tensor]:
+    """The dense part's weights in FP32, by name."""
+    stored = sharded.dense_weights()
+    return {name: kept.clone() if isinstance(kept, torch.Tensor) else kept.read().clone() for name, kept in stored}
 
 
 def gathered(sharded: ShardedModel, tables: tuple[Table, ...]) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, torch.Tensor]]]:
@@ -102,7 +116,7 @@ def gathered(sharded: ShardedModel, tables: tuple[Table, ...]) -> tuple[dict[str
     for piece in (piece for rank in parts for piece in rank):
         rows = torch.arange(piece.row_start, piece.row_stop) if piece.rows is None else torch.from_numpy(piece.rows)
         cols = torch.arange(piece.col_start, piece.col_stop)
-        _put(whole[piece.table], (rows[:, None], cols), piece.weight)
+        _put(whole[piece.table], (rows[:, None], cols), piece.weights.read())
         for name, value in piece.state.items():
             if value.dim() == 1 and piece.is_column_shard:
                 continue  # one element a row of each column shard: there is no whole to put together
@@ -138,8 +152,13 @@ def train(
     optimizer: str,
     dense_width: int,
     hot: dict[str, np.ndarray] | None = None,
+    precision: Precision = FP32,
 ) -> Outcome:
-    sharded = build(tables, made, optimizer, dense_width, hot)
+    return trained(build(tables, made, optimizer, dense_width, hot, precision), tables, batches)
+
+
+def trained(sharded: ShardedModel, tables: tuple[Table, ...], batches: list[Sample]) -> Outcome:
+    """What the reference also says, of this rank: dense parameters are those that it has."""
     dense = dense_optimizer_of(sharded)
     outcome = Outcome(torch.empty(0), {}, {}, {}, {}, {})
     for number, batch in enumerate(batches, start=1):
@@ -149,6 +168,6 @@ def train(
             outcome.dense_grads = {name: p.grad.clone() for name, p in sharded.dense_parameters()}
             outcome.tables_after_one = gathered(sharded, tables)[0]
     outcome.tables, outcome.state = gathered(sharded, tables)
-    outcome.dense = {name: p.detach() for name, p in sharded.dense_parameters()}
+    outcome.dense = dense_of(sharded)
     close_groups()
     return outcome

@@ -205,7 +205,9 @@ def test_an_error_of_gloo_comes_through_while_recording(tmp_path: Path) -> None:
         ("reduce_scatter", 1, (0.0, 600.0)),
         ("all_gather", 3, (0.0, 1200.0)),
         ("broadcast", 0, (300.0, 0.0)),
-        ("gather", 0, (0.0, 0.0)),
+        ("scatter", 0, (100.0, 200.0)),
+        ("gather", 3, (100.0, 200.0)),
+        ("reduce", 0, (0.0, 0.0)),
     ],
 )
 def test_bytes_on_the_wire_by_link(kind: str, rank: int, expected: tuple[float, float]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import torch.distributed as dist
 
 from recsys_lab.distributed import replicas
-from recsys_lab.distributed.replicas import ReplicaGradients
+from recsys_lab.distributed.formats import gradient_codec
+from recsys_lab.distributed.replicas import ReplicaGradients, Replicas
 from tests.distributed.reference import Sample, samples
 from tests.distributed.sharded import How, build, dense_optimizer_of, gathered, placed, step
 from tests.distributed.test_flexshard import POOLED, SEQUENCES
@@ -16,11 +19,11 @@ ROWS, WIDTH, DENSE = 11, 3, 3
 THREE: How = {"odd": (2, 5), "tiny": "data_parallel", "shared": (4, 9)}
 
 
-def averages() -> dict[str, torch.Tensor]:
+def averages(number_format: str) -> dict[str, torch.Tensor]:
     """Dense gradients after one, two and no backward passes, of ranks that touch different rows."""
     replicas.CHUNK_ELEMENTS = 4 * WIDTH  # the rows come in three chunks
     rank = dist.get_rank()
-    gradients = ReplicaGradients(dist.group.WORLD, ROWS, WIDTH, torch.device("cpu"))
+    gradients = ReplicaGradients(Replicas(dist.group.WORLD, gradient_codec(number_format)), ROWS, WIDTH, torch.device("cpu"))
     mine = torch.tensor([0, 2 + rank, 9])
 
     def summed() -> torch.Tensor:
@@ -35,7 +38,7 @@ def averages() -> dict[str, torch.Tensor]:
     gradients.start(mine, torch.full((3, WIDTH), 1.0 + rank))
     found["one"] = summed()
     found["none"] = summed()
-    for factor in (1.0, 10.0, 100.0):
+    for factor in (1.0, 4.0, 16.0):
         gradients.start(mine, torch.full((3, WIDTH), factor))
     found["three"] = summed()
     gradients.start(mine, torch.ones(3, WIDTH))
@@ -48,16 +51,22 @@ def averages() -> dict[str, torch.Tensor]:
     return found
 
 
+def averages_in_each_format() -> list[dict[str, torch.Tensor]]:
+    return [averages(number_format) for number_format in ("fp32", "bf16", "fp16")]
+
+
 def test_averages_add_up_and_are_forgotten() -> None:
+    """All of these numbers are exact in every format, and the sum over several passes is FP32."""
+
     def dense(**rows: float) -> torch.Tensor:
         made = torch.zeros(ROWS, WIDTH)
         for row, value in rows.items():
             made[int(row[1:])] = value
         return made
 
-    for found in run_ranks(averages, 1, 2):
+    for found in itertools.chain(*run_ranks(averages_in_each_format, 1, 2)):
         assert torch.equal(found["one"], dense(r0=1.5, r2=0.5, r3=1.0, r9=1.5))
-        assert torch.equal(found["three"], dense(r0=111.0, r2=55.5, r3=55.5, r9=111.0))
+        assert torch.equal(found["three"], dense(r0=21.0, r2=10.5, r3=10.5, r9=21.0))
         assert not found["none"].any() and not found["dropped"].any()
         assert torch.equal(found["after"], torch.ones(1, WIDTH))
 

@@ -53,3 +53,21 @@ def test_sptt_trains_as_the_flat_model(hosts: int, ranks_per_host: int) -> None:
         columns_cut = "column_wise" in schemes
         what = f"{towers} {schemes} {permute} {optimizer}"
         check([rank[number] for rank in ranks], reference(optimizer, steps), what, columns_cut, optimizer)
+
+
+#: Every scheme alone under every permute and every optimizer of tables, for as many steps as the mix has.
+GRID = [
+    ("two", schemes, permute, optimizer, STEPS)
+    for schemes in SCHEMES[:3]
+    for permute in PERMUTES
+    for optimizer in ("sgd", "adagrad", "row_wise_adagrad", "adam")
+]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_every_scheme_under_every_permute_for_longer() -> None:
+    ranks = run_ranks(train_cases, 2, 2, samples(TABLES, STEPS, ROWS, DENSE), GRID, timeout_s=550)
+    for number, (towers, schemes, permute, optimizer, steps) in enumerate(GRID):
+        what = f"{towers} {schemes} {permute} {optimizer}"
+        check([rank[number] for rank in ranks], reference(optimizer, steps), what, "column_wise" in schemes, optimizer)

@@ -16,12 +16,12 @@ SIZES, WIDTH = (7, 0, 4), 8  # one shard without rows
 FEATURES = (0, 0, 2)  # the shard that each feature reads
 
 
-def batch_of(mode: str, dtype: torch.dtype = torch.float32) -> TableBatch:
+def batch_of(mode: str, format: str = "fp32") -> TableBatch:
     shards, offset = [], 0
     for number, rows in enumerate(SIZES):
         shards.append(HeldShard(f"t{number}", 0, rows, 0, WIDTH, FEATURES.count(number), offset))
         offset += rows
-    made = TableBatch(shards, WIDTH, dtype, mode, CPU)
+    made = TableBatch(shards, WIDTH, format, mode, CPU)
     made.fill(lambda table, a, b, c, d: torch.randn(b - a, d - c))
     return made
 
@@ -41,7 +41,7 @@ def flat(features: tuple[list[list[int]], ...]) -> tuple[torch.Tensor, torch.Ten
 def test_look_up_and_row_gradients_equal_embedding_bag(features: tuple[list[list[int]], ...], mode: str) -> None:
     torch.manual_seed(0)
     batch = batch_of(mode)
-    weights = [batch.view(batch.weight, shard).clone().requires_grad_() for shard in batch.shards]
+    weights = [batch.weights.read(batch.part(shard)).clone().requires_grad_() for shard in batch.shards]
     expected = []
     for shard, feature in zip(FEATURES, features):
         ids, offsets, _ = flat((feature,))
@@ -52,19 +52,19 @@ def test_look_up_and_row_gradients_equal_embedding_bag(features: tuple[list[list
     gradient = torch.randn_like(pooled)
     pooled.backward(gradient)
     torch.cat(expected, dim=1).backward(gradient)
-    touched, sums = next(batch.gradients())
+    touched, sums = batch.summed(next(batch.gradients()))
     assert touched.tolist() == sorted(
         {offset + i for t, f in zip(FEATURES, features) for bag in f for i in bag for offset in [batch.shards[t].offset]}
     )
-    dense = torch.zeros_like(batch.weight).index_add(0, touched, sums)
+    dense = torch.zeros_like(batch.weights.model).index_add(0, touched, sums)
     for shard, weight in zip(batch.shards, weights):
-        torch.testing.assert_close(batch.view(dense, shard), torch.zeros_like(weight) if weight.grad is None else weight.grad)
+        torch.testing.assert_close(dense[batch.part(shard)], torch.zeros_like(weight) if weight.grad is None else weight.grad)
 
 
 def two_passes(batch: TableBatch, seed: int) -> torch.Tensor:
     """Two backward passes of other batches; returns the dense gradient of both, by torch."""
     random = torch.Generator().manual_seed(seed)
-    whole = batch.weight.clone().requires_grad_()
+    whole = batch.weights.model.clone().requires_grad_()
     for _ in range(2):
         ids, offsets = torch.randint(0, 4, (12,), generator=random), torch.tensor([0, 2, 2, 5, 8, 9, 12])
         gradient = torch.randn(2, 3 * WIDTH, generator=random)
@@ -88,21 +88,21 @@ def test_updates_equal_torchs_optimizers(name: str) -> None:
     torch.manual_seed(0)
     batch = batch_of("sum")
     optimizer = SparseOptimizer([batch], SparseOptimizerConfig(name, 0.1), CPU)
-    weight = batch.weight.clone().requires_grad_()
+    weight = batch.weights.model.clone().requires_grad_()
     oracle = ORACLES[name]([weight])
     for step in range(4):
         gradient = two_passes(batch, seed=step)
         weight.grad = gradient.to_sparse(1) if name == "adam" else gradient
         optimizer.step()
         oracle.step()
-        torch.testing.assert_close(batch.weight, weight.detach(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(batch.weights.model, weight.detach(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "oracle"), [("sgd", torch.optim.SGD), ("adagrad", torch.optim.Adagrad), ("adam", torch.optim.Adam)])
 def test_weight_decay_is_torchs_on_the_rows_that_move_and_nothing_elsewhere(name: str, oracle: type) -> None:
     torch.manual_seed(0)
     batch = batch_of("sum")
-    before = batch.weight.clone()
+    before = batch.weights.model.clone()
     weight = before.clone().requires_grad_()
     optimizer = SparseOptimizer([batch], SparseOptimizerConfig(name, 0.1, weight_decay=0.3), CPU)
     weight.grad = two_passes(batch, seed=5)
@@ -110,8 +110,8 @@ def test_weight_decay_is_torchs_on_the_rows_that_move_and_nothing_elsewhere(name
     assert 0 < moved.sum() < len(moved)
     optimizer.step()
     oracle([weight], lr=0.1, weight_decay=0.3).step()
-    torch.testing.assert_close(batch.weight[moved], weight.detach()[moved], rtol=1e-5, atol=1e-6)
-    assert torch.equal(batch.weight[~moved], before[~moved])
+    torch.testing.assert_close(batch.weights.model[moved], weight.detach()[moved], rtol=1e-5, atol=1e-6)
+    assert torch.equal(batch.weights.model[~moved], before[~moved])
 
 
 def test_adam_lets_a_row_rest_whose_gradients_cancel() -> None:
@@ -121,21 +121,21 @@ def test_adam_lets_a_row_rest_whose_gradients_cancel() -> None:
     ids, offsets = torch.tensor([3, 3, 1, 2]), torch.tensor([0, 1, 2, 3, 4, 4, 4])
     batch.look_up(ids, offsets, 2).sum().backward()
     optimizer.step()
-    before = batch.weight.clone()
+    before = batch.weights.model.clone()
     gradient = torch.ones(2, 3 * WIDTH)
     gradient[1] = -1  # row 3 gets +1 and -1
     batch.look_up(ids, offsets, 2).backward(gradient)
     optimizer.step()
-    assert (before != batch.weight).any(dim=1).nonzero().flatten().tolist() == [1, 2]
+    assert (before != batch.weights.model).any(dim=1).nonzero().flatten().tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("name", sorted(STATES))
 def test_half_precision_tables_are_updated_in_fp32_and_rounded_once(name: str) -> None:
     torch.manual_seed(0)
-    half, full = batch_of("sum", torch.bfloat16), batch_of("sum")
-    full.weight.copy_(half.weight)
+    half, full = batch_of("sum", "bf16"), batch_of("sum")
+    full.weights.write(half.weights.read())
     two_passes(full, seed=1)
     half.touched = list(full.touched)
     for batch in (half, full):
         SparseOptimizer([batch], SparseOptimizerConfig(name, 0.1), CPU).step()
-    assert torch.equal(half.weight, full.weight.to(torch.bfloat16))
+    assert torch.equal(half.weights.model, full.weights.model.to(torch.bfloat16))

@@ -44,7 +44,7 @@ def resumed(batches: list[Sample]) -> tuple[dict, dict]:
     other = build(TABLES, here(TABLES, {"*": "row_wise"}), "adam", DENSE)
     with torch.no_grad():
         for into, held in zip(other.table_shards(), straight.table_shards()):
-            into.weight.copy_(held.weight)
+            into.weights.write(held.weights.read())
             for name in held.state:
                 into.state[name].copy_(held.state[name])
         for (_, into), (_, held) in zip(other.dense_parameters(), straight.dense_parameters()):
@@ -66,10 +66,12 @@ def other_formats() -> None:
     from recsys_lab.distributed.torchrec import shard
 
     model = Concat(TABLES, DENSE, torch.device("meta"))
-    shard(model, here(TABLES, {}), torch.device("cpu"), ("sgd", LR, 1e-8, 0.0), Precision("half", forward_comm="fp16"), 1)
+    shard(model, here(TABLES, {}), torch.device("cpu"), ("sgd", LR, 1e-8, 0.0), Precision("eighths", forward_comm="int8"), 1)
 
 
 def test_a_format_that_the_executor_cannot_send_is_refused() -> None:
     assert UserError.exit_code == 2
-    with pytest.raises(AssertionError, match="precision.forward_comm: this executor sends FP32 only; given fp16"):
+    with pytest.raises(
+        AssertionError, match="precision.forward_comm: this executor does not send this format; given int8; allowed: fp32, fp16, bf16"
+    ):
         run_ranks(other_formats, 1, 1)

@@ -11,15 +11,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.distributed.groups import close_groups
 from recsys_lab.distributed.torchrec import ShardedModel, shard
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.sites import sites_of, tower_of_features
 from recsys_lab.plan.validate import validate
+from recsys_lab.precision import Precision
 from recsys_lab.tables import Table
 from tests.distributed import reference
 from tests.distributed.reference import EPS, LR, SEED, Concat, Outcome, Sample, bags
-from tests.distributed.sharded import FP32, dense_optimizer_of, gathered, step
+from tests.distributed.sharded import FP32, trained
 
 Towers = tuple[tuple[str, ...], ...]
 
@@ -91,26 +91,29 @@ def model_of(made: ShardingPlan, dense_width: int, with_modules: bool) -> nn.Mod
     return Concat(made.tables, dense_width, torch.device("meta"))
 
 
-def build(made: ShardingPlan, optimizer: str, dense_width: int, with_modules: bool = False) -> ShardedModel:
+def build(
+    made: ShardingPlan,
+    optimizer: str,
+    dense_width: int,
+    with_modules: bool = False,
+    precision: Precision = FP32,
+    pipeline: bool = False,
+) -> ShardedModel:
     model: Callable = model_of(made, dense_width, with_modules)
-    return shard(model, made, torch.device("cpu"), (optimizer, LR, EPS, 0.0), FP32, SEED)  # type: ignore[arg-type]
+    chosen = (optimizer, LR, EPS, 0.0)
+    return shard(model, made, torch.device("cpu"), chosen, precision, SEED, pipeline=pipeline)  # type: ignore[arg-type]
 
 
-def train(made: ShardingPlan, batches: list[Sample], optimizer: str, dense_width: int, with_modules: bool = False) -> Outcome:
-    """What the reference also says, of this rank: dense parameters are those that it has."""
-    sharded = build(made, optimizer, dense_width, with_modules)
-    dense = dense_optimizer_of(sharded)
-    outcome = Outcome(torch.empty(0), {}, {}, {}, {}, {})
-    for number, batch in enumerate(batches, start=1):
-        logits = step(sharded, dense, batch)
-        if number == 1:
-            outcome.logits = logits
-            outcome.dense_grads = {name: p.grad.clone() for name, p in sharded.dense_parameters()}
-            outcome.tables_after_one = gathered(sharded, made.tables)[0]
-    outcome.tables, outcome.state = gathered(sharded, made.tables)
-    outcome.dense = {name: p.detach() for name, p in sharded.dense_parameters()}
-    close_groups()
-    return outcome
+def train(
+    made: ShardingPlan,
+    batches: list[Sample],
+    optimizer: str,
+    dense_width: int,
+    with_modules: bool = False,
+    precision: Precision = FP32,
+) -> Outcome:
+    """What the reference also says, of this rank."""
+    return trained(build(made, optimizer, dense_width, with_modules, precision), made.tables, batches)
 
 
 def train_unsharded(made_for: tuple[Table, ...], towers: Towers, batches: list[Sample], optimizer: str, dense_width: int) -> Outcome:

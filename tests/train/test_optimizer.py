@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_lab.config.options import DenseOptimizer, OptimizerOptions, Schedule, SparseOptimizer
-from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer, rate_ratio, scheduler
-from recsys_lab.train.strategy import _make_state, json_of
+from recsys_lab.train.optimizer import DenseAndTables, rate_ratio, scheduler, torch_optimizer
+from recsys_lab.train.stored_optimizer import make_state
+from recsys_lab.train.strategy import json_of
 
 
 def schedule(name: str, warmup: int = 0, final: float = 0.0, step_epochs: float = 1.0, gamma: float = 0.1) -> Schedule:
@@ -61,7 +62,7 @@ def test_both_rates_follow_the_schedule_without_lag():
         schedule=schedule("linear"),
     )
     weight, tables = torch.nn.Parameter(torch.zeros(1)), Tables()
-    both = DenseAndTables(dense_optimizer([weight], options.dense), tables, options.sparse.lr)
+    both = DenseAndTables(torch_optimizer([weight], options.dense), tables, options.sparse.lr)
     decay = scheduler(both, options, total_steps=4, steps_per_epoch=4)
     moved = []
     for _ in range(4):
@@ -89,9 +90,9 @@ def test_state_made_in_advance_changes_nothing(name):
     ends = []
     for in_advance in (False, True):
         weight = torch.nn.Parameter(start.clone())
-        optimizer = dense_optimizer([weight], DenseOptimizer(name=name, lr=0.1, eps=1e-8, weight_decay=0.01, momentum=0.9))
+        optimizer = torch_optimizer([weight], DenseOptimizer(name=name, lr=0.1, eps=1e-8, weight_decay=0.01, momentum=0.9))
         if in_advance:
-            _make_state(optimizer)
+            make_state(optimizer)
             assert torch.equal(weight, start)
         for grad in grads:
             weight.grad = grad.clone()

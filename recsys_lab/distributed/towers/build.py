@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torchrec.modules.embedding_configs import data_type_to_dtype
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
+from recsys_lab.distributed.formats import WireFormats
 from recsys_lab.distributed.groups import own_group
 from recsys_lab.distributed.lookup import BatchedLookup, ToHold
 from recsys_lab.distributed.table_batch import HeldShard
@@ -19,10 +19,11 @@ from recsys_lab.distributed.towers.layout import Layout, Slot
 from recsys_lab.distributed.towers.modules import PATH, SiteModules
 from recsys_lab.distributed.towers.sptt import SPTT, TowerGroups
 from recsys_lab.errors import UserError
+from recsys_lab.models.table_configs import format_of
 from recsys_lab.plan import ShardingPlan
 
 
-def tower_embeddings(model: nn.Module, path: str, plan: ShardingPlan, device: torch.device, bucket_mib: int) -> SPTT:
+def tower_embeddings(model: nn.Module, path: str, plan: ShardingPlan, device: torch.device, bucket_mib: int, formats: WireFormats) -> SPTT:
     """What takes the place of the tables at `path` of `model`. Collective.
 
     A model with tower modules loses them to it, and its forward pass becomes `predict_from_towers` of what they give.
@@ -32,16 +33,16 @@ def tower_embeddings(model: nn.Module, path: str, plan: ShardingPlan, device: to
     collection = model.get_submodule(path)
     assert isinstance(collection, EmbeddingBagCollection), "towers are of pooled tables"
     configs = collection.embedding_bag_configs()
-    formats = {config.name: data_type_to_dtype(config.data_type) for config in configs}
-    lookup = BatchedLookup(_to_hold(layout, dist.get_rank(), formats), device, None)
+    stored = {config.name: format_of(config) for config in configs}
+    lookup = BatchedLookup(_to_hold(layout, dist.get_rank(), stored), device, None)
     modules = None
     given: Any = model
     if tower_modules := getattr(model, PATH, None):
         if tuple(map(tuple, given.tower_features)) != plan.towers:
             raise UserError("the model has other towers than the plan", where="towers", given=given.tower_features, allowed=plan.towers)
-        modules = SiteModules(list(tower_modules), layout, groups.gradients, device, bucket_mib)
+        modules = SiteModules(list(tower_modules), layout, groups.gradients, device, bucket_mib, formats)
         setattr(model, PATH, nn.ModuleList())
-    sptt = SPTT(layout, [f for config in configs for f in config.feature_names], lookup, groups, modules, device)
+    sptt = SPTT(layout, [f for config in configs for f in config.feature_names], lookup, groups, modules, device, formats)
     if modules is not None:
         model.forward = partial(_predict, sptt, given.predict_from_towers)
     return sptt
@@ -52,7 +53,7 @@ def _predict(sptt: SPTT, predict_from_towers: Callable, dense: torch.Tensor | No
     return predict_from_towers(dense, sptt(sparse))
 
 
-def _to_hold(layout: Layout, rank: int, formats: dict[str, torch.dtype]) -> list[ToHold]:
+def _to_hold(layout: Layout, rank: int, formats: dict[str, str]) -> list[ToHold]:
     """The shards behind this rank's slots, in their order."""
     held = []
     for slots, summed in ((layout.whole[rank], False), (layout.blocks[rank], True)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -54,24 +55,29 @@ class FeatureDistribution:
         self._arrive = torch.tensor(arrive, dtype=torch.int32, device=device)
         self._receiver = torch.repeat_interleave(torch.tensor(self._slots_of, device=device))  # of each part that is sent
 
-    def __call__(self, batch: KeyedJaggedTensor) -> Received:
-        samples, ranks = batch.stride(), len(self._slots_of)
+    def begin(self, batch: KeyedJaggedTensor) -> OnTheWay:
         lengths, ids = self._cut(batch)
-        ids_to = torch.zeros(ranks, dtype=torch.int64, device=ids.device).index_add_(0, self._receiver, lengths.sum(1))
-        ids_from = torch.empty_like(ids_to)
-        dist.all_to_all_single(ids_from, ids_to, group=self._group)
-        sent, taken = torch.stack([ids_to, ids_from]).tolist()
-        their_lengths = lengths.new_empty(ranks * self._own, samples)
-        their_ids = ids.new_empty(sum(taken))
-        under_way = [
-            dist.all_to_all_single(their_lengths, lengths, [self._own] * ranks, self._slots_of, group=self._group, async_op=True),
-            dist.all_to_all_single(their_ids, ids, taken, sent, group=self._group, async_op=True),
+        ids_to = torch.zeros(len(self._slots_of), dtype=torch.int64, device=ids.device).index_add_(0, self._receiver, lengths.sum(1))
+        return OnTheWay(self, (lengths, ids), ids_to)
+
+    def sizes(self, ids_to: torch.Tensor, ids_from: torch.Tensor) -> list[Any]:
+        """`ids_from` each rank, once the works have been waited for."""
+        return [dist.all_to_all_single(ids_from, ids_to, group=self._group, async_op=True)]
+
+    def exchange(self, bags: Bags, sent: list[int], taken: list[int]) -> tuple[Bags, list[Any]]:
+        """What this rank takes, once the works have been waited for."""
+        (lengths, ids), ranks = bags, len(self._slots_of)
+        theirs = lengths.new_empty(ranks * self._own, lengths.shape[1]), ids.new_empty(sum(taken))
+        works = [
+            dist.all_to_all_single(theirs[0], lengths, [self._own] * ranks, self._slots_of, group=self._group, async_op=True),
+            dist.all_to_all_single(theirs[1], ids, taken, sent, group=self._group, async_op=True),
         ]
-        for work in under_way:
-            work.wait()
-        lengths, ids = _chosen((their_lengths, their_ids), self._arrive, sum(taken))
-        keys = [str(slot) for slot in range(self._own)]
-        return Received(KeyedJaggedTensor(keys, ids, lengths=lengths.reshape(-1), stride=ranks * samples), samples)
+        return theirs, works
+
+    def arrived(self, theirs: Bags) -> Received:
+        lengths, ids = _chosen(theirs, self._arrive, len(theirs[1]))
+        keys, samples = [str(slot) for slot in range(self._own)], theirs[0].shape[1]
+        return Received(KeyedJaggedTensor(keys, ids, lengths=lengths.reshape(-1), stride=len(self._slots_of) * samples), samples)
 
     def _cut(self, batch: KeyedJaggedTensor) -> Bags:
         """What is sent, part by part in the order of the receivers' slots."""
@@ -83,6 +89,27 @@ class FeatureDistribution:
             more = self._buckets(*bags)
             bags = torch.cat([bags[0], more[0]]), torch.cat([bags[1], more[1]])
         return _chosen(bags, self._send)
+
+
+class OnTheWay:
+    """A batch's ids on their way: how many go where, then lengths and ids."""
+
+    def __init__(self, distribution: FeatureDistribution, bags: Bags, ids_to: torch.Tensor):
+        self._distribution, self._bags, self._ids = distribution, bags, (ids_to, torch.empty_like(ids_to))
+        self._works = distribution.sizes(*self._ids)
+
+    def send(self) -> None:
+        self._wait()
+        sent, taken = torch.stack(self._ids).tolist()
+        self._theirs, self._works = self._distribution.exchange(self._bags, sent, taken)
+
+    def received(self) -> Received:
+        self._wait()
+        return self._distribution.arrived(self._theirs)
+
+    def _wait(self) -> None:
+        for work in self._works:
+            work.wait()
 
 
 class _Buckets:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from recsys_lab.distributed.formats import WireFormats, average_in
 from recsys_lab.distributed.towers.layout import Layout
 
 PATH = "tower_modules"  # in a model
@@ -23,7 +24,13 @@ class SiteModules(nn.Module):
     """The towers of this rank's site. `columns`: O of every tower of the model. `writes`: whether this rank saves them."""
 
     def __init__(
-        self, modules: Sequence[nn.Module], layout: Layout, group: dist.ProcessGroup | None, device: torch.device, bucket_mib: int
+        self,
+        modules: Sequence[nn.Module],
+        layout: Layout,
+        group: dist.ProcessGroup | None,
+        device: torch.device,
+        bucket_mib: int,
+        formats: WireFormats,
     ):
         super().__init__()
         site = layout.sites.site_of_rank(dist.get_rank())
@@ -33,6 +40,7 @@ class SiteModules(nn.Module):
         each = _Each(self.own)
         learns = group is not None and any(p.requires_grad for p in self.own.parameters())
         self._run = DistributedDataParallel(each, process_group=group, bucket_cap_mb=bucket_mib) if learns else each
+        average_in(self._run, formats.gradients)
 
     def forward(self, towers: list[torch.Tensor]) -> list[torch.Tensor]:
         """[P, F, D] of each of the site's towers -> [P, O]."""
@@ -61,4 +69,4 @@ def _columns(module: nn.Module, layout: Layout, tower: int) -> int:
     features = layout.plan.towers[tower]
     given = torch.empty(2, len(features), layout.dims[features[0]], device="meta")
     with torch.no_grad():
-        return copy.deepcopy(module).to("meta")(given).shape[1]
+        return copy.deepcopy(module).to("meta", torch.float32)(given).shape[1]

@@ -22,6 +22,8 @@ import torch.distributed as dist
 from torch import nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
+from recsys_lab.distributed.ahead import Ahead
+from recsys_lab.distributed.formats import WireFormats
 from recsys_lab.distributed.lookup import BatchedLookup
 from recsys_lab.distributed.table_batch import TableBatch
 from recsys_lab.distributed.towers.distribute import FeatureDistribution, Received
@@ -56,19 +58,20 @@ class SPTT(nn.Module):
         groups: TowerGroups,
         modules: SiteModules | None,
         device: torch.device,
+        formats: WireFormats,
     ):
         super().__init__()
-        self._layout, self._features, self._groups = layout, list(features), groups
+        self._layout, self._features, self._groups, self._formats = layout, list(features), groups, formats
         # In plain attributes, which torch does not search: their parameters are not the global dense part's.
         self.__dict__["_lookup"], self.__dict__["modules_here"] = lookup, modules
         sites, rank = layout.sites, dist.get_rank()
         self._sites, self._site = sites, sites.site_of_rank(rank)
         in_order = sites.peer_order if layout.plan.permute != "rows" else tuple(range(layout.plan.world_size))
-        self._distribution = FeatureDistribution(layout, features, groups.world, in_order, device)
+        self.ahead = Ahead(FeatureDistribution(layout, features, groups.world, in_order, device).begin)
         own = layout.slots(rank)
         self._averaged = [i for i, slot in enumerate(own) if slot in layout.blocks[rank] and slot.table.pooling == "mean"]
         self._own_columns = [columns(layout.whole[rank]), columns(layout.blocks[rank])]
-        self._inside = _inside(layout, groups.site, rank, len(self._averaged))
+        self._inside = _inside(layout, groups.site, rank, len(self._averaged), formats)
         self._shuffle = _Shuffle(layout, self._site)
         self._columns = [columns_of(layout, site, modules) for site in range(sites.count)]
 
@@ -77,7 +80,7 @@ class SPTT(nn.Module):
         return self._lookup.batches
 
     def forward(self, sparse: KeyedJaggedTensor) -> KeyedTensor | list[torch.Tensor]:
-        received = self._distribution(sparse)  # a
+        received = self.ahead.take(sparse).received()  # a
         rows, counts = self._look_up(received)  # b
         if self._layout.plan.permute == "rows":
             rows, counts = (peer_order(part, self._sites.count, self._sites.ranks) for part in (rows, counts))  # c
@@ -110,7 +113,7 @@ class SPTT(nn.Module):
         """From each site what its towers give for this rank's samples."""
         found = [rows]
         if self._groups.peers is not None:
-            found = between_peers(self._groups.peers, rows, [sum(of_site) for of_site in self._columns])
+            found = between_peers(self._groups.peers, rows, [sum(of_site) for of_site in self._columns], self._formats)
         parts = [part for of_site, rows in zip(self._columns, found) for part in rows.split(of_site, dim=1)]
         if self.modules_here is not None:
             return parts
@@ -127,12 +130,12 @@ def columns_of(layout: Layout, site: int, modules: SiteModules | None) -> list[i
     return [layout.dims[feature] for feature in layout.features_of(site)]
 
 
-def _inside(layout: Layout, group: dist.ProcessGroup | None, rank: int, counts: int) -> Inside | None:
+def _inside(layout: Layout, group: dist.ProcessGroup | None, rank: int, counts: int, formats: WireFormats) -> Inside | None:
     if group is None:
         return None
     site, place = layout.sites.site_of_rank(rank), layout.sites.place_of_rank(rank)
     whole = tuple(columns(layout.whole[other]) for other in layout.sites.ranks_of(site))
-    return Inside(group, place, whole, columns(layout.blocks[rank]), counts)
+    return Inside(group, place, whole, columns(layout.blocks[rank]), counts, formats)
 
 
 class _Shuffle:

@@ -1,0 +1,136 @@
+"""The number formats in which rows and gradients travel: every exchange of every sharder converts through the codecs made here.
+
+| what travels | format |
+|---|---|
+| pooled rows and rows of sequences, to the ranks whose samples want them | `forward_comm` |
+| their gradients, back to the ranks that hold the rows | `backward_comm` |
+| gradients that are averaged: the dense part's, tower modules', those of rows that several ranks hold alike | `dense_comm` |
+
+Ids, lengths and sizes are integers and stay so. A sum that a collective makes (reduce-scatter, all-reduce) is made in the format that
+travels. Everything is FP32 again before anything is computed with it.
+
+Gradients are multiplied by 1,024 before they become FP16 and divided afterwards, as FP32: a sample's gradient is about 1 / B, and FP16
+loses bits below 6e-5 and everything below 6e-8. FP16 ends at 65,504; a gradient saturates at 64, in an average at 32 so that no sum
+overflows. BF16 has FP32's range with 8 of its 24 binary digits: it needs neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from fbgemm_gpu.quantize_comm import QuantizedCommCodec
+from fbgemm_gpu.split_embedding_configs import SparseType
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torchrec.distributed.types import CommOp, QuantizedCommCodecs
+
+from recsys_lab.errors import UserError
+from recsys_lab.precision import Precision
+
+SPARSE_TYPES = {"fp32": SparseType.FP32, "fp16": SparseType.FP16, "bf16": SparseType.BF16}
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+GRADIENT_SCALE = 1024.0
+MOST_OF_A_MEAN = 32.0
+#: For `DistributedDataParallel.register_comm_hook`, whose state is the process group.
+Hook = Callable[[dist.ProcessGroup, dist.GradBucket], torch.futures.Future[torch.Tensor]]
+#: TorchRec's exchanges of rows.
+EXCHANGES = (CommOp.POOLED_EMBEDDINGS_ALL_TO_ALL, CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER, CommOp.SEQUENCE_EMBEDDINGS_ALL_TO_ALL)
+
+
+class Codec(QuantizedCommCodec):
+    """FBGEMM's, as TorchRec's exchanges want it, with a `scale` that works: FBGEMM divides by its own in FP16, where what it had saved
+    is lost again. `encode` FP32 -> `dtype`, `decode` back; FP32 passes as it is.
+
+    TorchRec's own registry would make FP16 of BF16 on CPU, where gloo has both.
+    """
+
+    def __init__(self, name: str, scale: float = 1.0):
+        super().__init__(SPARSE_TYPES[name])
+        self.dtype, self.scale = DTYPES[name], scale
+
+    def encode(self, input_tensor: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+        return super().encode(input_tensor if self.scale == 1 else input_tensor * self.scale, ctx)
+
+    def decode(self, input_tensor: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+        found = super().decode(input_tensor, ctx)
+        return found if self.scale == 1 else found / self.scale
+
+    def share(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
+        """What one of so many `ranks` adds to the mean of theirs, encoded."""
+        mine = gradients / ranks
+        if self.dtype == torch.float16:
+            mine.clamp_(-MOST_OF_A_MEAN / ranks, MOST_OF_A_MEAN / ranks)
+        return self.encode(mine)
+
+
+@dataclass(frozen=True)
+class WireFormats:
+    """Of one run, by what travels."""
+
+    precision: Precision
+
+    @cached_property
+    def forward(self) -> Codec:
+        return Codec(self.precision.forward_comm)
+
+    @cached_property
+    def backward(self) -> Codec:
+        return gradient_codec(self.precision.backward_comm)
+
+    @cached_property
+    def gradients(self) -> Codec:
+        return gradient_codec(self.precision.dense_comm)
+
+    @property
+    def torchrec(self) -> dict[str, QuantizedCommCodecs] | None:
+        """For TorchRec's sharded collections."""
+        if self.precision.forward_comm == self.precision.backward_comm == "fp32":
+            return None
+        return {exchange.name: QuantizedCommCodecs(self.forward, self.backward) for exchange in EXCHANGES}
+
+
+def gradient_codec(name: str) -> Codec:
+    return Codec(name, GRADIENT_SCALE if name == "fp16" else 1.0)
+
+
+def wire_formats(precision: Precision) -> WireFormats:
+    """Raises UserError for a format that no exchange here has."""
+    for part in ("forward_comm", "backward_comm", "dense_comm"):
+        if getattr(precision, part) not in SPARSE_TYPES:
+            raise UserError(
+                "this executor does not send this format",
+                where=f"precision.{part}",
+                given=getattr(precision, part),
+                allowed=", ".join(SPARSE_TYPES),
+                remedy="mode=simulate prices it",
+            )
+    return WireFormats(precision)
+
+
+def average_in(module: nn.Module, codec: Codec) -> None:
+    """Have `module` send its gradients in the codec's format, if it is DistributedDataParallel and they are of another."""
+    if isinstance(module, DistributedDataParallel) and (hook := averaged_in(codec, next(module.parameters()).dtype)) is not None:
+        # Its check of the hook's annotations does not know them as strings: a lambda has none.
+        module.register_comm_hook(module.process_group, lambda group, bucket: hook(group, bucket))
+
+
+def averaged_in(codec: Codec, dtype: torch.dtype) -> Hook | None:
+    """The average of a bucket of gradients of `dtype`, summed in the codec's format; None where that is theirs, and
+    DistributedDataParallel's own will do.
+    """
+    if codec.dtype == dtype:
+        return None
+
+    def average(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        gradients = bucket.buffer()
+        sent = codec.share(gradients.float(), group.size())
+        work = dist.all_reduce(sent, group=group, async_op=True)
+        assert work is not None
+        return work.get_future().then(lambda _: gradients.copy_(codec.decode(sent)))
+
+    return average

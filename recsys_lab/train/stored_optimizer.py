@@ -1,0 +1,92 @@
+"""torch's optimizers on weights that are not plain FP32: joined, updated, split again.
+
+With weights in two halves and torch's SGD this is Split-SGD-BF16 (Kalamkar et al. 2020, section VII): the update is FP32's to the last
+bit, and nothing is kept but the halves and the optimizer's own state. With a master it is the usual training in mixed precision.
+All parameters are one vector here, so an update is a few passes over memory, however many layers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from recsys_lab.distributed.dense_weights import DenseWeights
+from recsys_lab.kernels.choice import native_for
+from recsys_lab.kernels.weights import sgd_step
+
+
+class StoredOptimizer(torch.optim.Optimizer):
+    """Steps `dense` by `make`'s optimizer of one FP32 vector, which must treat its elements alike and apart: SGD, Adagrad, Adam.
+
+    The learning rate is that of its one group. `state` has views of the inner optimizer's, by parameter, from the start. A parameter
+    without a gradient counts as one whose gradient is zero.
+    """
+
+    def __init__(self, dense: DenseWeights, make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]):
+        self._weights = dense
+        self._joined = torch.nn.Parameter(torch.zeros(dense.weights.shape, device=dense.weights.model.device))
+        self.inner = make([self._joined])
+        super().__init__(list(dense.parameters.values()), {"lr": self.inner.defaults["lr"]})
+        make_state(self.inner)
+        for name, parameter in dense.parameters.items():
+            for key, value in self.inner.state[self._joined].items():
+                of_weights = isinstance(value, torch.Tensor) and value.shape == self._joined.shape
+                self.state[parameter][key] = value[dense.places[name]].view_as(parameter) if of_weights else value
+        self._forget()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.inner.param_groups[0]["lr"] = self.param_groups[0]["lr"]
+        if isinstance(self.inner, torch.optim.SGD) and native_for(self._weights.weights.model):
+            self._sgd()
+        else:
+            self._joined.data, self._joined.grad = self._weights.weights.read(), self._weights.gradient()
+            self.inner.step()
+            self._weights.weights.write(self._joined.data)
+            self._forget()
+        return loss
+
+    def _sgd(self) -> None:
+        """The same as `inner.step` of joined weights, to the last bit, in one pass."""
+        group = self.inner.param_groups[0]
+        how = {"lr": float(group["lr"]), "weight_decay": group["weight_decay"], "momentum": group["momentum"]}
+        for name, parameter in self._weights.parameters.items():
+            stored = self._weights[name]
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
+            velocity = self.state[parameter].get("momentum_buffer")
+            sgd_step(stored.model, stored.rest, gradient, velocity=velocity, **how)
+
+    def _forget(self) -> None:
+        """Between steps there is no FP32 copy."""
+        self._joined.data, self._joined.grad = self._joined.new_empty(0), None
+
+
+def make_state(optimizer: torch.optim.Optimizer) -> None:
+    """torch makes an optimizer's state at its first step: make it now, zero, by a step that moves nothing."""
+    if isinstance(optimizer, StoredOptimizer):
+        return  # has made it
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if all(optimizer.state.get(p) for p in parameters) or isinstance(optimizer, torch.optim.SGD) and not optimizer.defaults["momentum"]:
+        return
+    kept = [(p.detach().clone(), p.grad) for p in parameters]
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    for p in parameters:
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    for p, (value, grad) in zip(parameters, kept):
+        p.data.copy_(value)
+        p.grad = grad
+        for key, state in optimizer.state[p].items():
+            if isinstance(state, torch.Tensor):
+                # Momentum begins with the first gradient, also where that is a negative zero: -0 plus any number is that number.
+                state.fill_(-0.0 if key == "momentum_buffer" else 0.0)
+    for group, rate in zip(optimizer.param_groups, rates):
+        group["lr"] = rate

@@ -1,0 +1,134 @@
+"""torch's optimizers on weights in halves, or beside a master: FP32's update to the last bit."""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.config.options import DenseOptimizer
+from recsys_lab.distributed.dense_weights import DenseWeights, in_model_format
+from recsys_lab.kernels.choice import native_for
+from recsys_lab.train import stored_optimizer
+from recsys_lab.train.optimizer import torch_optimizer
+from recsys_lab.train.stored_optimizer import StoredOptimizer
+from tests.distributed.test_stored import BITS, floats
+
+
+def options(name: str, lr: float = 0.1, momentum: float = 0.0, decay: float = 0.0) -> DenseOptimizer:
+    return DenseOptimizer(name=name, lr=lr, eps=1e-8, weight_decay=decay, momentum=momentum)
+
+
+def optimizer_of(weights: DenseWeights, given: DenseOptimizer) -> StoredOptimizer:
+    return StoredOptimizer(weights, partial(torch_optimizer, options=given))
+
+
+def stored(format: str, first: dict[str, torch.Tensor]) -> DenseWeights:
+    parameters = [(name, torch.nn.Parameter(values.to(torch.bfloat16))) for name, values in first.items()]
+    return DenseWeights.of(format, parameters, first)
+
+
+def same(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """The same bits; of NaNs any."""
+    return bool(((ours.view(torch.int32) == theirs.view(torch.int32)) | (ours.isnan() & theirs.isnan())).all())
+
+
+numbers = st.floats(0, 2, width=32)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(1, 40), numbers, st.sampled_from([0.0, 0.9]), st.sampled_from([0.0, 0.01, 0.5]))
+def test_split_sgd_is_fp32_sgd_bit_for_bit(kernels: bool, data: st.DataObject, size: int, lr: float, momentum: float, decay: float) -> None:
+    """Whatever weights and gradients: denormals, infinities, NaNs and both zeros too."""
+    first = {name: floats(data.draw(st.lists(BITS, min_size=n, max_size=n))) for name, n in (("a", size), ("b", 3))}
+    ours = stored("split_bf16", first)
+    kept = {name: torch.nn.Parameter(values.clone()) for name, values in first.items()}
+    given_options = options("sgd", lr, momentum, decay)
+    mine, theirs = optimizer_of(ours, given_options), torch_optimizer(kept.values(), given_options)
+    for _ in range(3):
+        for name, parameter in kept.items():
+            gradient = floats(data.draw(st.lists(BITS, min_size=parameter.numel(), max_size=parameter.numel()))).to(torch.bfloat16)
+            ours.parameters[name].grad, parameter.grad = gradient, gradient.float()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stored_optimizer, "native_for", lambda weight: kernels and native_for(weight))
+            mine.step()
+        theirs.step()
+        for name, parameter in kept.items():
+            assert same(ours[name].read(), parameter.data), name
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("format", ["split_bf16", "bf16_master"])
+def test_every_optimizer_moves_the_joined_weights_as_fp32s(name: str, format: str) -> None:
+    torch.manual_seed(0)
+    first = {"weight": torch.randn(33, 70), "bias": torch.randn(7), "scalar": torch.randn(())}
+    ours = stored(format, first)
+    kept = {key: torch.nn.Parameter(values.clone()) for key, values in first.items()}
+    mine, theirs = optimizer_of(ours, options(name, 0.1, 0.9, 0.01)), torch_optimizer(kept.values(), options(name, 0.1, 0.9, 0.01))
+    for step in range(5):
+        for optimizer in (mine, theirs):
+            optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
+        for key, parameter in kept.items():
+            gradient = torch.randn(parameter.shape).to(torch.bfloat16)
+            ours.parameters[key].grad, parameter.grad = gradient, gradient.float()
+        mine.step()
+        theirs.step()
+        for key, parameter in kept.items():
+            assert torch.equal(ours[key].read(), parameter.data), (key, step)
+            for what, state in theirs.state[parameter].items():
+                assert torch.equal(mine.state[ours.parameters[key]][what], state), (key, what)
+    model = ours.parameters["weight"]
+    rounded = kept["weight"].data.to(torch.bfloat16)
+    assert torch.equal(model, rounded) if format == "bf16_master" else (model.float().abs() <= kept["weight"].abs()).all()
+
+
+@pytest.mark.parametrize(("format", "bytes_a_weight"), [("split_bf16", 4), ("split_bf16_8", 3), ("bf16_master", 6), ("bf16", 2)])
+def test_nothing_is_kept_but_what_is_stored(format: str, bytes_a_weight: int) -> None:
+    gc.freeze()  # from here on the collector knows new objects only
+    weights = stored(format, {"a": torch.randn(64, 64)})
+    optimizer = optimizer_of(weights, options("sgd"))
+    for _ in range(2):
+        weights.parameters["a"].grad = torch.ones(64, 64, dtype=torch.bfloat16)
+        optimizer.step()
+    optimizer.zero_grad()
+    held = [one.untyped_storage() for one in gc.get_objects() if torch.is_tensor(one)]
+    gc.unfreeze()
+    assert sum({storage.data_ptr(): storage.nbytes() for storage in held}.values()) == 64 * 64 * bytes_a_weight
+
+
+def test_eight_low_bits_are_cut_off_at_every_update() -> None:
+    """The paper's negative result: what does not reach the 24 bits that are kept is lost."""
+    first = {"a": torch.ones(8)}
+    eight, sixteen = (stored(format, first) for format in ("split_bf16_8", "split_bf16"))
+    for weights in (eight, sixteen):
+        optimizer = optimizer_of(weights, options("sgd", lr=1.0))
+        for _ in range(64):
+            weights.parameters["a"].grad = torch.full((8,), -(2.0**-20), dtype=torch.bfloat16)
+            optimizer.step()
+    assert torch.equal(eight["a"].read(), torch.ones(8)) and torch.equal(sixteen["a"].read(), torch.full((8,), 1 + 2.0**-14))
+
+
+def test_a_parameter_without_a_gradient_rests() -> None:
+    weights = stored("split_bf16", {"a": torch.randn(5), "b": torch.randn(5)})
+    before = weights["b"].read().clone()
+    optimizer = optimizer_of(weights, options("adam"))
+    weights.parameters["a"].grad = torch.ones(5, dtype=torch.bfloat16)
+    optimizer.step()
+    assert torch.equal(weights["b"].read(), before)
+
+
+def test_a_model_keeps_its_names_and_first_values() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ModuleDict({"tables": torch.nn.Linear(2, 2)}))
+    was = {name: p.detach().clone() for name, p in model.named_parameters()}
+    first = in_model_format(model, "split_bf16", "1.tables")
+    assert {name: p.dtype for name, p in model.named_parameters()} == {
+        name: torch.float32 if "tables" in name else torch.bfloat16 for name in was
+    }
+    weights = DenseWeights.of("split_bf16", [(n, p) for n, p in model.named_parameters() if "tables" not in n], first)
+    assert all(torch.equal(weights[name].read(), was[name]) for name in first) and set(first) == {"0.weight", "0.bias"}
+    assert model[0].weight.untyped_storage().data_ptr() == weights.weights.model.untyped_storage().data_ptr()

@@ -22,7 +22,7 @@ from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.sharding_plan import FLEXSHARD
-from recsys_lab.plan.workload import TowerWork
+from recsys_lab.plan.workload import DenseLayer, TowerWork
 from recsys_lab.planners.flexshard import same_tiers
 from recsys_lab.report.files import write_json
 from recsys_lab.report.run_folder import REASONS_FILE
@@ -31,6 +31,7 @@ from recsys_lab.tables import AccessStatistics, Table
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
 TABLES_SHARE_OF_MEMORY = 0.25
 LOCAL = "local"  # the cluster that this machine is
+EMULATED = "emulated"  # the launcher that makes this machine the cluster that is named
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,15 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
     `named`: what was planned for the named cluster, if `cluster` stands in for it.
     """
     precision = build(config.precision)
-    tables = tables_of(data, config.model.embedding_dim, precision.table)
+    tables = tables_of(data, config.model.embedding_dim, precision.table, config.model.get("dims"))
     towers = towers_of(config, tables, cluster, named)
     model = build_model(config, data, torch.device("meta"), modules_of(config, towers))
     workload = workload_of(model, data, config, batch_size, {t.name: data.access[t.name].mean_length for t in tables})
     plan = make_plan(config, data.access, tables, cluster, workload, towers, named)
     check_fits(plan, workload, cluster)
-    return Planned(cluster, tables, data.access, workload, plan, lower(plan, data.access, precision, workload))
+    executor = config.sharder.executor
+    exchange = {key: executor[key] for key in ("exchange", "overlap") if key in executor}
+    return Planned(cluster, tables, data.access, workload, plan, lower(plan, data.access, precision, workload, **exchange))
 
 
 def workload_of(model: ClickModel, data: DataSet, config: DictConfig, batch_size: int, lengths: dict[str, float]) -> Workload:
@@ -74,6 +77,9 @@ def workload_of(model: ClickModel, data: DataSet, config: DictConfig, batch_size
         dense_optimizer=config.optimizer.dense.name,
         lengths=lengths,
         towers=towers,
+        layers=tuple(DenseLayer(**asdict(layer)) for layer in cost.layers),
+        dense_format=config.precision.dense,
+        replica_format=config.precision.dense_comm,
     )
 
 
@@ -143,15 +149,18 @@ def most_rows_here(named: Planned) -> int | None:
 
 
 def this_machine(config: DictConfig) -> Cluster:
-    """`conf/cluster/local.yaml` with the hosts and ranks of the launcher."""
-    local = OmegaConf.create({"launcher": config.launcher, "cluster": OmegaConf.load(CONF / "cluster" / "local.yaml")})
+    """`conf/cluster/local.yaml` with the hosts and ranks of the launcher. Its own figures, not calibrated ones: the record of a run for
+    another cluster does not hold them, and the plan here must not depend on what it does not hold.
+    """
+    local = OmegaConf.create({"launcher": config.launcher, "calibrated": False, "cluster": OmegaConf.load(CONF / "cluster" / "local.yaml")})
     OmegaConf.resolve(local)
-    return build(local.cluster)
+    return build(OmegaConf.masked_copy(local.cluster, [key for key in local.cluster if key != "defaults"]))
 
 
 def named_batch_size(config: DictConfig, cluster: Cluster) -> int:
-    """Samples per rank of the named cluster: `simulate.batch_size`, but on this machine what it really trains with."""
-    return batch_size_here(config) if cluster.name == LOCAL else config.simulate.batch_size
+    """Samples per rank of the named cluster: `simulate.batch_size`, but where this machine is that cluster what it really trains with."""
+    here = cluster.name == LOCAL or config.choices.launcher == EMULATED
+    return batch_size_here(config) if here else config.simulate.batch_size
 
 
 def batch_size_here(config: DictConfig) -> int:

@@ -12,6 +12,7 @@ from recsys_lab.plan.memory_towers import received_columns, tower_bytes
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
 from recsys_lab.tables import Table
+from recsys_lab.tables.spec import ELEMENT_BYTES
 from recsys_lab.units import human_bytes
 
 MOST_HOSTS = 1 << 12  # where the search for a cluster that is big enough ends
@@ -39,15 +40,15 @@ class RankMemory:
 def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     """What the shards of each rank need, and the dense part on every rank.
 
-    Buffers, in FP32 and each with its gradient: the rows that a rank looks up for others (pooled rows of the whole global batch, or
-    the rows of the sequences that are its to serve) and those that it receives for its own batch; the gradient of replicated rows,
-    which has all of them; the dense part's activations.
+    Buffers, in FP32 and each with its gradient: the rows that a rank looks up for others (pooled rows of the whole global batch, or the
+    rows of the sequences that are its to serve) and those that it receives for its own batch; the gradient of replicated rows, which has
+    all of them, as it travels; the dense part's activations.
     """
     world, batch = plan.world_size, workload.batch_size
     weights, state, buffers = [0] * world, [0] * world, [0] * world
     for table, placement in zip(plan.tables, plan.placements):
         for shard in placement.shards:
-            gradient = 4 * shard.rows * shard.cols if len(shard.ranks) > 1 else 0
+            gradient = ELEMENT_BYTES[workload.replica_format] * shard.rows * shard.cols if len(shard.ranks) > 1 else 0
             passing = math.ceil(2 * 4 * _served(table, placement, shard, plan, workload) * shard.cols) + gradient
             for rank in shard.ranks:
                 weights[rank] += shard.rows * shard.cols * table.row_bytes // table.dim

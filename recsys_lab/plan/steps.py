@@ -2,14 +2,15 @@
 
 Ranks that do the same share one entry: every figure is given for each rank in `bytes_of_rank`, or once where all are alike.
 The bytes of a collective are those of the buffer that a rank puts in: what it hands to an all-to-all or a reduce-scatter (its
-own part included), its tensor in an all-reduce, its part in an all-gather. The recorder counts the same way.
+own part included), its tensor in an all-reduce, its part in an all-gather or a gather, all parts at the root of a scatter and nothing
+elsewhere. The recorder counts the same way.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast")
+COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast", "scatter", "gather")
 KINDS = ("lookup", "update", "dense", "host_to_device", *COLLECTIVES)
 PHASES = ("input", "forward", "backward", "optimizer")
 
@@ -21,8 +22,10 @@ class Step:
     `groups`: for a collective, every group of ranks that does it at the same time (disjoint, equal in kind).
     `bytes_of_rank`: for each rank of the world, the bytes it puts in (collective) or reads and writes in memory (look-up,
     update, dense); a single entry stands for every rank. `flops`: per rank, dense work only, in `number_format`.
-    `after`: names of the steps that must end first. `received_of_rank`: for an all-to-all, the bytes that each rank takes out,
-    where they are not those it puts in.
+    `after`: names of the steps that must end first. `received_of_rank`: for an all-to-all, a scatter or a gather, the bytes that each
+    rank takes out, where they are not those it puts in. `blocks`: nothing else runs meanwhile, whatever the software could.
+    `rows_of_rank`, `shards_of_rank`: of a look-up or an update of tables, the look-ups that each rank serves and the pieces of tables that
+    it holds; one entry where all ranks are alike.
     """
 
     name: str
@@ -35,6 +38,9 @@ class Step:
     tables: tuple[str, ...] = ()
     received_of_rank: tuple[float, ...] = ()
     number_format: str = ""
+    blocks: bool = False
+    rows_of_rank: tuple[float, ...] = ()
+    shards_of_rank: tuple[float, ...] = ()
 
     @property
     def is_collective(self) -> bool:

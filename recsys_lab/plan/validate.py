@@ -10,7 +10,7 @@ from recsys_lab.plan.blocks import check_blocks
 from recsys_lab.plan.sharding_plan import ALL_SCHEMES, FLEXSHARD, TIERS, Placement, Shard, ShardingPlan
 from recsys_lab.plan.validate_towers import check_towers
 from recsys_lab.tables import Table
-from recsys_lab.tables.spec import ELEMENT_BYTES
+from recsys_lab.tables.spec import TABLE_FORMATS
 
 #: A shard has all rows.
 WHOLE_ROWS = ("table_wise", "column_wise", "table_column_wise", "tower_table_wise", "tower_column_wise")
@@ -60,8 +60,8 @@ def _check_table(table: Table) -> None:
         raise UserError("a table needs rows, columns and a feature", where=where, given=f"{table.rows} x {table.dim}, {table.features}")
     if table.pooling not in POOLING:
         raise UserError("unknown pooling", where=where, given=table.pooling, allowed=", ".join(POOLING))
-    if table.dtype not in ELEMENT_BYTES:
-        raise UserError("unknown number format", where=where, given=table.dtype, allowed="fp32, fp16, bf16")
+    if table.dtype not in TABLE_FORMATS:
+        raise UserError("unknown number format", where=where, given=table.dtype, allowed=", ".join(TABLE_FORMATS))
 
 
 def _check_placement(table: Table, placement: Placement, plan: ShardingPlan) -> None:

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
+
 #: Optimizer state, in FP32 elements: per weight, and per row of a table (or of a column shard of it).
 STATE_PER_WEIGHT = {"sgd": 0, "adagrad": 1, "row_wise_adagrad": 0, "adam": 2}
 STATE_PER_ROW = {"sgd": 0, "adagrad": 0, "row_wise_adagrad": 1, "adam": 0}
+
+
+@dataclass(frozen=True)
+class DenseLayer:
+    """A matrix product of the dense part: `rows` a sample times [n_in, n_out]. `ahead`: it needs no embedding, as the bottom MLP."""
+
+    rows: float
+    n_in: int
+    n_out: int
+    ahead: bool = False
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,8 @@ class Workload:
     """One training iteration of one rank. FLOPs are multiply-adds times two, forward and backward, per sample.
 
     `towers`: the model's tower modules, in the order of its towers; none where rows pass through. All other figures of the dense part
-    are without them.
+    are without them. `layers`: the dense part's matrix products with weights, none where they are not known. `dense_format`: how the
+    dense part's weights are stored. `replica_format`: what gradients of table rows that several ranks hold alike are kept and sent in.
     """
 
     batch_size: int  # B: samples per rank
@@ -38,6 +51,9 @@ class Workload:
     dense_optimizer: str
     lengths: Mapping[str, float] = field(default_factory=dict)  # L: look-ups a sample by table; needed of sequence tables only
     towers: tuple[TowerWork, ...] = ()
+    layers: tuple[DenseLayer, ...] = ()
+    dense_format: str = "fp32"
+    replica_format: str = "fp32"
 
     def table_state_bytes(self, rows: int, cols: int) -> int:
         """FP32 optimizer state of a shard of `rows` x `cols`."""
@@ -45,9 +61,10 @@ class Workload:
 
     @property
     def dense_bytes(self) -> int:
-        """FP32 weights, gradients and optimizer state of the dense part, on every rank."""
+        """Weights as they are stored, gradients as the model has them and FP32 optimizer state of the dense part, on every rank."""
         return self.dense_bytes_of(self.dense_parameters)
 
     def dense_bytes_of(self, parameters: int) -> int:
         """The same of so many parameters."""
-        return 4 * parameters * (2 + STATE_PER_WEIGHT[self.dense_optimizer])
+        weights_and_gradients = STORED_BYTES[self.dense_format] + READ_BYTES[self.dense_format]
+        return parameters * (weights_and_gradients + 4 * STATE_PER_WEIGHT[self.dense_optimizer])

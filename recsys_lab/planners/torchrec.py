@@ -25,22 +25,24 @@ from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.planners import row_wise
+from recsys_lab.planners.columns import AUTO, Types, first_widths, idle_ranks, more_shards
+from recsys_lab.planners.torchrec_memory import AsStored
 from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.tables.spec import TABLE_FORMATS
 from recsys_lab.units import human_bytes
 
-DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
+#: What a look-up reads: by that TorchRec counts time.
+DATA_TYPES = dict.fromkeys(TABLE_FORMATS, DataType.BF16) | {"fp32": DataType.FP32, "fp16": DataType.FP16}
 POOLINGS = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 #: TorchRec reads an optimizer's memory from its class.
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
 #: Proposals without a better plan after which a greedy search ends. TorchRec's is endless: a minute for 26 tables on 512 ranks.
 PATIENCE = 25
+#: How often it is asked again for a plan in which every rank has a shard.
+SPREADING = 3
 BYTES_PER_MS = 1e6  # in one GB/s
-#: Column shards as narrow as this are considered where the user names no width. TorchRec's own bound is 128.
-MIN_COLUMN_SHARD_WIDTH = 32
-#: Schemes that cut columns, and over how many ranks or hosts.
-COLUMN_SCHEMES = ("column_wise", "table_column_wise", "grid_shard")
 
 
 def plan(
@@ -53,23 +55,44 @@ def plan(
     sharding_types: list[str] | None = None,
     force: dict[str, str] | None = None,
     column_shard_width: int | None = None,
+    column_shards: str | None = None,
 ) -> ShardingPlan:
     """The plan that TorchRec's cost model likes best.
 
     `sharding_types`: what the planner may choose from (None: all but grid_shard, as TorchRec does). `force`: table name or glob ->
     the sharding type that those tables must have; a later entry wins. `column_shard_width`: columns of a column shard; None leaves
     it to the planner, and cuts a forced table over all ranks (column_wise), a host's ranks (table_column_wise) or all hosts
-    (grid_shard).
+    (grid_shard). `column_shards`: into how many a table is cut that is cut by columns, instead of how wide they are; auto: where
+    ranks would hold no shard, the heaviest tables are cut, or cut again, until there are enough (DMT, section 5.1).
 
     Raises UserError for a sharding type that does not exist or that a table cannot have, PlanDoesNotFit if no plan fits.
     """
     quiet_torchrec()
     _check_types(sharding_types, "sharder.planner.sharding_types")
     forced = _forced(tables, force or {})
-    types = {t.name: [forced[t.name]] if t.name in forced else sharding_types for t in tables}
-    widths = {t.name: _column_width(t, forced.get(t.name), cluster, column_shard_width) for t in tables}
+    types: dict[str, list[str] | None] = {t.name: [forced[t.name]] if t.name in forced else sharding_types for t in tables}
     for table in tables:
         _check_possible(table, types[table.name])
+    widths = first_widths(tables, forced, cluster, column_shard_width, column_shards)
+    best = _found(tables, access, cluster, precision, workload, types, widths)
+    tries = SPREADING if column_shards == AUTO else 0
+    while tries and (narrower := more_shards(best, access, types)):
+        types, widths, tries = types | dict.fromkeys(narrower, ["column_wise"]), widths | narrower, tries - 1
+        best = min(best, _found(tables, access, cluster, precision, workload, types, widths), key=idle_ranks)
+    check_fits(best, workload, cluster)
+    return best
+
+
+def _found(
+    tables: tuple[Table, ...],
+    access: AccessStatistics,
+    cluster: Cluster,
+    precision: Precision,
+    workload: Workload,
+    types: Types,
+    widths: Mapping[str, int],
+) -> ShardingPlan:
+    """TorchRec's plan with these types allowed and column shards of these widths."""
     constraints = {
         table.name: ParameterConstraints(
             sharding_types=types[table.name],
@@ -79,9 +102,11 @@ def plan(
         )
         for table in tables
     }
+    topology = _topology(cluster, workload)
     planner = EmbeddingShardingPlanner(
-        topology=_topology(cluster, workload),
+        topology=topology,
         batch_size=workload.batch_size,
+        enumerator=AsStored(topology, constraints, tables, workload),
         constraints=constraints,
         proposer=[
             GreedyProposer(threshold=PATIENCE),
@@ -93,14 +118,13 @@ def plan(
         storage_reservation=FixedPercentageStorageReservation(0.0),  # the topology holds only what a plan may fill
         stats=[],
     )
-    model = _Model(tables, workload)
+    if not _could_fit(tables, cluster, workload):  # TorchRec would go through all of its proposals first: minutes for XLRM in FP32
+        raise _does_not_fit(tables, access, cluster, precision, workload, types)
     try:
-        found = planner.plan(model, [_AnyTypeSharder()])
+        found = planner.plan(_Model(tables, workload), [_AnyTypeSharder()])
     except PlannerError:
         raise _does_not_fit(tables, access, cluster, precision, workload, types) from None
-    made = ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, from_torchrec(tables, found.plan["tables"]))
-    check_fits(made, workload, cluster)
-    return made
+    return ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, from_torchrec(tables, found.plan["tables"]))
 
 
 def from_torchrec(tables: tuple[Table, ...], found: Mapping[str, ParameterSharding]) -> tuple[Placement, ...]:
@@ -213,23 +237,6 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _column_width(table: Table, forced: str | None, cluster: Cluster, given: int | None) -> int:
-    """The width of `table`'s column shards, should it be cut by columns: a divisor of its dimension and a multiple of 4."""
-    allowed = [width for width in range(4, table.dim + 1, 4) if table.dim % width == 0] or [table.dim]
-    if given is not None and (forced in COLUMN_SCHEMES or forced is None):
-        if given not in allowed:
-            raise UserError(
-                f"table {table.name} of dimension {table.dim} cannot be cut into columns of this width",
-                where="sharder.planner.column_shard_width",
-                given=given,
-                allowed=", ".join(map(str, allowed)),
-            )
-        return given
-    parts = {"column_wise": cluster.world_size, "table_column_wise": cluster.ranks_per_host, "grid_shard": cluster.hosts}
-    least = table.dim / parts[forced] if forced in parts else MIN_COLUMN_SHARD_WIDTH
-    return next((width for width in allowed if width >= least), table.dim)
-
-
 def _check_possible(table: Table, types: list[str] | None) -> None:
     if table.pooling not in POOLINGS:
         raise UserError("TorchRec's planner here places pooled tables only", where=f"table {table.name}", given=f"pooling {table.pooling}")
@@ -242,7 +249,13 @@ def _check_possible(table: Table, types: list[str] | None) -> None:
         )
 
 
-def _does_not_fit(tables, access, cluster, precision, workload, types: dict[str, list[str] | None]) -> PlanDoesNotFit:
+def _could_fit(tables: tuple[Table, ...], cluster: Cluster, workload: Workload) -> bool:
+    """Whether all ranks together can hold one copy of the tables with their optimizer's state."""
+    room = cluster.usable_memory_bytes - workload.dense_bytes
+    return sum(t.weight_bytes + workload.table_state_bytes(t.rows, t.dim) for t in tables) <= room * cluster.world_size
+
+
+def _does_not_fit(tables, access, cluster, precision, workload, types: Types) -> PlanDoesNotFit:
     """Why TorchRec found no plan: even the most even one lacks memory (with its figures), or the allowed types are too coarse."""
     row_wise.plan(tables, access, cluster, precision, workload)  # raises PlanDoesNotFit if that is so
     room = cluster.usable_memory_bytes - workload.dense_bytes

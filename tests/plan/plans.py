@@ -9,6 +9,9 @@ from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 
 FP32 = Precision("fp32")
+COMMS = Precision("fp16_comms", forward_comm="fp16", backward_comm="bf16", dense_comm="bf16")
+#: Each kind of exchange in a format of its own size.
+UNLIKE = Precision("unlike", forward_comm="bf16", backward_comm="fp32", dense_comm="fp16")
 #: Look-ups per sample of each feature.
 LENGTHS = {"a": 1, "b": 2, "c": 3, "d": 5, "e": 1, "f": 4}
 TABLES = (

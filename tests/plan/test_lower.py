@@ -18,10 +18,13 @@ from recsys_lab.plan.lower import lower
 from recsys_lab.plan.lower.context import distinct_rows
 from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.plan.validate import validate
+from recsys_lab.plan.workload import TowerWork
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.units import MIB
-from tests.plan.plans import FP32, LENGTHS, TABLES, access, flexshard, plan, workload
+from tests.distributed.test_sptt_modules import MIX
+from tests.distributed.tower_cases import tower_plan
+from tests.plan.plans import COMMS, FP32, LENGTHS, TABLES, access, flexshard, plan, workload
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
@@ -93,6 +96,21 @@ def test_half_precision_halves_what_it_names_and_nothing_else() -> None:
     for a, b in zip(full.steps, half.steps, strict=True):
         factor = 2 if a.name == "row_wise.output.reduce_scatter" else 1
         assert [x / factor for x in a.bytes_of_rank] == list(b.bytes_of_rank), a.name
+
+
+@pytest.mark.parametrize("scheme", [*FLAT_SCHEMES, *MIX])
+def test_16_bits_halve_every_exchange_but_that_of_ids(scheme: str) -> None:
+    """Flat tables, rows in tiers, and towers with modules, as fp16_comms has it."""
+    work = workload(towers=(TowerWork(50, 3, 1e3, 2e3, 1e2),) * 2)
+    if scheme in MIX:
+        of_towers = tuple(Table(t.name, t.rows, 8, t.features, t.pooling) for t in TABLES)
+        made = tower_plan(of_towers, (("a", "b", "c"), ("d", "e", "f")), 2, 2, (scheme,), "rows")
+    else:
+        made, work = plan((scheme,), 2, 2), workload()
+    full, half = (lower(made, access(made.tables, LENGTHS), one, work).collectives for one in (FP32, COMMS))
+    assert len(full) == len(half) > 1
+    for a, b in zip(full, half):
+        assert b.bytes_of_rank == tuple(size if a.phase == "input" else size / 2 for size in a.bytes_of_rank), a.name
 
 
 @settings(max_examples=50, deadline=None)

@@ -44,6 +44,19 @@ def test_bytes_are_counted_by_hand() -> None:
     assert replicated.weights == (160, 160) and replicated.buffers == (received + 160,) * 2
 
 
+@pytest.mark.parametrize(("stored", "weight", "gradient"), [("fp32", 4, 4), ("split_bf16", 4, 2), ("bf16_master", 6, 2), ("bf16", 2, 2)])
+def test_weights_count_as_they_are_stored_and_gradients_as_the_model_has_them(stored: str, weight: int, gradient: int) -> None:
+    work = workload(dense_parameters=5, dense_optimizer="adam", dense_format=stored)
+    memory = bytes_of_ranks(plan(("table_wise",), 1, 2, (Table("t", 10, 4, ("a",), dtype=stored),)), work)
+    assert memory.dense == (5 * (weight + gradient + 2 * 4),) * 2 and sum(memory.weights) == 40 * weight
+
+
+@pytest.mark.parametrize(("sent", "size"), [("fp32", 4), ("fp16", 2), ("bf16", 2)])
+def test_gradients_of_replicas_are_kept_as_they_are_sent(sent: str, size: int) -> None:
+    made = plan(("data_parallel",), 1, 2, (Table("t", 10, 4, ("a",)),))
+    assert bytes_of_ranks(made, workload(replica_format=sent, batch_size=0)).buffers == (10 * 4 * size,) * 2
+
+
 def test_weights_are_the_plans_own() -> None:
     made = plan(("table_wise", "row_wise", "grid_shard", "data_parallel"), 2, 2)
     assert list(bytes_of_ranks(made, workload()).weights) == made.weight_bytes_of_ranks()

@@ -160,3 +160,15 @@ def test_a_sequence_is_refused() -> None:
     clicks = (Table("clicks", 10, 4, ("a",), "none"),)
     with pytest.raises(UserError, match="a sequence has no pooled row"):
         tower_plan(clicks, (("a",),), 1, 2, ("table_wise",), "none")
+
+
+@pytest.mark.parametrize(("stored", "kept", "read"), [("fp32", 4, 4), ("split_bf16", 4, 2), ("bf16_master", 6, 2)])
+def test_tower_modules_move_weights_as_they_are_stored_and_activations_as_they_compute(stored: str, kept: int, read: int) -> None:
+    made = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "rows")
+    work = workload(4, towers=(TowerWork(100, 3, 1.0, 2.0, 8.0),) * 2, dense_format=stored, dense_optimizer="adagrad")
+    compute = "fp32" if stored == "fp32" else "bf16"
+    steps = {s.name: s for s in lower(made, access(TABLES, LENGTHS), dataclasses.replace(FP32, compute=compute), work).steps}
+    activations = 2 * 4 * 8.0 * (1.0 if compute == "fp32" else 0.5)  # of four samples of each of two peers
+    assert steps["towers.module"].bytes_of_rank == (100 * read + activations,)
+    assert steps["towers.gradient.module"].bytes_of_rank == (2 * (100 * read + activations),)
+    assert steps["towers.module.update"].bytes_of_rank == (100 * (2 * kept + read + 8),)

@@ -19,9 +19,10 @@ from recsys_lab.distributed.torchrec import shard
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.validate import validate
+from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.tables.remap import Remap
-from tests.plan.plans import FP32, flexshard, plan, workload
+from tests.plan.plans import COMMS, FP32, UNLIKE, flexshard, plan, workload
 from tests.plan.test_volume import SHAPES, in_order_of_kind
 from tests.ranks import run_ranks
 
@@ -109,10 +110,10 @@ class Bags(nn.Module):
         return self.top(self.embeddings(sparse).values()).squeeze(1)
 
 
-def record_one_step(made: ShardingPlan) -> list[tuple[str, tuple[int, ...], int]]:
+def record_one_step(made: ShardingPlan, precision: Precision) -> list[tuple[str, tuple[int, ...], int]]:
     model = (Rows if made.tables[0].pooling == "none" else Bags)(made)
     hot = {p.table: hot_ids(p.table) for p in made.placements if p.scheme == "flexshard"}
-    sharded = shard(model, made, torch.device("cpu"), ("adagrad", 0.1, 1e-8, 0.0), FP32, seed=1, hot_rows=hot)
+    sharded = shard(model, made, torch.device("cpu"), ("adagrad", 0.1, 1e-8, 0.0), precision, seed=1, hot_rows=hot)
     dense = torch.optim.SGD((p for _, p in sharded.dense_parameters()), lr=0.1)
     for step in range(6):
         if step == 5:
@@ -125,8 +126,8 @@ def record_one_step(made: ShardingPlan) -> list[tuple[str, tuple[int, ...], int]
     return [(one.kind, one.group, one.bytes) for one in stop_recording()]
 
 
-def record_each(plans: list[ShardingPlan]) -> list[list[tuple[str, tuple[int, ...], int]]]:
-    return [record_one_step(made) for made in plans]
+def record_each(cases: list[tuple[ShardingPlan, Precision]]) -> list[list[tuple[str, tuple[int, ...], int]]]:
+    return [record_one_step(made, precision) for made, precision in cases]
 
 
 def tiered(pooling: str, hosts: int, ranks_per_host: int, tiers: int) -> ShardingPlan:
@@ -152,10 +153,13 @@ def test_recorded_collectives_equal_the_steps(shape: tuple[int, int]) -> None:
     plans += [mixed(pooling, *shape) for pooling in ("none", "sum")]
     for made in plans:
         validate(made)
-    recorded = run_ranks(record_each, *shape, plans, backend="recorded", timeout_s=150)
-    for number, made in enumerate(plans):
+    cases = [(made, FP32) for made in plans]
+    if shape == (2, 2):
+        cases += [(made, other) for made in plans for other in (COMMS, UNLIKE)]
+    recorded = run_ranks(record_each, *shape, cases, backend="recorded", timeout_s=150)
+    for number, (made, precision) in enumerate(cases):
         dense_parameters = DIM * (1 if made.tables[0].pooling == "none" else len(made.tables)) + 1
-        steps = lower(made, access(made), FP32, workload(BATCH, dense_parameters))
+        steps = lower(made, access(made), precision, workload(BATCH, dense_parameters))
         for rank, seen in enumerate(recorded):
             expected = in_order_of_kind([(k, g, round(size)) for k, g, size in steps.collectives_of(rank)])
-            assert in_order_of_kind(seen[number]) == expected, f"{made.sharder} {made.placements[0].scheme}, rank {rank}"
+            assert in_order_of_kind(seen[number]) == expected, f"{precision.name}: {made.sharder} {made.placements[0].scheme}, rank {rank}"

@@ -14,9 +14,10 @@ from recsys_lab.distributed.torchrec import shard
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.workload import TowerWork, Workload
+from recsys_lab.precision import Precision
 from recsys_lab.tables import Table
 from tests.distributed.tower_cases import Towers, model_of, tower_plan
-from tests.plan.plans import FP32, LENGTHS, access, workload
+from tests.plan.plans import COMMS, FP32, LENGTHS, UNLIKE, access, workload
 from tests.plan.test_volume import BATCH, in_order_of_kind, random_batch
 from tests.ranks import run_ranks
 
@@ -43,7 +44,9 @@ CASES: list[tuple[Towers, tuple[str, ...], str, bool]] = [
     (FOUR, MIX, "none", False),
     (ONE, MIX, "none", True),
 ]
-SHAPES = [(2, 2), (4, 1), (1, 2), (4, 2)]
+SHAPES = [(2, 2), (4, 1), (2, 1), (1, 2), (4, 2)]
+#: In other formats only what differs in what travels: with and without tower modules, parts of rows and whole ones.
+IN_FORMATS = (3, 5)
 Seen = list[tuple[str, tuple[int, ...], float]]
 register()
 
@@ -63,13 +66,13 @@ def work(made: ShardingPlan, with_modules: bool) -> Workload:
     return workload(BATCH, dense, towers=towers)
 
 
-def record_each(made: list[ShardingPlan]) -> list[Seen]:
-    return [record_one_step(plan, case[3]) for plan, case in zip(made, CASES)]
+def record_each(made: list[ShardingPlan], runs: list[tuple[int, Precision]]) -> list[Seen]:
+    return [record_one_step(made[number], CASES[number][3], precision) for number, precision in runs]
 
 
-def record_one_step(made: ShardingPlan, with_modules: bool) -> Seen:
+def record_one_step(made: ShardingPlan, with_modules: bool, precision: Precision) -> Seen:
     model = model_of(made, DENSE, with_modules)
-    sharded = shard(model, made, torch.device("cpu"), ("adagrad", 0.1, 1e-8, 0.0), FP32, seed=1)  # type: ignore[arg-type]
+    sharded = shard(model, made, torch.device("cpu"), ("adagrad", 0.1, 1e-8, 0.0), precision, seed=1)  # type: ignore[arg-type]
     dense = torch.optim.SGD((p for _, p in sharded.dense_parameters()), lr=0.1)
     for step in range(6):
         if step == 5:
@@ -88,15 +91,20 @@ def record_one_step(made: ShardingPlan, with_modules: bool) -> Seen:
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
 def test_recorded_collectives_equal_the_steps(shape: tuple[int, int]) -> None:
     made = plans(*shape)
-    recorded = run_ranks(record_each, *shape, made, backend="recorded", timeout_s=150)
-    for number, plan in enumerate(made):
-        steps = lower(plan, access(plan.tables, LENGTHS), FP32, work(plan, CASES[number][3]))
+    runs = [(number, FP32) for number in range(len(CASES))]
+    if shape == (2, 2):
+        runs += [(number, other) for number in IN_FORMATS for other in (COMMS, UNLIKE)]
+    recorded = run_ranks(record_each, *shape, made, runs, backend="recorded", timeout_s=150)
+    for run, (number, precision) in enumerate(runs):
+        plan, given = made[number], work(made[number], CASES[number][3])
+        steps = lower(plan, access(plan.tables, LENGTHS), precision, given)
         for rank, seen in enumerate(recorded):
-            assert in_order_of_kind(seen[number]) == in_order_of_kind(steps.collectives_of(rank)), f"{CASES[number]}, rank {rank}"
-            leave_the_site(plan, rank, seen[number], work(plan, CASES[number][3]))
+            expected = in_order_of_kind(steps.collectives_of(rank))
+            assert in_order_of_kind(seen[run]) == expected, f"{precision.name}: {CASES[number]}, rank {rank}"
+            leave_the_site(plan, rank, seen[run], given.dense_parameters * precision.dense_comm_bytes)
 
 
-def leave_the_site(made: ShardingPlan, rank: int, seen: Seen, given: Workload) -> None:
+def leave_the_site(made: ShardingPlan, rank: int, seen: Seen, dense_bytes: int) -> None:
     """Between sites: three exchanges of ids over all ranks, one of rows each way between peers, and the dense part's all-reduce."""
     sites = made.sites
     if sites.count == 1:
@@ -108,5 +116,5 @@ def leave_the_site(made: ShardingPlan, rank: int, seen: Seen, given: Workload) -
     reduced = [one for one in crossing if one[0] == "all_reduce"]
     rows = [one for one in between if sites.ranks > 1] or between
     assert len(ids) + len(between) == len(ids + rows) == 5
-    assert sum(size for _, _, size in reduced) == 4 * given.dense_parameters and {g for _, g, _ in reduced} == {tuple(sorted(world))}
+    assert sum(size for _, _, size in reduced) == dense_bytes and {g for _, g, _ in reduced} == {tuple(sorted(world))}
     assert len(crossing) == len(ids) + len(between) + len(reduced)

@@ -145,3 +145,30 @@ def test_reasons_tell_what_the_other_choices_would_move() -> None:
     assert told.chosen.between == by_name["scheme=row_wise"].between
     text = " ".join(told.told()["sentences"])
     assert "6 whole on one rank" in text and "Peer permute: none" in text and len(told.told()["rows"]) == 6
+
+
+def test_permuted_bytes_are_what_the_other_ways_would_handle() -> None:
+    """Step c (3.1.1, 3.1.3): rows, forward and back, of the batch of all ranks; or ids and lengths, once; or nothing."""
+    made, cluster = tables([5000] * 6), small_cluster(2, 2)
+    for length in (1.0, 3.0):
+        found = planned(made, cluster, 2, length, scheme="table_wise")
+        told = reasons(found, made, lengths(made, length), cluster, FP32, workload(), scheme="table_wise")
+        by_name = {m.name: m.permuted for m in told.alternatives}
+        batch, tables_of_busiest = 4 * workload().batch_size, max(sum(rank in p.ranks for p in found.placements) for rank in range(4))
+        assert by_name["permute=rows"] == pytest.approx(tables_of_busiest * batch * 32 * 4 * 2)
+        assert by_name["permute=ids"] == pytest.approx(tables_of_busiest * batch * (8 * length + 4))
+        assert told.chosen.permuted == 0
+        rows = planned(made, cluster, 2, length, scheme="table_wise", permute="rows")
+        forced = reasons(rows, made, lengths(made, length), cluster, FP32, workload(), scheme="table_wise", permute="rows")
+        assert forced.chosen.permuted == by_name["permute=rows"] and {m.name: m.permuted for m in forced.alternatives}["permute=none"] == 0
+        assert "Peer permute: rows" in " ".join(forced.told()["sentences"])
+
+
+@pytest.mark.parametrize(("hosts", "ranks", "towers"), [(1, 4, 1), (2, 1, 2), (2, 2, 1)])
+def test_where_ranks_are_in_peer_order_nothing_is_permuted(hosts: int, ranks: int, towers: int) -> None:
+    made, cluster = tables([5000] * 4), small_cluster(hosts, ranks)
+    for permute in ("rows", "ids", "none"):
+        found = planned(made, cluster, towers, 1.0, permute=permute)
+        told = reasons(found, made, lengths(made, 1.0), cluster, FP32, workload(), permute=permute)
+        assert all(m.permuted == 0 for m in (told.chosen, *told.alternatives))
+        assert "nothing to permute" in told.told()["sentences"][-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.planners import row_wise, torchrec
+from recsys_lab.planners.torchrec_memory import uncounted_bytes
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 
@@ -78,6 +81,35 @@ def test_column_shards_have_the_width_asked_for() -> None:
     assert [s.cols for s in made.by_table["odd"][1].shards] == [8, 8]
 
 
+def test_column_shards_are_as_many_as_asked_for() -> None:
+    for asked, widths in (("2", [8, 8]), ("4", [4] * 4), ("100", [4] * 4), ("3", [8, 8])):  # 3 do not divide 16: no more than 3
+        made = plan(TABLES, cluster(1, 2), force={"odd": "column_wise"}, column_shards=asked)
+        assert [s.cols for s in made.by_table["odd"][1].shards] == widths
+
+
+@pytest.mark.parametrize(("count", "hosts", "ranks_per_host"), [(1, 1, 2), (3, 2, 4), (5, 4, 8), (2, 4, 8), (1, 4, 8)])
+def test_every_rank_holds_a_column_shard_where_there_are_more_ranks_than_tables(count: int, hosts: int, ranks_per_host: int) -> None:
+    """Down to widths of 4; then all of the shards that there can be are spread."""
+    tables = tuple(Table(f"t{i}", 5000, 64, (f"f{i}",)) for i in range(count))
+    made = plan(tables, cluster(hosts, ranks_per_host, "cuda"), sharding_types=["table_wise", "column_wise"], column_shards="auto")
+    busy = {rank for placement in made.placements for rank in placement.ranks}
+    assert len(busy) == min(made.world_size, count * 64 // 4)
+    assert_covers(made)
+
+
+def test_all_of_64_gpus_hold_shards_of_criteos_26_tables() -> None:
+    """Small tables may be replicated: they keep no GPU busy."""
+    given = (MLPERF, statistics(MLPERF, MLPERF_HOT), cluster(8, 8, "cuda", memory_gb=80.0), FP32, workload(batch_size=2048))
+    made = torchrec.plan(*given, column_shards="auto")
+    spread = [p for p in made.placements if p.scheme != "data_parallel"]
+    assert {rank for placement in spread for rank in placement.ranks} == set(range(64))
+
+
+def test_replicas_alone_are_left_as_they_are() -> None:
+    chosen = {"force": {"*": "data_parallel"}}
+    assert plan(TABLES, cluster(2, 2), column_shards="auto", **chosen) == plan(TABLES, cluster(2, 2), **chosen)
+
+
 def test_26_tables_are_planned_for_64_gpus_without_any() -> None:
     where = cluster(8, 8, "cuda", memory_gb=80.0)
     work = workload("row_wise_adagrad", batch_size=1024)
@@ -101,6 +133,17 @@ def test_memory_bounds_the_plan_and_optimizer_state_counts() -> None:
         plan(tables, cluster(1, 4, "cuda", memory_gb=0.2), workload("adam"), sharding_types=["table_wise", "row_wise"])
 
 
+@pytest.mark.parametrize(("stored", "fits_whole"), [("fp32", False), ("split_bf16", False), ("bf16_master", False), ("bf16", True)])
+def test_memory_counts_what_is_stored_not_what_a_look_up_reads(stored: str, fits_whole: bool) -> None:
+    tables = (Table("big", 1_000_000, 64, ("f",), dtype=stored),)  # 128 MB to read, with the lower halves 256
+    made = plan(tables, cluster(1, 4, "cuda", memory_gb=0.22), sharding_types=["table_wise", "row_wise"])
+    whole = plan(tables, cluster(1, 4, "cuda", memory_gb=0.22), sharding_types=["table_wise"]) if fits_whole else made
+    assert made.placements[0].scheme in (("table_wise", "row_wise") if fits_whole else ("row_wise",))
+    assert whole.placements[0].scheme == ("table_wise" if fits_whole else "row_wise")
+    state = {dtype: uncounted_bytes(replace(tables[0], dtype=dtype), workload("adam")) for dtype in ("fp32", "split_bf16", "bf16")}
+    assert state == {"fp32": 0, "split_bf16": 2 + 2 * 2, "bf16": 2 * 2}  # TorchRec counts 2 bytes a weight, and a state as the weight
+
+
 def test_what_does_not_fit_says_how_much_is_missing_and_what_would() -> None:
     tables = (Table("big", 1_000_000, 64, ("f",)),)
     with pytest.raises(PlanDoesNotFit, match=r"lacks \d.* MB.*nearest change that would fit: .*row_wise") as forced:
@@ -108,6 +151,17 @@ def test_what_does_not_fit_says_how_much_is_missing_and_what_would() -> None:
     assert forced.value.exit_code == 3
     with pytest.raises(PlanDoesNotFit, match=r"lacks \d.*nearest change that would fit: .*cluster\.hosts=\d+"):
         plan(tables, cluster(1, 4, "cuda", memory_gb=0.01), workload(batch_size=1))
+
+
+def test_tables_that_all_ranks_together_cannot_hold_are_refused_before_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TorchRec tries all its proposals before it gives up: more than three minutes for 96 tables on 64 ranks."""
+
+    def search(*_: object) -> None:
+        raise AssertionError("searched")
+
+    monkeypatch.setattr(torchrec.EmbeddingShardingPlanner, "plan", search)
+    with pytest.raises(PlanDoesNotFit, match="lacks"):
+        plan((Table("vast", 10**9, 64, ("f",)),), cluster(2, 2, memory_gb=1.0))
 
 
 @pytest.mark.parametrize(
@@ -118,6 +172,9 @@ def test_what_does_not_fit_says_how_much_is_missing_and_what_would() -> None:
         ({"sharding_types": ["flex"]}, "no such sharding type; given flex"),
         ({"force": {"odd": "column_wise"}, "column_shard_width": 2}, "given 2; allowed: 4, 8, 16"),
         ({"force": {"odd": "column_wise"}, "column_shard_width": 12}, "given 12; allowed: 4, 8, 16"),
+        ({"column_shards": "0"}, "column_shards.*given 0; allowed: auto, 1 or more"),
+        ({"column_shards": "many"}, "column_shards.*given many; allowed: auto, 1 or more"),
+        ({"column_shards": "2", "column_shard_width": 4}, "column_shards.*how wide.*how many.*given 2 and 4"),
     ],
 )
 def test_impossible_choices_are_refused(choices: dict, message: str) -> None:

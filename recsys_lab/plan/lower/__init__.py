@@ -7,6 +7,7 @@ against these. Formats: ids int64, lengths int32; pooled embeddings travel in `p
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan.lower.context import Context
@@ -14,6 +15,7 @@ from recsys_lab.plan.lower.dense import dense_backward, dense_forward, dense_opt
 from recsys_lab.plan.lower.in_host import lower_in_host
 from recsys_lab.plan.lower.replicated import lower_replicated
 from recsys_lab.plan.lower.row_blocks import lower_row_blocks
+from recsys_lab.plan.lower.scatter import check_exchange
 from recsys_lab.plan.lower.tiers import lower_tiers
 from recsys_lab.plan.lower.towers import lower_towers
 from recsys_lab.plan.lower.whole_rank import lower_whole_rank
@@ -39,19 +41,30 @@ LOWERING: dict[str, Callable[[Context], tuple[list[Step], list[Step]]]] = {
 POOLED_ONLY = ("table_row_wise", "table_column_wise", "grid_shard", *TOWER_SCHEMES)
 
 
-def lower(plan: ShardingPlan, access: AccessStatistics, precision: Precision, workload: Workload) -> Steps:
+def lower(
+    plan: ShardingPlan,
+    access: AccessStatistics,
+    precision: Precision,
+    workload: Workload,
+    *,
+    exchange: str = "all_to_all",
+    overlap: bool = True,
+) -> Steps:
     """One training iteration of `plan`: `workload.batch_size` samples a rank, mean lengths from `access` (by table name).
+    `exchange` of whole tables' rows, see scatter.py; without `overlap` collectives of embeddings and dense gradients block.
 
     TorchRec treats the tables of one scheme together: one input distribution and one output distribution each. All split sizes are
-    exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables.
+    exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables, and for an exchange that
+    the plan's tables do not have.
     """
     _check_sequences(plan)
+    check_exchange(plan, exchange, overlap)
     inputs: list[Step] = []
     forward: list[Step] = []
     backward: list[Step] = []
     for scheme in dict.fromkeys(_together(placement.scheme) for placement in plan.placements):
         placed = tuple((t, p) for t, p in zip(plan.tables, plan.placements) if _together(p.scheme) == scheme)
-        ahead, back = LOWERING[scheme](Context(scheme, plan, placed, access, precision, workload))
+        ahead, back = LOWERING[scheme](Context(scheme, plan, placed, access, precision, workload, exchange))
         inputs += [step for step in ahead if step.phase == "input"]
         forward += [step for step in ahead if step.phase == "forward"]
         backward = back + backward  # autograd runs backwards through the schemes
@@ -65,6 +78,8 @@ def lower(plan: ShardingPlan, access: AccessStatistics, precision: Precision, wo
         *backward,
         dense_optimizer(plan.world_size, workload),
     ]
+    if not overlap:
+        everything = [replace(step, blocks=step.is_collective and step.phase != "input") for step in everything]
     return Steps(plan.world_size, workload.batch_size, tuple(everything))
 
 

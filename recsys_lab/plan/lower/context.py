@@ -12,7 +12,7 @@ from recsys_lab.plan.steps import Step
 from recsys_lab.plan.workload import STATE_PER_ROW, STATE_PER_WEIGHT, Workload
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
-from recsys_lab.tables.spec import ELEMENT_BYTES
+from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES, STORED_BYTES
 
 ID_BYTES = ELEMENT_BYTES["int64"]  # values of a KeyedJaggedTensor
 LENGTH_BYTES = ELEMENT_BYTES["int32"]
@@ -25,7 +25,7 @@ SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how
 class Context:
     """The tables of one sharding scheme, or the rows of one of FlexShard's tiers, with everything that their bytes depend on.
 
-    `scheme` names the steps; of a tier, `placed` and `access` have its rows only.
+    `scheme` names the steps; of a tier, `placed` and `access` have its rows only. `exchange`: how whole tables' rows travel.
     """
 
     scheme: str
@@ -34,6 +34,7 @@ class Context:
     access: AccessStatistics
     precision: Precision
     workload: Workload
+    exchange: str = "all_to_all"
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -156,10 +157,12 @@ def input_distribution(
 
 def lookups_of_ranks(context: Context) -> np.ndarray:
     """Look-ups that each rank serves in an iteration. A row shard serves its share of the rows: ids are hashed, hot rows lie anywhere."""
-    served = context.per_rank()
+    served = [0.0] * context.plan.world_size
     for table, shard, samples in _held(context):
-        served[list(shard.ranks)] += samples * context.access[table.name].mean_length * shard.rows / table.rows
-    return served
+        looked_up = samples * context.access[table.name].mean_length * shard.rows / table.rows
+        for rank in shard.ranks:
+            served[rank] += looked_up
+    return np.asarray(served)
 
 
 def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
@@ -168,20 +171,46 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     The update reads one gradient row for each look-up, and reads and writes weights and optimizer state of each distinct row once;
     of every row, where gradients were summed over replicas.
     """
-    read, written = context.per_rank(), context.per_rank()
+    read, written, rows, pieces = ([0.0] * context.plan.world_size for _ in range(4))  # lists: a plan may have a million shards
     optimizer = context.workload.sparse_optimizer
+    summed = context.is_replicated or (context.scheme == "host_sharded" and context.plan.hosts > 1)
+    distinct: dict[str, float] = {}
     for table, shard, samples in _held(context):
-        element, share, access = ELEMENT_BYTES[table.dtype], shard.rows / table.rows, context.access[table.name]
-        ranks, looked_up = list(shard.ranks), samples * access.mean_length * share
-        read[ranks] += looked_up * shard.cols * element
-        summed = context.is_replicated or (context.scheme == "host_sharded" and context.plan.hosts > 1)
-        touched = shard.rows if summed else distinct_rows(access, samples) * share
-        state = 4 * (shard.cols * STATE_PER_WEIGHT[optimizer] + STATE_PER_ROW[optimizer])
-        written[ranks] += looked_up * shard.cols * 4 + 2 * touched * (shard.cols * element + state)
+        share, access, cols = shard.rows / table.rows, context.access[table.name], shard.cols
+        if table.name not in distinct:
+            distinct[table.name] = distinct_rows(access, samples)
+        looked_up = samples * access.mean_length * share
+        touched = shard.rows if summed else distinct[table.name] * share
+        state = 4 * (cols * STATE_PER_WEIGHT[optimizer] + STATE_PER_ROW[optimizer])
+        update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
+        for rank in shard.ranks:
+            pieces[rank] += 1
+            rows[rank] += looked_up
+            read[rank] += looked_up * cols * READ_BYTES[table.dtype]
+            written[rank] += update
     scheme, names = context.scheme, context.names
+    served = folded(rows), folded(pieces)
     return (
-        Step(f"{scheme}.lookup", "lookup", "forward", folded(read), after=after_lookup, tables=names),
-        Step(f"{scheme}.update", "update", "backward", folded(written), after=after_update, tables=names),
+        Step(
+            f"{scheme}.lookup",
+            "lookup",
+            "forward",
+            folded(read),
+            after=after_lookup,
+            tables=names,
+            rows_of_rank=served[0],
+            shards_of_rank=served[1],
+        ),
+        Step(
+            f"{scheme}.update",
+            "update",
+            "backward",
+            folded(written),
+            after=after_update,
+            tables=names,
+            rows_of_rank=served[0],
+            shards_of_rank=served[1],
+        ),
     )
 
 

@@ -7,13 +7,13 @@ from recsys_lab.plan.steps import Step
 
 
 def lower_replicated(context: Context) -> tuple[list[Step], list[Step]]:
-    """(forward, backward) steps. The gradient has all rows and is FP32, whatever the table's format."""
+    """(forward, backward) steps. The gradient has all rows, whatever the table's format."""
     backward = collective(
         f"{context.scheme}.gradient.all_reduce",
         "all_reduce",
         "backward",
         [context.world],
-        4 * sum(table.parameters for table, _ in context.placed),
+        context.precision.dense_comm_bytes * sum(table.parameters for table, _ in context.placed),
         ("dense.backward",),
         context.names,
     )

@@ -23,7 +23,7 @@ def lower_row_blocks(context: Context) -> tuple[list[Step], list[Step]]:
         gradient = context.per_rank()
         for table, placement in context.placed:
             for shard in placement.shards:
-                gradient[list(shard.ranks)] += 4 * shard.rows * table.dim  # of all rows, and FP32
+                gradient[list(shard.ranks)] += context.precision.dense_comm_bytes * shard.rows * table.dim  # of all rows
         backward += collective(f"{scheme}.gradient.all_reduce", "all_reduce", "backward", context.peers, gradient, last, names)
         last = tuple(s.name for s in backward[-1:]) or last
     lookup, update = table_steps(context, tuple(s.name for s in inputs[1:]), last)

@@ -17,9 +17,11 @@ from functools import cached_property
 import numpy as np
 
 from recsys_lab.plan.lower.context import ID_BYTES, LENGTH_BYTES, SPLIT_BYTES, Context, collective, folded, lookups_of_ranks, table_steps
+from recsys_lab.plan.lower.dense import activation_share, optimizer_bytes
 from recsys_lab.plan.sites import Sites
 from recsys_lab.plan.steps import Step
-from recsys_lab.plan.workload import STATE_PER_WEIGHT, TowerWork
+from recsys_lab.plan.workload import TowerWork
+from recsys_lab.tables.spec import READ_BYTES
 
 ROW_WISE = "tower_row_wise"
 FP32_BYTES = 4
@@ -96,6 +98,11 @@ class _Volume:
     def works(self) -> tuple[TowerWork, ...]:
         return self.context.workload.towers
 
+    def module_bytes(self, work: TowerWork) -> float:
+        """A tower module's weights as they are read, and its activations in the format that it computes in."""
+        weights = READ_BYTES[self.context.workload.dense_format] * work.parameters
+        return weights + self.peer_samples * work.activation_bytes_per_sample * activation_share(self.context.precision)
+
     @cached_property
     def pooled(self) -> np.ndarray:
         """[R]: columns of the pooled rows of each rank's site."""
@@ -160,9 +167,7 @@ def _shuffled(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
     moved = 2 * FP32_BYTES * volume.pooled * volume.peer_samples
     steps = [_in_memory(volume, "towers.shuffle", "forward", moved, after)]
     if volume.works:
-        read = volume.per_site(
-            [FP32_BYTES * work.parameters + volume.peer_samples * work.activation_bytes_per_sample for work in volume.works]
-        )
+        read = volume.per_site([volume.module_bytes(work) for work in volume.works])
         flops = volume.peer_samples * volume.per_site([work.forward_flops_per_sample for work in volume.works]).max()
         steps.append(_in_memory(volume, "towers.module", "forward", read, ("towers.shuffle",), flops))
     return steps
@@ -202,9 +207,9 @@ def _module_backward(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
     """Tower modules read weights and activations and write gradients, which are then averaged inside their site."""
     if not volume.works:
         return []
-    read = volume.per_site([8.0 * w.parameters + 2 * volume.peer_samples * w.activation_bytes_per_sample for w in volume.works])
+    read = volume.per_site([2 * volume.module_bytes(work) for work in volume.works])
     flops = volume.peer_samples * volume.per_site([work.backward_flops_per_sample for work in volume.works]).max()
-    gradients = volume.per_site([FP32_BYTES * work.parameters for work in volume.works])
+    gradients = volume.per_site([volume.context.precision.dense_comm_bytes * work.parameters for work in volume.works])
     done = ("towers.gradient.module",)
     return [
         _in_memory(volume, "towers.gradient.module", "backward", read, after, flops),
@@ -216,8 +221,7 @@ def _module_update(context: Context, volume: _Volume) -> list[Step]:
     """The tower modules' part of the dense optimizer's step."""
     if not volume.works:
         return []
-    each = FP32_BYTES * (3 + 2 * STATE_PER_WEIGHT[context.workload.dense_optimizer])
-    moved = volume.per_site([each * work.parameters for work in volume.works])
+    moved = volume.per_site([optimizer_bytes(context.workload) * work.parameters for work in volume.works])
     alone = volume.sites.ranks == 1 or not moved.any()
     after = ("towers.gradient.module",) if alone else ("towers.module.all_reduce",)
     return [Step("towers.module.update", "update", "optimizer", folded(moved), after=after)]

@@ -117,6 +117,9 @@ def _sentences(given: Reasons) -> list[str]:
         f"Between peers travel {human_bytes(given.chosen.between)} in exchanges of {given.sites} ranks; the pooled rows of a rank's own "
         f"samples are {human_bytes(given.flat_bytes)}."
     )
+    if 1 in (given.sites, given.ranks_of_site):
+        found.append("Peer permute: nothing to permute; the ranks are in peer order as they are numbered.")
+        return found
     permuted = {m.name: m.permuted for m in (given.chosen, *given.alternatives)} | {f"permute={given.permute}": given.chosen.permuted}
     found.append(
         f"Peer permute: {given.permute}. Permuting rows would move {human_bytes(permuted['permute=rows'])} in memory, ids "

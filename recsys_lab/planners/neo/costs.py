@@ -1,0 +1,169 @@
+"""What a shard costs each rank that holds it, in ms: communication by message volume, load by what is looked up (Neo, section 4.1).
+
+Volume over bandwidth stands for the time of a message, and latency is added once a shard. The load of a rank is the sum over its shards of
+global batch x look-ups a sample x embedding dimension, here in bytes over the memory's bandwidth. Each has a weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.precision import Precision
+from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES
+from recsys_lab.units import US_PER_MS, transfer_ms
+
+ID_BYTES, LENGTH_BYTES, GRADIENT_BYTES = ELEMENT_BYTES["int64"], ELEMENT_BYTES["int32"], ELEMENT_BYTES["fp32"]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Of the two costs. Load: a row is read forward, and backward its gradient and the row are read and the row is written."""
+
+    communication: float = 1.0
+    load: float = 4.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """ms on one rank in one iteration."""
+
+    communication: float = 0.0
+    load: float = 0.0
+
+    def weighted(self, weights: Weights) -> Cost:
+        return Cost(weights.communication * self.communication, weights.load * self.load)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.communication + other.communication, self.load + other.load)
+
+    @property
+    def total(self) -> float:
+        return self.communication + self.load
+
+
+@dataclass(frozen=True)
+class Setting:
+    """R = `cluster.world_size` ranks of B = `batch_size` samples each."""
+
+    access: AccessStatistics
+    cluster: Cluster
+    precision: Precision
+    batch_size: int
+    weights: Weights
+
+    @property
+    def both_ways_bytes(self) -> float:
+        """Of a number that travels forward, and of its gradient."""
+        return self.precision.forward_comm_bytes + self.precision.backward_comm_bytes
+
+    def vectors(self, table: Table) -> float:
+        """That a sample has from the table: one a feature, or one a look-up of a sequence."""
+        return self.access[table.name].mean_length if table.pooling == "none" else len(table.features)
+
+    def weighted(self, table: Table, scheme: str, rows: float, cols: float) -> Cost:
+        """`cost_of_shard`, weighted."""
+        return cost_of_shard(table, scheme, rows, cols, self).weighted(self.weights)
+
+
+def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, given: Setting) -> Cost:
+    """Of a shard with the share `rows` of the table's rows and `cols` columns, on each rank that holds it; nothing where it is empty."""
+    if not rows or not cols:
+        return Cost()
+    length, batch, ranks = given.access[table.name].mean_length, given.batch_size, given.cluster.world_size
+    element = READ_BYTES[table.dtype]
+    if scheme == "data_parallel":  # every rank looks up its own samples; the gradients of all rows are averaged, and all rows updated
+        size = table.rows * cols
+        sync = ring_ms(2 * size * given.precision.dense_comm_bytes, given.cluster)
+        return Cost(sync + latency_ms(given.cluster), _read_ms((batch * length + table.rows) * cols * element, given.cluster))
+    looked_up = ranks * batch * length * rows
+    ids = looked_up * ID_BYTES + ranks * batch * len(table.features) * LENGTH_BYTES
+    vectors = ranks * batch * given.vectors(table) * cols * given.both_ways_bytes  # of the samples of all ranks
+    moved = all_to_all_ms(ids, given.cluster) + latency_ms(given.cluster)
+    if scheme == "row_wise" and table.pooling != "none":  # each rank has a partial sum of every sample: ReduceScatter, AllGather
+        moved += ring_ms(vectors, given.cluster)
+    elif scheme in ("table_row_wise", "grid_shard"):  # partial sums within the host, then those of its peers' samples to each peer
+        moved += in_host_ms(vectors, given.cluster) + peers_ms(vectors / given.cluster.ranks_per_host, given.cluster)
+    else:
+        moved += all_to_all_ms(vectors * (rows if scheme == "row_wise" else 1.0), given.cluster)
+    return Cost(moved, _read_ms(looked_up * cols * element, given.cluster))
+
+
+@dataclass(frozen=True)
+class RankCosts:
+    """Weighted ms of each rank [R]; of communication by scheme, as the tables of one scheme are exchanged together.
+
+    `worst_ms`: what an iteration waits for, as look-up and each exchange wait for their slowest rank.
+    """
+
+    communication: Mapping[str, np.ndarray]
+    load: np.ndarray
+
+    @property
+    def worst_ms(self) -> float:
+        return float(sum(of_scheme.max() for of_scheme in self.communication.values()) + self.load.max())
+
+    @property
+    def mean_ms(self) -> float:
+        return float(sum(of_scheme.mean() for of_scheme in self.communication.values()) + self.load.mean())
+
+    @property
+    def imbalance(self) -> float:
+        """1 where all ranks are alike."""
+        return self.worst_ms / self.mean_ms if self.mean_ms else 1.0
+
+
+def costs_of_ranks(plan: ShardingPlan, given: Setting) -> RankCosts:
+    """Of any plan of TorchRec's schemes. An empty shard costs nothing."""
+    load = np.zeros(plan.world_size)
+    communication = {placement.scheme: np.zeros(plan.world_size) for placement in plan.placements}
+    for table, placement in zip(plan.tables, plan.placements):
+        for shard in placement.shards:
+            cost = given.weighted(table, placement.scheme, shard.rows / table.rows, shard.cols)
+            communication[placement.scheme][list(shard.ranks)] += cost.communication
+            load[list(shard.ranks)] += cost.load
+    return RankCosts(communication, load)
+
+
+def all_to_all_ms(size_bytes: float, cluster: Cluster) -> float:
+    """A rank's `size_bytes` to or from all ranks evenly: near and far at once, so the slower of the two."""
+    near, far = cluster.ranks_per_host - 1, cluster.world_size - cluster.ranks_per_host
+    part = size_bytes / cluster.world_size
+    return max(transfer_ms(near * part, cluster.intra_host.bandwidth_gb_s), transfer_ms(far * part, cluster.cross_host.bandwidth_gb_s))
+
+
+def in_host_ms(size_bytes: float, cluster: Cluster) -> float:
+    """A ring over a host's ranks, once round."""
+    ranks = cluster.ranks_per_host
+    return transfer_ms(size_bytes * (ranks - 1) / ranks, cluster.intra_host.around_gb_s)
+
+
+def peers_ms(size_bytes: float, cluster: Cluster) -> float:
+    """An all-to-all over the ranks with one local rank, one a host."""
+    return transfer_ms(size_bytes * (cluster.hosts - 1) / cluster.hosts, cluster.cross_host.bandwidth_gb_s)
+
+
+def ring_ms(size_bytes: float, cluster: Cluster) -> float:
+    """A ring over all ranks, once round. Each rank of a host drives one over its own cross-host link."""
+    ranks, per_host = cluster.world_size, cluster.ranks_per_host
+    moved = size_bytes * (ranks - 1) / ranks
+    near = transfer_ms(moved, cluster.intra_host.around_gb_s) if per_host > 1 else 0.0
+    far = transfer_ms(moved / per_host, cluster.cross_host.around_gb_s) if cluster.hosts > 1 else 0.0
+    return max(near, far)
+
+
+def latency_ms(cluster: Cluster) -> float:
+    """Of a message forward and one backward."""
+    if cluster.world_size == 1:
+        return 0.0
+    link = cluster.cross_host if cluster.hosts > 1 else cluster.intra_host
+    return 2 * link.latency_us / US_PER_MS
+
+
+def _read_ms(size_bytes: float, cluster: Cluster) -> float:
+    return transfer_ms(size_bytes, cluster.device.memory_bandwidth_gb_s)

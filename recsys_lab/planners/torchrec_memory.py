@@ -1,0 +1,41 @@
+"""TorchRec's search space with the memory that tables take as they are stored: it counts what a look-up reads, in that format the
+optimizer's state too.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+from torchrec.distributed.planner import ParameterConstraints, Topology
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.types import ShardingOption, Storage
+from torchrec.distributed.types import ModuleSharder
+
+from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
+from recsys_lab.tables import Table
+from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
+
+
+class AsStored(EmbeddingEnumerator):
+    """Its options for `tables`, each shard with the bytes that TorchRec does not count."""
+
+    def __init__(
+        self, topology: Topology, constraints: dict[str, ParameterConstraints], tables: tuple[Table, ...], workload: Workload
+    ) -> None:
+        super().__init__(topology, workload.batch_size, constraints)
+        self._uncounted = {table.name: uncounted_bytes(table, workload) for table in tables}
+
+    def enumerate(self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]) -> list[ShardingOption]:
+        options = super().enumerate(module, sharders)
+        for option in options:
+            for shard in option.shards:
+                uncounted = shard.size[0] * shard.size[1] * self._uncounted[option.name]
+                assert shard.storage is not None
+                on_gpu = self._compute_device == "cuda"
+                shard.storage += Storage(hbm=uncounted if on_gpu else 0, ddr=0 if on_gpu else uncounted)
+        return options
+
+
+def uncounted_bytes(table: Table, workload: Workload) -> int:
+    """Of one weight."""
+    read, stored = READ_BYTES[table.dtype], STORED_BYTES[table.dtype]
+    return stored - read + (4 - read) * STATE_PER_WEIGHT[workload.sparse_optimizer]

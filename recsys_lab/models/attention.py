@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 
 from recsys_lab.models.jagged import Places
+from recsys_lab.models.layer_norm import LayerNorm
 
 #: Sequences of like length: which rows they have, and where each belongs.
 Groups = Sequence[tuple[Tensor, Places]]
@@ -25,10 +26,10 @@ class CausalBlock(nn.Module):
     def __init__(self, dim: int, heads: int, feed_forward: int, dropout: float, device: torch.device | None):
         super().__init__()
         self.heads = heads
-        self.before_attention = nn.LayerNorm(dim, device=device)
+        self.before_attention = LayerNorm(dim, device=device)
         self.query_key_value = nn.Linear(dim, 3 * dim, device=device)
         self.mix = nn.Linear(dim, dim, device=device)
-        self.before_wide = nn.LayerNorm(dim, device=device)
+        self.before_wide = LayerNorm(dim, device=device)
         self.wide = nn.Linear(dim, feed_forward, device=device)
         self.narrow = nn.Linear(feed_forward, dim, device=device)
         self.dropout = nn.Dropout(dropout)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import LowRankCross, check_inputs, check_layers, check_least, embedding_bags, feature_names, mlp
 from recsys_lab.models.towers import TowerModel, Towers, check_towers, passes_through
 from recsys_lab.tables import Table
@@ -40,7 +41,7 @@ class DCNTower(nn.Module):
         self, features: int, width: int, tower: DCNTowers, vectors: int, dim: int, device: torch.device | None, *, normalise: bool = False
     ):
         super().__init__()
-        self.normalise = nn.LayerNorm(width, device=device) if normalise else nn.Identity()
+        self.normalise = LayerNorm(width, device=device) if normalise else nn.Identity()
         self.cross = LowRankCross(features * width, tower.cross_layers, tower.cross_rank, device)
         passes = passes_through(features, width, vectors, dim)
         self.project = nn.Identity() if passes else nn.Linear(features * width, vectors * dim, device=device)
@@ -53,8 +54,8 @@ class DCN(TowerModel):
     """`dense_width`: K, 0 where the data have no dense features; then there is no bottom MLP.
 
     `bottom_layers` end in `embedding_dim`, with towers in their D instead; `over_layers` in 1. `dropout` is between the over MLP's
-    layers. `normalise_vectors`: LayerNorm of each vector before it interacts, in a tower and among all, so that interactions learn as
-    fast from a large table, whose first values are small, as from a small one.
+    layers. `normalise_vectors`: LayerNorm of each vector before it interacts, with towers as it enters its tower, so that interactions
+    learn as fast from a large table, whose first values are small, as from a small one.
     `rows`, `lengths` and `dense_features` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
     """
 
@@ -93,7 +94,8 @@ class DCN(TowerModel):
             vectors = self._add_towers(check_towers(towers, self.features), embedding_dim, tower, normalise_vectors, device)
             bottom_layers = [*bottom_layers[:-1], self.vector_dim]
         self.bottom = mlp(dense_width, bottom_layers, device) if dense_width else None
-        self.normalise = nn.LayerNorm(self.vector_dim, device=device) if normalise_vectors else nn.Identity()
+        normalises = normalise_vectors and (not towers or dense_width > 0)  # with towers, the dense features' own alone
+        self.normalise = LayerNorm(self.vector_dim, device=device) if normalises else nn.Identity()
         width = self.vector_dim * (vectors + (1 if dense_width else 0))
         self.cross = LowRankCross(width, cross_layers, cross_rank, device)
         self.over = mlp(width, over_layers, device, dropout=dropout, linear_end=True)
@@ -112,7 +114,5 @@ class DCN(TowerModel):
 
     def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """All `vectors`, each entry [B, any number, D], and dense [B, K]'s own crossed with one another -> logits [B]."""
-        if self.bottom is not None:
-            vectors = [self.bottom(dense).unsqueeze(1), *vectors]
-        x0 = self.normalise(torch.cat(vectors, dim=1)).flatten(1)
+        x0 = self.together(None if self.bottom is None else self.bottom(dense), vectors).flatten(1)
         return self.over(self.cross(x0)).squeeze(1)

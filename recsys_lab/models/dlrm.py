@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_inputs, check_layers, check_least, dot_interaction, embedding_bags, feature_names, mlp
 from recsys_lab.models.towers import TowerModel, Towers, check_towers, passes_through
 from recsys_lab.tables import Table
@@ -36,7 +38,7 @@ class DLRMTower(nn.Module):
 
     def __init__(self, features: int, width: int, c: int, p: int, dim: int, device: torch.device | None, *, normalise: bool = False):
         super().__init__()
-        self.normalise = nn.LayerNorm(width, device=device) if normalise else nn.Identity()
+        self.normalise = LayerNorm(width, device=device) if normalise else nn.Identity()
         self.combine = nn.Linear(width * features, p * dim, device=device) if p else None
         self.project = nn.Linear(width, c * dim, device=device) if c else None
 
@@ -53,8 +55,8 @@ class DLRM(TowerModel):
     """`dense_width`: K, 0 where the data have no dense features; then there is no bottom MLP, and only embeddings interact.
 
     `bottom_layers` end in `embedding_dim`, with towers in their D instead; `over_layers` in 1. `dropout` is between the over MLP's
-    layers. `normalise_vectors`: LayerNorm of each vector before it interacts, in a tower and among all, so that interactions learn as
-    fast from a large table, whose first values are small, as from a small one.
+    layers. `normalise_vectors`: LayerNorm of each vector before it interacts, with towers as it enters its tower, so that interactions
+    learn as fast from a large table, whose first values are small, as from a small one.
     `rows`, `lengths` and `dense_features` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
     """
 
@@ -89,7 +91,8 @@ class DLRM(TowerModel):
             vectors = self._add_towers(check_towers(towers, self.features), embedding_dim, tower, normalise_vectors, device)
             bottom_layers = [*bottom_layers[:-1], self.vector_dim]
         self.bottom = mlp(dense_width, bottom_layers, device) if dense_width else None
-        self.normalise = nn.LayerNorm(self.vector_dim, device=device) if normalise_vectors else nn.Identity()
+        normalises = normalise_vectors and (not towers or dense_width > 0)  # with towers, the dense features' own alone
+        self.normalise = LayerNorm(self.vector_dim, device=device) if normalises else nn.Identity()
         vectors += 1 if dense_width else 0
         over_width = vectors * (vectors - 1) // 2 + (self.vector_dim if dense_width else 0)
         check_least("model: what the over MLP reads", over_width, 1)
@@ -104,15 +107,29 @@ class DLRM(TowerModel):
         check_least("model.tower.dim", dim, 1)
         counts = [c * len(own) + p for own in towers]
         for own, count in zip(towers, counts):
-            passes = passes_through(len(own), width, count, dim)
-            self.tower_modules.append(nn.Flatten() if passes else DLRMTower(len(own), width, c, p, dim, device, normalise=normalise))
+            if passes_through(len(own), width, count, dim):
+                self.tower_modules.append(nn.Sequential(LayerNorm(width, device=device), nn.Flatten()) if normalise else nn.Flatten())
+            else:
+                self.tower_modules.append(DLRMTower(len(own), width, c, p, dim, device, normalise=normalise))
         self.tower_features, self.tower_widths, self.vector_dim = towers, tuple(count * dim for count in counts), dim
         return sum(counts)
 
+    def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
+        """dense [B, K] or None, F features of B bags -> logits [B]. The bottom MLP computes while sharded tables exchange their rows."""
+        if self.tower_features or self.bottom is None:
+            return super().forward(dense, sparse)
+        looked_up = self.embeddings(sparse)
+        bottom = self.bottom(dense)
+        if looked_up.keys() == self.features:  # then the vectors lie side by side as they are wanted
+            return self.interact(bottom, [looked_up.values().unflatten(1, (len(self.features), -1))])
+        pooled = looked_up.to_dict()
+        return self.interact(bottom, [pooled[feature].unsqueeze(1) for feature in self.features])
+
     def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """The pairwise dots of all `vectors`, each entry [B, any number, D], and of dense [B, K]'s own -> logits [B]."""
-        if self.bottom is None:
-            return self.over(dot_interaction(self.normalise(torch.cat(vectors, dim=1)))).squeeze(1)
-        bottom = self.bottom(dense)
-        dots = dot_interaction(self.normalise(torch.cat([bottom.unsqueeze(1), *vectors], dim=1)))
-        return self.over(torch.cat([bottom, dots], dim=1)).squeeze(1)
+        return self.interact(None if self.bottom is None else self.bottom(dense), vectors)
+
+    def interact(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
+        """What the bottom MLP gives, [B, D] or None, with `vectors` -> logits [B]."""
+        dots = dot_interaction(*self.to_interact(bottom, vectors))
+        return self.over(dots if bottom is None else torch.cat([bottom, dots], dim=1)).squeeze(1)

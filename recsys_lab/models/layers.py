@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from torch.autograd.function import once_differentiable
+from torchrec.modules.embedding_configs import PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from recsys_lab.errors import UserError
+from recsys_lab.kernels import available, dense
+from recsys_lab.models.linear import MLP, Linear
+from recsys_lab.models.table_configs import READ_TYPE, StoredBagConfig, StoredRowConfig
 from recsys_lab.tables import Table
 
 _POOLING = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
-_DATA_TYPE = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
 
 
 def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> EmbeddingBagCollection:
@@ -30,13 +34,14 @@ def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> Embe
             )
     return EmbeddingBagCollection(
         tables=[
-            EmbeddingBagConfig(
+            StoredBagConfig(
                 name=table.name,
                 num_embeddings=table.rows,
                 embedding_dim=table.dim,
                 feature_names=list(table.features),
                 pooling=_POOLING[table.pooling],
-                data_type=_DATA_TYPE[table.dtype],
+                data_type=READ_TYPE[table.dtype],
+                stored=table.dtype,
             )
             for table in tables
         ],
@@ -51,12 +56,13 @@ def embedding_rows(tables: Sequence[Table], device: torch.device | None) -> Embe
             raise UserError("this model reads sequences", where=f"table {table.name}", given=f"pooling {table.pooling}", allowed="none")
     return EmbeddingCollection(
         tables=[
-            EmbeddingConfig(
+            StoredRowConfig(
                 name=table.name,
                 num_embeddings=table.rows,
                 embedding_dim=table.dim,
                 feature_names=list(table.features),
-                data_type=_DATA_TYPE[table.dtype],
+                data_type=READ_TYPE[table.dtype],
+                stored=table.dtype,
             )
             for table in tables
         ],
@@ -69,19 +75,17 @@ def feature_names(tables: Sequence[Table]) -> list[str]:
     return [feature for table in tables for feature in table.features]
 
 
-def mlp(
-    in_size: int, layers: Sequence[int], device: torch.device | None, *, dropout: float = 0.0, linear_end: bool = False
-) -> nn.Sequential:
+def mlp(in_size: int, layers: Sequence[int], device: torch.device | None, *, dropout: float = 0.0, linear_end: bool = False) -> MLP:
     """[B, in_size] -> [B, layers[-1]]: linear layers, each followed by ReLU and, if asked for, dropout; a linear end has neither."""
     parts: list[nn.Module] = []
     for position, (n_in, n_out) in enumerate(zip([in_size, *layers], layers)):
-        parts.append(nn.Linear(n_in, n_out, device=device))
+        parts.append(Linear(n_in, n_out, device=device))
         if linear_end and position == len(layers) - 1:
             break
         parts.append(nn.ReLU())
         if dropout:
             parts.append(nn.Dropout(dropout))
-    return nn.Sequential(*parts)
+    return MLP(*parts)
 
 
 class LowRankCross(nn.Module):
@@ -89,8 +93,8 @@ class LowRankCross(nn.Module):
 
     def __init__(self, width: int, layers: int, rank: int, device: torch.device | None):
         super().__init__()
-        self.down = nn.ModuleList([nn.Linear(width, rank, bias=False, device=device) for _ in range(layers)])
-        self.up = nn.ModuleList([nn.Linear(rank, width, device=device) for _ in range(layers)])
+        self.down = nn.ModuleList([Linear(width, rank, bias=False, device=device) for _ in range(layers)])
+        self.up = nn.ModuleList([Linear(rank, width, device=device) for _ in range(layers)])
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -109,15 +113,43 @@ class LowRankCross(nn.Module):
 
 #: Where dots are computed pair by pair: up to so many vectors, from so many samples on.
 FEW_VECTORS, MANY_SAMPLES = 7, 512
+#: Of vectors from so long on, the C++ kernels compute all dots of a sample at once. Shorter ones keep the bits of torch's sums.
+LONG_VECTORS = 32
 
 
-def dot_interaction(x: Tensor) -> Tensor:
-    """[B, F, D] -> [B, F (F - 1) / 2]: dot products of all pairs of different features, the strict upper triangle row by row.
+def dot_interaction(*parts: Tensor) -> Tensor:
+    """Vectors in parts, each [B, any number, D], F in all -> [B, F (F - 1) / 2]: dot products of all pairs of different vectors, the strict
+    upper triangle row by row.
 
-    Pair by pair for few vectors and many samples (DMT, section 4), else through all F * F dots. Which is faster where:
-    experiments/benchmarks/dot_products.py.
+    On a CPU by a kernel of ours for long vectors, which reads them where they are. Else pair by pair for few vectors and many samples
+    (DMT, section 4), or through all F * F dots. Which is faster where: experiments/benchmarks/dot_products.py.
     """
+    first = parts[0]
+    if first.shape[2] >= LONG_VECTORS and sum(part.shape[1] for part in parts) > 1 and _for_kernel(parts):
+        return _PairDots.apply(*parts)
+    x = first if len(parts) == 1 else torch.cat(parts, dim=1)
     return dots_of_pairs(x) if 2 <= x.shape[1] <= FEW_VECTORS and x.shape[0] >= MANY_SAMPLES else dots_of_all(x)
+
+
+def _for_kernel(parts: Sequence[Tensor]) -> bool:
+    kinds = {(part.device.type, part.dtype) for part in parts}
+    return kinds in ({("cpu", dtype)} for dtype in dense.FORMATS) and available()
+
+
+class _PairDots(torch.autograd.Function):
+    """`dot_interaction` through the C++ kernels: the triangle alone, summed in FP32, without the F * F dots in between."""
+
+    @staticmethod
+    def forward(ctx: Any, *parts: Tensor) -> Tensor:
+        ctx.save_for_backward(*parts)
+        return dense.pair_dots([vector for part in parts for vector in part.unbind(1)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        parts = ctx.saved_tensors
+        found = dense.pair_dots_backward([vector for part in parts for vector in part.unbind(1)], grad)
+        return found.split([part.shape[1] for part in parts], dim=1)
 
 
 def dots_of_all(x: Tensor) -> Tensor:

@@ -26,7 +26,9 @@ from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 from recsys_lab.errors import UserError
 from recsys_lab.models.attention import CausalBlock, TargetAttention
 from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
 from recsys_lab.models.jagged import Places
+from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_inputs, check_layers, check_least, embedding_rows, feature_names, mlp
 from recsys_lab.tables import Table
 
@@ -34,8 +36,8 @@ OBJECTIVES = ("next_item", "click")
 ATTENTIONS = ("transformer", "pairwise")
 #: The feature through which an item's own vector is looked up, for next_item.
 ITEM = "positive"
-#: Features that say more of each item of the history, or of the candidate: as long as those, and added to them.
-_HISTORY, _CANDIDATE = ("item", "category", "time"), ("candidate", "candidate_category")
+#: The candidate, and what says more of it: as long as it, and added to it.
+_CANDIDATE = ("candidate", "candidate_category")
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,7 @@ class Roles:
     @staticmethod
     def of(features: list[str]) -> Roles:
         """`item` is the history, with `category` and `time`; without one every feature is a history of its own."""
-        history = tuple(name for name in _HISTORY if name in features)
-        others = tuple((name,) for name in features) if "item" not in features else (history,)
+        others = tuple((name,) for name in features) if "item" not in features else (history_of(features),)
         return Roles(others, tuple(name for name in _CANDIDATE if name in features))
 
 
@@ -96,12 +97,12 @@ class Sequence(ClickModel):
         self.embeddings = embedding_rows(tables, device)
         self.scale = embedding_dim**0.5  # of vectors from tables, which begin small: as in Vaswani et al. 2017, section 3.4
         self.place = nn.Embedding(max_length, embedding_dim, device=device)
-        self.normalise = nn.LayerNorm(embedding_dim, device=device)
+        self.normalise = LayerNorm(embedding_dim, device=device)
         self.dropout = nn.Dropout(dropout)
         transformer = attention == "transformer"
         layers = blocks if transformer else 0
         self.blocks = nn.ModuleList([CausalBlock(embedding_dim, heads, feed_forward, dropout, device) for _ in range(layers)])
-        self.hidden = nn.LayerNorm(embedding_dim, device=device) if transformer else nn.Identity()
+        self.hidden = LayerNorm(embedding_dim, device=device) if transformer else nn.Identity()
         self.attention = None if transformer else TargetAttention(embedding_dim, dropout, device)
         vectors = 1 + 2 * len(self.roles.histories)
         self.over = mlp(vectors * embedding_dim, over_layers, device, dropout=dropout, linear_end=True) if objective == "click" else None
@@ -118,7 +119,7 @@ class Sequence(ClickModel):
         """The model after its tables: each feature's sequences -> logits."""
         if self.over is None:
             hidden = self.read_history(looked_up, self.roles.histories[0])[0]
-            return torch.stack([self.scale * (hidden * looked_up[name].values()).sum(1) for name in ("positive", "negative")], dim=1)
+            return next_item_logits(hidden, looked_up, self.scale)
         read = [self.read_history(looked_up, history) for history in self.roles.histories]
         target = self.target_of(looked_up, *read[0])
         interests = [self.interest(target, *history) for history in read]
@@ -131,11 +132,8 @@ class Sequence(ClickModel):
 
     def read_history(self, looked_up: Mapping[str, JaggedTensor], features: tuple[str, ...]) -> tuple[Tensor, Places]:
         """A history's rows [N, D], and after the transformer, if the model has one, what they became."""
-        vectors = [looked_up[name].values() for name in features]
-        lengths = looked_up[features[0]].lengths()
-        places = Places.of(lengths, vectors[0].device)
-        place = self.place(places.to_end.clamp(max=self.place.num_embeddings - 1))
-        rows = self.dropout(self.normalise(self.scale * sum(vectors[1:], vectors[0]) + place))
+        vectors, lengths, places = placed_rows(looked_up, features, self.scale, self.place)
+        rows = self.dropout(self.normalise(vectors))
         groups = Places.groups(lengths, rows.device) if self.blocks else []
         for block in self.blocks:
             rows = block(rows, groups)
@@ -176,7 +174,7 @@ def _check(features: list[str], dense_width: int, objective: str, attention: str
         raise UserError(
             "every place must see what came before", where="model.attention", given=attention, allowed="transformer for next_item"
         )
-    if missing := [name for name in ("item", "positive", "negative") if name not in features]:
+    if missing := [name for name in ("item", *TOLD) if name not in features]:
         raise UserError(
             f"the objective next_item needs the feature {missing[0]}",
             where="model.objective",

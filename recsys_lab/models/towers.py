@@ -30,6 +30,7 @@ class TowerModel(ClickModel):
 
     tower_widths: tuple[int, ...] = ()
     vector_dim: int
+    normalise: nn.Module  # of vectors, before they interact: nn.Identity or nn.LayerNorm
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,6 +50,22 @@ class TowerModel(ClickModel):
     def predict_from_towers(self, dense: Tensor | None, outputs: list[Tensor]) -> Tensor:
         """The model after its tower modules: dense [B, K] and each tower's [B, O_t], in the towers' order -> logits [B]."""
         return self.score(dense, [output.unflatten(1, (-1, self.vector_dim)) for output in outputs])
+
+    def together(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
+        """All that interacts, [B, n, D]: the dense features' [B, D], where there is one, and `vectors`, each entry [B, any number, D].
+
+        Each is normalised once: what comes from towers was as it went in. Twice costs Frappe 0.001 to 0.002 AUC (experiments/dmt).
+        """
+        own = [] if bottom is None else [bottom.unsqueeze(1)]
+        if not self.tower_features:
+            return self.normalise(torch.cat([*own, *vectors], dim=1))
+        return torch.cat([*map(self.normalise, own), *vectors], dim=1)
+
+    def to_interact(self, bottom: Tensor | None, vectors: list[Tensor]) -> list[Tensor]:
+        """The same in parts, each [B, any number, D]: as they are where nothing is normalised, so that nothing is copied."""
+        if not isinstance(self.normalise, nn.Identity):
+            return [self.together(bottom, vectors)]
+        return vectors if bottom is None else [bottom.unsqueeze(1), *vectors]
 
     def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """The global interaction: dense [B, K] and the vectors that interact, each entry [B, any number, D] -> logits [B]."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.hooks import RemovableHandle
 
 from recsys_lab.models.click_model import ClickModel, table_configs
 
@@ -22,8 +23,18 @@ _SAMPLES = 8
 
 
 @dataclass(frozen=True)
+class Layer:
+    """A linear layer: `rows` a sample times [n_in, n_out]. `ahead`: in the bottom MLP, which needs no embedding."""
+
+    rows: float
+    n_in: int
+    n_out: int
+    ahead: bool
+
+
+@dataclass(frozen=True)
 class ModelCost:
-    """Parameters of the model, and its work per sample after the tables."""
+    """Parameters of the model, and its work per sample after the tables. `layers`: its linear layers as they run, towers' left out."""
 
     dense_parameters: int
     embedding_parameters: int
@@ -31,6 +42,7 @@ class ModelCost:
     forward_flops_per_sample: float
     backward_flops_per_sample: float
     activation_bytes_per_sample: float
+    layers: tuple[Layer, ...]
 
 
 def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, float] | None = None) -> ModelCost:
@@ -43,7 +55,11 @@ def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, flo
     dense_parameters = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]
     dense = torch.empty(_SAMPLES, dense_width, device="meta") if dense_width else None
     looked_up = model.example(_SAMPLES, mean_lengths or {})
+    layers: list[Layer] = []
+    hooks = _hooks(model, layers)
     work = _counted(lambda: model.predict(dense, looked_up), dense_parameters)
+    for hook in hooks:
+        hook.remove()
     model.zero_grad(set_to_none=True)
     return ModelCost(
         dense_parameters=sum(p.numel() for p in dense_parameters),
@@ -52,7 +68,19 @@ def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, flo
         forward_flops_per_sample=work.forward_flops,
         backward_flops_per_sample=work.backward_flops,
         activation_bytes_per_sample=work.activation_bytes,
+        layers=tuple(layers),
     )
+
+
+def _hooks(model: ClickModel, layers: list[Layer]) -> list[RemovableHandle]:
+    """Hooks that add each linear layer outside the tower modules to `layers` as it runs."""
+
+    def keep(name: str, module: nn.Linear, inputs: tuple[Tensor, ...], _: Tensor) -> None:
+        rows = inputs[0].numel() / module.in_features / _SAMPLES
+        layers.append(Layer(rows, module.in_features, module.out_features, name.startswith("bottom")))
+
+    named = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear) and not name.startswith("tower_modules")]
+    return [module.register_forward_hook(partial(keep, name)) for name, module in named]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from recsys_lab.errors import UserError
+from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import (
     LowRankCross,
     check_inputs,
@@ -42,7 +43,7 @@ class InteractionLayer(nn.Module):
     def __init__(self, vectors: int, made: int, dim: int, cross_rank: int, width: int, device: torch.device | None):
         super().__init__()
         self.dim = dim
-        self.normalise = nn.LayerNorm(dim, device=device)
+        self.normalise = LayerNorm(dim, device=device)
         self.dots = nn.Linear(vectors * (vectors - 1) // 2, made * dim, device=device)
         self.cross = LowRankCross(vectors * dim, 1, cross_rank, device)
         self.cross_mix = nn.Linear(vectors, made, device=device)

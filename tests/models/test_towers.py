@@ -112,11 +112,27 @@ def test_predict_is_its_two_halves(kind, tower, widths):
 @pytest.mark.parametrize(("kind", "tower"), [(DLRM, DLRMTowers(c=0, p=1)), (DLRM, DLRMTowers()), (DCN, DCNTowers(cross_layers=0))])
 def test_towers_that_pass_their_features_through_change_no_bit(kind, tower, dense_width, normalise):
     """SPTT with a tower a feature (section 5.2.1): same weights of one seed, same logits."""
-    flat, own = (towered(kind, tower, towers, dense_width, normalise_vectors=normalise and kind is DLRM) for towers in ((), ALONE))
-    assert not list(own.tower_modules.parameters())
-    assert [name for name, _ in flat.named_parameters()] == [name for name, _ in own.named_parameters()]
+    flat, own = (towered(kind, tower, towers, dense_width, normalise_vectors=normalise) for towers in ((), ALONE))
+    if not normalise:  # else each tower has a normalisation of its own
+        assert not list(own.tower_modules.parameters())
+        assert [name for name, _ in flat.named_parameters()] == [name for name, _ in own.named_parameters()]
     dense, sparse = batch(16)
     assert torch.equal(flat(dense if dense_width else None, sparse), own(dense if dense_width else None, sparse))
+
+
+@pytest.mark.parametrize("dense_width", [K, 0])
+@pytest.mark.parametrize(("kind", "tower"), CASES, ids=IDS)
+def test_vectors_are_normalised_once(kind, tower, dense_width):
+    """As they enter their towers, and the dense features' own beside what comes out. No weight is without a use."""
+    model = towered(kind, tower, dense_width=dense_width, normalise_vectors=True)
+    seen = []
+    for module in model.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.register_forward_hook(lambda _, given, out: seen.append(given[0].shape[1]))
+    dense, sparse = batch(3)
+    model(dense if dense_width else None, sparse).sum().backward()
+    assert sum(seen) == len(FEATURES) + (1 if dense_width else 0)
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 @pytest.mark.parametrize(("kind", "tower"), CASES, ids=IDS)

@@ -1,0 +1,39 @@
+"""What models of sequences read and tell: a history's vectors with their places, and the item that comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torchrec.sparse.jagged_tensor import JaggedTensor
+
+from recsys_lab.models.jagged import Places
+
+#: The history, and features that say more of each of its items: as long as it, and added to it.
+HISTORY = ("item", "category", "time")
+#: The item that comes next, and one that never came.
+TOLD = ("positive", "negative")
+
+
+def history_of(features: Sequence[str]) -> tuple[str, ...]:
+    """Those of `features` that make up the history."""
+    return tuple(name for name in HISTORY if name in features)
+
+
+def placed_rows(
+    looked_up: Mapping[str, JaggedTensor], features: Sequence[str], scale: float, place: nn.Embedding
+) -> tuple[Tensor, Tensor, Places]:
+    """[N, D]: the vectors of `features` added and scaled, with the vector of each row's place, counted from the end; the last of `place`
+    is shared by all that are earlier. Also the lengths [B], and the places.
+    """
+    vectors = [looked_up[name].values() for name in features]
+    lengths = looked_up[features[0]].lengths()
+    places = Places.of(lengths, vectors[0].device)
+    from_end = place(places.to_end.clamp(max=place.num_embeddings - 1))
+    return scale * sum(vectors[1:], vectors[0]) + from_end, lengths, places
+
+
+def next_item_logits(hidden: Tensor, looked_up: Mapping[str, JaggedTensor], scale: float) -> Tensor:
+    """[N, 2]: dot products of the rows [N, D] with the vectors of `TOLD`."""
+    return torch.stack([scale * (hidden * looked_up[name].values()).sum(1) for name in TOLD], dim=1)

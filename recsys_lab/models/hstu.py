@@ -1,0 +1,161 @@
+"""HSTU, the layer of Generative Recommenders (Zhai et al. 2024, arXiv 2402.17152, section 3.2, figure 3), telling the next item.
+
+    rows X [N, D] -> LayerNorm -> linear -> SiLU -> gate U, values V, queries Q, keys K          (equation 1)
+    Q K^T + relative bias -> SiLU / length -> causal -> times V                                  (2: pointwise, not softmax)
+    LayerNorm, times U -> linear -> + X                                                          (3)
+
+No softmax: a row's weights need not sum to one, so how often something was seen counts, and there is no wide layer behind. Its bias is of
+places; the paper's second one, of times, is had as a feature (`data.time`) that is added to each row.
+Shapes: N rows of B sequences, T the longest of a group, D embedding dimension, h heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
+
+from recsys_lab.errors import UserError
+from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
+from recsys_lab.models.jagged import Places
+from recsys_lab.models.layer_norm import LayerNorm
+from recsys_lab.models.layers import check_inputs, check_least, embedding_rows, feature_names
+from recsys_lab.tables import Table
+
+
+class HSTUBlock(nn.Module):
+    """One layer. `max_length`: distances told apart, and what weights are divided by, so that a row does not depend on its company."""
+
+    def __init__(
+        self, dim: int, heads: int, attention_dim: int, linear_dim: int, max_length: int, dropout: float, device: torch.device | None
+    ):
+        super().__init__()
+        self.heads, self.max_length = heads, max_length
+        self.sizes = [heads * linear_dim, heads * linear_dim, heads * attention_dim, heads * attention_dim]
+        self.before = LayerNorm(dim, device=device)
+        self.project = nn.Linear(dim, sum(self.sizes), device=device)
+        self.bias = nn.Embedding(max_length, 1, device=device)  # by distance; farther ones share the last
+        self.after = LayerNorm(heads * linear_dim, device=device)
+        self.mix = nn.Linear(heads * linear_dim, dim, device=device)
+        self.dropout = nn.Dropout(dropout)
+
+    def reset_parameters(self) -> None:
+        """All distances begin nearly alike."""
+        nn.init.normal_(self.bias.weight, std=0.02)
+
+    def forward(self, rows: Tensor, groups: Sequence[tuple[Tensor, Places]]) -> Tensor:
+        """[N, D] -> [N, D]. `groups` from `Places.groups`."""
+        gate, values, queries, keys = silu(self.project(self.before(rows))).split(self.sizes, dim=1)
+        seen = torch.zeros_like(values)
+        for own, places in groups:
+            v, q, k = (self._heads(part[own], places) for part in (values, queries, keys))
+            weights = silu(q @ k.transpose(2, 3) + self._relative(places.longest)) / self.max_length
+            part = (weights.tril() @ v).transpose(1, 2).flatten(2)
+            seen = seen.index_copy(0, own, places.packed(part))
+        return rows + self.mix(self.dropout(self.after(seen) * gate))
+
+    def _heads(self, rows: Tensor, places: Places) -> Tensor:
+        """[n, h * d] -> [b, h, T, d], padded at the end, where no earlier row looks."""
+        return places.padded(rows).unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+    def _relative(self, longest: int) -> Tensor:
+        """[T, T]: the bias of row i towards row j, by i - j; what is later is cut off behind it."""
+        places = torch.arange(longest, device=self.bias.weight.device)
+        return self.bias((places[:, None] - places[None]).clamp(0, self.max_length - 1)).squeeze(2)
+
+
+class HSTU(ClickModel):
+    """`blocks` layers of `heads`, each with queries and keys of `attention_dim` and values of `linear_dim`.
+
+    `max_length`: places told apart, counted from a history's end; earlier ones share the last.
+    `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
+    """
+
+    def __init__(
+        self,
+        tables: tuple[Table, ...],
+        dense_width: int,
+        device: torch.device | None = None,
+        *,
+        embedding_dim: int,
+        objective: str,
+        max_length: int,
+        blocks: int,
+        heads: int,
+        attention_dim: int,
+        linear_dim: int,
+        dropout: float = 0.0,
+        rows: list[int] | None = None,
+        lengths: list[int] | None = None,
+        dense_features: int | None = None,
+        law: dict[str, Any] | None = None,
+    ):
+        super().__init__()
+        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        self.features = feature_names(tables)
+        _check(self.features, dense_width, objective)
+        check_least("model.dropout", dropout, 0, below=1)
+        sizes = {"max_length": max_length, "blocks": blocks, "heads": heads, "attention_dim": attention_dim, "linear_dim": linear_dim}
+        for name, given in sizes.items():
+            check_least(f"model.{name}", given, 1)
+        self.objective = objective
+        self.history = history_of(self.features)
+        self.embeddings = embedding_rows(tables, device)
+        self.scale = embedding_dim**0.5
+        self.place = nn.Embedding(max_length, embedding_dim, device=device)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            [HSTUBlock(embedding_dim, heads, attention_dim, linear_dim, max_length, dropout, device) for _ in range(blocks)]
+        )
+        self.hidden = LayerNorm(embedding_dim, device=device)
+
+    def reset_parameters(self) -> None:
+        """Places start as small as the other layers' weights, so that at first items count more."""
+        nn.init.normal_(self.place.weight, std=0.02)
+
+    def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
+        """F sequences of B samples -> logits [N, 2]: of the item that comes next, and of one that never came. There are no dense values."""
+        return self.predict(dense, self.embeddings(sparse))
+
+    def predict(self, dense: Tensor | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
+        """The model after its tables: each feature's sequences -> logits [N, 2]."""
+        hidden, _ = self.read_history(looked_up)
+        return next_item_logits(hidden, looked_up, self.scale)
+
+    def users(self, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
+        """[B, D], whose dot product with an item's vector is the score of that item as the next."""
+        hidden, places = self.read_history(looked_up)
+        return places.last(hidden)
+
+    def read_history(self, looked_up: Mapping[str, JaggedTensor]) -> tuple[Tensor, Places]:
+        """The history's rows [N, D] after all layers."""
+        vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place)
+        rows = self.dropout(vectors)
+        groups = Places.groups(lengths, rows.device)
+        for block in self.blocks:
+            rows = block(rows, groups)
+        return self.hidden(rows), places
+
+    def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
+        """As ClickModel's: every sample has the history's mean length, rounded."""
+        dim, length = self.place.embedding_dim, max(1, round(mean_lengths.get(self.history[0], 1.0)))
+        rows = [torch.empty(samples * length, dim, device="meta", requires_grad=True) for _ in self.features]
+        return {name: JaggedTensor(own, lengths=torch.full((samples,), length)) for name, own in zip(self.features, rows)}
+
+
+def _check(features: list[str], dense_width: int, objective: str) -> None:
+    """UserError for another objective, and for features that it cannot read."""
+    if objective != "next_item":
+        raise UserError(
+            "no such choice", where="model.objective", given=objective, allowed="next_item", remedy="model=sequence tells clicks"
+        )
+    if dense_width:
+        raise UserError("a sequence model reads no dense values", where="model", given=f"{dense_width} dense features", allowed="0")
+    if missing := [name for name in ("item", *TOLD) if name not in features]:
+        given = f"data with {', '.join(features)}"
+        raise UserError(f"the feature {missing[0]} is needed", where="model", given=given, remedy="use data=movielens or data=interactions")

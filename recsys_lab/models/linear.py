@@ -1,0 +1,90 @@
+"""Linear layers that are large enough, through oneDNN on CPU, with the ReLU that follows done as they are written.
+
+Shapes: B samples, I inputs, O outputs. Why and how fast: docs/decisions/dense-bf16.md, experiments/benchmarks/mlp.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from recsys_lab.kernels import available, dense
+
+#: By format, multiply-adds B I O from which a layer is a step of oneDNN's. Small FP32 layers gain little and keep the bits of torch's own.
+LEAST_WORK = {torch.bfloat16: 1 << 24, torch.float32: 1 << 27}
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
+    """x [B, I], weight [O, I], bias [O] of one format -> x weight^T + bias [B, O], through a ReLU if asked for.
+
+    Large products on CPU come from oneDNN, in FP32 too, where torch would take MKL: which knows no AVX-512 on a processor of AMD's.
+    Sums are in another order there than torch's, and the same every time.
+    """
+    if large(x, weight):
+        return _Linear.apply(x, weight, bias, relu)
+    y = F.linear(x, weight, bias)
+    return F.relu(y) if relu else y
+
+
+def large(x: Tensor, weight: Tensor) -> bool:
+    """Whether `linear` takes them to oneDNN."""
+    if x.device.type != "cpu" or x.dim() != 2 or x.dtype not in LEAST_WORK or weight.dtype != x.dtype:
+        return False
+    return x.shape[0] * weight.numel() >= LEAST_WORK[x.dtype] and torch.backends.mkldnn.is_available()
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
+        y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")
+        ctx.has_bias = bias is not None
+        ctx.save_for_backward(x, weight, y if relu else None)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, y = ctx.saved_tensors
+        turned = of_bias = None
+        if y is not None and not available():
+            grad = torch.ops.aten.threshold_backward(grad, y, 0)
+        elif y is not None and grad.dtype == torch.float32:
+            grad, turned, of_bias = dense.relu_backward_turned(grad, y)
+        elif y is not None:
+            grad, of_bias = dense.relu_backward(grad, y)
+        of_x = product(grad, weight) if ctx.needs_input_grad[0] else None  # the first layer's input needs none
+        of_weight = product(grad.t() if turned is None else turned, x)
+        if ctx.has_bias and of_bias is None:
+            of_bias = grad.sum(0)
+        return of_x, of_weight, of_bias if ctx.has_bias else None, None
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a [N, K] b [K, M] -> [N, M] through oneDNN. Either may be a transposed view; it costs a copy where it is `a` and FP32."""
+    if a.dtype == torch.bfloat16:
+        return torch.mm(a, b)  # is oneDNN's already
+    return torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")
+
+
+class Linear(nn.Linear):
+    """torch's linear layer, computed by `linear` in the format of its weights, whatever that of its input."""
+
+    def forward(self, x: Tensor, relu: bool = False) -> Tensor:
+        return linear(x.to(self.weight.dtype), self.weight, self.bias, relu=relu)
+
+
+class MLP(nn.Sequential):
+    """Linear layers, each followed by ReLU and, if asked for, dropout: [B, I] -> [B, O]. A layer and its ReLU are one step."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = list(self)
+        for part, following in zip(parts, [*parts[1:], None]):
+            if isinstance(part, Linear):
+                x = part(x, relu=isinstance(following, nn.ReLU))
+            elif not isinstance(part, nn.ReLU):
+                x = part(x)
+        return x

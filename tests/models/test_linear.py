@@ -1,0 +1,103 @@
+"""Layers that oneDNN computes against torch's own; an MLP against the layers that it is made of."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from recsys_lab.models import linear as module
+from recsys_lab.models.layers import mlp
+from recsys_lab.models.linear import MLP, Linear, linear, product
+
+EXACT = {torch.float32: {"rtol": 2e-5, "atol": 2e-5}, torch.bfloat16: {"rtol": 2e-2, "atol": 2e-2}}
+
+
+@pytest.fixture
+def all_are_large(monkeypatch):
+    monkeypatch.setattr(module, "LEAST_WORK", dict.fromkeys(module.LEAST_WORK, 1))
+
+
+def gradients(layer, x):
+    """Of x, weight and bias, and the output itself."""
+    x = x.detach().clone().requires_grad_()
+    layer.zero_grad()
+    y = layer(x)
+    (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum().backward()
+    return [y.detach(), x.grad, *(p.grad for p in layer.parameters())]
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype, relu, bias, kernels):
+    """In FP64, what torch gives: within the format's rounding."""
+    if not kernels:
+        monkeypatch.setattr(module, "available", lambda: False)
+    torch.manual_seed(1)
+    ours = Linear(37, 19, bias=bias).to(dtype)
+    exact = nn.Linear(37, 19, bias=bias).double()
+    exact.load_state_dict(ours.state_dict())
+    x = torch.randn(53, 37).to(dtype)
+    assert module.large(x, ours.weight)
+    found = gradients(_With(ours, relu), x)
+    expected = gradients(nn.Sequential(exact, nn.ReLU() if relu else nn.Identity()), x.double())
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == dtype
+        torch.testing.assert_close(one.double(), other, rtol=EXACT[dtype]["rtol"], atol=EXACT[dtype]["atol"] * float(other.abs().max()))
+
+
+class _With(nn.Module):
+    def __init__(self, layer, relu):
+        super().__init__()
+        self.layer, self.relu = layer, relu
+
+    def forward(self, x):
+        return self.layer(x, relu=self.relu)
+
+
+def test_the_first_layers_input_gets_no_gradient(all_are_large):
+    layer, x = Linear(8, 4), torch.randn(6, 8)
+    made = layer(x, relu=True)
+    assert made.grad_fn is not None and not x.requires_grad
+    made.sum().backward()
+    assert x.grad is None and layer.weight.grad is not None
+
+
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_product_of_views_is_that_of_their_values(dtype, transposed):
+    a, b = torch.randn(5, 7).to(dtype), torch.randn(7, 3).to(dtype)
+    given = [m.t().contiguous().t() if turned else m for m, turned in zip((a, b), transposed)]
+    torch.testing.assert_close(product(*given).double(), a.double() @ b.double(), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_an_mlp_is_its_layers_one_by_one(monkeypatch, large):
+    """The same parameters under the same names as in a plain sequence, the same values."""
+    monkeypatch.setattr(module, "LEAST_WORK", dict.fromkeys(module.LEAST_WORK, 1 if large else 1 << 60))
+    ours = mlp(6, [9, 5, 1], None, linear_end=True)
+    plain = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 5), nn.ReLU(), nn.Linear(5, 1))
+    assert isinstance(ours, MLP) and list(ours.state_dict()) == list(plain.state_dict())
+    plain.load_state_dict(ours.state_dict())
+    for one, other in zip(gradients(ours, torch.ones(4, 6)), gradients(plain, torch.ones(4, 6)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5 if large else 0, atol=1e-6 if large else 0)
+
+
+def test_dropout_in_an_mlp_stays_between_its_layers():
+    layers = mlp(6, [9, 5], None, dropout=0.5)
+    torch.manual_seed(3)
+    found = layers(torch.ones(4, 6))
+    torch.manual_seed(3)
+    expected = torch.ones(4, 6)
+    for part in layers:
+        expected = part(expected)
+    assert torch.equal(found, expected)
+
+
+def test_a_layer_computes_in_the_format_of_its_weights():
+    assert Linear(4, 2).bfloat16()(torch.ones(3, 4)).dtype == torch.bfloat16
+    with torch.device("meta"):
+        assert not module.large(torch.empty(4096, 4096), torch.empty(4096, 4096))
+    assert linear(torch.ones(2, 3, 4), torch.ones(5, 4), None).shape == (2, 3, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -73,12 +74,15 @@ def wanted_features(config: DictConfig) -> tuple[Feature, ...] | None:
     return tuple(Feature(name, r, float(n), pooling, law=law) for name, r, n in each)
 
 
-def tables_of(data: DataSet, dim: int, dtype: str) -> tuple[Table, ...]:
-    """The tables that the features read, in the order in which they first appear, all of the model's dimension."""
+def tables_of(data: DataSet, dim: int, dtype: str, dims: Sequence[int] | None = None) -> tuple[Table, ...]:
+    """The tables that the features read, in the order in which they first appear, of the model's dimension or each of its own of `dims`."""
     readers: dict[str, list[Feature]] = {}
     for feature in data.features:
         readers.setdefault(feature.table_name, []).append(feature)
-    return tuple(Table(name, of[0].rows, dim, tuple(f.name for f in of), of[0].pooling, dtype) for name, of in readers.items())
+    if dims is not None and len(dims) != len(readers):
+        raise UserError("one dimension a table is needed", where="model.dims", given=f"{len(dims)}", allowed=f"{len(readers)}")
+    each = zip(readers.items(), [dim] * len(readers) if dims is None else dims)
+    return tuple(Table(name, of[0].rows, own, tuple(f.name for f in of), of[0].pooling, dtype) for (name, of), own in each)
 
 
 def build_model(config: DictConfig, data: DataSet, device: torch.device, towers: Towers = ()) -> ClickModel:
@@ -91,5 +95,5 @@ def build_model(config: DictConfig, data: DataSet, device: torch.device, towers:
             allowed="a sharder without tower modules",
         )
     precision = build(config.precision)
-    tables = tables_of(data, config.model.embedding_dim, precision.table)
+    tables = tables_of(data, config.model.embedding_dim, precision.table, config.model.get("dims"))
     return build(config.model, tables, data.dense_features, device, *((towers,) if towers else ()))

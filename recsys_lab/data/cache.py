@@ -22,6 +22,8 @@ FORMAT = 1
 META = "meta.json"
 _UNFINISHED = ".preparing-"
 _STALE_AFTER_S = 3600.0
+#: A cache holds rows of tables as int32.
+MOST_ROWS = 2**31 - 1
 
 
 def cache_folder(cache: str | None) -> Path:

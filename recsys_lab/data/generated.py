@@ -18,7 +18,7 @@ from recsys_lab.data.batch import Feature
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, TableAccess, power_law_access
 
-MOST_ROWS = 2**31 - 1
+MOST_ROWS = 2**40
 _GOLDEN_RATIO = 0.6180339887498949
 
 
@@ -156,8 +156,8 @@ def check_shape(rows: dict[str, int], dense_features: int, exponent: float) -> N
 
 
 def _affine(rows: int, stream: np.uint64) -> tuple[int, int]:
-    """A factor prime to `rows`, near rows times the golden ratio, and a shift."""
-    factor = max(1, int(rows * _GOLDEN_RATIO))
+    """A factor prime to `rows`, near rows times the golden ratio, and a shift; smaller for giant tables: rank x factor must be 63 bits."""
+    factor = max(1, min(int(rows * _GOLDEN_RATIO), 2**62 // rows))
     while gcd(factor, rows) != 1:
         factor += 1
     return factor, int(stream) % rows

@@ -32,7 +32,9 @@ def as_batch(rows: Rows, keys: list[str], padded: int, global_valid: int) -> Bat
     lengths = np.zeros((len(keys), padded), np.int32)
     lengths[:, :valid] = rows.lengths
     dense = None
-    if rows.dense is not None:
+    if rows.dense is not None and valid == padded:
+        dense = np.ascontiguousarray(rows.dense, np.float32)
+    elif rows.dense is not None:
         dense = np.zeros((padded, rows.dense.shape[1]), np.float32)
         dense[:valid] = rows.dense
     sparse = KeyedJaggedTensor(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 import numpy as np
 
-from recsys_lab.data.batch import Feature, Rows
+from recsys_lab.data.batch import Feature, Rows, Split
 from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.generated import Shape, check_shape, make_features
+from recsys_lab.errors import UserError
 
 CLICK_RATE = 0.25
 
@@ -28,6 +30,34 @@ class RandomSplit:
         return Rows(labels, self.shape.dense(self.name, rows), self.shape.id_lengths(len(rows)), ids)
 
 
+@dataclass(frozen=True)
+class RepeatedSplit:
+    """`rows` rows, of which the first `distinct` come again and again. They are made once and kept: reading them costs a copy."""
+
+    split: RandomSplit
+    distinct: int
+
+    @property
+    def rows(self) -> int:
+        return self.split.rows
+
+    @cached_property
+    def _kept(self) -> tuple[np.ndarray, np.ndarray | None, list[np.ndarray]]:
+        """labels [P], dense [P, K] and each feature's ids [P, L] of the P distinct rows."""
+        made = self.split.read(np.arange(self.distinct, dtype=np.int64))
+        ids = np.split(made.ids, np.cumsum(made.lengths.sum(1))[:-1])
+        return made.labels, made.dense, [of_feature.reshape(self.distinct, -1) for of_feature in ids]
+
+    def read(self, rows: np.ndarray) -> Rows:
+        labels, dense, ids = self._kept
+        at = rows % self.distinct
+        lengths = self.split.shape.id_lengths(len(rows))
+        found = np.empty(int(lengths.sum()), np.int64)
+        for of_feature, out in zip(ids, np.split(found, np.cumsum(lengths.sum(1))[:-1])):
+            of_feature.take(at, axis=0, out=out.reshape(len(rows), -1), mode="clip")  # no id is out of range: nothing is checked twice
+        return Rows(labels[at], None if dense is None else dense.take(at, axis=0), lengths, found)
+
+
 def open_random(
     wanted: tuple[Feature, ...] | None = None,
     *,
@@ -39,17 +69,29 @@ def open_random(
     dense_features: int,
     exponent: float,
     seed_of_draws: int,
+    distinct_rows: int | None = None,
 ) -> OpenDataSet:
-    """The features that are `wanted`, else one a table. `exponent` 0: uniform ids, above: a power law."""
+    """The features that are `wanted`, else one a table. `exponent` 0: uniform ids, above: a power law.
+
+    `distinct_rows`: a split has so many different rows and repeats them; None: all are different.
+    """
     sizes = {"train": rows_train, "validation": rows_validation, "test": rows_test}
     check_shape(sizes, dense_features, exponent)
+    if distinct_rows is not None and distinct_rows < 1:
+        raise UserError("too few", where="data.distinct_rows", given=distinct_rows, allowed="1 or more, or null")
     shape = Shape(make_features(wanted, rows_per_table, look_ups), dense_features, float(exponent), seed_of_draws)
+
+    def split(name: str, rows: int) -> Split:
+        drawn = RandomSplit(shape, name, rows)
+        return drawn if distinct_rows is None or distinct_rows >= rows else RepeatedSplit(drawn, distinct_rows)
+
+    repeated = [] if distinct_rows is None else [distinct_rows]
     return OpenDataSet(
         shape.features,
         dense_features,
-        {name: RandomSplit(shape, name, rows) for name, rows in sizes.items() if rows},
+        {name: split(name, rows) for name, rows in sizes.items() if rows},
         shape.access(),
-        digest(["random", sizes, [asdict(f) for f in shape.features], dense_features, float(exponent), seed_of_draws]),
+        digest(["random", sizes, [asdict(f) for f in shape.features], dense_features, float(exponent), seed_of_draws, *repeated]),
         ("random labels: for speed only, quality means nothing",),
         learnable=False,
         ranked=shape.hottest,

@@ -9,7 +9,7 @@ import pytest
 
 from recsys_lab.data import text
 from recsys_lab.data.criteo import open_criteo
-from recsys_lab.data.criteo_format import CriteoFormat
+from recsys_lab.data.criteo.format import CriteoFormat
 from recsys_lab.data.frappe import open_frappe
 from recsys_lab.data.sources import Splits
 from recsys_lab.errors import UserError

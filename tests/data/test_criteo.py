@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from recsys_lab.data.batch import Feature
 from recsys_lab.data.criteo import open_criteo
-from recsys_lab.data.criteo_format import FIELDS, CriteoFormat
-from recsys_lab.data.criteo_tables import HashedTables, ValueCounter
+from recsys_lab.data.criteo.format import FIELDS, CriteoFormat
+from recsys_lab.data.criteo.tables import HashedTables, ValueCounter
 from recsys_lab.data.measure import measure_row_counts
 from recsys_lab.data.sources import Splits
 from tests.data.helpers import criteo_line, criteo_options, write

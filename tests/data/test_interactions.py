@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from recsys_lab.data import hashing
 from recsys_lab.data.interactions import open_interactions
-from recsys_lab.data.interactions_histories import Unseen, histories_of
-from recsys_lab.data.interactions_ranking import distinct_below
+from recsys_lab.data.interactions.histories import Unseen, histories_of
+from recsys_lab.data.interactions.ranking import distinct_below
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.measure import measure_access
 from tests.data.helpers import interactions_options, write

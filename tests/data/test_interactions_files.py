@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.data.interactions import open_interactions
-from recsys_lab.data.interactions_format import ITEM, OTHER, RATING, TIME, USER, Layout, LogFormat, SequenceFormat, sniff
+from recsys_lab.data.interactions.format import ITEM, OTHER, RATING, TIME, USER, Layout, LogFormat, SequenceFormat, sniff
 from recsys_lab.errors import UserError
 from tests.data.helpers import interactions_options, write
 

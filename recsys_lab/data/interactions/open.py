@@ -14,12 +14,12 @@ from recsys_lab.data.batch import Feature, Split
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet, refuse_empty
-from recsys_lab.data.interactions_format import sniff
-from recsys_lab.data.interactions_histories import TIME_ROWS, Histories
-from recsys_lab.data.interactions_inputs import Inputs
-from recsys_lab.data.interactions_prepare import prepared_histories
-from recsys_lab.data.interactions_ranking import HeldOut
-from recsys_lab.data.interactions_rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
+from recsys_lab.data.interactions.format import sniff
+from recsys_lab.data.interactions.histories import TIME_ROWS, Histories
+from recsys_lab.data.interactions.inputs import Inputs
+from recsys_lab.data.interactions.prepare import prepared_histories
+from recsys_lab.data.interactions.ranking import HeldOut
+from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
 from recsys_lab.data.measure import measure_row_counts
 from recsys_lab.data.sources import check_root, only_file
 from recsys_lab.data.text import check_on_bad_line

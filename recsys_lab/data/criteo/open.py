@@ -1,4 +1,4 @@
-"""Criteo's click logs: the Kaggle challenge's one file, or the days of the terabyte. How they are prepared: criteo_prepare.py."""
+"""Criteo's click logs: the Kaggle challenge's one file, or the days of the terabyte. How they are prepared: prepare.py."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recsys_lab.data.batch import Feature, Split
-from recsys_lab.data.cache import cache_folder, digest
+from recsys_lab.data.cache import MOST_ROWS, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
-from recsys_lab.data.criteo_format import COUNTS, VALUES
-from recsys_lab.data.criteo_prepare import Encoding, prepared_other, prepared_train
+from recsys_lab.data.criteo.format import COUNTS, VALUES
+from recsys_lab.data.criteo.prepare import Encoding, prepared_other, prepared_train
 from recsys_lab.data.dataset import OpenDataSet, PartOfSplit, refuse_empty
-from recsys_lab.data.generated import MOST_ROWS
 from recsys_lab.data.sources import Splits, as_splits, check_root, find_file, missing_file, named_file
 from recsys_lab.data.text import check_on_bad_line
 from recsys_lab.errors import UserError, did_you_mean

@@ -8,8 +8,8 @@ import numpy as np
 
 from recsys_lab.data import hashing
 from recsys_lab.data.batch import Rows
-from recsys_lab.data.interactions_histories import stretches
-from recsys_lab.data.interactions_inputs import Inputs, click_rows
+from recsys_lab.data.interactions.histories import stretches
+from recsys_lab.data.interactions.inputs import Inputs, click_rows
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recsys_lab.data.batch import Rows
-from recsys_lab.data.interactions_histories import Histories, stretches
+from recsys_lab.data.interactions.histories import Histories, stretches
 
 #: One feature's part of `Rows`: lengths [B] and ids [lengths.sum()].
 Column = tuple[np.ndarray, np.ndarray]

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from recsys_lab.data.cache import digest, prepared
-from recsys_lab.data.interactions_format import TIME, Layout, LogFormat, SequenceFormat
-from recsys_lab.data.interactions_histories import FEWEST_TO_HOLD_OUT, Histories, histories_of
-from recsys_lab.data.interactions_side import categories_of
+from recsys_lab.data.interactions.format import TIME, Layout, LogFormat, SequenceFormat
+from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, Histories, histories_of
+from recsys_lab.data.interactions.side import categories_of
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.text import Reading, read_columns
 from recsys_lab.errors import UserError

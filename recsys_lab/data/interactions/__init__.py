@@ -1,0 +1,5 @@
+"""User-item interactions, as logs or sequences: read once, sorted into histories, and made into rows for a model."""
+
+from recsys_lab.data.interactions.open import open_interactions
+
+__all__ = ["open_interactions"]

@@ -1,0 +1,95 @@
+"""From the text of a column to what a model reads: labels, numbers, rows of tables. Every column comes as text.
+
+Shapes: N rows of all splits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+
+from recsys_lab.data.cache import MOST_ROWS
+from recsys_lab.data.text import shorten
+from recsys_lab.errors import UserError
+
+SCALES = ("standard", "log", "none")
+MISSING, RARE = 0, 1  # rows of every vocabulary's table; hashed tables have the first alone
+_TRUTHS = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "true": 1, "false": 0}
+_SPLITS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2}
+
+#: Says which file and row a number of a row of all files together is.
+Where = Callable[[int], str]
+
+
+def labels(column: pl.Series, where: Where) -> np.ndarray:
+    """uint8 [N]. Raises UserError for the first that is not 0 or 1 (or true and false)."""
+    words = column.str.strip_chars().str.to_lowercase()
+    found = words.replace_strict(_TRUTHS, default=None, return_dtype=pl.UInt8)
+    _refuse(found, column, "the label is not 0 or 1", "0, 1, true, false", where)
+    return found.to_numpy()
+
+
+def splits(column: pl.Series, where: Where) -> np.ndarray:
+    """uint8 [N]: 0 train, 1 validation, 2 test."""
+    words = column.str.strip_chars().str.to_lowercase()
+    found = words.replace_strict(_SPLITS, default=None, return_dtype=pl.UInt8)
+    _refuse(found, column, "no such split", ", ".join(_SPLITS), where)
+    return found.to_numpy()
+
+
+def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> np.ndarray:
+    """float32 [N]; a missing one is the mean of train.
+
+    `scale` standard: mean 0 and variance 1 in train; log: of the logarithm of 1 + |x|, with x's sign, the same; none: as it is.
+    """
+    words = column.str.strip_chars().replace(["", "NaN", "nan"], None)
+    parsed = words.cast(pl.Float64, strict=False)
+    bad = (parsed.is_null() | ~parsed.fill_null(0.0).is_finite()) & words.is_not_null()
+    if bad.any():
+        row = int(bad.arg_max() or 0)
+        given = shorten(str(column[row]))
+        raise UserError(f"{column.name} is not a number", where=where(row), given=given, remedy="or name it in data.categorical")
+    values = parsed.fill_null(np.nan).to_numpy().astype(np.float64)
+    if scale == "log":
+        values = np.sign(values) * np.log1p(np.abs(values))
+    known = values[train][~np.isnan(values[train])]
+    mean, spread = (float(known.mean()), float(known.std()) or 1.0) if len(known) else (0.0, 1.0)
+    values = np.where(np.isnan(values), mean, values)
+    return (values if scale == "none" else (values - mean) / spread).astype(np.float32)
+
+
+def vocabulary(column: pl.Series, train: np.ndarray, min_count: int) -> tuple[np.ndarray, int]:
+    """Rows int32 [N] and how many the table has: missing, rare or unknown, then values of train by falling frequency, ties by value."""
+    words = column.replace("", None)
+    counted = words.filter(pl.Series(train)).drop_nulls().value_counts(name="seen").rename({column.name: "value"})
+    kept = counted.filter(pl.col("seen") >= min_count).sort(["seen", "value"], descending=[True, False])["value"]
+    places = pl.DataFrame({"value": kept, "place": np.arange(len(kept), dtype=np.int32) + RARE + 1})
+    joined = pl.DataFrame({"value": words}).join(places, on="value", how="left", maintain_order="left")["place"]
+    rows = joined.fill_null(RARE).to_numpy().astype(np.int32)
+    rows[words.is_null().to_numpy()] = MISSING
+    return rows, len(kept) + RARE + 1
+
+
+def hashed(column: pl.Series, table_rows: int) -> tuple[np.ndarray, int]:
+    """Rows int32 [N] and `table_rows`: row 0 for missing, the others by a hash of the text that is the same everywhere."""
+    words = column.replace("", None)
+    distinct = words.drop_nulls().unique().sort()
+    others = max(table_rows - 1, 1)
+    digests = (int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little") for word in distinct)
+    places = pl.DataFrame({"value": distinct, "place": pl.Series([min(d % others + 1, table_rows - 1) for d in digests], dtype=pl.Int32)})
+    joined = pl.DataFrame({"value": words}).join(places, on="value", how="left", maintain_order="left")["place"]
+    return joined.fill_null(MISSING).to_numpy().astype(np.int32), table_rows
+
+
+def check_rows(rows: int) -> None:
+    if not 1 <= rows <= MOST_ROWS:
+        raise UserError("bad number of rows", where="data.rows_per_table", given=rows, allowed=f"1 to {MOST_ROWS}")
+
+
+def _refuse(found: pl.Series, column: pl.Series, what: str, allowed: str, where: Where) -> None:
+    if found.has_nulls():
+        row = int(found.is_null().arg_max() or 0)
+        given = "nothing" if column[row] is None else shorten(str(column[row]))
+        raise UserError(what, where=where(row), given=f"{given} in column {column.name}", allowed=allowed)

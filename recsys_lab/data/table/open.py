@@ -1,0 +1,130 @@
+"""Opens a table of clicks: which columns are what, which rows are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from recsys_lab.data.batch import Feature, Split
+from recsys_lab.data.cache import cache_folder, digest
+from recsys_lab.data.columns import ColumnSplit, read_row_counts
+from recsys_lab.data.dataset import OpenDataSet, PartOfSplit
+from recsys_lab.data.sources import Splits, as_splits, check_root
+from recsys_lab.data.table import files
+from recsys_lab.data.table.encode import SCALES, check_rows
+from recsys_lab.data.table.prepare import SPLITS, Wanted, feature_names, prepared_table
+from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.tables import AccessStatistics
+
+ENCODINGS, HELD_OUT = ("vocabulary", "hashing"), ("last", "random")
+_LOOK_ROWS = 1000
+
+
+def open_table(
+    wanted: tuple[Feature, ...] | None = None,
+    *,
+    root: str | None,
+    file: str | None,
+    splits: Splits,
+    split_column: str | None,
+    validation_share: float,
+    test_share: float,
+    held_out: str,
+    label: str,
+    dense: list[str] | None,
+    categorical: list[str] | None,
+    dense_scale: str,
+    ids: str,
+    min_count: int,
+    rows_per_table: int,
+    cache: str | None,
+) -> OpenDataSet:
+    """CSV, TSV or Parquet in `root`, a row a sample, columns by name; text also as .gz.
+
+    A file a split (train.*, valid.*, test.*, or `splits`), else one file (`file`, or the only one) whose rows are divided: by the words in
+    `split_column`, or by shares, the `held_out` rows last or random. `dense` and `categorical` null: columns whose first rows are all
+    numbers with a point are dense, the others categorical. `wanted` is ignored: the data decide the tables.
+    Raises UserError for a missing file or column, a label other than 0 and 1, a dense value that is no number.
+    """
+    _check(validation_share, test_share, held_out, dense_scale, ids, min_count, rows_per_table)
+    paths = files.split_files(check_root(root), as_splits(splits), file)
+    if split_column and len(paths) > 1:
+        remedy = "or name one: data.file=FILE"
+        raise UserError("the files are the splits already", where="data.split_column", given=split_column, remedy=remedy)
+    taken = _columns(paths["train"], {label, split_column}, dense, categorical)
+    made = Wanted(label, *taken, split_column or "", validation_share, test_share, held_out, ids, min_count, rows_per_table, dense_scale)
+    names = feature_names(made.categorical)
+    folder, meta = prepared_table(paths, made, cache_folder(cache))
+    whole = ColumnSplit(folder, sum(meta["rows"].values()), len(made.dense), len(names))
+    opened: dict[str, Split] = {}
+    first = 0
+    for split in SPLITS:
+        if meta["rows"][split]:
+            opened[split] = PartOfSplit(whole, first, meta["rows"][split])
+        first += meta["rows"][split]
+    return OpenDataSet(
+        tuple(Feature(name, rows) for name, rows in zip(names, meta["table_rows"])),
+        len(made.dense),
+        opened,
+        AccessStatistics.from_json(meta["access"]),
+        digest(["table", meta["fingerprint"]]),
+        tuple(_notes(made, dense, categorical, paths)),
+        row_counts=lambda: read_row_counts(folder, meta["table_rows"]),
+    )
+
+
+def _columns(
+    path: Path, own: set[str | None], dense: Sequence[str] | None, categorical: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Dense and categorical columns; those that the config does not name, from the first rows of `path`. `own` are taken otherwise."""
+    for key, columns in (("dense", dense), ("categorical", categorical)):
+        for column in columns or ():
+            if column in own or (key == "categorical" and column in (dense or ())):
+                raise UserError("a column is one thing only", where=f"data.{key}", given=column, remedy="take it out of one of them")
+    if dense is None or categorical is None:
+        frame = files.first_rows(path, _LOOK_ROWS)
+        others = [c for c in frame.columns if c not in own and c not in (dense or ()) and c not in (categorical or ())]
+        dense = [c for c in others if _is_measure(frame[c])] if dense is None else dense
+        categorical = [c for c in others if c not in dense] if categorical is None else categorical
+    if not categorical:
+        raise UserError("categories are needed: they become the tables", where="data.categorical", given="none", remedy="name one or more")
+    return tuple(dense), tuple(categorical)
+
+
+def _is_measure(column: pl.Series) -> bool:
+    """Whether a column holds numbers that are not ids: all finite, and one of them with a point."""
+    if column.dtype.is_float():
+        return True
+    if column.dtype != pl.String:
+        return False
+    words = column.str.strip_chars().replace("", None).drop_nulls()
+    found = words.cast(pl.Float64, strict=False)
+    return len(words) > 0 and not found.has_nulls() and bool(words.str.contains(".", literal=True).any())
+
+
+def _notes(made: Wanted, dense: object, categorical: object, paths: Mapping[str, Path]) -> list[str]:
+    notes = []
+    if dense is None or categorical is None:
+        numbers = ", ".join(made.dense) or "none"
+        notes.append(f"taken for numbers: {numbers}; for categories: {', '.join(made.categorical)} (else: data.dense, data.categorical)")
+    if len(paths) == 1 and not made.split_column:
+        held_out = f"{made.validation_share:.0%} validation, {made.test_share:.0%} test, {made.held_out} rows"
+        notes.append(f"held out of {paths['train'].name}: {held_out}")
+    return notes
+
+
+def _check(
+    validation_share: float, test_share: float, held_out: str, dense_scale: str, ids: str, min_count: int, rows_per_table: int
+) -> None:
+    if not (0 < validation_share < 1 and 0 <= test_share < 1 - validation_share):
+        given = f"{validation_share} and test_share {test_share}"
+        raise UserError("out of range", where="data.validation_share", given=given, allowed="above 0, together below 1")
+    for key, given, allowed in (("held_out", held_out, HELD_OUT), ("dense_scale", dense_scale, SCALES), ("ids", ids, ENCODINGS)):
+        if given not in allowed:
+            remedy = did_you_mean(given, allowed)
+            raise UserError("no such choice", where=f"data.{key}", given=given, allowed=", ".join(allowed), remedy=remedy)
+    if min_count < 1:
+        raise UserError("too small", where="data.min_count", given=min_count, allowed="1 or more")
+    check_rows(rows_per_table)

@@ -1,0 +1,160 @@
+"""Prepares a table of clicks: text is read once into Parquet, then column by column into arrays that are read in any order.
+
+Memory holds one column at a time. Rows are stored split after split: train, validation, test, each in the order of its file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from recsys_lab.data import hashing
+from recsys_lab.data.cache import digest, prepared
+from recsys_lab.data.columns import write_row_counts
+from recsys_lab.data.sources import source_identity
+from recsys_lab.data.table import encode, files
+from recsys_lab.errors import UserError
+from recsys_lab.tables import AccessStatistics, measured_access
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is made of the columns. `split_column` empty: rows of a single file are divided by the shares."""
+
+    label: str
+    dense: tuple[str, ...]
+    categorical: tuple[str, ...]
+    split_column: str
+    validation_share: float
+    test_share: float
+    held_out: str  # last | random
+    ids: str  # vocabulary | hashing
+    min_count: int
+    rows_per_table: int
+    dense_scale: str
+
+
+def prepared_table(paths: Mapping[str, Path], wanted: Wanted, cache: Path) -> tuple[Path, dict]:
+    """The folder of the columns and its meta data. Raises UserError for what cannot be read."""
+    frames = {split: files.scan(path) for split, path in paths.items()}
+    for path, frame in zip(paths.values(), frames.values()):
+        files.check_columns(path, frame.collect_schema().names(), _keys(wanted))
+    identity = [[split, source_identity(path)] for split, path in paths.items()]
+
+    def prepare(folder: Path) -> dict:
+        columns = list(dict.fromkeys(column for _, column in _keys(wanted)))
+        raw = [_as_parquet(paths[split], frames[split], columns, folder / f"{split}.parquet") for split in paths]
+        try:
+            return _encoded(folder, raw, paths, wanted)
+        finally:
+            for path in raw:
+                path.unlink()
+
+    return prepared(cache, "table", [identity, asdict(wanted)], prepare)
+
+
+def _keys(wanted: Wanted) -> list[tuple[str, str]]:
+    """(config key, column) of every column that is read."""
+    split = [("data.split_column", wanted.split_column)] if wanted.split_column else []
+    many = [(f"data.{key}", column) for key in ("dense", "categorical") for column in getattr(wanted, key)]
+    return [("data.label", wanted.label), *split, *many]
+
+
+def _as_parquet(path: Path, frame: pl.LazyFrame, columns: Sequence[str], to: Path) -> Path:
+    try:
+        frame.select(pl.col(column).cast(pl.String) for column in columns).sink_parquet(to)
+    except pl.exceptions.PolarsError as error:
+        raise files.unreadable(path, error) from None
+    return to
+
+
+def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wanted: Wanted) -> dict:
+    sizes = [pl.scan_parquet(path).select(pl.len()).collect().item() for path in raw]
+    total, ends = sum(sizes), list(accumulate(sizes))
+
+    def where(row: int) -> str:
+        file = next(i for i, end in enumerate(ends) if row < end)
+        return f"{list(paths.values())[file]}, row {row - (ends[file] - sizes[file]) + 1}"
+
+    def column(name: str) -> pl.Series:
+        return pl.concat([pl.scan_parquet(path).select(name).collect()[name] for path in raw])
+
+    labels = encode.labels(column(wanted.label), where)
+    if wanted.split_column:
+        split = encode.splits(column(wanted.split_column), where)
+    elif len(paths) > 1:
+        split = np.repeat(np.array([SPLITS.index(name) for name in paths], np.uint8), sizes)
+        if "validation" not in paths:
+            split = _divided(split, wanted, 0.0)
+    else:
+        split = _divided(np.zeros(total, np.uint8), wanted, wanted.test_share)
+    order, train = np.argsort(split, kind="stable"), split == 0
+    rows = [int((split == code).sum()) for code in range(len(SPLITS))]
+    for name, count in zip(SPLITS[:2], rows):
+        if count == 0:
+            raise UserError(f"the {name} split is empty", where=next(iter(paths.values())), given="0 rows", allowed="1 row or more")
+
+    _reserved(folder / "labels.bin", np.uint8, (total,))[:] = labels[order]
+    dense = _reserved(folder / "dense.bin", np.float32, (total, len(wanted.dense)))
+    for place, name in enumerate(wanted.dense):
+        dense[:, place] = encode.numbers(column(name), where, train, wanted.dense_scale)[order]
+    ids = _reserved(folder / "ids.bin", np.int32, (total, len(wanted.categorical)))
+    counts = []
+    for place, name in enumerate(wanted.categorical):
+        values = column(name)
+        hashes = wanted.ids == "hashing"
+        found, table_rows = encode.hashed(values, wanted.rows_per_table) if hashes else encode.vocabulary(values, train, wanted.min_count)
+        ids[:, place] = found[order]
+        counts.append(np.bincount(found[train], minlength=table_rows))
+    write_row_counts(folder, counts)
+    detail = f"{rows[0]:,} samples of {paths['train'].name}"
+    names = feature_names(wanted.categorical)
+    return {
+        "rows": dict(zip(SPLITS, rows)),
+        "table_rows": [len(c) for c in counts],
+        "access": AccessStatistics({n: measured_access(n, c, rows[0], detail) for n, c in zip(names, counts)}).to_json(),
+        "fingerprint": digest([[_sha256(path) for path in paths.values()], list(paths), asdict(wanted)]),
+    }
+
+
+def _divided(split: np.ndarray, wanted: Wanted, test_share: float) -> np.ndarray:
+    """Rows of train given to validation and test: the last ones, or drawn by a hash of their number."""
+    split, mine = split.copy(), np.flatnonzero(split == 0)
+    validation, test = round(len(mine) * wanted.validation_share), round(len(mine) * test_share)
+    if wanted.held_out == "random":
+        mine = mine[np.argsort(hashing.bits(np.uint64(1), mine), kind="stable")]
+    split[mine[len(mine) - validation - test : len(mine) - test]] = 1
+    split[mine[len(mine) - test :]] = 2
+    return split
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _reserved(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
+    """A file of its full size, mapped to be written: its space is taken first, so that a full disk is an error and not a crash."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    with path.open("wb") as file:
+        if size:
+            os.posix_fallocate(file.fileno(), 0, size)
+    return np.memmap(path, dtype=dtype, mode="r+", shape=shape) if size else np.empty(shape, dtype)
+
+
+def feature_names(columns: Sequence[str]) -> list[str]:
+    """Names that a module can have: letters, digits and underscores. UserError where two become the same."""
+    names = ["".join(c if c.isalnum() or c == "_" else "_" for c in column) for column in columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError("two columns would have one name", where="data.categorical", given=name, remedy="rename one of them")
+    return names

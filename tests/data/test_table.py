@@ -1,0 +1,131 @@
+"""Any table of clicks: columns by name, splits by file, column or share, and one line for what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.data.measure import measure_access
+from recsys_lab.data.sources import Splits
+from recsys_lab.data.table import open_table
+from recsys_lab.errors import UserError
+from tests.data.helpers import write
+
+CONF = Path(__file__).resolve().parents[2] / "conf" / "data" / "table.yaml"
+HEADER = "clicked,price,user,item,when"
+LINES = ["1,1.5,ann,a,train", "0,,bob,b,train", "0,3.5,ann,c,train", "1,2.5,,a,train", "1,9.5,ann,z,valid", "0,1.0,eve,a,test"]
+
+
+def options(root: Path, **changed) -> dict:
+    """The YAML's own values, but for the test's small table."""
+    loader = ("_target_", "batch_size", "prefetch_batches", "frequencies")
+    plain = {key: value for key, value in yaml.safe_load(CONF.read_text()).items() if key not in loader}
+    own = {"root": str(root), "splits": Splits(), "label": "clicked", "split_column": "when", "min_count": 1, "cache": str(root / "cache")}
+    return plain | own | changed
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write(tmp_path / "clicks.csv", [HEADER, *LINES])
+    return tmp_path
+
+
+def test_columns_become_labels_numbers_and_rows_of_tables(root: Path) -> None:
+    data = open_table(**options(root))
+    assert [(f.name, f.rows) for f in data.features] == [("user", 4), ("item", 5)] and data.dense_features == 1
+    assert {name: split.rows for name, split in data.splits.items()} == {"train": 4, "validation": 1, "test": 1}
+    rows = data.splits["train"].read(np.array([3, 0, 1]))
+    assert rows.labels.tolist() == [1, 1, 0] and rows.lengths.tolist() == [[1] * 3] * 2
+    assert rows.ids.reshape(2, 3).tolist() == [[0, 2, 3], [2, 2, 3]]  # nobody is row 0; ann and a are seen most
+    mean, spread = 2.5, np.sqrt(2 / 3)
+    assert rows.dense[:, 0] == pytest.approx([0.0, (1.5 - mean) / spread, 0.0])  # a missing number is the mean
+    test = data.splits["test"].read(np.array([0]))
+    assert test.ids.tolist() == [1, 2] and test.dense[0, 0] == pytest.approx(-1.5 / spread)  # eve is not of train
+    assert data.splits["validation"].read(np.array([0])).ids.tolist() == [2, 1]
+    assert "taken for numbers: price; for categories: user, item" in data.notes[0]
+
+
+def test_access_is_that_of_train(root: Path) -> None:
+    data = open_table(**options(root))
+    again = measure_access(data)
+    for name, table in data.access.tables.items():
+        assert (again[name].bucket_rows, again[name].bucket_p) == (table.bucket_rows, table.bucket_p)
+    assert data.row_counts()[0].tolist() == [1, 0, 2, 1]
+
+
+@pytest.mark.parametrize("name", ["clicks.tsv", "clicks.csv.gz", "clicks.parquet", "semicolons.csv"])
+def test_every_kind_of_file_gives_the_same(root: Path, tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    other = tmp_path_factory.mktemp("other")
+    if name.endswith("parquet"):
+        pl.read_csv(root / "clicks.csv").with_columns(pl.col("clicked") == 1).write_parquet(other / name)
+    else:
+        separator = "\t" if "tsv" in name else ";" if "semi" in name else ","
+        write(other / name, [line.replace(",", separator) for line in (HEADER, *LINES)])
+    ours, theirs = open_table(**options(root)), open_table(**options(other))
+    for split in ours.splits:
+        a, b = (data.splits[split].read(np.arange(data.splits[split].rows)) for data in (ours, theirs))
+        assert np.array_equal(a.ids, b.ids) and np.array_equal(a.labels, b.labels) and np.array_equal(a.dense, b.dense)
+
+
+def test_files_are_splits_by_their_names(tmp_path: Path) -> None:
+    write(tmp_path / "train.csv", [HEADER, *LINES[:4]])
+    write(tmp_path / "valid.csv", [HEADER, *LINES[4:]])
+    data = open_table(**options(tmp_path, split_column=None, categorical=["user"], dense=[]))
+    assert {name: split.rows for name, split in data.splits.items()} == {"train": 4, "validation": 2}
+    assert data.dense_features == 0 and data.splits["validation"].read(np.arange(2)).ids.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("held_out", ["last", "random"])
+def test_one_file_is_divided_by_shares(tmp_path: Path, held_out: str) -> None:
+    write(tmp_path / "a.csv", ["label,n", *(f"{i % 2},{i}" for i in range(100))])
+    data = open_table(**options(tmp_path, label="label", split_column=None, categorical=["n"], held_out=held_out))
+    seen = {name: split.read(np.arange(split.rows)).ids for name, split in data.splits.items()}
+    assert {name: len(ids) for name, ids in seen.items()} == {"train": 80, "validation": 10, "test": 10}
+    assert len(set(seen["train"].tolist())) == 80 and set(seen["validation"].tolist()) == {1}  # no number of train comes again
+    assert (data.splits["train"].read(np.arange(80)).labels.tolist() == [i % 2 for i in range(80)]) == (held_out == "last")
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.lists(st.text("abcdef ,\"'ä", max_size=4), min_size=4, max_size=30), rows=st.integers(1, 9))
+def test_hashed_ids_are_in_their_table_and_equal_for_equal_words(tmp_path: Path, words: list[str], rows: int) -> None:
+    path = tmp_path / "h.parquet"
+    pl.DataFrame({"label": [i % 2 for i in range(len(words))], "word": words}).write_parquet(path)
+    changed = {"label": "label", "split_column": None, "ids": "hashing", "rows_per_table": rows, "validation_share": 0.3, "test_share": 0.0}
+    data = open_table(**options(tmp_path, file="h.parquet", **changed))
+    ids = np.concatenate([data.splits[s].read(np.arange(data.splits[s].rows)).ids for s in ("train", "validation")])
+    assert data.features[0].rows == rows and ids.min() >= 0 and ids.max() < rows
+    assert len({(word, row) for word, row in zip(words, ids)}) == len(set(words))
+    assert all((row == 0) == (word == "" or rows == 1) for word, row in zip(words, ids))
+
+
+@pytest.mark.parametrize(
+    ("lines", "changed", "said"),
+    [
+        ([HEADER, *LINES], {"label": "click"}, r"clicks.csv: no column 'click'; given data.label=click; .*did you mean 'clicked'"),
+        ([HEADER, *LINES], {"categorical": ["user", "town"]}, r"no column 'town'; given data.categorical=town"),
+        ([HEADER, *LINES[:2], "2,1.0,ann,a,train"], {}, r"clicks.csv, row 3: the label is not 0 or 1; given '2' in column clicked"),
+        ([HEADER, *LINES[:2], ",1.0,ann,a,train"], {}, r"row 3: the label is not 0 or 1; given nothing"),
+        ([HEADER, *LINES, "1,cheap,ann,a,train"], {"dense": ["price"]}, r"row 7: price is not a number; given 'cheap'"),
+        ([HEADER, *LINES, "1,1,ann,a,later"], {}, r"row 7: no such split; given 'later' in column when; allowed: train, validation"),
+        ([HEADER, *LINES[:4]], {}, r"the validation split is empty"),
+        ([HEADER, LINES[0], "1,1,ann,a,train,more"], {}, r"clicks.csv:3: too many fields; given 6; allowed: 5"),
+        ([], {}, r"clicks.csv: the file is empty"),
+        ([HEADER, *LINES], {"categorical": ["clicked"]}, r"data.categorical: a column is one thing only; given clicked"),
+        ([HEADER, *LINES], {"categorical": []}, r"data.categorical: categories are needed"),
+        ([HEADER, *LINES], {"ids": "hash"}, r"data.ids: no such choice; given hash; allowed: vocabulary, hashing; did you mean 'hashing'"),
+        ([HEADER, *LINES], {"file": "other.csv"}, r"data.file: no such file; given .*other.csv; .* is a folder with clicks.csv"),
+        ([HEADER, *LINES], {"validation_share": 1.0}, r"data.validation_share: out of range"),
+        ([HEADER, *LINES], {"splits": Splits(validation="v.csv")}, r"data.splits.validation: no such file"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, lines: list[str], changed: dict, said: str) -> None:
+    write(tmp_path / "clicks.csv", lines)
+    with pytest.raises(UserError, match=said):
+        open_table(**options(tmp_path, **changed))
+    assert not list((tmp_path / "cache").glob("table-*")) and not list((tmp_path / "cache").glob(".preparing*"))

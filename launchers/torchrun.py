@@ -1,13 +1,28 @@
-"""Processes that torchrun started: this one is already a rank."""
+"""Processes that torchrun started: this one is already a rank.
+
+torchrun restarts its ranks when one is lost (`--max-restarts N`). The store of its agents outlives them, and in it the first attempt has
+left where its run lies: the next one goes on there, from the newest checkpoint.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from recsys_lab.errors import UserError
+from omegaconf import DictConfig, OmegaConf
+
+from launchers.processes import is_lost_peer, last_line
+from recsys_lab.errors import RankLost, UserError
+
+#: In the store of torchrun's agents: the folder of the run or the sweep that was begun.
+FOLDER = "recsys_lab/folder"
+#: Set where whoever starts torchrun anew means the run that lies in `hydra.run.dir`, as a Kubernetes Job does.
+GOES_ON = "RECSYS_LAB_GOES_ON"
+#: Launchers whose runs join the ranks that are there.
+JOINS = ("launchers.torchrun.join", "launchers.slurm.join", "launchers.kubernetes.launch")
 
 
 def is_rank() -> bool:
@@ -25,7 +40,10 @@ def join(
     threads_per_rank: int = 1,
     timeout_s: float = 600.0,
 ) -> Any:
-    """Runs `work(**arguments)` here, as the rank that the environment says. Raises UserError if the ranks do not fit the hosts."""
+    """Runs `work(**arguments)` here, as the rank that the environment says.
+
+    Raises UserError if the ranks do not fit the hosts, RankLost where another one went away.
+    """
     if not is_rank():
         raise UserError(
             "no torchrun around this process",
@@ -45,7 +63,16 @@ def join(
     os.environ.setdefault("LOCAL_WORLD_SIZE", str(ranks_per_host))
     os.environ["RECSYS_LAB_TIMEOUT_S"] = str(timeout_s)
     torch.set_num_threads(threads_per_rank)
-    return work(**arguments)
+    try:
+        return work(**arguments)
+    except RuntimeError as error:
+        if not is_lost_peer(str(error)):
+            raise
+        rank = int(os.environ["RANK"])
+        raise RankLost(
+            f"rank {rank} on host {rank // ranks_per_host} lost its peers ({last_line(str(error))})",
+            remedy=f"torchrun --max-restarts N goes on by itself; else the same torchrun with: run.py resume={folder}",
+        ) from None
 
 
 def is_follower() -> bool:
@@ -54,21 +81,82 @@ def is_follower() -> bool:
 
 
 def with_launcher(argv: list[str]) -> list[str]:
-    """`argv` with launcher=torchrun, if torchrun started this process and no launcher was chosen."""
-    if not is_rank() or any(word.startswith("launcher=") for word in argv):
+    """`argv` with launcher=torchrun, if torchrun started this process and no launcher was chosen. A run that goes on has its own."""
+    if not is_rank() or any(word.startswith(("launcher=", "resume=")) for word in argv):
         return argv
     return [*argv, "launcher=torchrun"]
 
 
+def leave(code: int) -> NoReturn:
+    """Ends the process; a rank at once, as gloo's threads now and then abort in what Python does at exit."""
+    if is_rank():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 def shared_folder(folder: Path) -> Path:
     """The run folder of rank 0, on every rank; `folder` itself where torchrun did not start this."""
-    if not is_rank():
-        return folder
+    return Path(_of_first(str(folder.resolve()))) if is_rank() else folder
+
+
+def going_on(argv: list[str]) -> list[str]:
+    """`argv`, or what goes on with the run or the sweep that it began in an earlier attempt. Collective under torchrun."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return argv
+    return _of_first(_going_on(argv) if not is_follower() else argv)
+
+
+def remember(folder: Path | None) -> None:
+    """Leaves for later attempts where the run or the sweep of this one lies."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and not is_follower() and folder is not None:
+        _store().set(FOLDER, str(folder.resolve()))
+
+
+def as_started(config: DictConfig) -> DictConfig:
+    """`config` of a run that goes on, with as many hosts and ranks as torchrun has started this time, whoever started those before."""
+    if not is_rank() or not config.resume:
+        return config
+    config = OmegaConf.create(OmegaConf.to_container(config))
+    if config.launcher._target_ not in JOINS:
+        kept = {key: config.launcher[key] for key in ("threads_per_rank", "timeout_s")}
+        config.launcher, config.choices.launcher = {"_target_": JOINS[0], **kept}, "torchrun"
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    config.launcher.hosts, config.launcher.ranks_per_host = int(os.environ["WORLD_SIZE"]) // here, here
+    return config
+
+
+def _going_on(argv: list[str]) -> list[str]:
+    named = [word.split("=", 1)[1].strip("'\"") for word in argv if word.startswith(("hydra.run.dir=", "hydra.sweep.dir="))]
+    store = _store()
+    if store.check([FOLDER]):
+        folder = Path(store.get(FOLDER).decode())
+    elif named and (GOES_ON in os.environ or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"):
+        folder = Path(named[-1]).resolve()
+    else:
+        return argv
+    if "-m" in argv or "--multirun" in argv:
+        return [*argv, f"hydra.sweep.dir='{folder}'"]
+    if (folder / "config.yaml").is_file():
+        return [f"resume={folder}"]
+    return [*argv, f"hydra.run.dir='{folder}'"]  # the attempt before did not come far enough to leave more than the name
+
+
+def _of_first(value: Any) -> Any:
+    """What rank 0 gives, on every rank."""
     import torch.distributed as dist
 
     from recsys_lab.train.strategy import start_process_group
 
     start_process_group()
-    box = [str(folder.resolve())]
+    box = [value]
     dist.broadcast_object_list(box, src=0)
-    return Path(box[0])
+    return box[0]
+
+
+def _store() -> Any:
+    """Of torchrun's agents."""
+    import torch.distributed as dist
+
+    return dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)

@@ -8,6 +8,7 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -54,15 +55,13 @@ def run_job(config: DictConfig, folder: Path, before: Before | None, sweep: str 
 
     `writes`: False on torchrun's ranks other than 0, which are silent and leave the folder to rank 0.
     """
-    from recsys_lab import pipeline
-
     say.CONSOLE.quiet = not writes
     try:
         config = freeze(config)
-        if config.resume and (folder / "result.json").is_file() and read_result(folder)["status"] == "completed":
+        if config.resume and (folder / "result.json").is_file() and read_result(folder)["status"] in ("completed", "pruned"):
             say.finished(read_result(folder), folder)
             return 0
-        record = pipeline.run(config, folder, sweep, writes)
+        record = _run(config, folder, sweep, writes)
         if record is not None:
             say.finished(record, folder)
         return 0
@@ -83,6 +82,17 @@ def run_job(config: DictConfig, folder: Path, before: Before | None, sweep: str 
         if writes and folder.is_dir() and (keeps or latest(folder / "checkpoints") is not None):
             _record_failure(config, folder, mistake or error)
         return 1 if mistake is None else mistake.exit_code
+
+
+def _run(config: DictConfig, folder: Path, sweep: str | None, writes: bool) -> dict[str, Any] | None:
+    """The record, by whichever of the two it takes; neither is imported for the other's sake."""
+    if config.get("study") is not None:  # a run folder of an earlier version has no such key
+        from recsys_lab.studies.run import run_study
+
+        return run_study(config, folder) if writes else None
+    from recsys_lab import pipeline
+
+    return pipeline.run(config, folder, sweep, writes)
 
 
 def _record_failure(config: DictConfig, folder: Path, error: Exception) -> None:

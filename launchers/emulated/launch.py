@@ -1,0 +1,49 @@
+"""Real processes on hosts that are network namespaces: gloo's collectives through links of a set rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from launchers import processes
+from launchers.emulated.namespaces import Namespace
+from launchers.emulated.network import DEVICE, links_of, network
+
+PORT = 29500  # the first host has its ports to itself
+
+
+def launch(
+    work: Callable[..., Any],
+    arguments: dict,
+    folder: Path,
+    *,
+    hosts: int,
+    ranks_per_host: int,
+    link_gb_s: float,
+    loopback_gb_s: float | None = None,
+    hosts_per_leaf: int = 0,
+    leaf_oversubscription: float = 1.0,
+    threads_per_rank: int = 1,
+    timeout_s: float = 15.0,
+) -> Any:
+    """Runs `work(**arguments)` on every rank and returns what rank 0 returned; of the network nothing remains.
+
+    `link_gb_s`: what a host's link carries one way, `loopback_gb_s` what its ranks can say to each other (null: as much as the machine
+    can). `hosts_per_leaf`, `leaf_oversubscription`: as in a cluster's YAML. `timeout_s`: a rank that waits longer for the others gives up.
+    Raises UserError where this machine allows no such network, and what `launchers.local.launch` raises.
+    """
+    with network(hosts, links_of(hosts, link_gb_s, hosts_per_leaf, leaf_oversubscription, loopback_gb_s)) as net:
+        world = hosts * ranks_per_host
+        ranks = [
+            processes.rank_variables(rank, world, ranks_per_host, net.address(0), PORT, threads_per_rank, timeout_s)
+            | {"GLOO_SOCKET_IFNAME": DEVICE, "RECSYS_LAB_OWN_LINK": "1"}
+            for rank in range(world)
+        ]
+        return processes.run(work, arguments, folder, ranks, enter=partial(_enter, net.hosts))
+
+
+def _enter(hosts: list[Namespace], host: int) -> None:
+    """What a rank does first: it goes to its host's namespace."""
+    hosts[host].enter()

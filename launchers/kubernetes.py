@@ -1,0 +1,116 @@
+"""Kubernetes: a manifest beside the run, for `kubectl apply`; in its pods torchrun starts the ranks, and the same launcher joins them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from launchers import torchrun
+from launchers.jobset import Pods, jobset
+from recsys_lab.errors import UserError
+
+FILE = "kubernetes.yaml"
+#: Pods are called after the run, with a suffix, and Kubernetes allows 63 characters.
+LONGEST_NAME = 40
+#: What a user says here and not to the pods: where the run folder lies here, how jobs of a sweep are made, whether to submit.
+HERE = ("hydra.", "hydra/", "resume=", "launcher.submit=", "launcher=")
+
+
+def launch(
+    work: Callable[..., Any],
+    arguments: dict,
+    folder: Path,
+    *,
+    hosts: int,
+    ranks_per_host: int,
+    device_kind: str,
+    image: str | None = None,
+    workdir: str = "/opt/recsys_lab",
+    claim: str | None = None,
+    mount: str = "/mnt/runs",
+    namespace: str = "default",
+    queue: str | None = None,
+    node_selector: dict[str, str] | None = None,
+    gpu_resource: str = "nvidia.com/gpu",
+    cpus_per_rank: int = 8,
+    host_memory_gb: float | None = None,
+    shared_memory_gb: float = 16.0,
+    max_restarts: int = 3,
+    port: int = 29500,
+    submit: bool = False,
+    threads_per_rank: int = 8,
+    timeout_s: float = 600.0,
+) -> Any:
+    """In a pod: runs `work(**arguments)` as the rank that torchrun made of this process. Elsewhere: writes `folder`/kubernetes.yaml.
+
+    Returns what the rank returned; None where only the manifest was written. Raises UserError for a missing image or claim, and where
+    kubectl refuses.
+    """
+    if torchrun.is_rank():
+        return torchrun.join(
+            work, arguments, folder, hosts=hosts, ranks_per_host=ranks_per_host, threads_per_rank=threads_per_rank, timeout_s=timeout_s
+        )
+    for key, value, remedy in (("image", image, "an image with this checkout"), ("claim", claim, "a PersistentVolumeClaim for the runs")):
+        if not value:
+            raise UserError("a pod needs one", where=f"launcher.{key}", given="nothing", remedy=f"give launcher.{key}=..., {remedy}")
+    assert image is not None and claim is not None
+    name = name_of(folder)
+    pods = Pods(
+        hosts=hosts,
+        ranks_per_host=ranks_per_host,
+        image=image,
+        workdir=workdir,
+        claim=claim,
+        mount=mount,
+        gpu_resource=gpu_resource if device_kind == "cuda" else None,
+        cpus_per_rank=cpus_per_rank,
+        host_memory_gb=host_memory_gb,
+        shared_memory_gb=shared_memory_gb,
+        node_selector=dict(node_selector or {}),
+        max_restarts=max_restarts,
+        port=port,
+    )
+    words = ["launcher=kubernetes", *words_of(folder), f"hydra.run.dir={mount}/{name}"]
+    made = jobset(name, namespace, queue, pods, words)
+    path = folder / FILE
+    path.write_text(f"# kubectl apply -f {FILE}\n{yaml.safe_dump(made, sort_keys=False)}", encoding="utf-8")
+    told = f"kubectl apply -f {path}"
+    print(f"kubernetes  {hosts} pods of {ranks_per_host} ranks; the run will lie in {mount}/{name}")
+    print(f"{'':>10}  {_apply(path) if submit else f'submit it with: {told}'}")
+    return None
+
+
+def name_of(folder: Path) -> str:
+    """A name that Kubernetes allows, from the run folder's; with the sweep's for one job of it."""
+    folder = folder.resolve()
+    said = f"{folder.parent.name}-{folder.name}" if folder.name.isdigit() else folder.name
+    plain = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")
+    plain = plain if plain[:1].isalpha() else f"run-{plain}"
+    if len(plain) <= LONGEST_NAME:
+        return plain
+    mark = sha256(str(folder).encode()).hexdigest()[:6]
+    return f"{plain[: LONGEST_NAME - len(mark) - 1].rstrip('-')}-{mark}"
+
+
+def words_of(folder: Path) -> list[str]:
+    """What the user asked for on the command line of the run in `folder`, less what concerns this machine alone."""
+    given = OmegaConf.load(folder / ".hydra" / "overrides.yaml")
+    return [str(word) for word in given if not str(word).startswith(HERE)]
+
+
+def _apply(path: Path) -> str:
+    if shutil.which("kubectl") is None:
+        raise UserError("no kubectl on this machine", where="launcher.submit", given="true", remedy=f"submit {path} from one that has it")
+    done = subprocess.run(["kubectl", "apply", "-f", str(path)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())
+        raise UserError("kubectl refuses the manifest", where=path, given=said, remedy="mend it, or see kubectl config current-context")
+    return done.stdout.strip()

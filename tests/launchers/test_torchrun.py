@@ -1,0 +1,105 @@
+"""A real torchrun that restarts its ranks after a real SIGKILL: the run goes on from its newest checkpoint, to the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from omegaconf import OmegaConf
+
+from launchers import torchrun
+from tests.end_to_end.lines import ROOT, SMALL, bits, environment, result
+
+WORDS = ("model=dcn", "sharder=torchrec_row_wise", "mode=train", *SMALL, "data.rows_train=30000")
+STANDALONE = ("--standalone", "--nproc_per_node", "2")
+
+
+def torchrun_of(options: tuple[str, ...], words: tuple[str, ...], cache: Path) -> subprocess.Popen:
+    command = [sys.executable, "-m", "torch.distributed.run", *options, "run.py", *words]
+    return subprocess.Popen(command, cwd=ROOT, env=environment(cache), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def ranks_of(agent: subprocess.Popen) -> list[int]:
+    """The processes of an agent's ranks, oldest first."""
+    children = psutil.Process(agent.pid).children()
+    return [p.pid for p in sorted(children, key=lambda p: p.create_time()) if any(word.endswith("run.py") for word in p.cmdline())]
+
+
+def wait_for_step(folder: Path, least: int, agent: subprocess.Popen) -> None:
+    until = time.monotonic() + 300
+    while not any(int(path.name[5:]) >= least for path in folder.glob("checkpoints/step=*") if path.name[5:].isdigit()):
+        assert agent.poll() is None and time.monotonic() < until, agent.communicate()[1]
+        time.sleep(0.02)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_restarts_go_on_to_the_same_bits(tmp_path: Path) -> None:
+    """The folder is not named by the user, and so has the time of the first attempt in its name."""
+    quiet = torchrun_of(STANDALONE, (*WORDS, f"hydra.run.dir={tmp_path / 'quiet'}"), tmp_path / "cache")
+    assert quiet.wait(400) == 0, quiet.communicate()[1]
+    named = f"hydra.run.dir={tmp_path}/killed_${{now:%H-%M-%S-%f}}"
+    agent = torchrun_of(("--max-restarts", "2", *STANDALONE), (*WORDS, named), tmp_path / "cache")
+    until = time.monotonic() + 200
+    while not (folders := list(tmp_path.glob("killed_*"))):
+        assert agent.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    for victim, least in ((1, 10), (0, 80)):
+        wait_for_step(folders[0], least, agent)
+        os.kill(ranks_of(agent)[victim], signal.SIGKILL)
+    _, said = agent.communicate(timeout=400)
+    assert agent.returncode == 0, said
+    assert list(tmp_path.glob("killed_*")) == folders
+    assert result(folders[0])["status"] == "completed"
+    assert bits(folders[0]) == bits(tmp_path / "quiet")
+
+
+def test_what_goes_on_is_what_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Store:
+        kept: dict[str, bytes] = {}
+
+        def check(self, keys: list[str]) -> bool:
+            return set(keys) <= set(self.kept)
+
+        def get(self, key: str) -> bytes:
+            return self.kept[key]
+
+    monkeypatch.setattr(torchrun, "_store", Store)
+    assert torchrun._going_on(["model=dcn"]) == ["model=dcn"]
+    Store.kept = {torchrun.FOLDER: str(tmp_path).encode()}
+    assert torchrun._going_on(["model=dcn"]) == ["model=dcn", f"hydra.run.dir='{tmp_path}'"]
+    assert torchrun._going_on(["-m", "seed=1,2"]) == ["-m", "seed=1,2", f"hydra.sweep.dir='{tmp_path}'"]
+    (tmp_path / "config.yaml").touch()
+    assert torchrun._going_on(["model=dcn"]) == [f"resume={tmp_path}"]
+    Store.kept = {}
+    monkeypatch.setenv(torchrun.GOES_ON, "1")
+    assert torchrun._going_on([f"hydra.run.dir='{tmp_path}'"]) == [f"resume={tmp_path}"]
+
+
+def test_a_run_that_goes_on_has_as_many_ranks_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = OmegaConf.create(
+        {
+            "launcher": {"_target_": "launchers.local.launch", "hosts": 2, "ranks_per_host": 2, "threads_per_rank": 1, "timeout_s": 9.0},
+            "choices": {"launcher": "local"},
+            "resume": "runs/one",
+        }
+    )
+    monkeypatch.delenv("RANK", raising=False)
+    assert torchrun.as_started(config) is config
+    for name, value in {"RANK": "0", "WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    started = torchrun.as_started(config)
+    assert dict(started.launcher) == {
+        "_target_": "launchers.torchrun.join",
+        "hosts": 3,
+        "ranks_per_host": 4,
+        "threads_per_rank": 1,
+        "timeout_s": 9.0,
+    }
+    assert started.choices.launcher == "torchrun" and config.choices.launcher == "local"

@@ -20,31 +20,32 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
+from recsys_lab.distributed.stored import StoredWeights
 from recsys_lab.errors import UserError, unwritable
+from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
 
 PARTIAL = ".partial-"
 TRAINER_FILE = "trainer.json"
-CHUNK_ELEMENTS = 1 << 22  # of a saved piece, read at once where rows are told by id
 
 
 @dataclass(frozen=True)
 class Piece:
-    """`tensor` stands at `offset` (one number a dimension) in the whole tensor called `key`.
+    """`tensor` stands at `offset` (one number a dimension) in the whole tensor called `key`. Weights in halves, or with a master, are FP32
+    in the file, and each is joined or split a few rows at a time.
 
     `rows` int64, distinct: of the whole tensor, the row that each of its rows is; then the first offset means nothing.
     """
 
     key: str
     offset: tuple[int, ...]
-    tensor: torch.Tensor
+    tensor: Content
     rows: np.ndarray | None = None
 
 
-def whole(key: str, tensor: torch.Tensor) -> Piece:
+def whole(key: str, tensor: Content) -> Piece:
     """A tensor that is not sharded."""
-    return Piece(key, (0,) * tensor.dim(), tensor)
+    return Piece(key, (0,) * len(tensor.shape), tensor)
 
 
 def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank: int, barrier: Callable[[], None]) -> None:
@@ -72,19 +73,17 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
 
 
 def _write_rank(path: Path, pieces: list[Piece]) -> None:
-    tensors: dict[str, torch.Tensor] = {}
+    tensors: dict[str, Content] = {}
     where: dict[str, dict[str, Any]] = {}
     names_of_rows: dict[int, str] = {}
     for number, piece in enumerate(pieces):
-        tensors[f"{number}"] = piece.tensor.detach().cpu().contiguous()
+        tensors[f"{number}"] = piece.tensor
         where[f"{number}"] = {"key": piece.key, "offset": list(piece.offset)}
         if piece.rows is not None:  # pieces with the same array of ids share it on disk
             name = names_of_rows.setdefault(id(piece.rows), f"{number}.rows")
             tensors.setdefault(name, torch.from_numpy(piece.rows))
             where[f"{number}"]["rows"] = name
-    save_file(tensors, path, metadata={"pieces": json.dumps(where)})
-    with open(path, "rb+") as f:
-        os.fsync(f.fileno())
+    write_tensors(path, tensors, {"pieces": json.dumps(where)})
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -150,11 +149,11 @@ class Reader:
 
     def fill(self, piece: Piece) -> None:
         """Copies into `piece.tensor` what was saved for its extents or rows. Raises UserError if some of it was not saved."""
-        if piece.tensor.numel() == 0:
+        missing = math.prod(piece.tensor.shape)
+        if not missing:
             return
-        missing = piece.tensor.numel()
         for saved in self._saved.get(piece.key, []):
-            if len(saved.shape) != piece.tensor.dim():
+            if len(saved.shape) != len(piece.tensor.shape):
                 break
             by_extents = piece.rows is None and saved.rows is None
             missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved)
@@ -172,9 +171,21 @@ def _copy_extents(piece: Piece, saved: _Saved) -> int:
     there, here = _overlap(piece.offset, piece.tensor.shape, saved.offset, saved.shape)
     if any(cut.start >= cut.stop for cut in there):
         return 0
-    source = saved.read(there)
-    (piece.tensor[here] if here else piece.tensor).copy_(source)
-    return source.numel()
+    if not there:
+        _set(piece.tensor, (), saved.read(()))
+        return 1
+    for rows in row_steps(there[0].start, there[0].stop, saved.shape):
+        first = rows.start - there[0].start + here[0].start
+        own = slice(first, first + rows.stop - rows.start)
+        _set(piece.tensor, (own, *here[1:]), saved.read((rows, *there[1:])))
+    return math.prod(cut.stop - cut.start for cut in there)
+
+
+def _set(content: Content, where: Any, values: torch.Tensor) -> None:
+    if isinstance(content, StoredWeights):
+        content.write(values.to(content.model.device, torch.float32), where)
+    else:
+        content[where] = values.to(content)
 
 
 def _copy_rows(piece: Piece, saved: _Saved) -> int:
@@ -182,16 +193,15 @@ def _copy_rows(piece: Piece, saved: _Saved) -> int:
     columns_there, columns_here = _overlap(piece.offset[1:], piece.tensor.shape[1:], saved.offset[1:], saved.shape[1:])
     if any(cut.start >= cut.stop for cut in columns_there):
         return 0
-    to, source = _matches(_ids(piece.rows, piece.offset, len(piece.tensor)), _ids(_saved_rows(saved), saved.offset, saved.shape[0]))
-    copied, step = 0, max(1, CHUNK_ELEMENTS // max(1, math.prod(saved.shape[1:])))
-    for begin in range(0, saved.shape[0], step):
-        first, last = np.searchsorted(source, [begin, begin + step])
+    to, source = _matches(_ids(piece.rows, piece.offset, piece.tensor.shape[0]), _ids(_saved_rows(saved), saved.offset, saved.shape[0]))
+    copied = 0
+    for rows in row_steps(0, saved.shape[0], saved.shape):
+        first, last = np.searchsorted(source, [rows.start, rows.stop])
         if first == last:
             continue
-        rows = saved.read((slice(begin, min(begin + step, saved.shape[0])), *columns_there))[torch.from_numpy(source[first:last] - begin)]
-        here: Any = (torch.from_numpy(to[first:last]).to(piece.tensor.device), *columns_here)
-        piece.tensor[here] = rows.to(piece.tensor)
-        copied += rows.numel()
+        found = saved.read((rows, *columns_there))[torch.from_numpy(source[first:last] - rows.start)]
+        _set(piece.tensor, (torch.from_numpy(to[first:last]), *columns_here), found)
+        copied += found.numel()
     return copied
 
 

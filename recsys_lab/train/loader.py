@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
 
 
 class ResumableLoader:
-    """Batches of `loader`, one epoch an iteration. Its state is the position alone: (epoch, batches taken)."""
+    """Batches of `loader`, one epoch an iteration. Its state is the position alone: (epoch, batches taken).
 
-    def __init__(self, loader: RankLoader):
-        self.loader = loader
+    With `ahead_on`, a device, it has each batch there before the one before it is given out: `upcoming`, None after the epoch's last.
+    """
+
+    def __init__(self, loader: RankLoader, ahead_on: torch.device | None = None):
+        self.loader, self.ahead_on = loader, ahead_on
+        self.upcoming: Batch | None = None
         self.epoch = 0
         self.batch = 0
 
@@ -23,8 +29,16 @@ class ResumableLoader:
         if self.batch >= len(self.loader):
             self.epoch, self.batch = self.epoch + 1, 0
         self.loader.set_position(self.epoch, self.batch)
-        for batch in self.loader:
+        batches = iter(self.loader) if self.ahead_on is None else self._looking_ahead(self.ahead_on)
+        for batch in batches:
             self.batch += 1
+            yield batch
+
+    def _looking_ahead(self, device: torch.device) -> Iterator[Batch]:
+        batches = (batch.to(device, non_blocking=True) for batch in self.loader)
+        self.upcoming = next(batches, None)
+        while (batch := self.upcoming) is not None:
+            self.upcoming = next(batches, None)
             yield batch
 
     def state_dict(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
@@ -15,10 +16,15 @@ import torch.distributed as dist
 from recsys_lab.cluster import ranks_text
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
+from recsys_lab.distributed.ahead import AHEAD
+from recsys_lab.distributed.exchange.times import Times, mean_times, take_times
 from recsys_lab.distributed.recorded import Recorded, start_recording, stop_recording
 from recsys_lab.distributed.wire import wire_bytes
 from recsys_lab.plan import Steps
-from recsys_lab.report.record import Collective, IterationTime, Measured, WireBytes
+from recsys_lab.report.record import Collective, IterationTime, LinkBytes, Measured, WireBytes
+from recsys_lab.train.links import LinkCounter, own_device
+from recsys_lab.train.memory import peak_bytes
+from recsys_lab.train.transfer import transfers
 
 #: Iterations that are not measured at first: allocations, DDP's last exchanges about its buckets.
 WARM_UP = 3
@@ -27,15 +33,20 @@ WARM_UP = 3
 class Measure(pl.Callback):
     """Times every iteration after the first few; records the collectives of `record_steps` of them.
 
-    An iteration runs from the end of the one before to its own end, waiting for data included, evaluations left out.
+    An iteration runs from the end of the one before to its own end, waiting for data included, evaluations left out. `steady`: whether
+    the collectives of the batch that ends are those of one iteration. `before`: bytes that this process used when it had no model yet.
     """
 
-    def __init__(self, loader: RankLoader, record_steps: int):
-        self.loader, self.record_steps = loader, record_steps
+    def __init__(self, loader: RankLoader, record_steps: int, steady: Callable[[], bool] = lambda: True, before: int | None = None):
+        self.before, self.added = before, None  # type: int | None, int | None
+        self.loader, self.record_steps, self.steady = loader, record_steps, steady
         self.iterations_ms: list[float] = []
         self.phases_ms: dict[str, list[float]] = defaultdict(list)
         self.recorded: list[list[Recorded]] = []
+        self.exchange: list[Times] = []
         self.examples = 0
+        self.links = LinkCounter(device) if (device := own_device()) is not None else None
+        self._counted = 0
         self._steps = 0
         self._ended: float | None = None
         self._marks: dict[str, float] = {}
@@ -45,6 +56,7 @@ class Measure(pl.Callback):
         self._ended = None
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+        self._mark_links()
         self._marks = {"start": time.perf_counter()}
         if self._steps >= WARM_UP and len(self.recorded) < self.record_steps:
             start_recording()
@@ -61,8 +73,10 @@ class Measure(pl.Callback):
         whole = batch.global_valid == self.loader.batch_size
         if self._steps >= WARM_UP and len(self.recorded) < self.record_steps:
             seen = stop_recording()
-            if whole:
-                self.recorded.append(seen)
+            times = take_times(seen, self._marks.get("backward", now))
+            if whole and self.steady():
+                self.recorded.append(sorted(seen, key=lambda one: one.name != AHEAD))  # an iteration's steps begin with ids
+                self.exchange.append(times)
         if self._steps >= WARM_UP and self._ended is not None and whole and "backward" in self._marks:
             start, forward, backward = (self._marks[k] for k in ("start", "forward", "backward"))
             total = (now - self._ended) * 1e3
@@ -80,15 +94,31 @@ class Measure(pl.Callback):
         self._steps += 1
         self._ended = now
 
+    def _mark_links(self) -> None:
+        """At the begin of the first iteration after warm-up, and of the one after the last that is recorded."""
+        if self.links is None or self._steps not in (WARM_UP, WARM_UP + self.record_steps):
+            return
+        self.links.mark()
+        self._counted = self._steps - WARM_UP
+        self._ended = None  # the iteration around a mark is not timed
+
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._ended = None
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        peak = peak_bytes(trainer.strategy.root_device)
+        self.added = None if peak is None or self.before is None else peak - self.before
 
     def result(self, steps: Steps, hosts: int, ranks_per_host: int, device: torch.device) -> Measured | None:
         """The record's `measured`; collective. None when too few steps ran to measure any."""
         backend = "nccl" if device.type == "cuda" else "gloo"
-        mine = {"peak": _peak_memory_bytes(device), "wire": self._wire_bytes(ranks_per_host, backend)}
+        mine = {"peak": _peak_memory_bytes(device), "added": self.added, "wire": self._wire_bytes(ranks_per_host, backend)}
         everyone: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, mine)
+        counted, moved = None, None
+        if self.links is not None:  # the launcher's hosts are of one machine, with one clock
+            counted = self.links.total(self._counted)
+            moved = transfers(self.recorded, [names_of(seen, steps, dist.get_rank()) for seen in self.recorded])
         if not self.iterations_ms:
             return None
         wires = [one["wire"] for one in everyone if one["wire"] is not None]
@@ -104,7 +134,11 @@ class Measure(pl.Callback):
             wire_bytes=WireBytes(*(float(np.mean([w[i] for w in wires])) for i in (0, 1))) if wires else None,
             collectives=self._collectives(steps),
             peak_memory_bytes=max(one["peak"] for one in everyone),
+            added_memory_bytes=max((one["added"] for one in everyone if one["added"] is not None), default=None),
             data_wait_share=sum(self.phases_ms["data_wait"]) / total_ms,
+            exchange_ms=mean_times(self.exchange),
+            transfer_ms=moved,
+            links=LinkBytes(counted, sum(w[1] for w in wires)) if counted is not None and wires else None,
         )
 
     def _wire_bytes(self, ranks_per_host: int, backend: str) -> tuple[float, float] | None:

@@ -32,12 +32,15 @@ from recsys_lab.report.record import Result, write_result
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.train import callbacks
 from recsys_lab.train import checkpoint as checkpoints
+from recsys_lab.train.ahead import InputAhead
 from recsys_lab.train.coverage import Seen, WatchTiers, coverage, gather, hot_rows
 from recsys_lab.train.evaluate import evaluate
 from recsys_lab.train.loader import ResumableLoader
 from recsys_lab.train.measure import Measure
+from recsys_lab.train.memory import keep_memory, watch
 from recsys_lab.train.module import ClickModule, loggable
 from recsys_lab.train.objective import Objective, objective_of
+from recsys_lab.train.prune import Prune
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
 
 #: (rank, world size, split) -> that rank's batches.
@@ -62,6 +65,7 @@ class Job:
 def train(job: Job) -> dict[str, Any] | None:
     """Trains `job` as the rank that the environment names. Returns the record (JSON) on rank 0, None elsewhere."""
     _quiet()
+    keep_memory()
     config = OmegaConf.create(job.config)
     options: TrainerOptions = typed(config.trainer, TrainerOptions)
     start_process_group()
@@ -80,23 +84,29 @@ def train(job: Job) -> dict[str, Any] | None:
         steps_per_epoch=steps_per_epoch,
         example=train_loader.example(),
     )
+    before = watch(device)
     model = job.build_model(config, data, torch.device("meta"))  # each rank makes its own rows; the whole tables need not fit
     objective = objective_of(model.objective, data, options.evaluate_pairs)
     validation = loader("validation")
     module = ClickModule(model, objective.loss, objective.evaluation("validation", validation))
     logger = _logger(job, config)
-    measure = Measure(train_loader, options.measure_steps)
+    batches = ResumableLoader(train_loader, device if config.sharder.executor.get("pipeline") else None)
+    ahead = InputAhead(batches)
+    measure = Measure(train_loader, options.measure_steps, ahead.steady, before)
     folder = job.folder / "checkpoints"
-    trainer = _trainer(job, config, options, strategy, logger, measure, folder)
+    prune = _prune(config)
+    trainer = _trainer(job, config, options, strategy, logger, [measure, ahead, prune], folder)
     last = checkpoints.latest(folder) if config.resume else None
     _tidy(job.folder, last)
-    trainer.fit(module, ResumableLoader(train_loader), validation, ckpt_path=None if last is None else str(last))
+    trainer.fit(module, batches, validation, ckpt_path=None if last is None else str(last))
     if options.restore_best and (folder / "best").is_dir():
         strategy.load_weights(folder / "best")
     figures = _evaluate_splits(strategy, data, objective, loader, options, device)
     seen = gather(strategy.sharded)
     measured = measure.result(job.steps, config.launcher.hosts, config.launcher.ranks_per_host, device)
     record = replace(job.record, quality=figures if data.learnable else None, measured=measured)
+    if prune.pruned is not None:
+        record = replace(record, status="pruned", pruned=prune.pruned)
     if dist.get_rank() == 0:
         record = _with_coverage(record, job, config, data, seen)
         _log_final(job.folder, figures.get("validation"), trainer, logger)
@@ -104,6 +114,12 @@ def train(job: Job) -> dict[str, Any] | None:
         finish(logger, "completed")
     dist.barrier()
     return record.to_json() if dist.get_rank() == 0 else None
+
+
+def _prune(config: DictConfig) -> Prune:
+    """Cuts the run short where a search says so; without one never."""
+    wanted = config.ablation.get("prune") or {"metric": "auc", "bounds": []}
+    return Prune(wanted["metric"], wanted["metric"] in HIGHER_IS_BETTER, wanted["bounds"])
 
 
 def _with_coverage(record: Result, job: Job, config: DictConfig, data: DataSet, seen: Seen) -> Result:
@@ -149,14 +165,14 @@ def _trainer(
     options: TrainerOptions,
     strategy: ShardedStrategy,
     logger: Any,
-    measure: Measure,
+    first_hooks: list[pl.Callback],
     checkpoint_folder: Path,
 ) -> pl.Trainer:
     main = dist.get_rank() == 0
     stopping = options.early_stopping
     metric, higher = f"validation_{stopping.metric}", stopping.metric in HIGHER_IS_BETTER
     hooks: list[pl.Callback] = [
-        measure,
+        *first_hooks,
         WatchTiers(),
         callbacks.MetricsLog(options.log_every_steps, MetricsCsv(job.folder).append if main else None),
         callbacks.Checkpoints(checkpoint_folder, options.checkpoint_every_steps),
@@ -169,7 +185,7 @@ def _trainer(
                 metric, mode="max" if higher else "min", patience=stopping.patience, check_on_train_epoch_end=False
             )
         )
-    bar = main and options.progress_bar and os.isatty(2)
+    bar = main and options.progress_bar and os.isatty(2) and job.sweep is None  # a sweep has its own table
     if bar:
         hooks.append(callbacks.ExamplesBar())
     every = options.evaluate_every_epochs

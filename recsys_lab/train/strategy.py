@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,12 @@ from recsys_lab.distributed.torchrec import ShardedModel, TableShard
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train.checkpoint import Piece, Reader, whole
 from recsys_lab.train.clip import ClipTogether
+from recsys_lab.train.meeting import meet
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer, scheduler
+from recsys_lab.train.stored_optimizer import make_state
 
+#: How long ranks wait at least for one another to start: they import for a while, and longer on a busy machine.
+JOIN = timedelta(seconds=120)
 #: model -> its sharded form: an executor with everything but the model bound.
 Shard = Callable[[torch.nn.Module], ShardedModel]
 
@@ -84,7 +90,7 @@ class ShardedStrategy(ParallelStrategy):
         self.lightning_module.model = self.sharded.module
         self.model = self.lightning_module
         self._settle_buckets()
-        dense = dense_optimizer((p for _, p in self.sharded.dense_parameters()), self._options.dense)
+        dense = dense_optimizer(self.sharded, self._options.dense)
         both = DenseAndTables(dense, self.sharded.sparse_optimizer, self._options.sparse.lr)
         self.optimizers = [both]
         schedule = scheduler(both, self._options, self._total_steps, self._steps_per_epoch)
@@ -124,8 +130,8 @@ class ShardedStrategy(ParallelStrategy):
 
     def _weights(self, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
         """Of these shards of tables, and of what is wanted of the dense part, by name."""
-        pieces = [Piece(f"table.{s.table}.weight", (s.row_start, s.col_start), s.weight, s.rows) for s in shards]
-        pieces += [whole(f"dense.{name}", parameter.data) for name, parameter in self.sharded.dense_parameters() if wanted(name)]
+        pieces = [Piece(f"table.{s.table}.weight", (s.row_start, s.col_start), s.weights, s.rows) for s in shards]
+        pieces += [whole(f"dense.{name}", weights) for name, weights in self.sharded.dense_weights() if wanted(name)]
         return pieces + [whole(f"buffer.{name}", buffer) for name, buffer in self.sharded.buffers() if wanted(name)]
 
     def _optimizer_pieces(self, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
@@ -137,7 +143,7 @@ class ShardedStrategy(ParallelStrategy):
                 pieces.append(Piece(_state_key(shard, name, state), offset, state, shard.rows))
         both = self.optimizers[0]
         assert isinstance(both, DenseAndTables)
-        _make_state(both.dense)
+        make_state(both.dense)
         for name, parameter in self.sharded.dense_parameters():
             if wanted(name):
                 kept = both.dense.state[parameter].items()
@@ -199,7 +205,11 @@ def start_process_group() -> None:
     """Joins the process group that the environment names (torchrun's variables), through the backend that records collectives."""
     if dist.is_initialized():
         return
-    dist.init_process_group(recorded.register(), timeout=groups.timeout())
+    store, rank, world_size = next(dist.rendezvous("env://", timeout=max(groups.timeout(), JOIN)))
+    store.set_timeout(groups.timeout())
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        store = meet(store, rank, world_size, max(groups.timeout(), JOIN))
+    dist.init_process_group(recorded.register(), store=store, rank=rank, world_size=world_size, timeout=groups.timeout())
 
 
 def seed_rank(seed: int, rank: int) -> None:
@@ -228,25 +238,3 @@ def _state_key(shard: TableShard, name: str, state: Tensor) -> str:
     """Row-wise state belongs to a row of a shard: column shards keep one each."""
     own = f".columns_{shard.col_start}_{shard.col_stop}" if state.dim() == 1 and shard.is_column_shard else ""
     return f"table.{shard.table}.{name}{own}"
-
-
-def _make_state(optimizer: torch.optim.Optimizer) -> None:
-    """torch makes an optimizer's state at its first step: make it now, zero, by a step that moves nothing."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if all(optimizer.state.get(p) for p in parameters) or isinstance(optimizer, torch.optim.SGD) and not optimizer.defaults["momentum"]:
-        return
-    kept = [(p.detach().clone(), p.grad) for p in parameters]
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0
-    for p in parameters:
-        p.grad = torch.zeros_like(p)
-    optimizer.step()
-    for p, (value, grad) in zip(parameters, kept):
-        p.data.copy_(value)
-        p.grad = grad
-        for state in optimizer.state[p].values():
-            if isinstance(state, Tensor):
-                state.zero_()
-    for group, rate in zip(optimizer.param_groups, rates):
-        group["lr"] = rate

@@ -75,20 +75,20 @@ def pieces_by_id(key: str, tensor: torch.Tensor, held: list[list[int] | range], 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), rows=st.integers(1, 12), cols=st.integers(1, 5), chunk=st.sampled_from([1, 6, 1 << 20]), vector=st.booleans())
 def test_rows_anywhere_are_read_by_id(tmp_path_factory, data, rows, cols, chunk, vector):
-    from recsys_lab.train import checkpoint
+    from recsys_lab.train import tensor_file
 
     folder = tmp_path_factory.mktemp("ck") / "step=1"
     tensor = torch.randn(rows) if vector else torch.randn(rows, cols)
     save(folder, pieces_by_id("t", tensor, data.draw(blocks(rows)), data.draw(cuts(cols))), {}, 0, lambda: None)
     held, edges = data.draw(blocks(rows)), data.draw(cuts(cols))
     expected = pieces_by_id("t", tensor, held, edges)
-    before, checkpoint.CHUNK_ELEMENTS = checkpoint.CHUNK_ELEMENTS, chunk
+    before, tensor_file.CHUNK_ELEMENTS = tensor_file.CHUNK_ELEMENTS, chunk
     try:
         for piece, right in zip(pieces_by_id("t", torch.zeros_like(tensor), held, edges), expected):
             Reader(folder).fill(piece)
             assert torch.equal(piece.tensor, right.tensor)
     finally:
-        checkpoint.CHUNK_ELEMENTS = before
+        tensor_file.CHUNK_ELEMENTS = before
 
 
 def test_rows_that_were_not_saved_are_counted(tmp_path: Path):

@@ -1,0 +1,44 @@
+"""Has the ids of the next batch leave while this one computes, where the executor's `pipeline` asks for it."""
+
+from __future__ import annotations
+
+import lightning.pytorch as pl
+from torch import Tensor
+
+from recsys_lab.data.batch import Batch
+from recsys_lab.distributed.ahead import Ahead
+from recsys_lab.train.loader import ResumableLoader
+
+
+class InputAhead(pl.Callback):
+    """Before a batch's forward pass the next one's exchange of ids begins, before its backward pass the ids leave.
+
+    `loader` looks ahead. An epoch's first batch sends its own ids in its forward pass, and during its last nothing leaves.
+    """
+
+    def __init__(self, loader: ResumableLoader):
+        self.loader = loader
+        self._leaves, self._steady = False, True
+
+    def steady(self) -> bool:
+        """Whether this batch's collectives are those of one iteration: its own ids came ahead and those of a batch like it leave."""
+        return self._steady
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Batch, batch_idx: int) -> None:
+        ahead, upcoming = _ahead(trainer), self.loader.upcoming
+        if ahead is None:
+            return
+        came, ends = self._leaves, trainer.max_steps != -1 and trainer.global_step + 1 >= trainer.max_steps
+        self._leaves = upcoming is not None and not ends
+        self._steady = came and self._leaves and upcoming is not None and upcoming.global_valid == batch.global_valid
+        if upcoming is not None and not ends:
+            ahead.start(upcoming.sparse)
+
+    def on_before_backward(self, trainer: pl.Trainer, module: pl.LightningModule, loss: Tensor) -> None:
+        if self._leaves and (ahead := _ahead(trainer)) is not None:
+            ahead.send()
+
+
+def _ahead(trainer: pl.Trainer) -> Ahead | None:
+    found: Ahead | None = trainer.strategy.sharded.ahead  # type: ignore[attr-defined]  # the strategy is ours
+    return found

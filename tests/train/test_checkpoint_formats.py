@@ -1,0 +1,132 @@
+"""A checkpoint has weights in FP32, however they were stored, and loads into any format: tables, dense part and optimizers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors import safe_open
+
+from recsys_lab.config.options import DenseOptimizer
+from recsys_lab.distributed.stored import StoredWeights
+from recsys_lab.precision import Precision
+from recsys_lab.train import tensor_file
+from recsys_lab.train.checkpoint import Piece, Reader, save
+from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer
+from recsys_lab.train.strategy import ShardedStrategy
+from tests.distributed.reference import EPS, LR, Sample, samples
+from tests.distributed.seen_part import MASTER, SPLIT, stored_as
+from tests.distributed.sharded import build, dense_of, gathered, placed, step
+from tests.distributed.test_split_training import TABLES
+from tests.ranks import run_ranks
+
+DENSE, ROWS = 3, 8
+FP32 = Precision("fp32")
+ALONE = Precision("alone", "bf16", "bf16", "bf16", dense_comm="bf16")
+Weights = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A batch as the strategy's first pass wants it."""
+
+    dense: torch.Tensor
+    sparse: Any
+
+    def to(self, device: torch.device) -> Example:
+        return self
+
+
+class Run:
+    """A model under the strategy that saves and loads it."""
+
+    def __init__(self, precision: Precision):
+        self.tables = stored_as(precision, TABLES)
+        made = placed(self.tables, {"odd": (2, 5), "tiny": "data_parallel", "shared": "row_wise"})
+        self.sharded = build(self.tables, made, "adam", DENSE, precision=precision)
+        self.dense = dense_optimizer(self.sharded, DenseOptimizer(name="adam", lr=LR, eps=EPS, weight_decay=0.0, momentum=0.0))
+        nothing: Any = None
+        self.strategy = ShardedStrategy(nothing, nothing, 1, 1, nothing)  # of its life only the checkpoints are wanted here
+        self.strategy.parallel_devices = [torch.device("cpu")] * made.ranks_per_host
+        self.strategy.sharded = self.sharded
+        self.strategy.optimizers = [DenseAndTables(self.dense, self.sharded.sparse_optimizer, LR)]
+        batch = samples(TABLES, 1, ROWS, DENSE)[0].part(dist.get_rank(), dist.get_world_size())
+        self.strategy._example = Example(batch.dense, batch.sparse)  # type: ignore[assignment]
+        self.strategy._settle_buckets()
+
+    def load(self, folder: Path) -> Run:
+        trainer = self.strategy.load_checkpoint(folder)
+        self.strategy.load_model_state_dict(trainer)
+        self.strategy.load_optimizer_state_dict(trainer)
+        return self
+
+    def train(self, batches: list[Sample]) -> Run:
+        for batch in batches:
+            step(self.sharded, self.dense, batch)
+        return self
+
+    def save(self, folder: Path) -> Run:
+        self.strategy.save_checkpoint({}, folder)
+        return self
+
+    def weights(self) -> Weights:
+        tables, state = gathered(self.sharded, self.tables)
+        return tables | dense_of(self.sharded) | {f"{name}.{key}": value for name, kept in state.items() for key, value in kept.items()}
+
+
+def round_trip(folder: Path, batches: list[Sample]) -> dict[str, Weights]:
+    """Trained in halves, loaded into every format and back."""
+    found = {"halves": Run(SPLIT).train(batches[:2]).save(folder / "halves").weights()}
+    for name, precision in (("fp32", FP32), ("master", MASTER), ("alone", ALONE)):
+        found[name] = Run(precision).load(folder / "halves").save(folder / name).weights()
+        found[f"{name} and back"] = Run(SPLIT).load(folder / name).weights()
+    found["straight on"] = Run(SPLIT).train(batches).weights()
+    found["gone on"] = Run(SPLIT).load(folder / "halves").train(batches[2:]).weights()
+    found["gone on in fp32"] = Run(FP32).load(folder / "halves").train(batches[2:]).weights()
+    return found
+
+
+def test_weights_in_halves_are_saved_joined_and_load_into_any_format(tmp_path: Path) -> None:
+    ranks = run_ranks(round_trip, 2, 1, tmp_path, samples(TABLES, 4, ROWS, DENSE), timeout_s=200)
+    for found in ranks:
+        first = found["halves"]
+        for name in ("fp32", "fp32 and back", "master", "master and back"):
+            assert all(torch.equal(found[name][key], value) for key, value in first.items()), name
+        for key, value in first.items():
+            is_state = key.rsplit(".", 1)[-1].startswith("exp_avg")
+            assert torch.equal(found["alone and back"][key], value if is_state else value.bfloat16().float()), key
+        for key, value in found["straight on"].items():
+            assert torch.equal(found["gone on"][key], value), key
+            assert torch.allclose(found["gone on in fp32"][key], value, rtol=0.1, atol=0.05), key
+    files = sorted((tmp_path / "halves").glob("rank_*.safetensors"))
+    kept = {safe_open(path, "pt").get_slice(name).get_dtype() for path in files for name in safe_open(path, "pt").keys()}
+    assert kept == {"F32", "I64", "U8"}  # weights and states, rows' ids, generators
+
+
+@pytest.mark.parametrize("chunk", [3, 1 << 20])
+def test_pieces_of_halves_are_joined_a_few_rows_at_a_time(tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never more than a chunk of FP32, written or read."""
+    monkeypatch.setattr(tensor_file, "CHUNK_ELEMENTS", chunk)
+    values, most = torch.randn(40, 3), []
+    weights, into = (StoredWeights.empty("split_bf16", (40, 3), torch.device("cpu")) for _ in range(2))
+    weights.write(values)
+    read, write = StoredWeights.read, StoredWeights.write
+    monkeypatch.setattr(StoredWeights, "read", lambda self, where=(): _noted(most, read(self, where)))
+    monkeypatch.setattr(StoredWeights, "write", lambda self, values, where=(): write(self, _noted(most, values), where))
+    save(tmp_path / "step=1", [Piece("t", (0, 0), weights)], {}, 0, lambda: None)
+    Reader(tmp_path / "step=1").fill(Piece("t", (0, 0), into))
+    assert max(most) == min(chunk, 120)
+    monkeypatch.undo()
+    assert torch.equal(into.read(), values)
+    part = replace(into[10:20])
+    Reader(tmp_path / "step=1").fill(Piece("t", (20, 0), part))
+    assert torch.equal(into.read(slice(10, 20)), values[20:30])
+
+
+def _noted(most: list[int], tensor: torch.Tensor) -> torch.Tensor:
+    most.append(tensor.numel())
+    return tensor

@@ -40,7 +40,13 @@ AT_LEAST: dict[str, float] = {
 }
 
 #: The number formats that training has, by part; mode=simulate prices others too.
-TRAINED = {"table": ("fp32", "fp16")} | dict.fromkeys(("compute", "forward_comm", "backward_comm", "dense_comm"), ("fp32",))
+TRAINED = {
+    "table": ("fp32", "fp16", "bf16", "bf16_master", "split_bf16", "split_bf16_8"),
+    "dense": ("fp32", "bf16", "bf16_master", "split_bf16", "split_bf16_8"),
+    "compute": ("fp32", "bf16"),
+    "forward_comm": ("fp32", "fp16", "bf16"),
+    "backward_comm": ("fp32", "fp16", "bf16"),
+}
 
 
 def check_values(config: DictConfig) -> None:
@@ -65,12 +71,20 @@ def check_values(config: DictConfig) -> None:
     for part, trained in TRAINED.items():
         if config.mode in ("auto", "train") and config.precision[part] not in trained:
             raise UserError(
-                f"only {' and '.join(trained)} is trained so far",
+                "training has no such format",
                 where=f"precision.{part}",
                 given=config.precision[part],
                 allowed=", ".join(trained),
                 remedy="mode=simulate prices other formats",
             )
+    if (config.precision.dense == "fp32") != (config.precision.compute == "fp32"):
+        raise UserError(
+            "the dense part computes in the format in which the model has its weights",
+            where="precision.compute",
+            given=f"{config.precision.compute} for weights in {config.precision.dense}",
+            allowed="fp32 for weights in fp32, else bf16",
+            remedy="set both: precision.compute=bf16 precision.dense=bf16_master, or precision=bf16 or split_sgd_bf16",
+        )
     trainer = config.trainer
     if not trainer.evaluate_every_epochs and (trainer.early_stopping.patience or trainer.restore_best):
         raise UserError(
@@ -88,6 +102,8 @@ def check_values(config: DictConfig) -> None:
             given=metric,
             allowed="ndcg_10, hit_rate_10" if ranked else "auc, ne, log_loss",
         )
+    if not 0 < config.ablation.level < 1:
+        raise UserError("not a probability", where="ablation.level", given=config.ablation.level, allowed="between 0 and 1")
     clip = config.trainer.gradient_clip_norm
     if clip is not None and clip <= 0:
         raise UserError("too small", where="trainer.gradient_clip_norm", given=clip, allowed="above 0, or null for no clipping")

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -30,15 +31,18 @@ MOST_JOBS_COMPOSED = 64
 
 @dataclass(frozen=True)
 class Invocation:
-    """What a command line asks for. `config` and `folder` are of a single run, None of a sweep or of `--help` and its kin.
+    """What a command line asks for. `config` is of a single run or of a sweep's first job, None of `--help` and its kin.
 
-    `argv` is what Hydra is to be given: the user's words, with `++` before keys of free-form mappings, which Hydra would refuse.
+    `argv` is what Hydra is to be given: the user's words, with `++` before keys of free-form mappings, which Hydra would refuse; a
+    sweep's seeds come first, so that every configuration has run once before any runs again. `folder` is the run's or the sweep's.
+    `jobs`: the overrides of every job of a sweep, empty where another sweeper decides.
     """
 
     multirun: bool
     argv: tuple[str, ...]
     config: DictConfig | None = None
     folder: Path | None = None
+    jobs: tuple[tuple[str, ...], ...] = ()
 
 
 def read(argv: list[str]) -> Invocation:
@@ -55,10 +59,12 @@ def read(argv: list[str]) -> Invocation:
         args.overrides = ["++" + word if word in free else word for word in args.overrides]
         overrides = _parse(args.overrides)
         if args.multirun:
-            for job in _jobs(overrides):
-                config, _ = _compose([*job, *extra])
-                freeze(config)
-            return Invocation(True, tuple(argv))
+            jobs = _jobs(sorted(overrides, key=lambda override: override.key_or_group != "seed"))
+            fixed = [o.input_line for o in overrides if not o.is_sweep_override()]
+            config, folder = _compose([*(jobs[0] if jobs else fixed), *extra], "sweep")
+            for job in jobs[:MOST_JOBS_COMPOSED]:
+                freeze(_compose([*job, *extra])[0])
+            return Invocation(True, tuple(_seeds_first(argv, args.overrides)), freeze(config), folder, tuple(tuple(job) for job in jobs))
         for override in overrides:
             if override.is_sweep_override():
                 raise UserError(
@@ -101,19 +107,29 @@ def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
     return config
 
 
-def _compose(overrides: list[str]) -> tuple[DictConfig, Path]:
+def _seeds_first(argv: list[str], overrides: list[str]) -> list[str]:
+    """`argv` with `seed=...` before its other `overrides`, and after the options that stand before those."""
+    seeds = [word for word in overrides if word.startswith("seed=")]
+    if not seeds:
+        return argv
+    begin = argv.index(overrides[0])
+    return [*argv[:begin], *seeds, *(word for word in argv[begin:] if word not in seeds)]
+
+
+def _compose(overrides: list[str], kind: str = "run") -> tuple[DictConfig, Path]:
+    """The config, and the folder that `hydra.run.dir` or, of `kind` sweep, `hydra.sweep.dir` names."""
     with _hydra_errors():
         config = compose("config", overrides=overrides, return_hydra_config=True)
         HydraConfig.instance().set_config(config)  # `hydra.run.dir` names the choices
         choices = OmegaConf.to_container(config.hydra.runtime.choices)
-        folder = Path(config.hydra.run.dir)
+        folder = Path(config.hydra[kind].dir)
     assert isinstance(choices, dict)
     return with_choices(config, choices), folder
 
 
 def _parse(overrides: list[str]) -> list[Override]:
     with _hydra_errors():
-        return OverridesParser.create().parse_overrides(overrides)
+        return OverridesParser.create(config_loader=GlobalHydra.instance().config_loader()).parse_overrides(overrides)
 
 
 def _check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
@@ -128,7 +144,7 @@ def _check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
     for override in overrides:
         key = override.key_or_group
         if key in groups and not override.is_delete():
-            _check_choices(override, loader.get_group_options(key), has_searchpath=bool(extra) or "hydra.searchpath" in str(overrides))
+            _check_choices(override, _choices(loader, key), has_searchpath=bool(extra) or "hydra.searchpath" in str(overrides))
             first = next(iter(_values(override)), None)
             if first is not None:
                 chosen.append(f"{override.input_line.split('=')[0]}={first}")
@@ -150,9 +166,15 @@ def _check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
                 known = {str(k) for k in parent if k not in ("_target_", "choices")} | (set(groups) if not depth else set())
                 raise unknown_key(".".join(parts[: depth + 1]), allowed=sorted(known))
         else:
-            if _free_form(OmegaConf.select(config, key)):
+            if _free_form(OmegaConf.select(config, key, throw_on_resolution_failure=False)):
                 free.add(str(override.input_line))
     return {word for word in free if not word.startswith("+")}
+
+
+def _choices(loader: ConfigLoader, group: str) -> list[str]:
+    """Of a group, those in its folders too: flexshard/table6."""
+    inner = [f"{folder}/{choice}" for folder in loader.list_groups(group) for choice in loader.get_group_options(f"{group}/{folder}")]
+    return [*loader.get_group_options(group), *inner]
 
 
 def _free_form(node: Any) -> bool:
@@ -183,11 +205,14 @@ def _jobs(overrides: list[Override]) -> list[list[str]]:
         return []
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
-    if any(o.is_sweep_override() and not (o.is_choice_sweep() or o.is_range_sweep()) for o in overrides):
+    for override in overrides:
+        if override.is_choice_sweep() and not list(override.sweep_string_iterator()):
+            options = ", ".join(GlobalHydra.instance().config_loader().get_group_options(override.key_or_group))
+            raise UserError("no choice fits", where=override.key_or_group, given=override.input_line, allowed=options)
+    if any(o.is_sweep_override() and not o.is_discrete_sweep() for o in overrides):
         return []
     batches = BasicSweeper.split_arguments(overrides, None)
-    jobs = [list(job) for batch in batches for job in batch]
-    return jobs[:MOST_JOBS_COMPOSED]
+    return [list(job) for batch in batches for job in batch]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import psutil
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from recsys_lab.config import calibrated
 from recsys_lab.config.checks import check_values
 from recsys_lab.config.schema import check_config
 from recsys_lab.errors import UserError
@@ -23,11 +24,20 @@ NOT_IDENTITY = ("resume", "logger", "ablation", "choices")
 def register_resolvers() -> None:
     """What the YAML may ask of this machine.
 
+    `${host_link_gb_s:R,G}`: what the link of a host of R ranks carries, where each has G of it.
     `${local_memory_gb:H,R}`: its memory, in GB (1e9 bytes), for each of H x R ranks.
+    `${core_share:X,H,R}`: X for a core, times a rank's part of the cores where H x R ranks of one thread are more than they are.
+    `${run_name:E,M,S}`: of a run's folder: a study's own name, else those of model and sharder.
+    `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`: what calibrate measured, of a core; X where it has not (calibrated.py).
     `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
     """
     resolvers = {
+        "host_link_gb_s": lambda ranks_per_host, gb_s: round(ranks_per_host * gb_s, 6),
         "local_memory_gb": lambda hosts, ranks_per_host: round(psutil.virtual_memory().total / 1e9 / max(1, hosts * ranks_per_host), 1),
+        "core_share": lambda figure, hosts, ranks: float(f"{figure * calibrated.core_share(hosts * ranks):.3g}"),
+        "calibrated": calibrated.figure,
+        "calibrated_core": calibrated.core_figure,
+        "run_name": lambda study, model, sharder: study.replace("/", "_") if study and "/" in study else f"{model}_{sharder}",
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }
@@ -41,7 +51,9 @@ def freeze(config: DictConfig) -> DictConfig:
     try:
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
-        raise UserError(f"cannot be resolved ({str(error).splitlines()[0]})", where=error.full_key or "config") from None
+        loop = "Recursive" in str(error)  # cluster=local is as large as the launcher, launcher=kubernetes as the cluster
+        remedy = "name another cluster, or give launcher.hosts and launcher.ranks_per_host" if loop else None
+        raise UserError(f"cannot be resolved ({str(error).splitlines()[0]})", where=error.full_key or "config", remedy=remedy) from None
     check_config(config)
     check_values(config)
     OmegaConf.set_struct(config, True)

@@ -87,10 +87,41 @@ class SimulateOptions:
 
 
 @dataclass(frozen=True)
+class PruneOptions:
+    """Set by a search: `bounds` of the validation split's `metric` after the first epoch, the second and so on; null: none."""
+
+    metric: str
+    bounds: list[float | None]
+
+
+@dataclass(frozen=True)
 class AblationOptions:
-    """`baseline`: the configuration that the others are compared with, such as model=dlrm,sharder=torchrec."""
+    """`baseline`: what the others are compared with, such as model=dlrm,sharder=torchrec; null: the first; none: nothing is compared.
+
+    `level`: the chance of any false claim in the table, at most. `repeat`: run again what an earlier call in the folder finished.
+    `prune`: where a run of a search is cut short.
+    """
 
     baseline: str | None
+    level: float
+    repeat: bool
+    prune: PruneOptions | None = None
+
+
+@dataclass(frozen=True)
+class StudyCommon:
+    """What a study says before it runs; its other keys are its function's.
+
+    `budget`: quick, or long, which `studies --run quick` leaves out. `within`: how far off an amount may be and count as reproduced, a
+    share; `within_points`: the same of a percentage. `why`: where it deviates, the reason, as far as it is known.
+    """
+
+    question: str
+    hypothesis: str
+    budget: str
+    within: float
+    within_points: float
+    why: str | None
 
 
 @dataclass(frozen=True)

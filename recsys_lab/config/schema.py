@@ -21,7 +21,7 @@ logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it logs what we r
 
 #: Groups without a `_target_`, and keys that a group has beside its target's.
 PLAIN = {"optimizer": options.OptimizerOptions, "trainer": options.TrainerOptions, "ablation": options.AblationOptions}
-BESIDE_TARGET = {"data": options.DataCommon}
+BESIDE_TARGET = {"data": options.DataCommon, "study": options.StudyCommon}
 #: Where a target is found inside its group.
 TARGETS = (
     "model",
@@ -34,11 +34,12 @@ TARGETS = (
     "sharder.planner",
     "sharder.executor",
     "simulate.profile",
+    "study",
 )
 #: The keys of the parts that are put together from others.
 GROUPS = ("model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")
 KEYS = {
-    "": {*GROUPS, "simulate", "ablation", "choices", *(field.name for field in dataclasses.fields(options.TopLevel))},
+    "": {*GROUPS, "simulate", "ablation", "study", "choices", *(field.name for field in dataclasses.fields(options.TopLevel))},
     "sharder": {"name", "planner", "executor", "reasons", "towers", "tower_modules"},
     "simulate": {"batch_size", "profile"},
 }

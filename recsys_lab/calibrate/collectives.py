@@ -1,0 +1,90 @@
+"""Collectives between the ranks that training has: by kind, size and group, every group of a kind at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+from recsys_lab.calibrate.measured import CollectiveTime
+from recsys_lab.calibrate.ranks import Say, mean_over_ranks
+from recsys_lab.units import MS_PER_S
+
+SIZES_BYTES = (1 << 7, 1 << 14, 1 << 17, 1 << 19, 1 << 21)
+WARM_UP, REPEATS = 3, 15
+
+
+def measure(hosts: int, ranks_per_host: int, say: Say) -> list[CollectiveTime]:
+    """Collective: every rank calls it. Groups of one rank are left out; `say` is told each group as it is done."""
+    world, found = range(hosts * ranks_per_host), []
+    shapes = {"world": [list(world)]}
+    if hosts > 1 and ranks_per_host > 1:
+        shapes["host"] = [list(world[first : first + ranks_per_host]) for first in world[::ranks_per_host]]
+        shapes["peers"] = [list(world[local::ranks_per_host]) for local in range(ranks_per_host)]
+    for name, ranks in shapes.items():
+        if (size := len(ranks[0])) == 1:
+            continue
+        group = _own([dist.new_group(members) for members in ranks], ranks)
+        in_hosts = hosts if name != "host" else 1
+        for kind, make in KINDS.items():
+            for size_bytes in SIZES_BYTES:
+                ms = _ms(make(group, size, size_bytes))
+                found.append(CollectiveTime(kind, size, in_hosts, size // in_hosts, size_bytes, ms))
+            say(f"{kind} of {name}, {size} ranks: {found[-len(SIZES_BYTES)].ms:.2f} ms of {SIZES_BYTES[0]} bytes, {ms:.2f} ms of 2 MiB")
+    return found
+
+
+def _own(groups: Sequence[dist.ProcessGroup], ranks: Sequence[Sequence[int]]) -> dist.ProcessGroup:
+    """The one of `groups`, of `ranks`, that this rank is in."""
+    return next(group for group, members in zip(groups, ranks) if dist.get_rank() in members)
+
+
+def _ms(work: Callable[[], object]) -> float:
+    """The median of a call, over calls one after another; then the mean over ranks."""
+    times = []
+    for _ in range(WARM_UP + REPEATS):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return mean_over_ranks(median(times[WARM_UP:])) * MS_PER_S
+
+
+Made = Callable[[dist.ProcessGroup, int, int], Callable[[], object]]
+
+
+def _floats(size_bytes: float) -> torch.Tensor:
+    return torch.ones(max(int(size_bytes) // 4, 1))
+
+
+def _all_to_all(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
+    given = _floats(size_bytes)
+    taken = torch.empty_like(given)
+    return lambda: dist.all_to_all_single(taken, given, group=group)
+
+
+def _all_reduce(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
+    given = torch.zeros_like(_floats(size_bytes))
+    return lambda: dist.all_reduce(given, group=group)
+
+
+def _reduce_scatter(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
+    given = _floats(size_bytes)
+    taken = torch.empty(len(given) // size)
+    return lambda: dist.reduce_scatter_tensor(taken, given, group=group)
+
+
+def _all_gather(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
+    given = _floats(size_bytes / size)
+    taken = torch.empty(len(given) * size)
+    return lambda: dist.all_gather_into_tensor(taken, given, group=group)
+
+
+KINDS: dict[str, Made] = {
+    "all_to_all": _all_to_all,
+    "all_reduce": _all_reduce,
+    "reduce_scatter": _reduce_scatter,
+    "all_gather": _all_gather,
+}

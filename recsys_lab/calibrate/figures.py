@@ -1,0 +1,161 @@
+"""From what was measured to a cluster and a software profile: means, and fits of the simulator's own formulas to the measured pieces.
+
+Which figure comes from what: memory bandwidth and peaks are measured; links are fitted to collectives alone; the dense part's share of
+the peak and what a launch costs to layers alone; look-ups and updates to tables alone. Only `FITTED_TO_RUNS` are fitted to trainings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, Measured, TableTime
+from recsys_lab.calibrate.runs import Run
+from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.plan.lower.dense import dense_backward, dense_forward
+from recsys_lab.plan.memory import bytes_of_ranks
+from recsys_lab.plan.workload import DenseLayer, Workload
+from recsys_lab.precision import Precision
+from recsys_lab.simulate import Profile
+from recsys_lab.simulate.collectives import Shape, group_ms
+from recsys_lab.simulate.costs import compute_step_ms, launches
+from recsys_lab.simulate.simulated import added_memory_bytes
+from recsys_lab.units import US_PER_MS
+
+NAME = "local"
+LINK_NAMES = ("loopback, gloo", "loopback, gloo (hosts are processes of one machine)")
+FITTED_TO_RUNS = ("iteration_overhead_ms", "table_overhead_us", "memory_efficiency")
+MEMORY_FITTED_TO_RUNS = ("buffer_factor", "process_memory_mb")
+LEAST = 1e-4
+#: What calibration starts from: how the executors work, and where the fits begin.
+START = Profile(
+    name=NAME,
+    lookup_efficiency_forward=0.5,
+    lookup_efficiency_backward=0.5,
+    memory_efficiency=1.0,
+    dense_mfu=0.5,
+    launch_overhead_us=10.0,
+    dense_bucket_mib=25.0,
+    overlaps=[],
+    peak_of_format={"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"},
+    sources={},
+    fitted_kind="cpu",
+)
+
+
+def cluster_of(measured: Measured, memory_gb: float) -> Cluster:
+    """The ranks of `measured` with `memory_gb` each."""
+    ranks = measured.hosts * measured.ranks_per_host
+    how = f"by calibrate on {measured.cores} cores, {ranks} processes of one thread all at it"
+    machine = measured.machine
+    peaks = dict(machine.peak_tflops)
+    device = Device("CPU, one thread a rank", "cpu", memory_gb, machine.memory_bandwidth_gb_s, peaks, f"measured {how}")
+    near, far = (Link(name, 1.0, 100.0, f"fitted to collectives measured {how}") for name in LINK_NAMES)
+    return links_of(Cluster(NAME, measured.hosts, measured.ranks_per_host, device, near, far), measured.collectives)
+
+
+def links_of(cluster: Cluster, times: Sequence[CollectiveTime]) -> Cluster:
+    """`cluster` with links fitted to all collectives together, as the simulator prices them. Without any (one rank) it is as it was."""
+    if not times:
+        return cluster
+
+    def with_links(x: np.ndarray) -> Cluster:
+        near, far = _link(cluster.intra_host, x[:4], x[8]), _link(cluster.cross_host, x[4:8], x[8])
+        return replace(cluster, intra_host=near, cross_host=far)
+
+    def errors(x: np.ndarray) -> list[float]:
+        made = with_links(x)
+        return [np.log(group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, made) / t.ms) for t in times]
+
+    first = np.array([2.0, 2.0, 50.0, 50.0, 2.0, 2.0, 50.0, 50.0, 50.0])
+    return with_links(_fit(errors, first, np.full(9, 1e6)))
+
+
+def _link(link: Link, figures: np.ndarray, start_us: float) -> Link:
+    bandwidth, ring, latency, message = map(float, figures)
+    return replace(link, bandwidth_gb_s=bandwidth, ring_gb_s=ring, latency_us=latency, message_us=message, start_us=float(start_us))
+
+
+def dense_figures(profile: Profile, cluster: Cluster, times: Sequence[DenseTime]) -> Profile:
+    """`profile` with the share of the peak and the launches of layers alone, in FP32."""
+
+    def errors(x: np.ndarray) -> list[float]:
+        made = replace(profile, dense_mfu=float(x[0]), launch_overhead_us=float(x[1]))
+        return [np.log(layers_ms(t, cluster, made) / t.ms) for t in times]
+
+    found = _fit(errors, np.array([0.5, 10.0]), np.array([1.0, 1e4]))
+    return replace(profile, dense_mfu=float(found[0]), launch_overhead_us=float(found[1]))
+
+
+def layers_ms(time: DenseTime, cluster: Cluster, profile: Profile) -> float:
+    """What the simulator says of the layers of `time`."""
+    weights = time.depth * time.width**2
+    layers = (DenseLayer(1.0, time.width, time.width),) * time.depth
+    work = Workload(time.batch, weights, 2.0 * weights, 4.0 * weights, 4.0 * time.depth * time.width, "sgd", "sgd", layers=layers)
+    precision = Precision("fp32")
+    steps = [dense_forward(precision, work, ()), *dense_backward(1, precision, work)]
+    return sum(
+        float(compute_step_ms(s, cluster, profile, work)[0]) + launches(s, profile, work) * profile.launch_overhead_us / US_PER_MS
+        for s in steps
+    )
+
+
+def table_figures(profile: Profile, cluster: Cluster, times: Sequence[TableTime]) -> Profile:
+    """`profile` with the shares of the memory bandwidth that look-ups and updates reach, and what each look-up of an update costs."""
+    names = ("lookup_efficiency_forward", "lookup_efficiency_backward", "lookup_ns")
+    gb_s = cluster.device.memory_bandwidth_gb_s * 1e6  # bytes a ms
+
+    def errors(x: np.ndarray) -> list[float]:
+        found = []
+        for t in times:
+            distinct = t.rows * -np.expm1(t.ids * np.log1p(-1 / t.rows))
+            read, written = 4 * t.ids * t.dim, 4 * t.ids * t.dim + 8 * distinct * (t.dim + 1)
+            found.append(np.log(read / (gb_s * x[0]) / t.look_up_ms))
+            found.append(np.log((written / (gb_s * x[1]) + t.ids * x[2] / 1e6) / t.update_ms))
+        return found
+
+    found = _fit(errors, np.array([0.3, 0.3, 10.0]), np.array([1.0, 1.0, 1e6]))
+    return with_figures(profile, names, found)
+
+
+def fitted_to(runs: Sequence[Run], cluster: Cluster, profile: Profile, names: Sequence[str] = FITTED_TO_RUNS) -> Profile:
+    """`profile` with the figures `names` that tell the iterations of `runs` best."""
+
+    def changed(x: np.ndarray) -> Profile:
+        return with_figures(profile, names, x)
+
+    def errors(x: np.ndarray) -> list[float]:
+        return [np.log(run.simulated(cluster, changed(x)).iteration_ms / run.iteration_ms) for run in runs]
+
+    most = np.array([1.0 if name.endswith("efficiency") else 1e4 for name in names])
+    return changed(_fit(errors, np.minimum([max(getattr(profile, name), 0.1) for name in names], most / 2), most))
+
+
+def memory_fitted_to(runs: Sequence[Run], profile: Profile) -> Profile:
+    """`profile` with what buffers and libraries take, where the system tells what trainings added to their processes."""
+    known = [(run, run.added_memory_bytes) for run in runs if run.added_memory_bytes is not None]
+    if not known:
+        return profile
+    held = [bytes_of_ranks(run.planned.plan, run.planned.workload) for run, _ in known]
+
+    def errors(x: np.ndarray) -> list[float]:
+        made = with_figures(profile, MEMORY_FITTED_TO_RUNS, (x[0] + 1, x[1]))
+        return [np.log(added_memory_bytes(memory, made) / added) for memory, (_, added) in zip(held, known)]
+
+    found = _fit(errors, np.array([0.5, 30.0]), np.array([100.0, 1e6]))
+    return with_figures(profile, MEMORY_FITTED_TO_RUNS, (found[0] + 1, found[1]))
+
+
+def with_figures(profile: Profile, names: Sequence[str], values: Sequence[float] | np.ndarray) -> Profile:
+    """`profile` with other figures."""
+    figures: dict[str, Any] = {name: float(value) for name, value in zip(names, values)}
+    return replace(profile, **figures)
+
+
+def _fit(errors: Callable[[np.ndarray], Sequence[float]], first: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """The figures above zero and below `most` that make `errors` (logarithms) least. Deterministic."""
+    return least_squares(errors, first, bounds=(np.full(len(first), LEAST), most), x_scale=first, diff_step=1e-3).x

@@ -1,0 +1,59 @@
+"""What calibration measures, as data. Times are those of one rank while all ranks are at the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DenseTime:
+    """`depth` linear layers of `width` x `width`, each with a ReLU: forward and backward of `batch` samples."""
+
+    batch: int
+    width: int
+    depth: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class TableTime:
+    """`ids` look-ups, spread evenly over the `rows` of a table of `dim` FP32 columns, and their update by row-wise Adagrad."""
+
+    ids: int
+    dim: int
+    rows: int
+    look_up_ms: float
+    update_ms: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A rank's part of this machine. Bandwidth counts bytes read and written; TFLOP/s by number format."""
+
+    memory_bandwidth_gb_s: float
+    peak_tflops: dict[str, float]
+    dense: tuple[DenseTime, ...]
+    tables: tuple[TableTime, ...]
+
+
+@dataclass(frozen=True)
+class CollectiveTime:
+    """A collective of every group of a kind at once; `size` ranks on `hosts` hosts, `local` on each; a rank puts in `bytes`."""
+
+    kind: str
+    size: int
+    hosts: int
+    local: int
+    bytes: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of `hosts` x `ranks_per_host` processes on `cores` cores."""
+
+    hosts: int
+    ranks_per_host: int
+    cores: int
+    machine: Machine
+    collectives: tuple[CollectiveTime, ...]

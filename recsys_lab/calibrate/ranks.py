@@ -1,0 +1,104 @@
+"""What a rank measures of this machine: memory, matrix products, dense layers, look-ups and updates, while all other ranks do the same.
+
+Ranks that share cores slow each other down, as they do in training; so every figure is taken with all of them at it for the same time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import product
+from statistics import fmean
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from recsys_lab import kernels
+from recsys_lab.calibrate.measured import DenseTime, Machine, TableTime
+from recsys_lab.units import GB, MS_PER_S
+
+COPY_BYTES = 1 << 26
+#: Of the matrix products whose rate is the peak: rows, inner, columns.
+PRODUCT = (1024, 512, 512)
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DEPTH, WIDTHS, BATCHES = 4, (32, 128, 512), (64, 512, 2048)
+TABLE_ROWS, DIMS, BAGS = 1 << 16, (16, 128), (1 << 9, 1 << 12, 1 << 15)
+#: Each figure is the mean over so long; and no fewer than twice, after once.
+EACH_S = 0.4
+Say = Callable[[str], None]
+
+
+def measure(say: Say, each_s: float = EACH_S) -> Machine:
+    """Collective: every rank calls it, and gets the means over all. `say` is told each figure as it is known."""
+    bandwidth = 2 * COPY_BYTES / _seconds(_copy(), each_s) / GB
+    say(f"memory {bandwidth:.1f} GB/s a rank")
+    peaks = {}
+    for name, dtype in FORMATS.items():
+        rows, inner, columns = PRODUCT
+        peaks[name] = 2 * rows * inner * columns / _seconds(_product(dtype), each_s) / 1e12
+        say(f"matrix products {name} {peaks[name] * 1e3:.1f} GFLOP/s a rank")
+    dense = []
+    for width, batch in product(WIDTHS, BATCHES):
+        dense.append(DenseTime(batch, width, DEPTH, _seconds(_layers(batch, width), each_s) * MS_PER_S))
+    say(f"{DEPTH} layers of {WIDTHS[0]}, batch {BATCHES[0]}: {dense[0].ms:.2f} ms forward and backward")
+    tables = []
+    for dim, ids in product(DIMS, BAGS):
+        look_up, update = (_seconds(work, each_s) * MS_PER_S for work in _table(dim, ids))
+        tables.append(TableTime(ids, dim, TABLE_ROWS, look_up, update))
+    last = tables[-1]
+    say(f"{last.ids:,} look-ups of {last.dim} columns: {last.look_up_ms:.2f} ms, their update {last.update_ms:.2f} ms")
+    return Machine(bandwidth, peaks, tuple(dense), tuple(tables))
+
+
+def mean_over_ranks(value: float) -> float:
+    """Collective."""
+    values: list[float] = [0.0] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return fmean(values)
+
+
+def _seconds(work: Callable[[], object], each_s: float) -> float:
+    """Of one call, with all ranks at it together."""
+    work()
+    dist.barrier()
+    began, calls = time.perf_counter(), 0
+    while calls < 2 or time.perf_counter() - began < each_s:
+        work()
+        calls += 1
+    return mean_over_ranks((time.perf_counter() - began) / calls)
+
+
+def _copy() -> Callable[[], object]:
+    here, there = (torch.ones(COPY_BYTES, dtype=torch.uint8) for _ in range(2))
+    return lambda: there.copy_(here)
+
+
+def _product(dtype: torch.dtype) -> Callable[[], object]:
+    rows, inner, columns = PRODUCT
+    left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(inner, columns, dtype=dtype)
+    return lambda: left @ right
+
+
+def _layers(batch: int, width: int) -> Callable[[], object]:
+    """Forward and backward of linear layers, each with a ReLU."""
+    model = nn.Sequential(*(part for _ in range(DEPTH) for part in (nn.Linear(width, width), nn.ReLU())))
+    given = torch.ones(batch, width, requires_grad=True)
+    made = torch.ones(batch, width)
+
+    def work() -> None:
+        model.zero_grad(set_to_none=True)
+        model(given).backward(made)
+
+    return work
+
+
+def _table(dim: int, ids: int) -> Iterator[Callable[[], object]]:
+    """A look-up of one id a sample, evenly spread over the rows, and its update by row-wise Adagrad."""
+    weight: Tensor = torch.ones(TABLE_ROWS, dim)
+    found = torch.randint(TABLE_ROWS, (ids,), generator=torch.Generator().manual_seed(dim + ids))
+    lookups = kernels.Lookups(found, torch.arange(ids + 1), 1)
+    yield lambda: kernels.bags(weight, lookups)
+    gradient, state = torch.ones(ids, dim), torch.zeros(TABLE_ROWS)
+    rule = kernels.Rule("row_wise_adagrad", 0.1)
+    yield lambda: kernels.update(weight, lookups, gradient, rule, state=state)

@@ -1,0 +1,105 @@
+"""Short real trainings of this machine's own cluster, and what the simulator needs to tell their iterations."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from omegaconf import DictConfig
+
+from recsys_lab import pipeline
+from recsys_lab.cluster import Cluster
+from recsys_lab.config import command_line
+from recsys_lab.config.schema import build
+from recsys_lab.errors import UserError
+from recsys_lab.inputs import open_data
+from recsys_lab.planning import Planned, named_batch_size, plan_for
+from recsys_lab.report import say
+from recsys_lab.simulate import Profile, Simulated, simulate
+
+STEPS = 45
+#: Few rows, no logger, no checkpoint: an iteration is the same.
+BRIEF = (
+    "mode=train",
+    f"trainer.max_steps={STEPS}",
+    "trainer.evaluate_every_epochs=0",
+    "trainer.evaluate_train_rows=0",
+    "trainer.checkpoint_every_steps=0",
+    "trainer.progress_bar=false",
+    "data.rows_validation=1024",
+    "data.rows_test=1024",
+    "logger=none",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training as it was `measured` here, once a round, and its plan for simulations. Figures are medians over the rounds."""
+
+    sharder: str
+    batch_size: int
+    measured: tuple[dict[str, Any], ...]
+    planned: Planned
+
+    @property
+    def name(self) -> str:
+        return f"{self.sharder}, batch {self.batch_size}"
+
+    @property
+    def iteration_ms(self) -> float:
+        return float(median(one["iteration_ms"]["median"] for one in self.measured))
+
+    @property
+    def phases_ms(self) -> dict[str, float]:
+        return {name: float(median(one["phases_ms"][name] for one in self.measured)) for name in self.measured[0]["phases_ms"]}
+
+    @property
+    def added_memory_bytes(self) -> float | None:
+        known = [one["added_memory_bytes"] for one in self.measured if one.get("added_memory_bytes") is not None]
+        return float(median(known)) if known else None
+
+    def simulated(self, cluster: Cluster, profile: Profile) -> Simulated:
+        made = self.planned
+        return simulate(made.steps, cluster, profile, made.plan, made.workload)[0]
+
+
+def train(config: DictConfig) -> dict[str, Any]:
+    """What a run of `config` measures, in a folder that is removed again. Raises as run.py would."""
+    quiet, say.CONSOLE.quiet = say.CONSOLE.quiet, True
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            record = pipeline.run(config, Path(folder))
+    finally:
+        say.CONSOLE.quiet = quiet
+    assert record is not None and record["measured"] is not None, "this process is the launcher's own, and the run has enough steps"
+    return dict(record["measured"])
+
+
+def brief(overrides: Sequence[str]) -> DictConfig:
+    """The config of a short run of `cluster=local`."""
+    found = command_line.read([*BRIEF, *overrides]).config
+    if found is None:
+        raise UserError("one run is needed, not a sweep", where="overrides", given=" ".join(overrides))
+    return found
+
+
+def runs(points: Sequence[tuple[str, int]], overrides: Sequence[str], rounds: int, tell: Callable[[str], None]) -> list[Run]:
+    """Each of `points`, (sharder, batch), once a round: what slows the machine for a while slows all of them. `tell` hears of each."""
+    configs = [
+        brief([f"sharder={name}", f"data.batch_size={batch}", f"data.rows_train={batch * STEPS}", *overrides]) for name, batch in points
+    ]
+    measured: list[list[dict[str, Any]]] = [[] for _ in points]
+    for number in range(rounds):
+        for (name, batch), config, found in zip(points, configs, measured):
+            found.append(train(config))
+            tell(f"  round {number + 1} of {rounds}: {name}, batch {batch}: {found[-1]['iteration_ms']['median']:.1f} ms")
+    return [Run(*point, tuple(found), _planned(config)) for point, found, config in zip(points, measured, configs)]
+
+
+def _planned(config: DictConfig) -> Planned:
+    cluster = build(config.cluster)
+    return plan_for(cluster, open_data(config), config, named_batch_size(config, cluster))

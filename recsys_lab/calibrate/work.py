@@ -1,0 +1,29 @@
+"""What every process of a calibration runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+
+import torch.distributed as dist
+
+from recsys_lab.calibrate import collectives, ranks
+from recsys_lab.calibrate.measured import Measured
+from recsys_lab.train.strategy import start_process_group
+
+
+def measure(hosts: int, ranks_per_host: int) -> Measured:
+    """As the rank that the environment names. Progress goes to the first rank's stderr."""
+    warnings.filterwarnings("ignore", category=FutureWarning)  # torch renames its collectives
+    start_process_group()
+    began = time.perf_counter()
+
+    def say(text: str) -> None:
+        if dist.get_rank() == 0:
+            print(f"  {time.perf_counter() - began:5.1f} s  {text}", file=sys.stderr, flush=True)
+
+    machine = ranks.measure(say)
+    found = collectives.measure(hosts, ranks_per_host, say)
+    return Measured(hosts, ranks_per_host, len(os.sched_getaffinity(0)), machine, tuple(found))

@@ -1,0 +1,76 @@
+"""Figures of this machine that `python -m recsys_lab calibrate` wrote, for `cluster=local` and its profile."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from recsys_lab.errors import UserError
+
+#: Names the folder of the figures; "none": those in conf/.
+VARIABLE = "RECSYS_LAB_CALIBRATION"
+FILES = {"cluster": "cluster/calibrated.yaml", "profile": "profile/calibrated.yaml"}
+
+
+def folder() -> Path | None:
+    """Where calibration's figures are, or would be; None where the user wants none."""
+    given = os.environ.get(VARIABLE)
+    if given == "none":
+        return None
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return Path(given or os.path.join(base, "recsys_lab"))
+
+
+def figure(key: str, default: Any, *, _root_: DictConfig) -> Any:
+    """`${calibrated:cluster.device.source,X}`: the figure of that name, or X where there is none or the config says `calibrated: false`."""
+    found = None if OmegaConf.select(_root_, "calibrated") is False else _figures()
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return default if found is None else found
+
+
+def core_figure(key: str, default: float, *, _root_: DictConfig) -> float:
+    """`${calibrated_core:cluster.device.memory_bandwidth_gb_s,X}`: the same for a whole core: it was measured for a rank's part of one."""
+    measured = figure(key, None, _root_=_root_)
+    if measured is None:
+        return default
+    ranks = figure("cluster.hosts", 1, _root_=_root_) * figure("cluster.ranks_per_host", 1, _root_=_root_)
+    return float(measured / core_share(ranks))
+
+
+def is_there() -> bool:
+    """Whether calibration has left figures where `cluster=local` looks."""
+    return bool(_figures())
+
+
+def fitted_on() -> dict[str, float]:
+    """The trainings that the calibrated profile was fitted to, ms."""
+    return dict(_figures().get("profile", {}).get("fitted_on", {}))
+
+
+def core_share(ranks: int) -> float:
+    """A rank's part of a core, with one thread each."""
+    return min(1.0, len(os.sched_getaffinity(0)) / max(1, ranks))
+
+
+def _figures() -> dict[str, Any]:
+    where = folder()
+    paths = {} if where is None else {group: where / name for group, name in FILES.items()}
+    return {group: _read(path, path.stat().st_mtime_ns) for group, path in paths.items() if path.is_file()}
+
+
+@cache
+def _read(path: Path, changed: int) -> dict[str, Any]:
+    """The mapping in `path` as it was `changed`."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError("not a file that calibrate wrote", where=path, remedy=f"python -m recsys_lab calibrate, or {VARIABLE}=none")
+    return found

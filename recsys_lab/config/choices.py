@@ -1,0 +1,40 @@
+"""One choice of a group of `conf/`, put together and built, without the rest of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from recsys_lab.config.command_line import CONF
+from recsys_lab.config.frozen import register_resolvers
+from recsys_lab.config.schema import build
+
+
+def composed(group: str, choice: str) -> DictConfig:
+    """`conf/GROUP/CHOICE.yaml` with its defaults list. Hydra's own error where there is none."""
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose(f"{group}/{choice}")[group]
+
+
+def built(group: str, choice: str) -> Any:
+    """What the choice's `_target_` makes of it, such as `built("cluster", "h100x64")`: a Cluster."""
+    return build(composed(group, choice))
+
+
+@contextmanager
+def apart_from_hydra() -> Iterator[None]:
+    """Within a job that Hydra started, configs can be composed inside as if there were none."""
+    of_process, of_job = GlobalHydra.instance(), HydraConfig.instance()
+    kept, config = of_process.hydra, of_job.cfg
+    of_process.hydra = None
+    try:
+        yield
+    finally:
+        of_process.hydra, of_job.cfg = kept, config

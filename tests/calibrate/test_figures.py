@@ -1,0 +1,159 @@
+"""Fits find the figures that made the times; what is written is what `cluster=local` reads; and a real calibration of two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.calibrate import collectives, figures, ranks
+from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, Machine, Measured, TableTime
+from recsys_lab.calibrate.runs import Run, brief
+from recsys_lab.calibrate.written import write
+from recsys_lab.cluster import Cluster
+from recsys_lab.config.calibrated import VARIABLE
+from recsys_lab.config.schema import build
+from recsys_lab.errors import UserError
+from recsys_lab.inputs import open_data
+from recsys_lab.planning import named_batch_size, plan_for, this_machine
+from recsys_lab.simulate.collectives import Shape, group_ms
+from tests.ranks import run_ranks
+
+MACHINE = Machine(20.0, {"fp32": 0.1, "bf16": 0.4, "fp16": 0.002}, (), ())
+SHAPES = (Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1))
+
+
+def cluster(hosts: int = 2, ranks_per_host: int = 2) -> Cluster:
+    return figures.cluster_of(Measured(hosts, ranks_per_host, 2, MACHINE, ()), 4.0)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.floats(0.5, 10), st.floats(0.5, 10), st.floats(10, 300), st.floats(10, 300))
+def test_links_fitted_to_collectives_tell_them_again(bandwidth: float, ring: float, latency: float, message: float) -> None:
+    link = replace(cluster().intra_host, bandwidth_gb_s=bandwidth, ring_gb_s=ring, latency_us=latency, message_us=message)
+    true = replace(cluster(), intra_host=link, cross_host=replace(link, bandwidth_gb_s=bandwidth / 2))
+    times = [
+        CollectiveTime(kind, s.size, s.hosts, s.local, size, group_ms(kind, s, size, true))
+        for s in SHAPES
+        for kind in collectives.KINDS
+        for size in collectives.SIZES_BYTES
+    ]
+    found = figures.links_of(cluster(), times)
+    for t in times:
+        assert group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, found) == pytest.approx(t.ms, rel=0.1)
+
+
+def test_a_machine_of_one_rank_has_no_links_to_fit() -> None:
+    assert figures.links_of(cluster(1, 1), []) == cluster(1, 1)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.floats(0.2, 0.9), st.floats(2.0, 50.0))
+def test_layers_give_the_share_of_the_peak_and_the_launches_that_made_them(mfu: float, launch_us: float) -> None:
+    true = replace(figures.START, dense_mfu=mfu, launch_overhead_us=launch_us)
+    shapes = [DenseTime(batch, width, 4, 0.0) for batch in ranks.BATCHES for width in ranks.WIDTHS]
+    found = figures.dense_figures(figures.START, cluster(), [replace(t, ms=figures.layers_ms(t, cluster(), true)) for t in shapes])
+    assert (found.dense_mfu, found.launch_overhead_us) == pytest.approx((mfu, launch_us), rel=0.05)
+
+
+def test_tables_give_shares_of_the_memory_and_the_cost_of_a_look_up() -> None:
+    """Wide rows cost bytes, narrow ones look-ups: read at 5 GB/s; updated at 10 GB/s and 40 ns a look-up."""
+    times = []
+    for dim, ids in ((16, 1000), (16, 30000), (256, 1000), (256, 30000)):
+        distinct = 65536 * (1 - (1 - 1 / 65536) ** ids)
+        moved = 4 * ids * dim + 8 * distinct * (dim + 1)
+        times.append(TableTime(ids, dim, 65536, 4 * ids * dim / 5e6, moved / 10e6 + ids * 40 / 1e6))
+    found = figures.table_figures(figures.START, cluster(), times)
+    shares = (found.lookup_efficiency_forward, found.lookup_efficiency_backward, found.lookup_ns)
+    assert shares == pytest.approx((0.25, 0.5, 40.0), rel=0.02)
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    """Plans of two sharders and two batches; what they measured is made up by each test."""
+    made = []
+    for sharder in ("torchrec_row_wise", "dmt_sptt"):
+        for batch in (256, 2048):
+            config = brief([f"sharder={sharder}", f"data.batch_size={batch}", "data=synthetic_brief"])
+            here = build(config.cluster)
+            made.append(Run(sharder, batch, (), plan_for(here, open_data(config), config, named_batch_size(config, here))))
+    return made
+
+
+def told(run: Run, ms: float, added: float | None = None) -> Run:
+    return replace(run, measured=({"iteration_ms": {"median": ms}, "added_memory_bytes": added},))
+
+
+def test_trainings_give_back_the_overheads_that_made_them(runs: list[Run]) -> None:
+    wanted = {"iteration_overhead_ms": 9.0, "table_overhead_us": 70.0, "memory_efficiency": 0.2}
+    true, here = replace(figures.START, **wanted), cluster()
+    found = figures.fitted_to([told(run, run.simulated(here, true).iteration_ms) for run in runs], here, figures.START)
+    assert {name: getattr(found, name) for name in wanted} == pytest.approx(wanted, rel=0.02)
+
+
+def test_trainings_give_back_the_memory_that_made_them(runs: list[Run]) -> None:
+    true, here = replace(figures.START, buffer_factor=2.5, process_memory_mb=40.0), cluster()
+    found = figures.memory_fitted_to([told(run, 1.0, run.simulated(here, true).added_memory_bytes) for run in runs], figures.START)
+    assert (found.buffer_factor, found.process_memory_mb) == pytest.approx((2.5, 40.0), rel=0.02)
+    assert figures.memory_fitted_to([told(run, 1.0) for run in runs], figures.START) == figures.START
+
+
+def test_what_is_written_is_what_cluster_local_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "none")
+    on_file = brief(["data=synthetic_brief"])
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert brief(["data=synthetic_brief"]) == on_file  # nothing was written yet
+    profile = replace(figures.START, iteration_overhead_ms=12.3456, relative_error=0.1, fitted_on={"dmt, batch 8": 3.0})
+    write(tmp_path, cluster(), profile)
+    config = brief(["data=synthetic_brief"])
+    found: Cluster = build(config.cluster)
+    cores = len(os.sched_getaffinity(0))
+    assert found.device.memory_bandwidth_gb_s == pytest.approx(20.0, rel=1e-2)  # measured and wanted for four ranks
+    assert found.device.source == cluster().device.source and found.intra_host.source == cluster().intra_host.source
+    assert build(config.simulate.profile).iteration_overhead_ms == 12.35
+    alone: Cluster = build(brief(["launcher.hosts=1", "launcher.ranks_per_host=1"]).cluster)
+    assert alone.device.peak_tflops["fp32"] == pytest.approx(0.1 * max(1.0, 4 / cores), rel=1e-2)
+    monkeypatch.setenv(VARIABLE, "none")
+    assert this_machine(config) == build(on_file.cluster)
+
+
+def test_the_stand_in_for_a_named_cluster_keeps_the_figures_on_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = brief(["cluster=h100x64"])
+    before = this_machine(config)
+    write(tmp_path, cluster(), figures.START)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert this_machine(config) == before
+
+
+def test_both_files_are_choices_of_their_own(tmp_path: Path) -> None:
+    write(tmp_path, cluster(), figures.START)
+    config = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=calibrated", "profile@simulate.profile=calibrated"])
+    assert build(config.cluster).device == cluster().device
+    assert build(config.simulate.profile) == figures.START
+
+
+def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, cluster(), figures.START)
+    (tmp_path / "profile" / "calibrated.yaml").write_text("- no: [figures")
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(UserError, match="profile/calibrated.yaml"):
+        brief([])
+
+
+def calibrated_here() -> str:
+    said: list[str] = []
+    ranks.WIDTHS, ranks.BATCHES, ranks.BAGS = (32,), (64,), (512,)
+    machine = ranks.measure(said.append, each_s=0.0)
+    return json.dumps([machine.memory_bandwidth_gb_s, machine.peak_tflops["fp32"], len(collectives.measure(1, 2, said.append)), len(said)])
+
+
+def test_two_processes_measure_the_same_figures_together() -> None:
+    one, other = run_ranks(calibrated_here, 1, 2)
+    assert one == other  # means over ranks
+    bandwidth, peak, times, said = json.loads(one)
+    assert bandwidth > 0 and peak > 0 and times == len(collectives.KINDS) * len(collectives.SIZES_BYTES) and said >= 7

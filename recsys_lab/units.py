@@ -4,9 +4,12 @@ A name carries its unit: `_bytes`, `_ms`, `_us`, `_gb_s` (1e9 bytes per second),
 """
 
 GB = 1e9
+MB = 1e6
 MIB = 1 << 20
 US_PER_MS = 1e3
+NS_PER_MS = 1e6
 MS_PER_S = 1e3
+MS_PER_HOUR = 3.6e6
 
 
 def transfer_ms(size_bytes: float, bandwidth_gb_s: float) -> float:

@@ -8,47 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from recsys_lab.errors import UserError
+from recsys_lab.report import sweep_folder
+from recsys_lab.report.ablation_tests import Comparison, Side, compare_all
+from recsys_lab.report.baseline import Bases, find_bases
 from recsys_lab.report.compare import value_at
+from recsys_lab.report.figures import FIGURES, Figure
 from recsys_lab.report.record import read_result
-from recsys_lab.report.run_folder import flat, read_config
+from recsys_lab.report.run_folder import read_config
 
-
-@dataclass(frozen=True)
-class Figure:
-    """One column: its name, its place in result.json, its digits, and what a baseline is compared by."""
-
-    name: str
-    path: str
-    digits: int
-    against: str  # difference | ratio
-
-
-FIGURES = (
-    Figure("validation_auc", "quality.validation.auc", 4, "difference"),
-    Figure("validation_ne", "quality.validation.ne", 4, "difference"),
-    Figure("validation_log_loss", "quality.validation.log_loss", 4, "difference"),
-    Figure("test_auc", "quality.test.auc", 4, "difference"),
-    Figure("test_ne", "quality.test.ne", 4, "difference"),
-    Figure("test_log_loss", "quality.test.log_loss", 4, "difference"),
-    Figure("validation_ndcg_10", "quality.validation.ndcg_10", 4, "difference"),
-    Figure("test_ndcg_10", "quality.test.ndcg_10", 4, "difference"),
-    Figure("test_hit_rate_10", "quality.test.hit_rate_10", 4, "difference"),
-    Figure("measured_examples_per_second", "measured.examples_per_second", 0, "ratio"),
-    Figure("measured_iteration_ms", "measured.iteration_ms.median", 2, "ratio"),
-    Figure("simulated_examples_per_second", "simulated.examples_per_second", 0, "ratio"),
-    Figure("simulated_iteration_ms", "simulated.iteration_ms", 3, "ratio"),
-)
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class SweepJob:
-    """One job's folder. `overrides` without those of Hydra itself; `result` None where the job left no record."""
+    """One job. `choices` are its overrides, without those of Hydra, logger and table. `folder` None: it never began.
 
-    folder: Path
-    overrides: dict[str, str]
+    `result` None: it left no record.
+    """
+
+    folder: Path | None
+    choices: dict[str, str]
     result: dict[str, Any] | None
     config: dict[str, Any]
 
@@ -57,12 +37,29 @@ class SweepJob:
         return self.result is not None and self.result["status"] == "completed"
 
     @property
+    def pruned(self) -> bool:
+        """Cut short by a search: what it came to is not what a whole run comes to, so it is no figure of the row's."""
+        return self.result is not None and self.result["status"] == "pruned"
+
+    @property
+    def failed(self) -> bool:
+        return self.result is not None and not self.completed and not self.pruned
+
+    @property
     def error(self) -> str:
-        """Why it failed; empty where it did not."""
+        """Why it has no figures; empty where it has."""
+        if self.folder is None:
+            return "not run yet"
         if self.result is None:
             return "ended before its record was written"
+        if cut := self.result.get("pruned"):
+            return f"validation {cut['metric']} {cut['value']:.4f} after epoch {cut['epoch']}, bound {cut['bound']:.4f}"
         failure = self.result.get("error")
         return f"{failure['type']}: {failure['message']}" if failure else ""
+
+    @property
+    def seed(self) -> str:
+        return self.choices.get("seed") or (str(self.result["seed"]) if self.result else "of the config")
 
 
 @dataclass(frozen=True)
@@ -76,10 +73,13 @@ class Row:
     def done(self) -> list[SweepJob]:
         return [job for job in self.jobs if job.completed]
 
-    def values(self, figure: Figure) -> list[float]:
+    def by_seed(self, figure: Figure) -> dict[str, float]:
         """The figure of every completed seed that has it."""
-        found = [value_at(job.result, figure.path) for job in self.done]
-        return [value for value in found if value is not None]
+        found = {job.seed: value_at(job.result, figure.path) for job in self.done}
+        return {seed: float(value) for seed, value in found.items() if value is not None}
+
+    def values(self, figure: Figure) -> list[float]:
+        return list(self.by_seed(figure).values())
 
     def median(self, figure: Figure) -> float | None:
         values = self.values(figure)
@@ -89,94 +89,129 @@ class Row:
     def status(self) -> str:
         if len(self.done) == len(self.jobs):
             return "completed"
-        return "failed" if not self.done else f"{len(self.done)} of {len(self.jobs)} seeds completed"
+        if self.done:
+            return f"{len(self.done)} of {len(self.jobs)} seeds completed"
+        if any(job.failed for job in self.jobs):
+            return "failed"
+        if any(job.pruned for job in self.jobs):
+            return "pruned"
+        return "missing" if all(job.folder is None for job in self.jobs) else "unfinished"
 
     @property
     def error(self) -> str:
-        """The reasons of the jobs that failed, each with its seed."""
-        failed = [job for job in self.jobs if not job.completed]
-        reasons = list(dict.fromkeys(job.error for job in failed))
+        """The reasons of the jobs without figures, each with its seeds."""
+        without = [job for job in self.jobs if not job.completed]
+        reasons = list(dict.fromkeys(job.error for job in without))
         if len(reasons) == 1:
             return reasons[0]
-        return "; ".join(f"seed {_seed(job)}: {job.error}" for job in failed)
+        seeds = {reason: ", ".join(job.seed for job in without if job.error == reason) for reason in reasons}
+        return "; ".join(f"seed{'s' * (',' in seeds[reason])} {seeds[reason]}: {reason}" for reason in reasons)
+
+    def setting(self, key: str) -> str | None:
+        """What it has for a key: of its overrides, its record's choices or its config."""
+        if key in self.overrides:
+            return self.overrides[key]
+        for job in self.jobs:
+            known = value_at(job.result, f"choices.{key}") or value_at(job.config, f"choices.{key}")
+            known = value_at(job.config, key) if known is None else known
+            if known is not None:
+                return str(known)
+        return None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return next((job.config for job in self.done if job.config), {})
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """A sweep's rows, the override keys that vary between them, and the row that the others are compared with."""
+    """A sweep's rows, the keys that vary between them, which row each is compared with, and what came of it.
+
+    `comparisons` by row and name of the figure: of measured figures alone. `level`: the chance of any false claim in them.
+    """
 
     folder: Path
     rows: tuple[Row, ...]
     varying: tuple[str, ...]
-    baseline: Row | None
+    bases: Bases
+    comparisons: dict[tuple[int, str], Comparison]
+    level: float
     notes: tuple[str, ...]
 
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Those that some row has."""
-        return tuple(figure for figure in FIGURES if any(row.values(figure) for row in self.rows))
+        return figures_of(self.rows)
+
+    @property
+    def compared(self) -> bool:
+        return any(base is not None and base != row for row, base in enumerate(self.bases.of_rows))
 
     def label(self, row: Row, key: str) -> str:
         return row.overrides.get(key, "default")
 
-    def against_baseline(self, row: Row, figure: Figure) -> float | None:
-        """The row's median minus the baseline's, or their ratio, as the figure has it; None where either is absent."""
-        ours, base = row.median(figure), self.baseline.median(figure) if self.baseline else None
-        if ours is None or base is None or (figure.against == "ratio" and not base):
+    def name(self, index: int) -> str:
+        """A row in words, such as `model=dcn sharder=dmt`."""
+        return " ".join(f"{key}={self.label(self.rows[index], key)}" for key in self.varying) or "the configuration"
+
+    def against_base(self, index: int, figure: Figure) -> float | None:
+        """The row's median minus its baseline's, or their ratio, as the figure has it; None where either is absent."""
+        base = self.bases.of_rows[index]
+        if base is None:
             return None
-        return ours - base if figure.against == "difference" else ours / base
+        ours, theirs = self.rows[index].median(figure), self.rows[base].median(figure)
+        if ours is None or theirs is None or (figure.against == "ratio" and not theirs):
+            return None
+        return ours - theirs if figure.against == "difference" else ours / theirs
 
 
-def read_ablation(folder: Path | str, baseline: str | None = None) -> Ablation:
-    """The sweep in `folder`. UserError where it holds no job. A `baseline` that fits no row, or several, becomes a note."""
+def read_ablation(folder: Path | str, baseline: str | None = None, level: float = LEVEL) -> Ablation:
+    """The sweep in `folder`. UserError where it holds no job. A `baseline` that fits no row becomes a note."""
     folder = Path(folder)
-    jobs = [_read_job(found.parent.parent) for found in folder.glob("*/.hydra/overrides.yaml")]
+    jobs = read_jobs(folder)
     if not jobs:
         raise UserError("no jobs here: not the folder of a sweep", where=folder, remedy="name the folder that hydra.sweep.dir was")
-    jobs.sort(key=lambda job: (len(job.folder.name), job.folder.name))
+    rows = fold(jobs)
+    varying = varying_keys(rows)
+    fixed = {key: value for key, value in rows[0].overrides.items() if key not in (*varying, "data.root")}
+    bases = find_bases(rows, varying, baseline)
+    measured = [figure for figure in FIGURES if not figure.simulated]
+    sides = {(i, figure.name): Side(row.by_seed(figure), figure) for i, row in enumerate(rows) for figure in measured}
+    comparisons = compare_all(sides, bases.of_rows, level)
+    notes = [f"every job: {' '.join(f'{k}={v}' for k, v in fixed.items())}"] if fixed else []
+    return Ablation(folder, rows, varying, bases, comparisons, level, (*notes, *bases.notes))
+
+
+def fold(jobs: Sequence[SweepJob]) -> tuple[Row, ...]:
+    """One row for the jobs that differ in their seed alone, in the order of the first of each."""
     groups: dict[tuple, list[SweepJob]] = {}
     for job in jobs:
-        groups.setdefault(tuple(sorted((k, v) for k, v in job.overrides.items() if k != "seed")), []).append(job)
-    rows = tuple(Row({k: v for k, v in members[0].overrides.items() if k != "seed"}, tuple(members)) for members in groups.values())
+        groups.setdefault(tuple(sorted((k, v) for k, v in job.choices.items() if k != "seed")), []).append(job)
+    return tuple(Row({k: v for k, v in members[0].choices.items() if k != "seed"}, tuple(members)) for members in groups.values())
+
+
+def varying_keys(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The overrides in which the rows differ."""
     keys = list(dict.fromkeys(key for row in rows for key in row.overrides))
-    varying = tuple(key for key in keys if len({row.overrides.get(key) for row in rows}) > 1)
-    fixed = {key: value for key, value in rows[0].overrides.items() if key not in varying and not key.startswith("ablation.")}
-    base, note = _find_baseline(rows, baseline)
-    notes = [f"every job: {' '.join(f'{k}={v}' for k, v in fixed.items())}"] if fixed else []
-    return Ablation(folder, rows, varying, base, (*notes, *([note] if note else [])))
+    return tuple(key for key in keys if len({row.overrides.get(key) for row in rows}) > 1)
 
 
-def _read_job(folder: Path) -> SweepJob:
-    lines = yaml.safe_load((folder / ".hydra/overrides.yaml").read_text(encoding="utf-8")) or []
-    pairs = [line.partition("=") for line in lines]
-    overrides = {key.lstrip("+~"): value for key, _, value in pairs if not key.lstrip("+~").startswith("hydra")}
+def figures_of(rows: Sequence[Row]) -> tuple[Figure, ...]:
+    """Those that some row has."""
+    return tuple(figure for figure in FIGURES if any(row.values(figure) for row in rows))
+
+
+def read_jobs(folder: Path) -> list[SweepJob]:
+    """Every job that was asked for, then those found besides, in the order of their numbers."""
+    found = [_read_job(folder / name, choices) for name, choices in sweep_folder.jobs_in(folder).items()]
+    asked = sweep_folder.planned(folder)
+    of_asked = [next((job for job in found if job.choices == choices), SweepJob(None, choices, None, {})) for choices in asked]
+    return [*of_asked, *(job for job in found if job.choices not in asked)]
+
+
+def _read_job(folder: Path, choices: dict[str, str]) -> SweepJob:
     try:
         result = read_result(folder)
     except UserError:  # the row says that the record is missing
         result = None
-    return SweepJob(folder, overrides, result, read_config(folder))
-
-
-def _seed(job: SweepJob) -> str:
-    return job.overrides.get("seed") or (str(job.result["seed"]) if job.result else "of the config")
-
-
-def _find_baseline(rows: Sequence[Row], baseline: str | None) -> tuple[Row | None, str]:
-    """The one row whose overrides, choices or config hold every `key=value` of `baseline`; or None and what was wrong."""
-    if not baseline:
-        return None, ""
-    wanted = dict(pair.strip().partition("=")[::2] for pair in baseline.split(","))
-    found = [row for row in rows if all(_value_of(row, key) == value for key, value in wanted.items())]
-    if len(found) == 1:
-        return found[0], f"compared with {baseline}: differences of quality, ratios of speed, median to median"
-    return None, f"ablation.baseline={baseline} fits {len(found) or 'none'} of the {len(rows)} rows, not one: nothing is compared"
-
-
-def _value_of(row: Row, key: str) -> str | None:
-    if key in row.overrides:
-        return row.overrides[key]
-    for job in row.jobs:
-        known = {**flat(job.config), **(job.config.get("choices") or {}), **((job.result or {}).get("choices") or {})}
-        if key in known:
-            return str(known[key])
-    return None
+    return SweepJob(folder, choices, result, read_config(folder))

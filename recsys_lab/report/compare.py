@@ -29,6 +29,10 @@ FIGURES: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("measured peak memory", "measured.peak_memory_bytes", human_bytes, "ratio"),
     ("simulated examples/s", "simulated.examples_per_second", "{:,.0f}".format, "ratio"),
     ("simulated iteration ms", "simulated.iteration_ms", "{:,.3f}".format, "ratio"),
+    ("simulated compute ms", "simulated.phases_ms.compute", "{:,.3f}".format, "ratio"),
+    ("simulated exposed exchange ms", "simulated.phases_ms.exposed_embedding_comm", "{:,.3f}".format, "ratio"),
+    ("simulated exposed dense sync ms", "simulated.phases_ms.exposed_dense_sync", "{:,.3f}".format, "ratio"),
+    ("simulated other ms", "simulated.phases_ms.other", "{:,.3f}".format, "ratio"),
     ("planned bytes per rank", "plan.bytes_per_rank.max", human_bytes, "ratio"),
     ("table parameters", "plan.parameters", human_count, "ratio"),
 )

@@ -44,13 +44,17 @@ svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: v
 """
 
 
-def document(title: str, body: Sequence[str], wide: bool = False) -> str:
-    """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make."""
+def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None) -> str:
+    """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make.
+
+    `reload_s`: the open page loads itself anew so often.
+    """
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
+        + (f'<meta http-equiv="refresh" content="{reload_s}">' if reload_s else "")
+        + f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         + ('<body class="wide">\n' if wide else "<body>\n")
         + "\n".join(body)
         + "\n</body></html>\n"

@@ -11,7 +11,9 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain
 from recsys_lab.report import html, plots, sections
 from recsys_lab.report.files import write_text
+from recsys_lab.report.plan_map import plan_map
 from recsys_lab.report.run_folder import Run, read_run
+from recsys_lab.report.timeline_picture import timeline_picture
 
 PAGE_FILE = "report.html"
 
@@ -37,6 +39,9 @@ def _top(run: Run, name: str) -> list[str]:
         f'<p class="soft">{escape(choices)}<br>{escape(result["status"])}, mode={escape(result["mode"])}, seed={result["seed"]}, '
         f"config {escape(str(result['config_fingerprint']))}</p>",
     ]
+    if cut := result.get("pruned"):
+        bound = f"{cut['value']:.4f} after epoch {cut['epoch']}, bound {cut['bound']:.4f}"
+        parts.append(f'<p class="note"><b>Cut short by a search</b>, so these are no figures of a whole run: {cut["metric"]} {bound}.</p>')
     if error := result.get("error"):
         parts.append(f'<p class="failed"><b>The run failed.</b> {escape(error["type"])}: {escape(error["message"])}</p>')
     shown = sections.headline(run)
@@ -85,6 +90,7 @@ def _one_plan(run: Run, plan: ShardingPlan, title: str, limit: float | None, ful
     return [
         html.table(sections.plan_facts(run, plan, title, of_record)),
         plots.plan_picture(plan, limit, fullest),
+        plan_map(plan, "where the rows lie"),
         "".join(f"<p>{escape(sentence)}</p>" for sentence in explain(plan)),
         html.table(sections.tables(plan, f"Tables, {title[0].lower()}{title[1:]}")),
     ]
@@ -104,6 +110,8 @@ def _iteration(run: Run) -> list[str]:
         parts.append(plots.iteration_bar(simulated["phases_ms"], whole, f"simulated: {sections.ms(whole)} an iteration"))
     if measured and simulated:
         parts.append('<p class="note">Each bar fills its own scale: one ran here, the other is computed for the named cluster.</p>')
+    if run.trace is not None and (drawn := timeline_picture(run.trace)):
+        parts.append(drawn)
     parts += [html.table(sections.phases(run, origin)) for origin in ("measured", "simulated")]
     parts.append("<h2>Collectives of one iteration</h2>")
     parts += [html.table(sections.collectives(run, origin)) for origin in ("measured", "simulated")]

@@ -60,10 +60,25 @@ class Coverage:
 
 
 @dataclass(frozen=True)
+class LinkBytes:
+    """Bytes an iteration over the links of all hosts together: `counted` by the kernel, headers included, and the payload of the
+    recorded `collectives`.
+    """
+
+    counted: float
+    collectives: float
+
+
+@dataclass(frozen=True)
 class Measured:
     """What really ran here. `phases_ms` are means over iterations; `wire_bytes` per rank per iteration; `data_wait_share` of the time.
 
-    `coverage` is of plans that place tables row by row.
+    `peak_memory_bytes`: of the whole process on a CPU, of its tensors on a GPU; `added_memory_bytes`: what came on top of what it used when
+    it had no model yet. `coverage` is of plans that place tables row by row; `links` of launchers whose hosts have links of their own.
+    `exchange_ms`, of plans whose tables lie whole on a rank: what communication takes, {embedding: {preparation, transfer, waiting}, dense:
+    {transfer, waiting}}.
+    `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}, how long any such collective is in flight, and how
+    long after all of its ranks have come.
     """
 
     backend: str
@@ -78,6 +93,10 @@ class Measured:
     peak_memory_bytes: int | None
     data_wait_share: float | None
     coverage: Coverage | None = None
+    exchange_ms: Mapping[str, Mapping[str, float]] | None = None
+    links: LinkBytes | None = None
+    transfer_ms: Mapping[str, Mapping[str, float]] | None = None
+    added_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,13 +121,24 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Pruned:
+    """What cut a run short: after `epoch` epochs the `metric` of the validation split was `value`, worse than `bound`."""
+
+    metric: str
+    epoch: int
+    value: float
+    bound: float
+
+
+@dataclass(frozen=True)
 class Result:
     """`result.json`. `quality` is {split: {metric: value}}: metrics.QUALITY of clicks, metrics.RANKING where items are ranked.
 
-    `error` is written for a failed run only.
+    `error` is written for a failed run only; `study` for a study, whose figures lie in it; `pruned` for a run that a
+    search cut short.
     """
 
-    status: str  # completed | failed
+    status: str  # completed | failed | pruned
     mode: str
     seed: int
     config_fingerprint: str
@@ -119,10 +149,13 @@ class Result:
     measured: Measured | None = None
     simulated: Simulated | None = None
     error: Failure | None = None
+    study: Mapping[str, Any] | None = None
+    pruned: Pruned | None = None
 
     def __post_init__(self) -> None:
-        assert self.status in ("completed", "failed"), self.status
+        assert self.status in ("completed", "failed", "pruned"), self.status
         assert (self.error is not None) == (self.status == "failed"), "a failed run says why, and only a failed one"
+        assert (self.pruned is not None) == (self.status == "pruned"), "a run that was cut short says where, and only such a one"
         assert set(self.choices) <= set(CHOICES), self.choices
         assert set(self.quality or ()) <= set(SPLITS), self.quality
 
@@ -140,13 +173,18 @@ class Result:
             "measured": _measured(self.measured),
             "simulated": _part(self.simulated),
         }
-        return made | ({"error": _part(self.error)} if self.error else {})
+        made |= {"error": _part(self.error)} if self.error else {}
+        made |= {"pruned": _part(self.pruned)} if self.pruned else {}
+        return made | ({"study": dict(self.study)} if self.study else {})
 
 
 def _measured(measured: Measured | None) -> dict | None:
-    """`coverage` only where the plan has tiers."""
+    """`coverage` only where the plan has tiers, `exchange_ms` where its tables are whole, `links`, `transfer_ms` where hosts have links,
+    `added_memory_bytes` where the system tells.
+    """
     made = _part(measured)
-    return made if made is None or made["coverage"] is not None else {key: value for key, value in made.items() if key != "coverage"}
+    sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes")
+    return made and {key: value for key, value in made.items() if value is not None or key not in sometimes}
 
 
 def _part(part: Any) -> dict | None:

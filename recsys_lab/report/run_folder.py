@@ -30,6 +30,7 @@ class Run:
     plan_here: ShardingPlan | None  # that trained here, where that is another
     metrics: list[dict[str, float | None]]
     environment: dict[str, Any]
+    trace: dict[str, Any] | None = None  # the simulated timeline
     reasons: dict[str, Any] | None = None  # why the plan is as it is, for people: {sentences, columns, rows}
 
     @property
@@ -65,6 +66,7 @@ def read_run(folder: Path | str) -> Run:
         plan_here=load_plan(folder / "plan_here.json") if (folder / "plan_here.json").exists() else None,
         metrics=read_metrics(folder),
         environment=read_json(environment) if environment.exists() else {},
+        trace=read_json(folder / "trace.json") if (folder / "trace.json").exists() else None,
         reasons=read_json(folder / REASONS_FILE)["told"] if (folder / REASONS_FILE).exists() else None,
     )
 

@@ -28,6 +28,23 @@ def job(number: int, overrides: Sequence[str]) -> None:
     _line(f"job {number}", " ".join(overrides))
 
 
+def not_repeated(name: str) -> None:
+    """A job of a sweep whose config has finished before, in the sweep's folder `name`."""
+    _line("", f"finished before, in folder {name}: not repeated (ablation.repeat=true runs it again)")
+
+
+def found(metric: str, value: float | None, overrides: Sequence[str]) -> None:
+    """The best configuration of a search, as words of a command."""
+    CONSOLE.print()
+    _line("best", f"validation {metric} {value:.4f}, median over seeds; of so many trials the best, so a little of it is luck")
+    _line("", " ".join(f"'{word}'" if set(word) & set("[]{}() ") else word for word in overrides))
+
+
+def set_aside(where: Path) -> None:
+    """What another config or an earlier run left in a job's folder."""
+    _line("", f"what was in its folder is now in {where}")
+
+
 def data(found: DataSet) -> None:
     splits = ", ".join(f"{name} {split.rows:,}" for name, split in found.splits.items())
     rows = sum({f.table_name: f.rows for f in found.features}.values())
@@ -58,6 +75,10 @@ def simulated(made: Simulated) -> None:
         f"{made.cluster}: {made.examples_per_second:,.0f} examples/s, {made.iteration_ms:.2f} ms an iteration ({phases} ms), "
         f"profile {made.profile}",
     )
+    if told := made.interval_ms:
+        _line("", f"nine of ten such iterations lie between {told.low:.2f} and {told.high:.2f} ms, by the profile's own errors")
+    if made.cost_per_billion_samples is not None:
+        _line("", f"a billion samples cost {made.cost_per_billion_samples:,.2f}")
 
 
 def trains_here(named: ShardingPlan, here: ShardingPlan) -> None:

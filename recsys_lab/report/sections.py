@@ -192,12 +192,17 @@ def phases(run: Run, origin: str) -> Table:
             wire = part["wire_bytes"]
             notes.append(f"sent per rank: {human_bytes(wire['intra_host'])} in the host, {human_bytes(wire['cross_host'])} between hosts")
         if part["peak_memory_bytes"] is not None:
-            notes.append(f"peak memory {human_bytes(part['peak_memory_bytes'])}")
+            notes.append(f"peak memory {human_bytes(part['peak_memory_bytes'])}{_added(part)}")
     else:
         rows.append(("iteration", ms(whole), ""))
         notes.append(f"cluster {part['cluster']}, {part['world_size']} ranks, software profile {part['profile']}")
-        notes.append("the plan fits" if part["feasible"] else "THE PLAN DOES NOT FIT")
+        notes.append(("the plan fits" if part["feasible"] else "THE PLAN DOES NOT FIT") + _added(part))
     return Table(title, ("phase", "ms", "share"), tuple(rows), "; ".join(notes), ("ms", "share"))
+
+
+def _added(part: dict) -> str:
+    """What a process takes on top of what it took without a model; records of earlier versions do not have it."""
+    return f", training takes {human_bytes(part['added_memory_bytes'])}" if part.get("added_memory_bytes") is not None else ""
 
 
 def collectives(run: Run, origin: str) -> Table:

@@ -26,6 +26,8 @@ def main(argv: list[str]) -> int:
     if given.json:
         made = run.result if not given.plan else run.plan.to_json() if run.plan else None
         print(json.dumps(made, indent=2))
+    elif run.result.get("study"):
+        print((run.folder / "table.md").read_text(encoding="utf-8"), end="")
     elif given.plan:
         print_plan(run, console())
     else:

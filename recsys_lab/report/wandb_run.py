@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,16 @@ def start(
     if not same:
         write_json(folder / "wandb" / "ids.json", [*ids, run_id])
     return RunLogger(run, folder)
+
+
+def log_ablation(logger: RunLogger, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]], page: str) -> None:
+    """Put a sweep's `tables` (name: columns, rows) into its own run, and its page as a panel, which a report can take over as it is."""
+    run = logger.experiment
+    with _inside(logger.folder):
+        shown: dict[str, Any] = {"ablation/page": wandb.Html(page, inject=False)}
+        for name, (columns, rows) in tables.items():
+            shown[f"ablation/{name}"] = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
+        run.log(shown)
 
 
 def headline(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import wilcoxon
 
 from recsys_lab.errors import UserError
 from recsys_lab.report.ablation import print_ablation, read_ablation, write_ablation
+from recsys_lab.report.ablation_cells import comparison_tables, value_tables
+from recsys_lab.report.record import Pruned, write_result
 from tests.report.fake_run import failed, make_result, write_run
 
 AUCS = {("dlrm", "torchrec"): [0.71, 0.74, 0.72], ("dcn", "torchrec"): [0.75, 0.73, 0.77]}
@@ -61,7 +66,7 @@ def test_a_failed_configuration_keeps_its_row_and_its_reason(tmp_path):
     assert partly["status"] == "2 of 3 seeds completed" and partly["error"] == "UserError: no | room"
     assert float(partly["validation_auc_median"]) == pytest.approx(0.71)
     assert wholly["status"] == "failed" and wholly["completed"] == "0" and wholly["validation_auc_median"] == ""
-    assert wholly["error"] == "seed 1: UserError: no | room; seed 2: UserError: no | room; seed 3: ended before its record was written"
+    assert wholly["error"] == "seeds 1, 2: UserError: no | room; seed 3: ended before its record was written"
     markdown = (folder / "ablation.md").read_text()
     assert "no \\| room" in markdown and "failed" in markdown and "failed" in (folder / "ablation.html").read_text()
 
@@ -77,21 +82,22 @@ def test_a_baseline_by_override_choice_or_config(tmp_path, baseline):
 
 
 @pytest.mark.parametrize(("baseline", "count"), [("model=hstu", "none"), ("sharder=torchrec", "2")])
-def test_a_baseline_that_fits_no_single_row_is_said_and_the_table_still_written(tmp_path, baseline, count):
+def test_a_baseline_that_fits_no_row_or_all_is_said_and_the_table_still_written(tmp_path, baseline, count):
     write_ablation(sweep(tmp_path / "s"), baseline)
     assert f"fits {count} of the 2 rows" in (tmp_path / "s/ablation.md").read_text()
     assert "validation_auc_difference" not in rows_of(tmp_path / "s")[0]
 
 
-def test_the_terminal_gets_100_columns(tmp_path, capsys):
+def test_the_terminal_gets_120_columns(tmp_path, capsys):
     print_ablation(write_ablation(sweep(tmp_path / "s"), "model=dlrm"))
     out = capsys.readouterr().out
     table = [line for line in out.splitlines() if not line.startswith("written:")]
-    assert max(map(len, table)) <= 100
+    assert max(map(len, table)) <= 120
     for words in (
         "0.7200",
         "[0.7100\N{EN DASH}0.7400]",
-        "(+0.0300)",
+        "+0.0300 too few",
+        "3 paired seeds cannot show any difference at 5%, however large it is; 6 would be needed",
         "(baseline)",
         "109.2 M",
         "every job: sharder=torchrec trainer.max_steps=10",
@@ -99,9 +105,9 @@ def test_the_terminal_gets_100_columns(tmp_path, capsys):
         assert words in out
 
 
-def test_a_change_too_small_to_write_has_no_minus(tmp_path, capsys):
-    print_ablation(write_ablation(sweep(tmp_path / "s", {("dlrm", "a"): [0.7], ("dcn", "a"): [0.7 - 1e-9]}), "model=dlrm"))
-    assert "(+0.0000)" in (out := capsys.readouterr().out) and "-0.0000" not in out
+def test_a_change_too_small_to_write_is_written(tmp_path, capsys):
+    print_ablation(write_ablation(sweep(tmp_path / "s", {("dlrm", "a"): [0.7], ("dcn", "a"): [0.7 - 2e-6]}), "model=dlrm"))
+    assert "-2e-06 too few" in (out := capsys.readouterr().out) and "-0.0000" not in out
 
 
 def test_a_failed_configuration_says_why_in_the_terminal(tmp_path, capsys):
@@ -124,6 +130,75 @@ def test_ten_jobs_stay_in_the_order_they_ran(tmp_path):
 def test_a_folder_without_jobs_is_one_line(tmp_path):
     with pytest.raises(UserError, match="not the folder of a sweep"):
         write_ablation(tmp_path)
+
+
+def test_rows_of_other_data_are_never_compared(tmp_path):
+    folder = sweep(tmp_path / "s", {("dlrm", "a"): [0.7, 0.71], ("dcn", "a"): [0.6, 0.61], ("xlrm", "a"): [0.8, 0.81]})
+    for job in ("4", "5"):
+        path = folder / job / "config.yaml"
+        path.write_text(path.read_text().replace("root: null", "root: elsewhere"))
+    write_ablation(folder, "model=dlrm")
+    dlrm, dcn, xlrm = rows_of(folder)
+    assert (dlrm["validation_auc_verdict"], dcn["validation_auc_verdict"], xlrm["validation_auc_verdict"]) == ("baseline", "too few", "")
+    assert dcn["baseline"] == "model=dlrm" and xlrm["baseline"] == ""
+    assert "1 of the 3 rows have no baseline with the same data" in (folder / "ablation.md").read_text()
+
+
+def test_a_baseline_column_is_compared_with_line_by_line(tmp_path):
+    aucs = {(m, s): [auc, auc + 0.01] for m, s, auc in [("dlrm", "a", 0.7), ("dlrm", "b", 0.72), ("dcn", "a", 0.8), ("dcn", "b", 0.83)]}
+    write_ablation(sweep(tmp_path / "s", aucs), "sharder=a")
+    rows = rows_of(tmp_path / "s")
+    assert [row["baseline"] for row in rows] == ["model=dlrm sharder=a"] * 2 + ["model=dcn sharder=a"] * 2
+    assert [round(float(row["validation_auc_difference"]), 6) for row in rows] == [0, 0.02, 0, 0.03]
+
+
+@pytest.mark.parametrize(("baseline", "compared"), [(None, True), ("none", False)])
+def test_without_a_baseline_the_first_row_is_it_and_with_none_there_is_none(tmp_path, baseline, compared):
+    write_ablation(sweep(tmp_path / "s"), baseline)
+    assert ("validation_auc_verdict" in rows_of(tmp_path / "s")[0]) == compared
+    assert ("compared with the first configuration, model=dlrm" in (tmp_path / "s/ablation.md").read_text()) == compared
+    assert bool((tmp_path / "s/ablation_statistics.csv").read_text()) == compared
+
+
+def test_every_number_of_every_test_is_in_the_long_csv(tmp_path):
+    write_ablation(sweep(tmp_path / "s"))
+    with (tmp_path / "s/ablation_statistics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["figure"] for row in rows] == [
+        *("validation_auc", "validation_ne", "validation_log_loss", "measured_examples_per_second", "measured_iteration_ms")
+    ]
+    auc = rows[0]
+    assert (auc["model"], auc["baseline"], auc["better"], auc["verdict"]) == ("dcn", "model=dlrm", "higher", "too few")
+    differences = np.subtract(AUCS["dcn", "torchrec"], AUCS["dlrm", "torchrec"])
+    assert float(auc["p_signed_rank"]) == wilcoxon(differences).pvalue and float(auc["confidence"]) == 0.75
+    assert auc["least_seeds"] == "6" and auc["p"] == ""
+    assert (float(auc["low"]), float(auc["high"])) == pytest.approx((min(differences), max(differences)))
+
+
+def test_simulated_and_measured_never_share_a_table(tmp_path):
+    made = write_ablation(sweep(tmp_path / "s"))
+    for table in [*value_tables(made), *comparison_tables(made)]:
+        assert ("(simulated)" in table.title) != ("(measured)" in table.title), table.title
+    assert not [c for c in made.comparisons.values() if c.figure.simulated]
+
+
+def test_no_cell_of_any_table_is_empty(tmp_path):
+    folder = sweep(tmp_path / "s", {("dlrm", "a"): [0.7, None, 0.72], ("dcn", "a"): [None], ("xlrm", "a"): [0.7]})
+    made = write_ablation(folder)
+    cells = [cell for table in [*value_tables(made), *comparison_tables(made)] for row in table.rows for cell in row]
+    assert cells and all(cell.strip() for cell in cells)
+
+
+def test_latex_is_balanced_and_has_no_bare_special(tmp_path):
+    folder = sweep(tmp_path / "s", {("d_lrm", "a&b"): [0.7, 0.71], ("dcn", "50%"): [0.6, None]})
+    write_ablation(folder)
+    text = (folder / "ablation.tex").read_text()
+    assert text.count(r"\begin{") == text.count(r"\end{") and text.count(r"\begin{table}") == 5
+    unescaped = re.sub(r"\\[{}]", "", text)
+    assert unescaped.count("{") == unescaped.count("}")
+    assert r"d\_lrm" in text and r"a\&b" in text and r"50\%" in text and "$-$0.1" in text
+    rows = [line for line in text.splitlines() if " & " in line and not line.startswith("%")]
+    assert len(rows) > 10 and all(line.endswith(r"\\") for line in rows)
 
 
 APP = """
@@ -165,3 +240,15 @@ def test_a_hydra_sweep_ends_with_the_table(tmp_path):
         ("dcn", "2", "0.715"),
     ]
     assert "Quality, validation (measured)" in done.stdout and "(baseline)" in done.stdout
+
+
+def test_a_run_that_a_search_cut_short_is_neither_failed_nor_a_figure(tmp_path):
+    folder = sweep(tmp_path)
+    cut = replace(make_result(seed=2, auc=0.6), status="pruned", pruned=Pruned("auc", 1, 0.6, 0.7))
+    for job in ("3", "4", "5"):
+        write_result(folder / job, cut)
+    row = read_ablation(folder).rows[1]
+    assert row.status == "pruned" and not row.done and not any(job.failed for job in row.jobs)
+    write_ablation(folder)
+    assert "pruned: validation auc 0.6000 after epoch 1, bound 0.7000" in (folder / "ablation.md").read_text()
+    assert "failed" not in (folder / "ablation.md").read_text()

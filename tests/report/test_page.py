@@ -62,7 +62,7 @@ def test_a_whole_run_is_shown_with_the_origin_of_every_figure(tmp_path):
     assert "Collectives (measured)" in read.text and "Collectives (simulated)" in read.text
     for table in make_plan(8, 8).tables:
         assert table.name in read.text
-    assert text.count("<svg") == 5  # curve, two plans, two iterations
+    assert text.count("<svg") == 7  # curve, two plans and their maps, two iterations
     assert "cluster: name: h100x64" in read.text and "torchrec 1.8" in read.text
 
 

@@ -23,7 +23,8 @@ PARTS = {
     "plan": "world_size tables rows parameters bytes_per_rank tiers towers",
     "measured": "backend world_size hosts ranks_per_host examples_per_second iteration_ms phases_ms wire_bytes collectives "
     "peak_memory_bytes data_wait_share",
-    "simulated": "cluster world_size profile examples_per_second iteration_ms phases_ms collectives bytes_per_rank feasible",
+    "simulated": "cluster world_size profile examples_per_second iteration_ms phases_ms collectives bytes_per_rank feasible "
+    "interval_ms cost_per_billion_samples software added_memory_bytes",
 }
 
 

@@ -8,10 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from recsys_lab.errors import UserError
 from recsys_lab.report import loggers, wandb_run
+from recsys_lab.report.ablation import log_to_wandb, write_ablation
 from tests.report.offline_wandb import OfflineRun
+from tests.report.test_ablation import sweep
 
 CONFIG = {"model": {"name": "dcn", "layers": 3}, "seed": 7}
 RESULT = {
@@ -114,3 +117,26 @@ def test_a_login_is_found_in_the_environment_and_in_netrc(not_logged_in, monkeyp
     file.unlink()
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     assert wandb_run.logged_in()
+
+
+def test_a_sweep_has_a_run_of_its_own_with_its_tables_and_its_page(tmp_path, not_logged_in):
+    folder = sweep(tmp_path / "s")
+    made = write_ablation(folder)
+    log_to_wandb(made, OmegaConf.create({"_target_": "recsys_lab.report.wandb_run.start", "mode": "offline", "project": "recsys_lab"}))
+    run = OfflineRun(folder)
+    logged = {key.removeprefix("ablation/"): value for row in run.history for key, value in row.items() if key.startswith("ablation/")}
+    tables = {"quality_validation_measured", "speed_measured", "speed_simulated"}
+    tests = {"compared_quality_validation_measured", "compared_speed_measured"}
+    kinds = {key.removesuffix("._type"): value for key, value in logged.items() if key.endswith("._type")}
+    assert kinds == {"page": "html-file"} | dict.fromkeys(tables | tests, "table-file")
+    files = run.path.parent / "files"
+    table = json.loads((files / logged["quality_validation_measured.path"]).read_text())
+    assert [row[0] for row in table["data"]] == ["dlrm", "dcn"] and table["columns"][0] == "model"
+    assert (files / logged["page.path"]).read_text() == (folder / "ablation.html").read_text()
+    assert run.run.run_group == "s" and run.exit_code == 0
+
+
+def test_another_logger_leaves_no_wandb_run_of_the_sweep(tmp_path):
+    folder = sweep(tmp_path / "s")
+    log_to_wandb(write_ablation(folder), OmegaConf.create({"_target_": "recsys_lab.report.loggers.none"}))
+    assert not (folder / "wandb").exists()

@@ -1,0 +1,129 @@
+"""Pictures of a sweep and the timeline of a run: what is on the Pareto line, what is in the band, what stands on the page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recsys_lab.report.ablation import read_ablation, write_ablation
+from recsys_lab.report.metrics_csv import MetricsCsv
+from recsys_lab.report.page import write_page
+from recsys_lab.report.sweep_plots import frontier, learning_bands, pareto
+from recsys_lab.report.timeline_picture import timeline_picture
+from tests.report.fake_run import make_result, write_run
+from tests.report.test_ablation import sweep
+
+POINTS = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1)
+
+
+@given(POINTS, st.booleans(), st.booleans())
+def test_the_line_has_those_that_nothing_beats(points: dict[int, tuple[int, int]], higher_x: bool, higher_y: bool) -> None:
+    best = set(frontier(points, higher_x, higher_y))
+    assert best
+    sign = (1 if higher_x else -1, 1 if higher_y else -1)
+    for i, (x, y) in points.items():
+        better = [(a, b) for a, b in points.values() if sign[0] * (a - x) >= 0 and sign[1] * (b - y) >= 0 and (a, b) != (x, y)]
+        assert (i in best) == (not better)
+
+
+def test_bands_hold_the_least_and_the_most_of_the_seeds(tmp_path: Path) -> None:
+    folder = sweep(tmp_path)
+    for number, job in enumerate(sorted(p for p in folder.iterdir() if p.is_dir())):
+        (job / "metrics.csv").unlink(missing_ok=True)
+        log = MetricsCsv(job)
+        for step in (10, 20, 30):
+            log.append({"step": step, "epoch": 0, "train_loss": 1 / step + 0.01 * number, "validation_auc": 0.7 + step / 1000})
+    picture = learning_bands(read_ablation(folder))
+    assert picture is not None
+    root = ElementTree.fromstring(picture)
+    rows = len(read_ablation(folder).rows)
+    assert len(root.findall("polygon")) == len(root.findall("polyline")) == 2 * rows
+    assert all(len(p.get("points").split()) == 6 for p in root.findall("polygon"))
+
+
+def test_quality_stands_against_throughput_and_bytes(tmp_path: Path) -> None:
+    made = read_ablation(sweep(tmp_path))
+    picture = pareto(made)
+    assert picture is not None
+    assert "validation AUC (measured)" in picture and all(f">{i + 1}<" in picture for i in range(len(made.rows)))
+    write_ablation(tmp_path)
+    page = (tmp_path / "ablation.html").read_text()
+    assert "What trades against what" in page and "default-src 'none'" in page
+
+
+def test_a_sweep_without_figures_has_no_pictures(tmp_path: Path) -> None:
+    for number in range(2):
+        write_run(tmp_path / str(number), make_result("plan"), [f"a={number}"])
+    made = read_ablation(tmp_path)
+    assert learning_bands(made) is None and pareto(made) is None
+
+
+TRACE = {
+    "traceEvents": [
+        {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "compute (simulated)"}},
+        {"name": "thread_name", "ph": "M", "pid": 1, "tid": 2, "args": {"name": "input distribution (simulated)"}},
+        {"name": "thread_name", "ph": "M", "pid": 1, "tid": 5, "args": {"name": "dense gradients (simulated)"}},
+        {"name": "ids", "ph": "X", "pid": 1, "tid": 2, "ts": 1000.0, "dur": 500.0, "args": {"phase": "input"}},
+        {"name": "forward", "ph": "X", "pid": 1, "tid": 1, "ts": 1500.0, "dur": 1500.0, "args": {"phase": "forward"}},
+        {"name": "nothing", "ph": "X", "pid": 1, "tid": 1, "ts": 3000.0, "dur": 0.0, "args": {"phase": "backward"}},
+        {"name": "other rank", "ph": "X", "pid": 2, "tid": 1, "ts": 0.0, "dur": 9000.0, "args": {"phase": "forward"}},
+    ]
+}
+
+
+def test_a_bar_is_as_long_as_its_step_and_stands_where_it_begins(tmp_path: Path) -> None:
+    picture = timeline_picture(TRACE)
+    assert picture is not None
+    bars = {r.find("title").text: r for r in ElementTree.fromstring(picture).iter("rect") if r.find("title") is not None}
+    assert set(bars) == {"ids: 0.500 ms", "forward: 1.500 ms"}
+    first, second = (bars[name] for name in ("ids: 0.500 ms", "forward: 1.500 ms"))
+    assert float(second.get("width")) == pytest.approx(3 * float(first.get("width")), rel=1e-3)
+    assert float(second.get("x")) == pytest.approx(float(first.get("x")) + float(first.get("width")), abs=0.02)
+    assert "dense gradients" not in picture  # an empty line
+    folder = write_run(tmp_path / "run")
+    (folder / "trace.json").write_text(json.dumps(TRACE))
+    assert "the slowest rank" in write_page(folder).read_text()
+
+
+#: Said by the page itself: how much wider than the window it is, and which words of a picture leave it.
+LOOK = """<script>
+document.body.dataset.wider = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+const out = [];
+for (const svg of document.querySelectorAll('svg')) { const v = svg.viewBox.baseVal;
+  for (const t of svg.querySelectorAll('text')) { const b = t.getBBox();
+    if (b.x < -1 || b.x + b.width > v.width + 1 || b.y + b.height > v.height + 1) out.push(t.textContent); } }
+document.body.dataset.leaving = JSON.stringify(out);
+</script>"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here")
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+@pytest.mark.parametrize("width", [1366, 1024])
+def test_a_browser_shows_all_of_a_page_without_the_network(tmp_path: Path, kind: str, width: int) -> None:
+    if kind == "run":
+        folder = write_run(tmp_path / "run")
+        (folder / "trace.json").write_text(json.dumps(TRACE))
+        page = write_page(folder)
+    else:
+        sweep(tmp_path)
+        write_ablation(tmp_path)
+        page = tmp_path / "ablation.html"
+    look = tmp_path / "look.html"
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
+    look.write_text(text.replace("</body>", LOOK + "</body>"))
+    browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--proxy-server=127.0.0.1:9"]
+    shown = subprocess.run([*browser, "--dump-dom", look.as_uri()], capture_output=True, text=True, timeout=120, check=True).stdout
+    assert 'data-wider="0"' in shown
+    assert 'data-leaving="[]"' in shown, re.search(r'data-leaving="([^"]*)"', shown)
+    printed = tmp_path / "page.pdf"
+    subprocess.run([*browser, f"--print-to-pdf={printed}", page.as_uri()], capture_output=True, timeout=120, check=True)
+    assert printed.read_bytes().startswith(b"%PDF") and printed.stat().st_size > 10_000

@@ -123,7 +123,7 @@ def bare_step_ms(data: Path) -> float:
     for table in tables.values():
         shards.append(HeldShard(table.name, 0, table.rows, 0, table.dim, 1, offset))
         offset += table.rows
-    bags = TableBatch(shards, config.model.embedding_dim, torch.float32, "sum", torch.device("cpu"))
+    bags = TableBatch(shards, config.model.embedding_dim, "fp32", "sum", torch.device("cpu"))
     bags.fill(lambda name, *extent: initial_weight(tables[name], *extent, config.seed))
     sparse = SparseOptimizer([bags], SparseOptimizerConfig("adam", config.optimizer.sparse.lr), torch.device("cpu"))
     dense = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]

@@ -67,8 +67,8 @@ def quartiles(values: np.ndarray) -> list[float]:
 
 def ours(name: str, given: argparse.Namespace, ids: torch.Tensor, offsets: torch.Tensor, gradient: torch.Tensor) -> Callable[[], None]:
     shards = [HeldShard(f"t{i}", 0, given.rows, 0, given.dim, 1, i * given.rows) for i in range(given.tables)]
-    batch = TableBatch(shards, given.dim, torch.float32, "sum", torch.device("cpu"))
-    batch.weight.normal_()
+    batch = TableBatch(shards, given.dim, "fp32", "sum", torch.device("cpu"))
+    batch.weights.model.normal_()
     optimizer = SparseOptimizer([batch], SparseOptimizerConfig(name, LR, EPS), torch.device("cpu"))
 
     def step() -> None:

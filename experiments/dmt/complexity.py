@@ -11,11 +11,11 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from experiments.flexshard.study import Line, Study
 from recsys_lab.config.schema import build
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.workload import describe
 from recsys_lab.report.sections import Table as Shown
+from recsys_lab.studies.study import Line, Study
 from recsys_lab.tables import Table
 
 HERE = Path(__file__).parent

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from experiments.flexshard.models import cluster, published, setting
-from experiments.flexshard.plots import BLUE, ORANGE, picture, written
-from experiments.flexshard.study import Line, Study
 from recsys_lab.planners.flexshard.allocate import Split
 from recsys_lab.planners.flexshard.costs import row_wise
 from recsys_lab.planners.flexshard.table_costs import table_costs
+from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
+from recsys_lab.studies.study import Line, Study
 from recsys_lab.tables import Table, TableAccess
 from recsys_lab.units import GB
 
@@ -34,7 +34,7 @@ def pooled(tables: int, length: float) -> tuple[float, float]:
     return tables * costs.dynamic_memory_bytes / GB, tables * costs.communication_ms
 
 
-def run() -> Study:
+def run(name: str) -> Study:
     paper = published()
     lines = []
     for model in ("RM-1", "RM-3"):
@@ -62,7 +62,7 @@ def run() -> Study:
         "Pooled, row-wise: as TorchRec does it, partial sums for the global batch and a reduce-scatter. Reckoned by what a rank receives "
         f"alone, as section 2 suggests, sequences of 2000 are 2000 / 8 = 250 times 8 pooled features on {cluster().name}.",
     )
-    return Study("figure1", "what sequences cost beside pooled features", tuple(lines), statements, notes, data, draw)
+    return Study(name, "what sequences cost beside pooled features", tuple(lines), statements, notes, data, draw)
 
 
 def draw(folder: Path) -> list[Path]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from experiments.flexshard.models import published, setting
-from experiments.flexshard.plots import BLUE, GREY, ORANGE, picture, written
-from experiments.flexshard.study import Line, Study
 from recsys_lab.planners.flexshard.costs import break_point, data_parallel, row_wise
+from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
+from recsys_lab.studies.study import Line, Study
 
 ALPHAS = np.logspace(-6, 0, 121)
 
@@ -21,7 +21,7 @@ def ratios(alpha: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
     return dp.memory_bytes / rw.memory_bytes, dp.communication_ms / rw.communication_ms
 
 
-def run() -> Study:
+def run(name: str) -> Study:
     s = setting()
     memory, time = (break_point(data_parallel, row_wise, metric, s) for metric in ("memory_bytes", "communication_ms"))
     usual = ratios(1e-4)
@@ -41,7 +41,7 @@ def run() -> Study:
         "The figure prints no numbers. From its caption: 32 GPUs, batch 4096, dimension 256, all-reduce 3 times as fast as all-to-all.",
         "Communication forward and backward, as section 3.2 says; with one pass alone its break-point would be at twice this alpha.",
     )
-    return Study("figure3", "whole tables: where data-parallel costs less than row-wise", lines, statements, notes, data, draw)
+    return Study(name, "whole tables: where data-parallel costs less than row-wise", lines, statements, notes, data, draw)
 
 
 def draw(folder: Path) -> list[Path]:

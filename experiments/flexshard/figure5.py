@@ -6,12 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from experiments.flexshard.models import MODELS, access, published, setting, table
-from experiments.flexshard.plots import BLUE, ORANGE, picture, written
-from experiments.flexshard.study import Line, Study
 from recsys_lab.planners.flexshard.allocate import SLACK_BYTES, Trade
 from recsys_lab.planners.flexshard.pareto import Point, curve, points
 from recsys_lab.planners.flexshard.rows import Rows
 from recsys_lab.report.sections import Table
+from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
+from recsys_lab.studies.study import Line, Study
 from recsys_lab.units import GB
 
 #: The paper names no table ("a production sequence embedding table") and shows its first 1.1 % of rows.
@@ -23,21 +23,21 @@ def trade(model: str) -> Trade:
     return Trade(Rows.of_tables([table(model)], [access(model)["history"]]), setting())
 
 
-def run() -> Study:
+def run(name: str) -> Study:
     lines, data = [], {}
     for model in MODELS:
         tiers = published().table5[model]
         rows = {"A": tiers["3-tier"].rows.replicated, "B": tiers["2-tier"].rows.replicated}
         found = points(trade(model))
-        for name, given in found.items():
-            published_rows = rows.get(name)
-            what = f"{model} {name}"
+        for point, given in found.items():
+            published_rows = rows.get(point)
+            what = f"{model} {point}"
             lines.append(Line(f"{what}: replicated", given.replicated, published_rows, "rows", by_construction=published_rows is not None))
             lines.append(Line(f"{what}: memory a rank", given.memory_bytes / GB, unit="GB", origin="simulated"))
             lines.append(Line(f"{what}: exchange an iteration", given.communication_ms, unit="ms", origin="simulated"))
-        data[model] = {name: asdict(given) for name, given in found.items()}
+        data[model] = {point: asdict(given) for point, given in found.items()}
     line = curve(trade(MODEL), int(SHOWN * table(MODEL).rows))
-    a, b, c, d = (points(trade(MODEL))[name] for name in "ABCD")
+    a, b, c, d = (points(trade(MODEL))[point] for point in "ABCD")
     statements = (
         ("A is the minimum of memory", a.memory_bytes <= min(p.memory_bytes for p in line) + SLACK_BYTES),
         (
@@ -56,7 +56,7 @@ def run() -> Study:
         "these are nominal (README.md).",
     )
     data["curve"] = {"model": MODEL, "points": [asdict(p) for p in line]}
-    return Study("figure5", QUESTION, tuple(lines), statements, notes, {"points": data}, draw, _shown(data))
+    return Study(name, QUESTION, tuple(lines), statements, notes, {"points": data}, draw, _shown(data))
 
 
 def _shown(data: dict) -> Table:

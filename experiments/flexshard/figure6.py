@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from experiments.flexshard.models import MODELS, law, mean_length, paper_options, plan, published, table, tier_rows, tier_shares
-from experiments.flexshard.plots import BLUE, GREEN, GREY, ORANGE, picture, written
-from experiments.flexshard.study import Line, Study
 from recsys_lab.report.sections import Table
+from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, picture, written
+from recsys_lab.studies.study import Line, Study
 from recsys_lab.tables.remap import Remap
 
 QUESTION = "how much less the global all-to-all carries, predicted and observed"
@@ -35,19 +35,19 @@ def counted(model: str, rows: dict[str, int]) -> float:
     return 100 * float(np.mean(remap.to_row(ids) < hot))
 
 
-def run() -> Study:
+def run(name: str) -> Study:
     lines, shown = [], []
     for model in MODELS:
-        for name, tiers in (("2-tier", 2), ("3-tier", 3)):
+        for sharding, tiers in (("2-tier", 2), ("3-tier", 3)):
             rows = tier_rows(plan(model, tiers, **paper_options()))
             planned = 100 * (1 - tier_shares(model, rows)["row_sharded"])
             drawn = counted(model, rows)
-            predicted = 100 - published().table5[model][name].share.row_sharded
-            observed = published().table6[model][name].reduction
-            lines.append(Line(f"{model} {name}: {PLANNED}", planned, predicted, "%", by_construction=tiers == 2))
-            lines.append(Line(f"{model} {name}: {COUNTED}", drawn, observed, "%", "measured"))
+            predicted = 100 - published().table5[model][sharding].share.row_sharded
+            observed = published().table6[model][sharding].reduction
+            lines.append(Line(f"{model} {sharding}: {PLANNED}", planned, predicted, "%", by_construction=tiers == 2))
+            lines.append(Line(f"{model} {sharding}: {COUNTED}", drawn, observed, "%", "measured"))
             figures = [f"{value:.1f} %" for value in (predicted, planned, observed, drawn)]
-            shown.append((f"{model} {name}", *figures, f"{drawn - observed:+.1f}"))
+            shown.append((f"{model} {sharding}", *figures, f"{drawn - observed:+.1f}"))
     best = max(line.ours for line in lines if line.origin == "measured")
     gaps = [abs(line.error) for line in lines if line.origin == "measured" and line.error is not None]
     statements = (
@@ -60,7 +60,7 @@ def run() -> Study:
     )
     columns = ("", "predicted, published", "planned", "observed, published", "counted on drawn batches", "points")
     table = Table(f"figure6: {QUESTION}", columns, tuple(shown), right=columns[1:])
-    return Study("figure6", QUESTION, tuple(lines), statements, notes, {}, partial(draw, {line.what: line for line in lines}), table)
+    return Study(name, QUESTION, tuple(lines), statements, notes, {}, partial(draw, {line.what: line for line in lines}), table)
 
 
 def draw(lines: dict[str, Line], folder: Path) -> list[Path]:

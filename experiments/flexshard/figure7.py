@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from experiments.flexshard.models import MODELS, mean_length
-from experiments.flexshard.plots import BLUE, ORANGE, picture, written
-from experiments.flexshard.study import Line, Study
 from experiments.flexshard.table6 import planned
 from experiments.flexshard.times import SHARDINGS, Times, by_line, by_links, published_times, volumes
 from recsys_lab.report.sections import Table
+from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
+from recsys_lab.studies.study import Line, Study
 
 QUESTION = "how much shorter embedding communication gets"
 READINGS = {"hidden_ms": "overlappable hidden", "serial_ms": "one after the other"}
@@ -34,7 +34,7 @@ def all_times() -> dict[str, dict[str, dict[str, Times]]]:
     return found
 
 
-def run() -> Study:
+def run(name: str) -> Study:
     lines, shown = [], []
     times = all_times()
     for model, sources in times.items():
@@ -62,7 +62,7 @@ def run() -> Study:
     )
     columns = ("", "hidden: published", "links", "line", "serial: published", "links ", "line ")
     table = Table(f"figure7: {QUESTION} (times faster than row-wise)", columns, tuple(shown), right=columns[1:])
-    return Study("figure7", QUESTION, tuple(lines), statements, notes, {}, draw, table)
+    return Study(name, QUESTION, tuple(lines), statements, notes, {}, draw, table)
 
 
 def draw(folder: Path) -> list[Path]:

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.cluster import Cluster
+from recsys_lab.config.choices import built
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.planners import flexshard
 from recsys_lab.planners.flexshard.costs import Setting, setting_of
@@ -17,7 +17,6 @@ from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, RankLaw, Table
 
 FOLDER = Path(__file__).resolve().parent
-ROOT = FOLDER.parents[1]
 MODELS = ("RM-1", "RM-2", "RM-3", "RM-4")
 TIERS = ("replicated", "host_sharded", "row_sharded")
 #: Fine enough that a bucket's rows differ by 0.1 % in p.
@@ -42,7 +41,7 @@ def laws() -> DictConfig:
 @cache
 def cluster() -> Cluster:
     """a100x32: the paper's 4 hosts of 8 A100-40, with links that were fitted to its table 6."""
-    return instantiate(OmegaConf.load(ROOT / "conf" / "cluster" / "a100x32.yaml"), _convert_="object")
+    return built("cluster", "a100x32")
 
 
 def law(model: str) -> RankLaw:

@@ -17,28 +17,28 @@ from experiments.flexshard.models import (
     tier_shares,
     workload,
 )
-from experiments.flexshard.study import Line, Study
 from recsys_lab.planners import flexshard
 from recsys_lab.report.sections import Table
+from recsys_lab.studies.study import Line, Study
 from recsys_lab.tables import AccessStatistics, RankLaw
 
 #: What the laws were fitted to (fit.py): these come back whatever the planner is worth.
 FITTED = {("2-tier", "replicated"), ("3-tier", "replicated")}
 
 
-def run() -> Study:
+def run(name: str) -> Study:
     lines, data = [], {}
     for model in MODELS:
         data[model] = {}
-        for name, tiers in (("2-tier", 2), ("3-tier", 3)):
-            given = published().table5[model][name]
+        for sharding, tiers in (("2-tier", 2), ("3-tier", 3)):
+            given = published().table5[model][sharding]
             rows = tier_rows(plan(model, tiers, **paper_options()))
             shares = {tier: 100 * share for tier, share in tier_shares(model, rows).items()}
             for tier in TIERS[::2] if tiers == 2 else TIERS:
-                fitted = (name, tier) in FITTED
-                lines.append(Line(f"{model} {name} {tier} rows", rows[tier], given.rows[tier], "rows", by_construction=fitted))
-                lines.append(Line(f"{model} {name} {tier} share", shares[tier], given.share[tier], "%", by_construction=fitted))
-            data[model][name] = {
+                fitted = (sharding, tier) in FITTED
+                lines.append(Line(f"{model} {sharding} {tier} rows", rows[tier], given.rows[tier], "rows", by_construction=fitted))
+                lines.append(Line(f"{model} {sharding} {tier} share", shares[tier], given.share[tier], "%", by_construction=fitted))
+            data[model][sharding] = {
                 "published": {"rows": dict(given.rows), "share_percent": dict(given.share)},
                 "planned": {"rows": rows, "share_percent": shares},
                 "relative_error_of_rows": {t: rows[t] / given.rows[t] - 1 for t in TIERS if given.rows[t]},
@@ -56,7 +56,7 @@ def run() -> Study:
         ),
     )
     more = {"models": data, "coverage_only": coverage_only()}
-    return Study("table5", QUESTION, tuple(lines), statements, NOTES, more, shown=_shown(data))
+    return Study(name, QUESTION, tuple(lines), statements, NOTES, more, shown=_shown(data))
 
 
 def coverage_only() -> dict[str, dict[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from experiments.flexshard.models import MODELS, cluster, published, table
+from recsys_lab.cluster import Cluster
 from recsys_lab.plan import Step
 from recsys_lab.simulate.collectives import collective_ms
 from recsys_lab.units import GB, transfer_ms
@@ -54,9 +55,9 @@ def volumes(rows: dict[str, int], shares: dict[str, float], length: float, model
     )
 
 
-def by_links(given: Volumes) -> Times:
-    """On a100x32: bytes over the slower kind of link, and latencies (recsys_lab.simulate.collectives)."""
-    where = cluster()
+def by_links(given: Volumes, on: Cluster | None = None) -> Times:
+    """On a100x32, or its like: bytes over the slower kind of link, and latencies (recsys_lab.simulate.collectives)."""
+    where = on or cluster()
     world, hosts = (where.ranks,), tuple(where.ranks_of_host(host) for host in range(where.hosts))
     peers = tuple(where.peers(local) for local in range(where.ranks_per_host))
 

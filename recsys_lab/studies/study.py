@@ -9,9 +9,9 @@ from typing import Any
 
 from recsys_lab.report.sections import Table
 
-#: published: the paper prints it. fitted: it follows from a law that was fitted to the paper's table 5. simulated: from a model of costs.
-#: measured: counted on batches that were drawn here.
-ORIGINS = ("published", "fitted", "simulated", "measured")
+#: published: the paper prints it. fitted: it follows from a law that was fitted to figures of the paper. simulated: from a model of costs.
+#: counted: on the modules that train. measured: on what ran here.
+ORIGINS = ("published", "fitted", "simulated", "counted", "measured")
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Study:
-    """`statements`: what the paper says in words, and whether ours agrees. `data`: more for --json. `draw` writes pictures to a folder.
-
-    `shown`: the lines in a closer table, for the terminal.
+    """`statements`: what the paper says in words, and whether ours agrees. `data`: more for --json. `draw` writes pictures to a folder;
+    without it the lines are drawn. `shown`: the lines in a closer table, for people.
     """
 
     name: str
@@ -76,6 +75,7 @@ class Study:
         }
 
     def table(self) -> Table:
+        """For people: `shown`, or every line."""
         if self.shown is not None:
             return self.shown
         rows = tuple(

@@ -1,0 +1,61 @@
+"""How long neo_4d plans 1,000 tables on 128 ranks and how even its plans are, by greedy and by Karmarkar-Karp; TorchRec's planner beside.
+
+    python experiments/benchmarks/neo_planner.py
+
+Prints one JSON object: for each, seconds, the slowest look-up and the slowest exchanges together (`worst_ms`, by neo_4d's model of
+costs), that over the mean of the ranks (`imbalance`) and over what no plan is below (`over_bound`). `alone`: the heuristic as the paper
+has it, with `pieces_over_bound`: the costliest rank, both costs as one, over what no placement of the same pieces is below. Tables:
+conf/model/neo_a in FP16. TorchRec's may be table-wise and column-wise: its search through all seven types takes long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from experiments.neo.priced import FP16_TABLES, base, cluster, tables_of_case
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.planners import torchrec
+from recsys_lab.planners.neo.costs import Setting, Weights, costs_of_ranks
+from recsys_lab.planners.neo.planner import best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--batch", type=int, default=512, help="samples a rank")
+    parser.add_argument("--without-torchrec", action="store_true", help="leave out TorchRec's planner, which takes longest")
+    given = parser.parse_args()
+    tables, access = tables_of_case("neo_a", 16, "fp16")
+    work, on = replace(base("neo_a").workload, batch_size=given.batch), cluster(16)
+    setting = Setting(access, on, FP16_TABLES, given.batch, Weights())
+    found: dict[str, Any] = {}
+    for name in ("greedy", "karmarkar_karp"):
+        for key, even_out in ((name, True), (f"{name}_alone", False)):
+            start = time.perf_counter()
+            made = best(tables, access, on, FP16_TABLES, work, name, None, Weights(), even_out)
+            found[key] = told(made.plan, setting, made.bound_ms, time.perf_counter() - start)
+            if not even_out:
+                together = sum(made.costs.communication.values()) + made.costs.load
+                found[key]["pieces_over_bound"] = float(together.max() / made.bound_of_pieces_ms)
+            bound = made.bound_ms
+    if not given.without_torchrec:
+        start = time.perf_counter()
+        plan = torchrec.plan(tables, access, on, FP16_TABLES, work, sharding_types=["table_wise", "column_wise"])
+        found["torchrec"] = told(plan, setting, bound, time.perf_counter() - start)
+    print(json.dumps({"tables": len(tables), "ranks": on.world_size, "bound_ms": bound, **found}))
+
+
+def told(plan: ShardingPlan, setting: Setting, bound_ms: float, seconds: float) -> dict[str, float]:
+    costs = costs_of_ranks(plan, setting)
+    return {"s": seconds, "worst_ms": costs.worst_ms, "imbalance": costs.imbalance, "over_bound": costs.worst_ms / bound_ms}
+
+
+if __name__ == "__main__":
+    main()

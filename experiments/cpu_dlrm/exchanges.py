@@ -1,0 +1,132 @@
+"""The exchanges of whole tables, in turns on local ranks: what a rank of figures 10 and 11 does."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from omegaconf import OmegaConf
+
+from recsys_lab.config.command_line import read
+from recsys_lab.config.options import OptimizerOptions
+from recsys_lab.config.schema import build, typed
+from recsys_lab.data.batch import Batch, DataSet
+from recsys_lab.data.loader import RankLoader
+from recsys_lab.distributed.exchange.times import Times, mean_times, take_times
+from recsys_lab.distributed.groups import close_groups
+from recsys_lab.distributed.recorded import start_recording, stop_recording
+from recsys_lab.distributed.sharded_model import ShardedModel
+from recsys_lab.inputs import build_model, open_data
+from recsys_lab.plan.lower.scatter import EXCHANGES
+from recsys_lab.planning import plan_for, this_machine
+from recsys_lab.train.objective import click_loss
+from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer
+from recsys_lab.train.strategy import start_process_group
+
+WARM_UP, COUNTED = 2, 6
+BATCHES = 4  # different ones, made beforehand and used in turn
+#: (exchange, whether it overlaps), blocking first, as the paper shows them.
+CASES = tuple((exchange, overlap) for overlap in (False, True) for exchange in EXCHANGES)
+
+
+@dataclass
+class Contender:
+    """One way to exchange, with a model of its own."""
+
+    sharded: ShardedModel
+    both: DenseAndTables
+
+    def step(self, batch: Batch) -> float:
+        """One iteration; when its backward pass ended."""
+        self.both.zero_grad()
+        click_loss(self.sharded.module(batch.dense, batch.sparse), batch, dist.get_world_size()).backward()
+        ended = time.perf_counter()
+        self.both.step()
+        return ended
+
+
+def config_of(ranks: int, overrides: tuple[str, ...]) -> Any:
+    fixed = ("mode=train", "data=random", "launcher.hosts=1", f"launcher.ranks_per_host={ranks}", "logger=none")
+    rates = [f"optimizer.{part}.{key}" for part in ("dense", "sparse") for key in ("name=sgd", "lr=0.01")]
+    return read([*fixed, *rates, "sharder.planner.sharding_types=[table_wise]", *overrides]).config
+
+
+def measure(ranks: int, models: dict[str, tuple[str, ...]], rounds: int) -> dict[str, list[dict[str, float]]]:
+    """On every rank, for each model and each of `CASES`: the means over ranks of medians over `rounds` turns, in ms."""
+    start_process_group()
+    return {name: _measure(config_of(ranks, overrides), rounds) for name, overrides in models.items()}
+
+
+def _measure(config: Any, rounds: int) -> list[dict[str, float]]:
+    data = open_data(config)
+    contenders = [_contender(config, data, exchange, overlap) for exchange, overlap in CASES]
+    batches = _batches(config, data)
+    turns: list[list[tuple[float, Times]]] = [[] for _ in CASES]
+    for number in range(rounds + 1):  # the first does not count
+        for case, contender in enumerate(contenders):
+            taken = _turn(contender, batches)
+            turns[case] += [taken] if number else []
+    mine = [_median(found) for found in turns]
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    close_groups()
+    return [{what: statistics.mean(rank[case][what] for rank in everyone) for what in mine[case]} for case in range(len(CASES))]
+
+
+def _contender(config: Any, data: DataSet, exchange: str, overlap: bool) -> Contender:
+    options = typed(config.optimizer, OptimizerOptions)
+    sparse = options.sparse
+    planned = plan_for(this_machine(config), data, config, config.data.batch_size // dist.get_world_size())
+    sharded = build(
+        OmegaConf.merge(config.sharder.executor, {"exchange": exchange, "overlap": overlap}),
+        build_model(config, data, torch.device("meta")),
+        planned.plan,
+        device=torch.device("cpu"),
+        optimizer=(sparse.name, sparse.lr, sparse.eps, sparse.weight_decay),
+        precision=build(config.precision),
+        seed=config.seed,
+        hot_rows={},
+    )
+    return Contender(sharded, DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, sparse.lr))
+
+
+def _batches(config: Any, data: DataSet) -> list[Batch]:
+    loader = RankLoader(
+        data.splits["train"],
+        data,
+        batch_size=config.data.batch_size,
+        rank=dist.get_rank(),
+        world_size=dist.get_world_size(),
+        seed=config.seed,
+        shuffle=False,  # all rows are random
+        prefetch_batches=0,
+        pin_memory=False,
+    )
+    return [batch for batch, _ in zip(loader, range(BATCHES))]
+
+
+def _turn(contender: Contender, batches: list[Batch]) -> tuple[float, Times]:
+    """Mean milliseconds of the counted iterations, and of what their communication took."""
+    times, took = [], []
+    for number in range(WARM_UP + COUNTED):
+        dist.barrier()
+        start_recording()
+        began = time.perf_counter()
+        backward_ended = contender.step(batches[number % len(batches)])
+        ended = time.perf_counter()
+        found = take_times(stop_recording(), backward_ended)
+        if number >= WARM_UP:
+            times.append((ended - began) * 1e3)
+            took.append(found)
+    mean = mean_times(took)
+    assert mean is not None
+    return statistics.mean(times), mean
+
+
+def _median(turns: list[tuple[float, Times]]) -> dict[str, float]:
+    found = {f"{of}.{what}": statistics.median(times[of][what] for _, times in turns) for of in turns[0][1] for what in turns[0][1][of]}
+    return {"iteration": statistics.median(ms for ms, _ in turns), **found}

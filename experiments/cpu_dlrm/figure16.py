@@ -1,0 +1,92 @@
+"""Figure 16: training in FP32, with Split-SGD-BF16, in BF16 with master weights, in BF16 alone, and with 8 bits of the lower half.
+
+Each run is a line of run.py in a process of its own, two at once.
+"""
+
+from __future__ import annotations
+
+import statistics
+from functools import partial
+from pathlib import Path
+
+from experiments.cpu_dlrm import quality
+from experiments.cpu_dlrm.quality import DATA, FIXED, Run, do_all
+from experiments.cpu_dlrm.tables import published
+from recsys_lab.data.sources import check_root
+from recsys_lab.errors import UserError
+from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, PINK, picture, written
+from recsys_lab.studies.study import Study
+
+AT_ONCE = 2
+QUESTION = "validation AUC by how weights are stored, and how far from FP32's"
+COLOURS = {"fp32": GREY, "split_sgd_bf16": BLUE, "bf16": GREEN, "bf16_alone": ORANGE, "split_8": PINK}
+#: Variant -> the overrides that make it.
+VARIANTS = {
+    "fp32": ("precision=fp32",),
+    "split_sgd_bf16": ("precision=split_sgd_bf16",),
+    "bf16": ("precision=bf16",),
+    "bf16_alone": ("precision=bf16", "precision.table=bf16", "precision.dense=bf16"),
+    "split_8": ("precision=split_sgd_bf16", "precision.table=split_bf16_8", "precision.dense=split_bf16_8"),
+}
+#: Those that the bound is for. They run with every seed, the others with as many as are asked for.
+COMPARED = ("fp32", "split_sgd_bf16")
+WHAT = {
+    "fp32": "FP32",
+    "split_sgd_bf16": "Split-SGD-BF16",
+    "bf16": "BF16, FP32 masters",
+    "bf16_alone": "BF16 alone",
+    "split_8": "split, 8 low bits",
+}
+ALONE = ("launcher.hosts=1", "launcher.ranks_per_host=1")
+
+
+def run(name: str, *, seeds: int = 1, others: int | None = None, runs: str = "runs/cpu_dlrm", root: str | None = None) -> Study:
+    """`seeds` 1 to that of FP32 and Split-SGD-BF16, `others` of the other variants (null: as many). `root`: Frappe's folder, null to
+    leave it out. `runs`: the folder of the runs; one that is there with the same overrides is not run again.
+    """
+    if seeds < 1:
+        raise UserError("too few", where="seeds", given=seeds, allowed="1 or more")
+    frappe = None if root is None else check_root(root).resolve()
+    all_runs = runs_of(seeds, seeds if others is None else others, Path(runs).resolve(), frappe)
+    do_all(all_runs, AT_ONCE)
+    return study_of(name, all_runs)
+
+
+def runs_of(seeds: int, others: int, folder: Path, frappe: Path | None) -> list[Run]:
+    """Seed after seed, the two that are compared before the others, so that what is there after a while can be compared."""
+    roots = {"synthetic": ()} | ({} if frappe is None else {"frappe": (f"data.root={frappe}",)})
+    found = []
+    for variants, last in ((COMPARED, seeds), (tuple(v for v in VARIANTS if v not in COMPARED), others)):
+        for seed in range(1, last + 1):
+            for data, root in roots.items():
+                for variant in variants:
+                    overrides = (*DATA[data], *FIXED, *ALONE, *root, *VARIANTS[variant], f"seed={seed}")
+                    found.append(Run(data, variant, seed, folder / data / variant / f"seed_{seed}", overrides))
+    return found
+
+
+def study_of(name: str, all_runs: list[Run]) -> Study:
+    error = published()["figure16"]["split_sgd_bf16_error"]
+    legend = f"Measured here. Published for Split-SGD-BF16, the MLPerf model on Criteo Terabyte: an error of less than {error} %."
+    return quality.study_of(name, QUESTION, all_runs, WHAT, COMPARED, legend, partial(_draw, all_runs))
+
+
+def _draw(all_runs: list[Run], folder: Path) -> list[Path]:
+    """Learning curves, a panel a data set: the median over the seeds that all variants have. AUC where a run is evaluated on the way."""
+    panels = list(dict.fromkeys(one.data for one in all_runs))
+    with picture(folder / "figure16.svg", columns=len(panels), width=4.8 * len(panels)) as (_, axes):
+        for axis, data in zip(axes, panels):
+            of_variants = [{one.seed for one in all_runs if (one.data, one.variant) == (data, variant)} for variant in VARIANTS]
+            seeds = set.intersection(*filter(None, of_variants))
+            evaluated = all(len(one.curve) > 2 for one in all_runs if one.data == data)
+            for variant in (variant for variant, own in zip(VARIANTS, of_variants) if own):
+                own = [one for one in all_runs if (one.data, one.variant) == (data, variant) and one.seed in seeds]
+                curves = [dict(one.curve if evaluated else one.losses) for one in own]
+                steps = sorted(set.intersection(*map(set, curves)))
+                medians = [statistics.median(curve[step] for curve in curves) for step in steps]
+                axis.plot(steps, medians, marker="o", markersize=3, color=COLOURS[variant], label=WHAT[variant])
+            axis.set_title(data)
+            axis.set_xlabel("step")
+            axis.set_ylabel("validation AUC, measured" if evaluated else "log loss of training, measured")
+        axes[-1].legend()
+    return written(folder, "figure16")

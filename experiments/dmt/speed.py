@@ -1,0 +1,114 @@
+"""What an iteration of the paper's models takes on its clusters: the strong baseline, SPTT alone and DMT. All of it simulated.
+
+The setting is section 5.1's and 5.3's: one look-up a feature, Adam, 16,384 samples a GPU, quantised exchanges, the input a batch ahead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from omegaconf import DictConfig
+
+from experiments.dmt.complexity import published
+from recsys_lab.config import command_line
+from recsys_lab.config.schema import build
+from recsys_lab.data.text import progress
+from recsys_lab.inputs import open_data
+from recsys_lab.planning import plan_for
+from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.simulate import Profile, Simulated, simulate
+
+GPUS_PER_HOST = 8
+#: The paper's three generations, and how many GPUs of each its figure 10 goes up to.
+PLATFORMS = {"v100": 128, "a100": 512, "h100": 512}
+SIZES = (16, 32, 64, 128, 256, 512)
+#: What FP32 matrix products use: TF32 where there is. The paper's table 1 counts A100s so; V100s have none.
+PEAKS = {"v100": "fp32", "a100": "tf32", "h100": "tf32"}
+MOST_TOWERS = 16  # beyond as many hosts, a tower is over several: 26 features are not 32 towers, and 26 towers do not divide 32 hosts
+BASELINE_SCHEMES = ("table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise")  # no replicas: section 5.1
+SHARDERS = {"baseline": "torchrec_strong", "sptt": "dmt_sptt", "dmt": "dmt"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """`kind`: baseline | sptt | dmt. `tower`: of the tower modules, where not those of table 4. `peak`: of the device's; null: PEAKS'.
+
+    `pipelined`, `quantised`: what makes the baseline strong.
+    """
+
+    model: str
+    platform: str
+    gpus: int
+    kind: str
+    tower: tuple[tuple[str, int], ...] | None = None
+    peak: str | None = None
+    batch_of_gpu: int = 16_384
+    pipelined: bool = True
+    quantised: bool = True
+
+    @property
+    def hosts(self) -> int:
+        return self.gpus // GPUS_PER_HOST
+
+    @property
+    def towers(self) -> int:
+        return min(self.hosts, MOST_TOWERS)
+
+
+def words(case: Case) -> list[str]:
+    """As for run.py."""
+    rows = published()["rows"]
+    given = [
+        f"model={case.model}_mlperf",
+        "data=random",
+        "mode=simulate",
+        f"cluster={case.platform}",
+        f"cluster.hosts={case.hosts}",
+        f"precision={'fp16_comms' if case.quantised else 'fp32'}",
+        f"sharder={SHARDERS[case.kind] if case.pipelined or case.kind != 'baseline' else 'torchrec'}",
+        f"model.rows={list(rows)}".replace(" ", ""),
+        f"model.lengths={[1] * len(rows)}".replace(" ", ""),
+        f"simulate.batch_size={case.batch_of_gpu}",
+        f"sharder.executor.pipeline={str(case.pipelined).lower()}",
+        f"simulate.profile.peak_of_format.fp32={case.peak or PEAKS[case.platform]}",
+    ]
+    if case.kind == "baseline":
+        given.append(f"sharder.planner.sharding_types=[{','.join(BASELINE_SCHEMES)}]")
+    else:
+        given.append(f"sharder.towers.count={case.towers}")
+    if case.kind == "dmt":
+        given += [f"model.tower.{key}={value}" for key, value in (case.tower or tower_of(case.model, case.towers))]
+    return given
+
+
+def tower_of(model: str, towers: int) -> tuple[tuple[str, int], ...]:
+    """The tower module that table 4 has for so many towers."""
+    rows = [row for row in published()["table4"] if row["model"] == f"{model}_mlperf" and row.get("towers") == towers]
+    return tuple(rows[0].get("tower", {}).items()) if rows else ()
+
+
+@cache
+def priced(case: Case) -> Simulated:
+    """What `run.py` would simulate of it."""
+    quiet_torchrec()
+    config = command_line.read(words(case)).config
+    assert isinstance(config, DictConfig)
+    cluster = build(config.cluster)
+    planned = plan_for(cluster, open_data(config), config, config.simulate.batch_size)
+    profile: Profile = build(config.simulate.profile)
+    profile = profile.pipelined if config.sharder.executor.pipeline else profile
+    return simulate(planned.steps, cluster, profile, planned.plan, planned.workload)[0]
+
+
+def speed_up(case: Case, over: str) -> float:
+    """How many times faster `case` is than the same of another kind."""
+    return float(priced(replace(case, kind=over, tower=None)).iteration_ms / priced(case).iteration_ms)
+
+
+def price_all(cases: list[Case], what: str) -> None:
+    """Prices `cases`, with a bar: the planner takes half a minute for 512 GPUs."""
+    with progress(len(cases), what, "plan") as bar:
+        for case in cases:
+            priced(case)
+            bar.update()

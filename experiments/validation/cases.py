@@ -1,0 +1,113 @@
+"""A published point as what the simulator needs: cluster, plan, steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from experiments.validation.models import Model, model, published
+from recsys_lab.cluster import Cluster
+from recsys_lab.config.choices import built
+from recsys_lab.plan import Placement, Shard, ShardingPlan, Steps, Workload
+from recsys_lab.plan.lower import lower
+from recsys_lab.planners import torchrec
+from recsys_lab.precision import Precision
+from recsys_lab.simulate import Profile
+from recsys_lab.simulate.timeline import place
+
+PRECISIONS = {
+    "fp32": Precision("fp32"),
+    "mixed": Precision("mixed", compute="fp16", forward_comm="fp16", backward_comm="fp16", dense_comm="fp16"),
+}
+FRAMEWORKS = ("hugectr", "torchrec", "distributed_embeddings", "sok")
+#: A plan must be there even where a framework keeps its tables smaller than ours (FP16, no optimizer state).
+ROOM_GB = 1000.0
+#: Tables of a tuned submission with fewer rows may be on every rank.
+SMALL_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One published point."""
+
+    software: str
+    what: str
+    ms: float
+    cluster: Cluster
+    steps: Steps
+    workload: Workload
+
+    def simulated_ms(self, profile: Profile) -> float:
+        return float(place(self.steps, self.cluster, profile, self.workload).ends.max())
+
+
+@cache
+def cases(software: str) -> tuple[Case, ...]:
+    """The points of one framework, planned once."""
+    given = published()[software]
+    common = {key: given[key] for key in ("model", "precision", "planner", "input_exchange") if key in given}
+    return tuple(_case(software, common | dict(point)) for point in given.points)
+
+
+def _case(software: str, point: dict[str, Any]) -> Case:
+    cluster = built("cluster", point["cluster"]).reshaped(point["hosts"], point["ranks"])
+    found = model(point["model"])
+    work = found.workload(max(point["batch"] // cluster.world_size, 1))
+    plan = _plan(point["model"], point.get("planner", "torchrec"), point["precision"], cluster, work.batch_size)
+    steps = lower(plan, found.access, PRECISIONS[point["precision"]], work)
+    if not point.get("input_exchange", True):
+        steps = replace(steps, steps=tuple(s for s in steps.steps if s.phase != "input"))
+    return Case(software, point["what"], point["ms"], cluster, steps, work)
+
+
+_PLANS: dict[tuple, ShardingPlan] = {}
+
+
+def _plan(name: str, planner: str, precision: str, cluster: Cluster, batch_size: int) -> ShardingPlan:
+    key = (name, planner, precision, cluster.device, cluster.intra_host, cluster.hosts, cluster.ranks_per_host, batch_size)
+    key = tuple(map(repr, key))
+    if key not in _PLANS:
+        _PLANS[key] = PLANNERS[planner](model(name), roomy(cluster), PRECISIONS[precision], model(name).workload(batch_size))
+    return _PLANS[key]
+
+
+def roomy(cluster: Cluster) -> Cluster:
+    """The cluster with memory for any plan."""
+    return replace(cluster, device=replace(cluster.device, memory_gb=ROOM_GB))
+
+
+def _by_torchrec(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
+    return torchrec.plan(found.tables, found.access, cluster, precision, work)
+
+
+def _tuned(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
+    """As a tuned submission: the fastest of three of the planner's plans, by this simulator and the profile as it is on file.
+
+    Its own; by rows and columns of single ranks; and in two dimensions over hosts, with small tables on every rank.
+    """
+    options: list[dict[str, Any]] = [{}, {"sharding_types": ["data_parallel", "row_wise", "column_wise"]}]
+    small = {t.name: "data_parallel" for t in found.tables if t.rows < SMALL_ROWS}
+    wide = {t.name: "grid_shard" for t in found.tables if t.name not in small}
+    if cluster.hosts > 1:
+        options.append({"force": {**small, **wide}})
+    plans = [torchrec.plan(found.tables, found.access, cluster, precision, work, **option) for option in options]
+    profile = built("profile", "hugectr")
+    return min(plans, key=lambda plan: place(lower(plan, found.access, precision, work), cluster, profile, work).ends.max())
+
+
+def whole_tables(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
+    return torchrec.plan(found.tables, found.access, cluster, precision, work, sharding_types=["table_wise", "column_wise"])
+
+
+def dealt(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
+    """Whole tables in falling size, dealt to the ranks there and back, so that each has as many and as much memory."""
+    turn = [*range(cluster.world_size), *reversed(range(cluster.world_size))]
+    placed: dict[str, Placement] = {}
+    for number, table in enumerate(sorted(found.tables, key=lambda t: -t.weight_bytes)):
+        shard = Shard((turn[number % len(turn)],), 0, table.rows, 0, table.dim)
+        placed[table.name] = Placement(table.name, "table_wise", (shard,))
+    return ShardingPlan("dealt", cluster.hosts, cluster.ranks_per_host, found.tables, tuple(placed[t.name] for t in found.tables))
+
+
+PLANNERS = {"torchrec": _by_torchrec, "tuned": _tuned, "whole_tables": whole_tables, "dealt": dealt}

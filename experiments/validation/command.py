@@ -1,0 +1,156 @@
+"""`python -m recsys_lab validate`: published figures beside simulated ones, with the error of each point, of each framework, and in all.
+
+Predicted is a point by a fit without it (leave-one-out); on file, by the profile that users get, which is fitted to all of its points.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from experiments.validation import collectives, cpu, dmt, local, neo
+from experiments.validation.cases import FRAMEWORKS, cases
+from experiments.validation.fit import Found, Point, fit, validate, with_figures
+from experiments.validation.models import published
+from experiments.validation.order import orders
+from recsys_lab.arguments import parser
+from recsys_lab.config.choices import built
+from recsys_lab.errors import UserError
+from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.report.sections import Table
+from recsys_lab.report.terminal import console, print_table
+from recsys_lab.simulate import Profile
+
+SOFTWARE = (*FRAMEWORKS, "cpu", "neo", "dmt")
+#: Groups whose profile has another name.
+PROFILES = {"dmt": "torchrec"}
+
+
+def main(argv: list[str]) -> int:
+    """Prints every point, and the mean errors."""
+    line = parser("validate", "Published figures beside simulated ones: what is fitted, what is predicted, and how far off each is.")
+    line.add_argument("--json", action="store_true", help="print the same as one JSON object")
+    line.add_argument("--fit", action="store_true", help="print what a fit to all points gives for each profile, to be written into it")
+    line.add_argument("--only", choices=[*SOFTWARE, "collectives"], help="one profile, or the collectives alone")
+    line.add_argument(
+        "--local", action="store_true", help="train the sharders here for a few steps, beside the simulation of cluster=local"
+    )
+    line.add_argument("--rounds", type=int, default=2, help="with --local, how often each is trained, in turns; medians count")
+    line.add_argument("overrides", nargs="*", help="with --local, as for run.py, such as model=dlrm")
+    given = line.parse_args(argv)
+    quiet_torchrec()
+    if given.local:
+        return _local(given.overrides, given.rounds, given.json)
+    if given.overrides:
+        raise UserError("only runs here have a config", where="validate", given=" ".join(given.overrides), remedy="add --local")
+    chosen = [name for name in SOFTWARE if given.only in (None, name)]
+    if given.fit:
+        print(json.dumps({name: fitted(name) for name in chosen if published()[name].fitted}, indent=2))
+        return 0
+    found = [point for name in chosen for point in of_software(name)]
+    if given.only in (None, "collectives"):
+        found += collectives.found()
+    made = summary(found)
+    if given.json:
+        print(json.dumps(made, indent=2))
+    else:
+        _show(found, made)
+    return 0
+
+
+def _local(overrides: Sequence[str], rounds: int, as_json: bool) -> int:
+    if rounds < 1:
+        raise UserError("too few", where="--rounds", given=rounds, allowed="1 or more")
+    found = local.compare(overrides, rounds)
+    made = local.summary(found)
+    if as_json:
+        print(json.dumps({"local": made}, indent=2))
+    else:
+        local.show(found, made)
+    return 0
+
+
+def points_of(name: str) -> list[Point[Profile]]:
+    """The published points of one profile."""
+    if name == "cpu":
+        return cpu.points()
+    if name in ("neo", "dmt"):
+        return {"neo": neo, "dmt": dmt}[name].points()
+    return [Point(name, case.what, case.ms, case.simulated_ms) for case in cases(name)]
+
+
+def of_software(name: str) -> list[Found]:
+    profile, names = built("profile", PROFILES.get(name, name)), list(published()[name].fitted)
+    return validate(points_of(name), profile, names, [getattr(profile, n) for n in names])
+
+
+def fitted(name: str) -> dict[str, object]:
+    """What goes into the profile's YAML: figures fitted to all points, the points, and the error of predictions."""
+    profile, names, points = built("profile", name), list(published()[name].fitted), points_of(name)
+    figures = fit(points, profile, names, [getattr(profile, n) for n in names], with_figures)
+    found = validate(points, replace(profile, **figures), names, list(figures.values()))
+    error = math.sqrt(mean(math.log1p(point.left_out_error) ** 2 for point in found))
+    return {
+        **{n: float(f"{value:.3g}") for n, value in figures.items()},
+        "relative_error": round(error, 3),
+        "fitted_on": {point.what: point.published for point in points},
+    }
+
+
+def mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)
+
+
+def summary(found: Sequence[Found]) -> dict[str, object]:
+    """The figures of the whole: mean absolute percentage errors, by group too, and whether sharders come in their published order."""
+    by_group = {group: [point for point in found if point.group == group] for group in dict.fromkeys(point.group for point in found)}
+    order = orders(found)
+    return {
+        "open_mape": 100 * mean(abs(point.error) for point in found),
+        "leave_one_out_mape": 100 * mean(abs(point.left_out_error) for point in found),
+        "groups": {
+            group: {
+                "points": len(points),
+                "mape": 100 * mean(abs(p.error) for p in points),
+                "leave_one_out_mape": 100 * mean(abs(p.left_out_error) for p in points),
+                "fitted": list(published()[group].fitted) if group in SOFTWARE else list(collectives.FITTED) * (group == "flexshard"),
+            }
+            for group, points in by_group.items()
+        },
+        "orders": {"right": sum(right for _, right in order), "of": len(order), "wrong": [what for what, right in order if not right]},
+        "points": [
+            {
+                "group": point.group,
+                "what": point.what,
+                "unit": point.unit,
+                "published": point.published,
+                "simulated": point.simulated,
+                "error": point.error,
+                "left_out": point.left_out,
+                "left_out_error": point.left_out_error,
+                "fitted": point.fitted,
+            }
+            for point in found
+        ],
+    }
+
+
+def _show(found: Sequence[Found], made: dict) -> None:
+    percent = partial("{:+.1%}".format)
+    for group, figures in made["groups"].items():
+        rows = [
+            (p.what, f"{p.published:.4g}", f"{p.simulated:.4g} {p.unit}", percent(p.error), percent(p.left_out_error) if p.fitted else "–")
+            for p in found
+            if p.group == group
+        ]
+        fitted_to = f"fitted: {', '.join(figures['fitted'])}" if figures["fitted"] else "nothing fitted to these"
+        note = f"Mean error {figures['mape']:.1f} %, predicted {figures['leave_one_out_mape']:.1f} %; {fitted_to}."
+        columns = ("point", "published", "simulated", "error", "predicted without it")
+        print_table(console(), Table(group, columns, tuple(rows), note, columns[1:]))
+    order = made["orders"]
+    print(f"in all: mean error {made['open_mape']:.1f} %, predicted {made['leave_one_out_mape']:.1f} %, {len(found)} points;", end=" ")
+    print(f"sharders in their published order: {order['right']} of {order['of']}", *order["wrong"], sep="; " if order["wrong"] else "")

@@ -1,0 +1,49 @@
+"""The CPU paper's runs: one socket's time, and how far it scales."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from experiments.validation.cases import Case, roomy, whole_tables
+from experiments.validation.fit import Point
+from experiments.validation.models import model, published
+from recsys_lab.config.choices import built
+from recsys_lab.plan.lower import lower
+from recsys_lab.precision import Precision
+from recsys_lab.simulate import Profile
+
+FP32 = Precision("fp32")
+
+
+def points() -> list[Point[Profile]]:
+    found = []
+    for given in published().cpu.points:
+        run = dict(given)
+        if "base" in given:
+            found.append(Point("cpu", given.what, given.times, speed_up(run, run | dict(given.base)), unit="times"))
+        else:
+            found.append(Point("cpu", given.what, given.ms, _case(given.model, given.cluster, given.sockets, given.batch).simulated_ms))
+    return found
+
+
+def speed_up(run: dict[str, Any], base: dict[str, Any]) -> Callable[[Profile], float]:
+    """Samples a second of `run` over those of `base`."""
+
+    def simulated(profile: Profile) -> float:
+        fast, slow = (_case(r["model"], r["cluster"], r["sockets"], r["batch"]).simulated_ms(profile) / r["batch"] for r in (run, base))
+        return slow / fast
+
+    return simulated
+
+
+@cache
+def _case(name: str, cluster_name: str, sockets: int, batch: int) -> Case:
+    """Ranks fill machines in order; a run of one socket has none to talk to."""
+    cluster = built("cluster", cluster_name)
+    on_host = min(cluster.ranks_per_host, sockets)
+    cluster = cluster.reshaped(sockets // on_host, on_host)
+    work = model(name).workload(max(batch // sockets, 1), "sgd")
+    plan = whole_tables(model(name), roomy(cluster), FP32, work)
+    return Case("cpu", name, 0.0, cluster, lower(plan, model(name).access, FP32, work), work)

@@ -1,0 +1,130 @@
+"""Every table and figure of the papers: its study in conf/experiment/PAPER, or why it has none, which experiments/PAPER/paper.yaml says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recsys_lab.config.options import StudyCommon
+from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.studies.code import ROOT
+
+EXPERIMENTS = ROOT / "experiments"
+CONFIGS = ROOT / "conf" / "experiment"
+QUICK, LONG = "quick", "long"
+#: Why an item has no study.
+WITHOUT = {
+    "no_figures": "a drawing, names or equations: nothing to recompute",
+    "needs_hardware": "needs hardware that is not here",
+    "needs_data": "needs data that are not public",
+    "in_another": "compared in another study",
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table or figure (or a further question) of a paper. `target` None: it has no study, and `state` and `why` say why not. Of a study
+    `why` is the reason, as far as it is known, should it deviate.
+
+    `options`: of its function, as its YAML has them; `??` stands for one that the command must give.
+    """
+
+    paper: str
+    name: str
+    target: str | None
+    about: str = ""
+    budget: str = ""
+    state: str = ""
+    why: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    config: Path | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.paper}/{self.name}"
+
+    @property
+    def command(self) -> str:
+        """The longest that the head of its YAML shows."""
+        return self.commands[-1] if self.target else ""
+
+    @property
+    def commands(self) -> list[str]:
+        assert self.config is not None
+        lines = self.config.read_text(encoding="utf-8").splitlines()
+        return [line.removeprefix("# ").split("   #")[0] for line in lines if line.startswith("# python run.py")]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """`tables`, `figures`: how many it has, each of which is an item, numbered from 1."""
+
+    name: str
+    title: str
+    source: str
+    tables: int
+    figures: int
+    items: tuple[Item, ...]
+
+
+@cache
+def papers() -> tuple[Paper, ...]:
+    """Those with a paper.yaml, in the order of their names; their items in the order of the paper, figures first."""
+    return tuple(_paper(path) for path in sorted(EXPERIMENTS.glob("*/paper.yaml")))
+
+
+def items() -> tuple[Item, ...]:
+    return tuple(item for paper in papers() for item in paper.items)
+
+
+def studies_of(paper: str) -> dict[str, Item]:
+    """Those items of a paper that have a study, by name."""
+    return {item.name: item for found in papers() if found.name == paper for item in found.items if item.target}
+
+
+def item_of(name: str) -> Item:
+    """The item with the id PAPER/ITEM. UserError where there is none, or it has no study."""
+    by_id = {item.id: item for item in items()}
+    if name not in by_id:
+        raise UserError(
+            "no such study", where="studies", given=name, remedy=did_you_mean(name, by_id) or "see python -m recsys_lab studies"
+        )
+    found = by_id[name]
+    if found.target is None:
+        raise UserError("has no study", where=name, given=WITHOUT[found.state], remedy=found.why)
+    return found
+
+
+def _paper(path: Path) -> Paper:
+    given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    name = path.parent.name
+    found = [_study(config) for config in (CONFIGS / name).glob("*.yaml")]
+    found += [Item(name, item, None, state=why["state"], why=why["why"]) for item, why in given["without"].items()]
+    return Paper(name, given["title"], given["source"], given["tables"], given["figures"], tuple(sorted(found, key=_place)))
+
+
+def _study(path: Path) -> Item:
+    text = path.read_text(encoding="utf-8")
+    study = yaml.safe_load(text)["study"]
+    common = {key.name for key in fields(StudyCommon)}
+    options = {key: value for key, value in study.items() if key not in common and key != "_target_"}
+    about = text.splitlines()[1].removeprefix("# ").split(": ", 1)[-1].rstrip(".")
+    return Item(
+        path.parent.name, path.stem, study["_target_"], about, study["budget"], why=study["why"] or "", options=options, config=path
+    )
+
+
+def _place(item: Item) -> tuple[str, int, str]:
+    kind = item.name.rstrip("0123456789")
+    number = item.name[len(kind) :]
+    return (kind if number else "~", int(number or 0), item.name)
+
+
+def command_of(name: str, options: dict[str, Any]) -> str:
+    """The line that makes the study anew, with those of its options that are not null."""
+    words = {key: f"[{','.join(map(str, value))}]" if isinstance(value, list) else value for key, value in options.items()}
+    return " ".join([f"python run.py experiment={name}", *(f"study.{key}={word}" for key, word in words.items() if word is not None)])

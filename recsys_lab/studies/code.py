@@ -1,0 +1,22 @@
+"""Which code a study came out of: so that a result is not made again, and an old one is known as such."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("conf", "experiments", "launchers", "recsys_lab")
+KINDS = {".py", ".cpp", ".yaml"}
+
+
+@cache
+def code_fingerprint() -> str:
+    """Of every source file and config that a figure can depend on, committed or not."""
+    made = hashlib.sha256()
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in KINDS and path.is_file():
+                made.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return made.hexdigest()[:16]

@@ -1,0 +1,70 @@
+"""`python -m recsys_lab PAPER STUDY`: studies of one paper, printed; nothing is left but the pictures that are asked for."""
+
+from __future__ import annotations
+
+import json
+import typing
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from recsys_lab.arguments import parser
+from recsys_lab.studies.catalogue import QUICK, Item, papers, studies_of
+from recsys_lab.studies.function import function_of, given_as, hints_of
+from recsys_lab.studies.render import draw
+from recsys_lab.studies.show import show_study
+from recsys_lab.studies.study import Study
+
+
+def main(paper: str, argv: list[str]) -> int:
+    """Runs the studies that `argv` names and prints them. UserError for one that does not exist."""
+    studies = studies_of(paper)
+    (title,) = (found.title for found in papers() if found.name == paper)
+    listed = "; ".join(f"{item.name}: {item.about}" for item in studies.values())
+    line = parser(paper, f"Tables and figures of {title}: the paper's values beside ours, and where each is from.")
+    line.add_argument("study", choices=[*studies, "all"], metavar="STUDY", help=f"{listed}; all: the quick ones, one after the other")
+    line.add_argument("--json", action="store_true", help="print one JSON object")
+    line.add_argument("--out", type=Path, metavar="DIR", help="write the study's pictures to this folder")
+    for option, of in _options(studies).items():
+        line.add_argument(f"--{option}", metavar="X", help=f"of {', '.join(of)} (default {_shown(of.values())})")
+    given = line.parse_args(argv)
+    chosen = [item for item in studies.values() if item.budget == QUICK] if given.study == "all" else [studies[given.study]]
+    made = [run(item, given) for item in chosen]
+    drawn = {study.name: [str(path) for path in draw(study, given.out)] for study in made} if given.out else {}
+    if given.json:
+        told = {study.name: study.to_json() | ({"pictures": drawn[study.name]} if drawn else {}) for study in made}
+        print(json.dumps(told if given.study == "all" else told[given.study], indent=2))
+        return 0
+    for study in made:
+        show_study(study)
+    for path in (path for paths in drawn.values() for path in paths):
+        print(path)
+    return 0
+
+
+def run(item: Item, given: Namespace) -> Study:
+    """The study with the options of its YAML, or those that were given in their place."""
+    assert item.target is not None
+    function = function_of(item.target)
+    options: dict[str, Any] = dict(item.options)
+    for name, hint in hints_of(function).items():
+        if (text := getattr(given, name, None)) is not None:
+            options[name] = given_as(hint, text, f"--{name}")
+    return typing.cast(Study, function(item.name, **options))
+
+
+def _options(studies: dict[str, Item]) -> dict[str, dict[str, Any]]:
+    """Option -> the studies that have it, with what their YAML gives it."""
+    found: dict[str, dict[str, Any]] = {}
+    for item in studies.values():
+        for option, value in item.options.items():
+            found.setdefault(option, {})[item.name] = value
+    return found
+
+
+def _shown(values: typing.Iterable[Any]) -> str:
+    return " and ".join(dict.fromkeys(map(_word, values)))
+
+
+def _word(value: Any) -> str:
+    return "none" if value is None else ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,18 @@
+"""What the partitioner is held to: planted groups are found with the defaults, from every seed."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.dmt.partitions import PROBE, SEEDS, found, opened
+from recsys_lab.partition.find import DIMS
+from recsys_lab.planners.dmt.partition_file import adjusted_rand_index
+from recsys_lab.quiet import quiet_torchrec
+
+
+@pytest.mark.long
+def test_the_defaults_find_the_planted_groups_from_every_seed() -> None:
+    quiet_torchrec()
+    groups = opened(PROBE, 1)[1].groups
+    agreement = [adjusted_rand_index(made.towers, groups) for seed in SEEDS for made in found(seed, DIMS)]
+    assert len(agreement) == 9 and min(agreement) >= 0.9

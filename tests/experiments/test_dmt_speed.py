@@ -1,0 +1,82 @@
+"""DMT's studies of speed and of Frappe: what they price and compare is what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.dmt import frappe
+from experiments.dmt.speed import MOST_TOWERS, PLATFORMS, SIZES, Case, priced, tower_of, words
+from recsys_lab.__main__ import main
+from recsys_lab.config import command_line
+from recsys_lab.config.frozen import fingerprint
+from recsys_lab.errors import UserError
+from recsys_lab.report.record import Result
+from recsys_lab.simulate import Simulated
+
+
+def exchanged(found: Simulated, name: str) -> float:
+    return max(c.bytes for c in found.collectives if c.name == name)
+
+
+def test_sptt_sends_as_much_as_the_baseline_and_towers_send_half() -> None:
+    """Section 3.1.2: SPTT does not reduce bytes; c = 1 and D = 64 of 128 halve them (table 4). All in FP16."""
+    flat, sptt, dmt = (priced(Case("dlrm", "a100", 16, kind)) for kind in ("baseline", "sptt", "dmt"))
+    rows = 16_384 * 26 * 128 * 2
+    assert exchanged(sptt, "towers.output.all_to_all") == rows <= exchanged(sptt, "towers.exchange.all_to_all")
+    assert exchanged(dmt, "towers.output.all_to_all") == rows / 2
+    assert sum(c.bytes for c in flat.collectives if c.name.endswith(".output.all_to_all")) >= rows
+    assert flat.feasible and sptt.feasible and dmt.feasible
+
+
+def test_towers_are_table_fours_and_divide_the_hosts() -> None:
+    assert dict(tower_of("dlrm", 16)) == {"c": 0, "p": 1, "dim": 128} and dict(tower_of("dlrm", 8))["dim"] == 64
+    for platform, most in PLATFORMS.items():
+        for gpus in (size for size in SIZES if size <= most):
+            case = Case("dcn", platform, gpus, "dmt")
+            assert case.hosts % case.towers == 0 and case.towers <= MOST_TOWERS
+            assert f"sharder.towers.count={case.towers}" in words(case)
+
+
+def test_a_figure_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dmt", "figure11", "--gpus", "16", "--json", "--out", str(tmp_path)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [line["ours_origin"] for line in told["lines"]] == ["simulated"]
+    assert {platform: list(found) for platform, found in told["found"]["dlrm"].items()} == dict.fromkeys(PLATFORMS, ["16"])
+    assert sorted(Path(path).suffix for path in told["pictures"]) == [".png", ".svg"]
+    assert main(["dmt", "figure10", "--gpus", "8"]) == 2
+    assert "16 or more" in capsys.readouterr().err
+
+
+def test_frappe_compares_seed_by_seed() -> None:
+    flat = [0.9860 + 0.0001 * seed for seed in range(9)]
+    near, far = ([value - by for value in flat] for by in (0.0010, 0.0030))
+    told = frappe.compared("frappe", {"flat": flat, "dmt24": near, "dmt16": far})
+    assert [holds for _, holds in told.statements] == [True, False]
+    assert told.data["tests"]["dmt24"]["paired"]["value"] == pytest.approx(-0.0010)
+    assert told.data["tests"]["dmt16"]["mann_whitney_u_p"] == pytest.approx(2 / 48620)  # no value of one above any of the other
+    json.dumps(told.to_json())
+
+
+def test_frappe_keeps_only_runs_of_its_own_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = frappe.Run("dmt24", 3, tmp_path, tmp_path / "dmt24_seed3")
+    assert one.auc() is None
+    config = command_line.read(one.words).config
+    assert config is not None and config.seed == 3 and config.model.tower.dim == 24
+    one.folder.mkdir()
+    quality = {"validation": {"auc": 0.5}}
+    record = Result("completed", "train", 3, fingerprint(config), {}, quality=quality).to_json()
+    (one.folder / "result.json").write_text(json.dumps(record))
+    assert one.auc() == 0.5
+    (one.folder / "result.json").write_text(json.dumps(record | {"config_fingerprint": "another"}))
+    with pytest.raises(UserError, match="another config"):
+        one.auc()
+    for given, says in (
+        (["--root", str(tmp_path), "--towers", "dmt9"], "no such setting"),
+        ([], "data.root"),
+        (["--seeds", "0"], "too small"),
+    ):
+        assert main(["dmt", "frappe", *given]) == 2
+        assert says in capsys.readouterr().err

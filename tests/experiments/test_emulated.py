@@ -1,0 +1,62 @@
+"""Comparisons on the emulated network: their lines are configs that exist, and their ratios are what they say. No training runs here."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.emulated.calibration import Calibrated
+from experiments.emulated.comparisons import COMPARISONS
+from experiments.emulated.figures import line_figures, ratios
+from experiments.emulated.runs import EVERY, Ran, _simulated_transfer_ms
+from recsys_lab.config.choices import built
+from recsys_lab.config.command_line import read
+
+
+def ran(transfer_ms: float, examples: float, link_bytes: float) -> Ran:
+    times = {"under_way": transfer_ms + 5, "transfer": transfer_ms}
+    measured = {
+        "hosts": 4,
+        "examples_per_second": examples,
+        "iteration_ms": {"median": 1e6 / examples},
+        "transfer_ms": {"embedding": times},
+        "links": {"counted": 4 * link_bytes, "collectives": 3.9 * link_bytes},
+    }
+    return Ran({"measured": measured, "simulated": {"examples_per_second": 2 * examples, "iteration_ms": 1.0}}, transfer_ms / 2)
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_lines_are_configs(name: str) -> None:
+    """With the words of a calibration, which give the simulator other links than the launcher makes."""
+    cluster, profile = built("cluster", "emulated_4x2"), built("profile", "local")
+    words = Calibrated(0.05, cluster, profile).words()
+    config = read([*EVERY, *words, *list(COMPARISONS[name].lines.values())[-1], "hydra.run.dir=unused"]).config
+    assert config is not None and config.launcher.link_gb_s == 0.05 and config.simulate.profile.name == "local"
+
+
+def test_ratios_are_medians_of_rounds() -> None:
+    rounds = [
+        {"torchrec_row_wise": ran(a, 10.0, 4e6), "flexshard_2tier": ran(b, 20.0, 1e6), "flexshard_3tier": ran(10.0, 30.0, 2e6)}
+        for a, b in ((100.0, 50.0), (90.0, 30.0), (80.0, 20.0))
+    ]
+    two, three = ratios(COMPARISONS["flexshard"], rounds)
+    assert (two.measured, two.range, two.bytes) == (3.0, (2.0, 4.0), 4.0)
+    assert two.under_way == pytest.approx(95 / 35)
+    assert three.measured == 9.0 and three.simulated == 9.0 and three.simulated_error == 0.0
+    lines = line_figures(rounds, 0.05)
+    assert lines["torchrec_row_wise"].wire_ms == 80.0 and lines["torchrec_row_wise"].of_link == pytest.approx(80 / 90)
+    assert lines["flexshard_2tier"].counter_vs_steps == pytest.approx(4 / 3.9)
+
+
+def test_simulated_transfer_counts_overlaps_once_and_embeddings_only() -> None:
+    def event(name: str, start_us: float, us: float, pid: int = 1, **args: str) -> dict:
+        return {"name": name, "ph": "X", "pid": pid, "ts": start_us, "dur": us, "args": args}
+
+    events = [
+        event("row_sharded.output.all_to_all", 0, 4000, group="0-7"),
+        event("host_sharded.output.all_to_all", 2000, 3000, group="0-1"),
+        event("dense.all_reduce", 9000, 9000, group="0-7"),
+        event("row_sharded.output.all_to_all", 20000, 4000, pid=2, group="0-7"),
+        event("lookup", 0, 9000),
+        {"name": "process_name", "ph": "M", "pid": 1, "args": {}},
+    ]
+    assert _simulated_transfer_ms({"traceEvents": events}) == 5.0

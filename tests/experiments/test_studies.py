@@ -1,0 +1,187 @@
+"""Studies: every table and figure of the papers is in one place, a verdict says what the figures say, and a run leaves what it must."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recsys_lab.__main__ import main
+from recsys_lab.config import command_line
+from recsys_lab.errors import UserError
+from recsys_lab.report.record import read_result
+from recsys_lab.report.show import main as show
+from recsys_lab.studies import batch, results
+from recsys_lab.studies.catalogue import LONG, QUICK, WITHOUT, Item, item_of, items, papers
+from recsys_lab.studies.command import chosen
+from recsys_lab.studies.compared import draw_compared
+from recsys_lab.studies.function import function_of, given_as, hints_of
+from recsys_lab.studies.run import run_study
+from recsys_lab.studies.study import Line, Study
+from recsys_lab.studies.verdict import Tolerance, judge, percent
+
+STUDIES = [item for item in items() if item.target]
+
+
+@pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.name)
+def test_every_table_and_figure_of_a_paper_is_in_exactly_one_place(paper) -> None:
+    names = [item.name for item in paper.items]
+    assert len(names) == len(set(names))
+    printed = {f"table{i + 1}" for i in range(paper.tables)} | {f"figure{i + 1}" for i in range(paper.figures)}
+    numbered = {name for name in names if name[-1].isdigit() and name.startswith(("table", "figure"))}
+    assert numbered == printed
+    assert all(item.state in WITHOUT and len(item.why) > 10 for item in paper.items if not item.target)
+
+
+def test_all_four_papers_are_there() -> None:
+    assert {paper.name for paper in papers()} == {"cpu_dlrm", "dmt", "flexshard", "neo"}
+    assert sum(paper.tables + paper.figures for paper in papers()) == 64
+
+
+@pytest.mark.parametrize("item", STUDIES, ids=lambda item: item.id)
+def test_a_study_names_its_function_and_all_its_options(item: Item) -> None:
+    assert item.target is not None and item.config is not None
+    assert set(hints_of(function_of(item.target))) == set(item.options)
+    assert item.commands[0] == f"python run.py experiment={item.id}" and item.budget in (QUICK, LONG)
+    study = yaml.safe_load(item.config.read_text(encoding="utf-8"))["study"]
+    assert study["question"].endswith("?") and study["hypothesis"].endswith(".") and study["within"] >= 0
+
+
+figures = st.floats(0.1, 1e6)
+lines = st.lists(
+    st.builds(
+        Line, st.text("abc", min_size=1), figures, st.none() | figures, st.sampled_from(["ms", "%"]), st.just("simulated"), st.booleans()
+    ),
+    max_size=8,
+)
+statements = st.lists(st.tuples(st.text("xyz", min_size=1), st.booleans()), min_size=1, max_size=3)
+
+
+@given(lines, statements, st.floats(0, 2), st.floats(0, 50))
+def test_a_study_is_reproduced_if_every_judged_figure_is_within_and_every_statement_holds(lines, statements, share, points) -> None:
+    made = judge(Study("s", "q", tuple(lines), tuple(statements)), Tolerance(share, points))
+    judged = [line for line in lines if line.published is not None and not line.by_construction]
+    within = [abs(line.error or 0) <= (points if line.unit == "%" else share) for line in judged]
+    assert (made.state == "reproduced") == (all(within) and all(holds for _, holds in statements))
+    assert made.sentence.startswith(made.state.capitalize())
+    assert sum(errors.count for errors in (made.relative, made.points) if errors) == len(judged)
+    assert all(text in made.sentence for text, holds in statements if not holds)
+    for errors in (made.relative, made.points):
+        assert errors is None or (errors.mean <= errors.worst * (1 + 1e-12) and (errors.beyond == 0 or errors.worst_of in made.sentence))
+
+
+@given(lines, st.floats(1.01, 10))
+def test_what_a_fit_used_is_told_and_not_judged(lines, factor) -> None:
+    """However far off such a figure is, the verdict stays; and figures in the same proportions are in the same order."""
+    held = (("it holds", True),)
+    fitted = [replace(line, by_construction=True, ours=line.ours * factor) for line in lines]
+    made = judge(Study("s", "q", tuple(fitted), held), Tolerance(0.0, 0.0))
+    assert made.state == "reproduced" and made.by_construction == sum(line.published is not None for line in lines)
+    scaled = [replace(line, by_construction=False, ours=(line.published or 1.0) * factor) for line in lines]
+    right, of = judge(Study("s", "q", tuple(scaled), held), Tolerance(0.0, 0.0)).orders
+    assert right == of
+
+
+def test_percentages_have_two_digits_that_say_something() -> None:
+    assert [percent(share) for share in (0.00053, 0.012, 0.14, 0.999, 1.02, 112.4)] == [
+        "0.053 %",
+        "1.2 %",
+        "14 %",
+        "100 %",
+        "102 %",
+        "11,240 %",
+    ]
+
+
+def test_a_study_without_figures_to_judge_is_a_mistake_of_ours() -> None:
+    with pytest.raises(AssertionError, match="nothing to judge"):
+        judge(Study("s", "q", (Line("a", 1.0),)), Tolerance(0.1, 1.0))
+
+
+def test_options_are_read_by_their_annotation() -> None:
+    assert given_as(list[int], "2,4", "--ranks") == [2, 4] and given_as(str | None, "7", "--root") == "7"
+    with pytest.raises(UserError, match="--seeds: not a whole number; given nine"):
+        given_as(int, "nine", "--seeds")
+
+
+def test_a_study_leaves_its_folder_and_is_known_by_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    item, folder = item_of("flexshard/figure3"), tmp_path / "studies" / "flexshard" / "figure3"
+    folder.mkdir(parents=True)
+    config = command_line.read([f"experiment={item.id}"]).config
+    assert config is not None
+    run_study(config, folder)
+    assert "Reproduced: 2 of 2 statements hold." in capsys.readouterr().out
+    found = read_result(folder)
+    assert found["status"] == "completed" and found["measured"] is found["simulated"] is found["quality"] is found["plan"] is None
+    assert found["study"]["verdict"]["state"] == "reproduced" and found["study"]["origins"] == ["simulated"]
+    assert {path.name for path in folder.iterdir()} == {
+        *("config.yaml", "environment.json", "result.json", "report.html", "table.md", "table.csv", "plot.svg", "plot.png")
+    }
+    with (folder / "table.csv").open(encoding="utf-8") as text:
+        assert [row["what"] for row in csv.DictReader(text)] == [line["what"] for line in found["study"]["found"]["lines"]]
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "<svg" in page and "<script" not in page and "src=" not in page
+    assert show([str(folder)]) == 0 and "**Verdict.** Reproduced" in capsys.readouterr().out
+    known = results.known(item, tmp_path)
+    assert known.state == "reproduced" and known.current and not known.options and batch.is_there(item, tmp_path)
+    assert [one.folder for one in batch.run_all([item], tmp_path, False, lambda one, seconds: None)] == [folder]
+
+
+def test_a_result_by_other_code_or_with_other_options_is_made_again(tmp_path: Path) -> None:
+    item = item_of("dmt/figure11")
+    study = {"verdict": {"state": "deviates", "sentence": "Deviates: so.", "why": "Because."}, "origins": ["simulated"], "seconds": 1.0}
+    folder = tmp_path / "2026-01-01_00-00-00_dmt_figure11"
+    folder.mkdir()
+    for code, gpus, again in (("another", 512, True), (results.code_fingerprint(), 64, True), (results.code_fingerprint(), 512, False)):
+        told = {"error": None, "study": study | {"code": code, "options": {"gpus": gpus}}}
+        (folder / "result.json").write_text(json.dumps(told))
+        known = results.known(item, tmp_path)
+        assert known.sentence == f"Deviates: so. {item.why}" and known.folder == folder
+        assert known.options == ({} if gpus == 512 else {"gpus": 64})
+        assert batch.is_there(item, tmp_path) != again
+
+
+def test_what_was_run_can_be_recorded_for_those_who_have_not_run_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "EXPERIMENTS", tmp_path / "experiments")
+    item, folder = item_of("flexshard/table5"), tmp_path / "2026-01-01_00-00-00_flexshard_table5"
+    folder.mkdir()
+    verdict = {"state": "reproduced", "sentence": "Reproduced: so.", "why": None}
+    told = {"verdict": verdict, "origins": ["fitted"], "seconds": 1.0, "code": "another", "options": {}}
+    (folder / "result.json").write_text(json.dumps({"study": told}))
+    assert [path.parent.name for path in results.record_verdicts(tmp_path)] == ["flexshard"]
+    assert list(results.committed_verdicts("flexshard")) == ["table5"]
+    elsewhere = results.known(item, tmp_path / "nothing")
+    assert (elsewhere.state, elsewhere.sentence, elsewhere.folder) == ("reproduced", "Reproduced: so.", None)
+    assert results.known(item_of("flexshard/table6"), tmp_path / "nothing").state == "not_run"
+
+
+def test_a_study_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
+    broken = Item("flexshard", "nothing", "no.such.function", budget=QUICK)
+    found = batch.run_all([broken, item_of("flexshard/figure3")], tmp_path, False, lambda one, seconds: None)
+    assert [one.state for one in found] == ["failed", "reproduced"]
+    assert "no such choice" in found[0].sentence
+
+
+def test_the_command_lists_all_and_refuses_what_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["studies", "--json", "--runs", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(found["states"].values()) == len(found["studies"]) == len(items())
+    assert main(["studies", "--runs", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "needs hardware" in shown and "python run.py experiment=dmt/frappe" in shown
+    assert main(["studies", "--run", "flexshard/table66"]) == 2 and "flexshard/table6" in capsys.readouterr().err
+    assert main(["studies", "--run", "dmt/figure5"]) == 2 and "needs hardware" in capsys.readouterr().err
+    assert {item.budget for item in chosen(["quick"])} == {QUICK} and len(chosen(["all", "flexshard/table6"])) == len(STUDIES)
+
+
+def test_a_study_without_a_picture_gets_one_of_its_lines(tmp_path: Path) -> None:
+    told = Study("told", "q", (Line("a", 1.0, 1.1, "ms"), Line("b", 1.0, 2.0, "ms", by_construction=True), Line("c", 30.0, 31.0, "%")))
+    bare = Study("bare", "q", (Line("a", 1.0), Line("b", 2.0)))
+    for study in (told, bare):
+        assert [path.suffix for path in draw_compared(study, tmp_path) if path.stat().st_size > 5_000] == [".svg", ".png"]

@@ -1,0 +1,34 @@
+"""`python -m docs.generator FOLDER`: everything that mkdocs needs, written anew: our pages, those of the config, and the figures.
+
+`make docs` calls it; mkdocs then makes the site of FOLDER. Nothing here is imported by recsys_lab.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from docs.generator.config_pages import config_pages
+from docs.generator.figures import plan_figures
+from docs.generator.links import PAGES, Site
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write_pages(folder: Path) -> None:
+    """Fill `folder`, which is emptied first. Raises ValueError for a link to a file that is not there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    site = Site(ROOT, folder)
+    for source in (*PAGES, *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))):
+        site.add_page(ROOT / source)
+    for place, text in config_pages(ROOT).items():
+        site.add_text(place, text, ROOT / "docs" / place)
+    for name, picture in plan_figures().items():
+        site.add_text(f"figures/{name}.svg", picture)
+    shutil.copyfile(ROOT / "docs" / "site.css", folder / "site.css")
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1]))

@@ -1,0 +1,226 @@
+"""A page a config group, made from the YAML files, their comments, and the signatures that are their schema."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import get_object
+from omegaconf import OmegaConf
+
+from recsys_lab.config import options
+from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of
+
+#: The groups in the order of `conf/config.yaml`, and what each says.
+GROUPS = {
+    "model": "What is trained.",
+    "sharder": "How its tables are placed and exchanged: a planner with its executor.",
+    "precision": "The number formats of tables, dense layers and what travels.",
+    "cluster": "The machines that are planned for and simulated; `local` is this one.",
+    "data": "What is read, or made.",
+    "optimizer": "Of the dense part and of the tables.",
+    "trainer": "How long, how often evaluated, when to stop.",
+    "launcher": "How processes start here.",
+    "logger": "Where a run is logged beside its own folder.",
+    "profile": "The efficiency of the software that a simulation assumes: `profile@simulate.profile=NAME`.",
+    "experiment": "Settings that do well on a data set: only what differs from the defaults.",
+}
+_KEY = re.compile(r"^(\s*)([\w@./-]+):(?:\s+(.*?))?(?:\s+#\s*(.*))?$")
+_COMMAND = re.compile(r"^(?:python|torchrun)\b")
+MOST_SHOWN = 60  # letters of a value
+
+
+def config_pages(root: Path) -> dict[str, str]:
+    """Place in the site -> text. A key's meaning is its YAML comment, here or where another choice of the group has the key."""
+    conf = root / "conf"
+    pages = {f"config/{group}.md": _group_page(conf, group, about) for group, about in GROUPS.items()}
+    return {"config/index.md": _first_page(conf)} | pages
+
+
+def _first_page(conf: Path) -> str:
+    rows = [
+        f"| [`{group}`]({group}.md) | {about} | {', '.join(f'`{p.stem}`' for p in _choices(conf, group))} |"
+        for group, about in GROUPS.items()
+    ]
+    meanings = comments(conf / "config.yaml")
+    keys = [*_rows("", options.TopLevel, OmegaConf.load(conf / "config.yaml"), meanings)]
+    keys += _rows("ablation", options.AblationOptions, OmegaConf.load(conf / "config.yaml").ablation, meanings)
+    keys += _rows("simulate", options.SimulateOptions, OmegaConf.load(conf / "config.yaml").simulate, meanings)
+    return "\n".join(
+        [
+            "# Groups and keys",
+            "",
+            "`group=choice` picks a file of `conf/GROUP/`; `key=value` sets a key of it. The schema of a group is the signature of what it",
+            "builds, so these pages are made from code and YAML each time the site is built. `python run.py --cfg job` prints every key",
+            "with the value that it would have.",
+            "",
+            "| group | what it is | choices |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "## Keys outside every group",
+            "",
+            *_table(keys),
+            "",
+        ]
+    )
+
+
+def _group_page(conf: Path, group: str, about: str) -> str:
+    paths = _choices(conf, group)
+    shared: dict[str, str] = {}
+    for path in paths:
+        shared |= {key: said for key, said in comments(path).items() if key not in shared}
+    where = "simulate.profile" if group == "profile" else group
+    says = "" if group == "experiment" else f" A key below is written with the group before it: `{where}.KEY=VALUE`."
+    parts = [f"# {group}", "", about + says, "", "| choice | what it is |", "|---|---|"]
+    parts += [f"| [`{p.stem}`](#{p.stem}) | {_escaped(_first_sentence(p))} |" for p in paths]
+    for path in paths:
+        parts += ["", *_choice(conf, group, path, shared)]
+    return "\n".join([*parts, ""])
+
+
+def _choice(conf: Path, group: str, path: Path, shared: dict[str, str]) -> Iterator[str]:
+    words, commands = _head(path)
+    yield f"## {path.stem}"
+    yield ""
+    yield " ".join(words)
+    if commands:
+        yield ""
+        yield from (f"    {command}" for command in commands)
+    yield ""
+    config = loaded(conf, group, path.stem)
+    config = config.get(group, config) if "@package _global_" in path.read_text(encoding="utf-8") else config
+    meanings = shared | comments(path)
+    if group == "experiment":
+        rows = [(key, "", value, meanings.get(key, "")) for key, value in _flat(config) if not key.startswith("defaults")]
+    elif group == "sharder":
+        rows = [
+            row for part in ("towers", "planner", "executor") if part in config for row in _of_target(part, config[part], meanings, None)
+        ]
+    elif group in PLAIN:
+        rows = list(_rows("", PLAIN[group], config, meanings))
+    else:
+        rows = list(_of_target("", config, meanings, BESIDE_TARGET.get(group)))
+    yield from _table(rows)
+    target = config.get("_target_") if group != "sharder" else config.planner._target_
+    if target and (told := inspect.getdoc(get_object(target))):
+        file = get_object(target).__module__.replace(".", "/") + ".py"
+        file = file if (conf.parent / file).is_file() else file.removesuffix(".py") + "/__init__.py"
+        yield ""
+        yield f"[`{target}`](../../{file}): {_escaped(told.split(chr(10) * 2)[0].replace(chr(10), ' '))}"
+
+
+def loaded(conf: Path, group: str, choice: str) -> Any:
+    """The choice with what its defaults list takes from other files of its group; interpolations as they are written."""
+    own = OmegaConf.load(conf / group / f"{choice}.yaml")
+    made = OmegaConf.create({})
+    for entry in own.pop("defaults", None) or []:
+        if isinstance(entry, str) and entry != "_self_":
+            made = OmegaConf.merge(made, loaded(conf, group, entry))
+        elif not isinstance(entry, str):
+            made = OmegaConf.merge(made, _part(conf, group, entry))
+    return OmegaConf.merge(made, own)
+
+
+def _part(conf: Path, group: str, entry: Any) -> Any:
+    """`device@device: h100` as {device: ...}; what overrides other groups is not this one's."""
+    key, choice = next(iter(entry.items()))
+    folder, _, place = str(key).partition("@")
+    if key.startswith(("override ", "/")) or not place or choice is None:
+        return {}
+    return {place: OmegaConf.load(conf / group / folder / f"{choice}.yaml")}
+
+
+def _of_target(prefix: str, config: Any, meanings: dict[str, str], beside: type | None) -> Iterator[tuple[str, str, Any, str]]:
+    target: Callable = get_object(config._target_)
+    yield from _rows(prefix, schema_of(target, beside), config, meanings)
+
+
+def _rows(prefix: str, schema: type, config: Any, meanings: dict[str, str]) -> Iterator[tuple[str, str, Any, str]]:
+    """(key, type, value, meaning) of every field of `schema`, those of nested dataclasses too."""
+    hints = typing.get_type_hints(schema)
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    for field in dataclasses.fields(schema):
+        key, hint, value = f"{prefix}.{field.name}".strip("."), hints[field.name], plain.get(field.name, _default(field))
+        if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+            yield from _rows(key, typing.cast(type, hint), OmegaConf.create(value), meanings)
+        else:
+            yield key, _type_words(hint), value, meanings.get(key, "")
+
+
+def _default(field: Any) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+
+
+def _type_words(hint: Any) -> str:
+    return (
+        hint.__name__
+        if isinstance(hint, type) and not typing.get_args(hint)
+        else str(hint).replace("typing.", "").replace("NoneType", "null")
+    )
+
+
+def _flat(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in OmegaConf.to_container(config, resolve=False).items():
+        if isinstance(value, dict) and value:
+            yield from _flat(OmegaConf.create(value), f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def comments(path: Path) -> dict[str, str]:
+    """What the comments behind the keys of a YAML say, by key with its parents."""
+    found, parents = {}, []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        match = _KEY.match(line)
+        if not match or line.lstrip().startswith(("#", "-")):
+            continue
+        indent, key, _, said = match.groups()
+        parents = [(depth, name) for depth, name in parents if depth < len(indent)]
+        parents.append((len(indent), key))
+        if said:
+            found[".".join(name for _, name in parents)] = said
+    return found
+
+
+def _head(path: Path) -> tuple[list[str], list[str]]:
+    """The sentences and the commands of the comment that a YAML begins with."""
+    words, commands = [], []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        said = line.removeprefix("#").strip()
+        if said.startswith("@package"):
+            continue
+        (commands if _COMMAND.match(said) else words).append(said)
+    return words, commands
+
+
+def _first_sentence(path: Path) -> str:
+    return re.split(r"(?<=[.:])(?<!al\.)\s", " ".join(_head(path)[0]))[0].rstrip(":.") + "."
+
+
+def _choices(conf: Path, group: str) -> list[Path]:
+    return sorted((conf / group).glob("*.yaml"))
+
+
+def _table(rows: list[tuple[str, str, Any, str]]) -> Iterator[str]:
+    yield "| key | type | value | what it is |"
+    yield "|---|---|---|---|"
+    for key, kind, value, said in rows:
+        shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else " ".join(str(value).split())
+        shown = shown if len(shown) <= MOST_SHOWN else shown[: MOST_SHOWN - 3] + "..."
+        yield f"| `{key}` | {_escaped(kind)} | {f'`{shown}`' if shown else ''} | {_escaped(said)} |".replace("`|`", "`\\|`")
+
+
+def _escaped(words: str) -> str:
+    return words.replace("|", "\\|").replace("<", "&lt;")

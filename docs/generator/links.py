@@ -1,0 +1,92 @@
+"""Pages copied into the site, with links that lead out of docs/ turned to where their target stands in the site.
+
+A Markdown page of the repository that the site has becomes a link to that page; any other file is copied beside the pages as text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+#: Markdown outside docs/ that is part of the site, and where.
+PAGES = {
+    "README.md": "readme.md",
+    "ROADMAP.md": "roadmap.md",
+    "CHANGELOG.md": "changelog.md",
+    "requirements/README.md": "requirements.md",
+}
+#: Pages that the generator makes itself.
+MADE = re.compile(r"docs/(config/\w+\.md|figures/\w+\.svg)")
+_LINK = re.compile(r"(?<!\\)(!?\[[^\]]*\])\(([^)\s]+)\)")
+
+
+class Site:
+    """The folder that mkdocs reads, filled from the repository `root`."""
+
+    def __init__(self, root: Path, folder: Path):
+        self.root, self.folder = root, folder
+
+    def add_page(self, page: Path) -> None:
+        """Copy a Markdown page of the repository to its place, links turned."""
+        self.add_text(self.place_of(page), page.read_text(encoding="utf-8"), page)
+
+    def add_text(self, place: str, text: str, page: Path | None = None) -> None:
+        """Write `text` at `place`; its links are turned as those of the repository's file `page` are."""
+        path = self.folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.turned(text, page) if page else text, encoding="utf-8")
+
+    def place_of(self, path: Path) -> str:
+        """Where a file of the repository stands in the site."""
+        name = path.relative_to(self.root).as_posix()
+        if name in PAGES:
+            return PAGES[name]
+        if name.startswith("docs/") and path.suffix in (".md", ".svg"):
+            return name.removeprefix("docs/")
+        if name.startswith("experiments/") and path.name == "README.md":
+            return f"studies/{path.parent.name}.md"
+        return f"source/{name}.txt"
+
+    def turned(self, text: str, page: Path) -> str:
+        """`text` with its links as they are in the site. Raises ValueError for one to nothing."""
+        here = Path(self.place_of(page)).parent
+
+        def turn(found: re.Match[str]) -> str:
+            words, target = found.groups()
+            address, hash_mark, part = target.partition("#")
+            if "://" in address or address.startswith("mailto:") or not address:
+                return found[0]
+            place = self._place(page, address)
+            return f"{words}({os.path.relpath(place, here).replace(os.sep, '/')}{hash_mark}{part})"
+
+        return _outside_code(_LINK, turn, text)
+
+    def _place(self, page: Path, address: str) -> str:
+        path = Path(os.path.normpath(page.parent / address))
+        if path.is_dir():
+            path = path / "README.md"
+        name = path.relative_to(self.root).as_posix()
+        if MADE.fullmatch(name):
+            return name.removeprefix("docs/")
+        if not path.is_file():
+            raise ValueError(f"{page.relative_to(self.root)}: a link to {address}, which is not there")
+        place = self.place_of(path)
+        if place.startswith("studies/") and not (self.folder / place).exists():
+            (self.folder / place).parent.mkdir(exist_ok=True)
+            (self.folder / place).touch()  # links of studies to each other end here
+            self.add_page(path)
+        if place.startswith("source/"):
+            (self.folder / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, self.folder / place)
+        return place
+
+
+def _outside_code(pattern: re.Pattern[str], replace, text: str) -> str:
+    """`text` with `pattern` replaced in its prose: not in indented or fenced blocks."""
+    lines, fenced = [], False
+    for line in text.split("\n"):
+        fenced ^= line.lstrip().startswith("```")
+        lines.append(line if fenced or line.startswith("    ") else pattern.sub(replace, line))
+    return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""Commands as README and docs show them, and what makes each small enough for a test."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_START = re.compile(r"^(?:\$ )?(python|make|torchrun|export|mkdir|[A-Z_]+=\S+ )\b.*")
+_LISTED = re.compile(r"^(    |\t)")
+
+#: Commands that no test runs, and why. The page and what the command begins with.
+NOT_RUN = {
+    ("README.md", "make demo"): "installs; its command is the page's second example, which is run",
+    ("README.md", "make test"): "runs this test itself",
+    ("docs/index.md", "make env"): "installs what runs this test",
+    ("README.md", "python run.py launcher=emulated"): "needs network namespaces; tests/launchers/test_emulated.py runs it where they are",
+    (
+        "docs/how_figures_are_checked.md",
+        "python -m recsys_lab validate",
+    ): "two minutes of simulations; tests/simulate holds the same points",
+    ("docs/add_a_cluster.md", "python -m recsys_lab calibrate"): "measures this machine alone; its own tests run it small",
+    ("docs/add_a_cluster.md", "python -m recsys_lab validate --local"): "trains several runs to measure them, minutes each",
+    ("docs/launchers.md", "torchrun --nproc_per_node 8"): "eight processes; tests/launchers/test_torchrun.py starts fewer",
+    ("docs/launchers.md", "torchrun --nnodes 8"): "eight machines; tests/launchers/test_torchrun.py starts two on one",
+    ("docs/launchers.md", "python run.py -m launcher=slurm"): "needs sbatch; tests/launchers/test_slurm.py stands in for it",
+    ("docs/launchers.md", "python run.py launcher=kubernetes"): "needs a Kubernetes cluster; tests/launchers hold the JobSet",
+    ("docs/launchers.md", "python run.py launcher=emulated"): "needs network namespaces; tests/launchers/test_emulated.py runs it",
+    ("docs/launchers.md", "python -m recsys_lab emulated"): "needs network namespaces, and minutes",
+    ("docs/studies.md", "python -m recsys_lab studies --run quick"): "minutes a study; tests of the studies run some of them",
+}
+#: Pages whose commands belong together: they have a test of their own, which runs them in their order.
+IN_ORDER = ("docs/own_data.md",)
+#: What stands for DIR, relative to the folder of the data sets, by a word of the command.
+DATA = {"frappe": "frappe", "data=interactions": "amazon_beauty"}
+#: Generated data and steps so few that a run takes seconds.
+FEW = ("data.rows_train=3000", "data.rows_validation=1000", "data.rows_test=1000", "data.batch_size=256")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command of a page, its continued lines joined. `expected`: the first line of what the page shows below it."""
+
+    page: str
+    line: int
+    text: str
+    expected: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def words(self) -> list[str]:
+        return shlex.split(self.text, comments=True)
+
+    @property
+    def reason_not_run(self) -> str | None:
+        found = [why for (page, start), why in NOT_RUN.items() if page == self.page and self.text.startswith(start)]
+        return found[0] if found else None
+
+
+def shown(page: Path) -> list[Shown]:
+    """Every command of `page`, in order: lines of indented blocks, and of fenced ones in sh, that begin as a command does."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    name = page.relative_to(ROOT).as_posix()
+    return list(_commands(name, list(_code(lines)), lines))
+
+
+def _code(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """(line number, text) of what stands in blocks of code."""
+    fence = None
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("```"):
+            fence = line.strip("` \n") or "sh" if fence is None else None
+        elif fence == "sh" or fence is None and _LISTED.match(line):
+            yield number, line.strip()
+
+
+def _commands(page: str, code: list[tuple[int, str]], lines: list[str]) -> Iterator[Shown]:
+    place = 0
+    while place < len(code):
+        first, text = code[place]
+        place += 1
+        if not _START.match(text):
+            continue
+        while text.endswith("\\") and place < len(code):
+            text = text[:-1].rstrip() + " " + code[place][1]
+            place += 1
+        after = code[place][1] if place < len(code) else ""
+        yield Shown(page, first, text.removeprefix("$ "), after)
+
+
+def small(command: Shown, folder: Path, data: Path | None, run: Path, sweep: Path) -> list[str] | None:
+    """`command` as words that take seconds, writing into `folder`; None where it needs data that are not here."""
+    words = [{"RUN": str(run), "resume=RUN": f"resume={run}", "SWEEP": str(sweep)}.get(word, word) for word in command.words]
+    if "DIR" in command.text:
+        place = next(where for word, where in DATA.items() if word in command.text)
+        if data is None:
+            return None
+        words = [word.replace("DIR", str(data / place)) for word in words]
+    if words[1] != "run.py" or "--help" in words or "--cfg" in words or any(word.startswith("resume=") for word in words):
+        return words
+    kind = "sweep" if "-m" in words else "run"
+    words += [f"hydra.{kind}.dir={folder}"] if not any(word.startswith(f"hydra.{kind}.dir=") for word in words) else []
+    words += [] if "logger=none" in words else ["logger=none"]
+    if "experiment=flexshard/table5" in words or any(word in ("mode=simulate", "mode=plan") for word in words):
+        return words
+    generated = not any(word.startswith(("data=", "experiment=", "model=xlrm")) for word in words)
+    words += [*(FEW if generated else ()), "trainer.max_epochs=1"]
+    words = [word for word in words if not word.startswith("trainer.max_steps")] + ["trainer.max_steps=4"]
+    words = [re.sub(r"^seed=.*,.*", "seed=1,2", word) for word in words]
+    return [re.sub(r"^hydra.sweeper.n_trials=.*", "hydra.sweeper.n_trials=2", word) for word in words]

@@ -1,0 +1,73 @@
+"""The site: links that lead out of docs/ are turned, every group has a page with every key, and no page asks another host."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from docs.generator.config_pages import GROUPS, comments, config_pages
+from docs.generator.links import Site
+from recsys_lab.config.schema import GROUPS as CONFIG_GROUPS
+from tests.docs.pages import ROOT
+
+
+def test_every_group_has_a_page_with_every_choice_and_key() -> None:
+    pages = config_pages(ROOT)
+    assert set(CONFIG_GROUPS) <= set(GROUPS)
+    for group in GROUPS:
+        for path in (ROOT / "conf" / group).glob("*.yaml"):
+            assert f"\n## {path.stem}\n" in pages[f"config/{group}.md"], path
+    trainer = pages["config/trainer.md"]
+    assert "| `max_steps` | int | `-1` | -1: all of max_epochs |" in trainer
+    assert "| `early_stopping.metric` | str | `auc` | auc \\| ne" in trainer
+    assert "| `device.memory_gb` | float | `80.0` |" in pages["config/cluster.md"]  # from another file, by its defaults list
+    assert "| `planner.column_shards` |" in pages["config/sharder.md"] and "| `seed` | int | `1` |" in pages["config/index.md"]
+
+
+def test_a_comment_is_that_of_its_key(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("# head\na: 1 # one\nb:\n  c: 2 # two\n  d: [ # three\n    5, 6,\n  ]\ne: null\nf: 1 # four\n")
+    assert comments(path) == {"a": "one", "b.c": "two", "b.d": "three", "f": "four"}
+
+
+def test_links_are_turned_and_code_is_left_alone(tmp_path: Path) -> None:
+    site = Site(ROOT, tmp_path)
+    page = ROOT / "docs" / "decisions" / "search.md"
+    text = (
+        "[a](../../README.md#start) [b](../../conf/cluster/h100.yaml) [c](README.md) [d](../../experiments/dmt/README.md)\n    [x](nowhere)"
+    )
+    made = site.turned(text, page)
+    links = "[a](../readme.md#start) [b](../source/conf/cluster/h100.yaml.txt) [c](README.md) [d](../studies/dmt.md)"
+    assert made == links + "\n    [x](nowhere)"
+    assert (tmp_path / "source" / "conf" / "cluster" / "h100.yaml.txt").is_file() and (tmp_path / "studies" / "dmt.md").is_file()
+
+
+def test_a_link_to_nothing_stops_the_build(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"docs/index\.md: a link to nowhere\.md, which is not there"):
+        Site(ROOT, tmp_path).turned("[a](nowhere.md)", ROOT / "docs" / "index.md")
+
+
+def test_every_link_of_every_page_leads_somewhere(tmp_path: Path) -> None:
+    site = Site(ROOT, tmp_path)
+    for page in (ROOT / "docs").rglob("*.md"):
+        site.turned(page.read_text(encoding="utf-8"), page)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_site_is_built_and_asks_nothing_of_another_host() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not here")
+    done = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    pages = list((ROOT / "site").rglob("*.html"))
+    assert len(pages) > 40
+    asks = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//""")
+    assert not [page for page in pages if asks.search(page.read_text(encoding="utf-8"))]
+    styles = [*(ROOT / "site").rglob("*.css")]
+    assert not [style for style in styles if re.search(r"url\(['\"]?https?:|@import", style.read_text(encoding="utf-8"))]
+    assert "<img" in (ROOT / "site" / "sharders.html").read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-long lint
+.PHONY: help env demo test test-long lint docs
 MAKEFLAGS += --no-print-directory
 
 LOCK ?= auto
@@ -30,3 +30,14 @@ lint: env  ## ruff, formatting, types
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+
+docs: env .venv-docs/ready  ## the docs as a site in site/: open site/index.html
+	$(PY) -m docs.generator .site-pages
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	@echo 'open $(CURDIR)/site/index.html'
+
+.venv-docs/ready: requirements/docs.txt
+	rm -rf .venv-docs
+	$(PY) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements/docs.txt
+	touch $@

@@ -14,8 +14,16 @@ COMMANDS = {
     "frequencies": ("recsys_lab.frequencies", "how often each row is looked up, counted into a file to plan with"),
     "partition": ("recsys_lab.partition", "features into towers: which belong together, found on a short training"),
     "compare": ("recsys_lab.report.compare", "runs side by side: what differs in config and in figures"),
+    "ablation": ("recsys_lab.report.ablation", "a sweep's table written anew: another baseline, or after a kill"),
+    "studies": ("recsys_lab.studies.command", "every table and figure of the papers: its state, and how to make it anew"),
     "flexshard": ("experiments.flexshard.command", "FlexShard: tables and figures of its paper, published values beside ours"),
+    "calibrate": ("recsys_lab.calibrate", "measures this machine, so that simulations of cluster=local tell its times"),
+    "rank": ("recsys_lab.rank", "which sharder is fastest for a model on a cluster, and which cannot be and why"),
+    "validate": ("experiments.validation.command", "published and measured times beside simulated ones, and how far off they are"),
     "dmt": ("experiments.dmt.command", "DMT: tables and figures of its paper, published values beside ours"),
+    "emulated": ("experiments.emulated.command", "sharders, formats and exchanges on an emulated network: measured beside simulated"),
+    "neo": ("experiments.neo.command", "Neo: tables and figures of its paper, published values beside ours"),
+    "cpu_dlrm": ("experiments.cpu_dlrm.command", "the CPU DLRM paper: tables and figures, published values beside ours"),
 }
 
 

@@ -27,7 +27,7 @@ from recsys_lab.report.environment import write_environment
 from recsys_lab.report.loggers import finish
 from recsys_lab.report.page import write_page
 from recsys_lab.report.record import CHOICES, Result, plan_summary, write_result
-from recsys_lab.simulate import simulate, write_trace
+from recsys_lab.simulate import Profile, simulate, write_trace
 from recsys_lab.train.rank import Job, train
 
 
@@ -47,7 +47,7 @@ def run(config: DictConfig, folder: Path, sweep: str | None = None, writes: bool
     say.plan(named.plan, cluster)
     simulated, timeline = None, None
     if config.mode in ("auto", "simulate"):
-        simulated, timeline = simulate(named.steps, cluster, build(config.simulate.profile), named.plan, named.workload)
+        simulated, timeline = simulate(named.steps, cluster, profile_of(config), named.plan, named.workload)
         say.simulated(simulated)
     trains = config.mode in ("auto", "train")
     rows = most_rows_here(named) if trains else None
@@ -78,15 +78,21 @@ def run(config: DictConfig, folder: Path, sweep: str | None = None, writes: bool
         written = record.to_json()
         write_result(folder, record)
         log_untrained(config, folder, sweep)
-    if writes:
+    if writes and written is not None:
         write_page(folder)
     return written
+
+
+def profile_of(config: DictConfig) -> Profile:
+    """The named profile; its input distribution overlaps where the executor's does."""
+    profile: Profile = build(config.simulate.profile)
+    return profile.pipelined if config.sharder.executor.get("pipeline") else profile
 
 
 def train_here(
     config: DictConfig, folder: Path, here: Planned, named: Planned, rows: int | None, record: Result, sweep: str | None
 ) -> dict[str, Any] | None:
-    """Trains on the ranks that the launcher starts. The record on rank 0; None on torchrun's other ranks."""
+    """Trains on the ranks that the launcher starts. The record on rank 0; None on others, and where ranks start later."""
     job = Job(
         config=plain(config),
         folder=folder,

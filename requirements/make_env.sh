@@ -79,5 +79,8 @@ if ! env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -W ignore -c "import $used"
     fail "installed, but it cannot be imported, see above"
 fi
 
+# Our C++ kernels, which would otherwise be compiled at first use. Without a compiler PyTorch does their work.
+.venv/bin/python -W ignore -c 'from recsys_lab import kernels; kernels.available() or print("kernels:", kernels.why_not())' || true
+
 sha256sum "$locked" >"$stamp"
 say "done in $((SECONDS - began)) s"

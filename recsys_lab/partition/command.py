@@ -16,7 +16,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.inputs import tables_of
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.partition import probe
-from recsys_lab.partition.find import CHOICES, check, coherence, find
+from recsys_lab.partition.find import CHOICES, DIMS, check, coherence, find
 from recsys_lab.partition.picture import check_suffix, draw
 from recsys_lab.planners.dmt.affinity import affinity, one_thread
 from recsys_lab.planners.dmt.partition_file import Partition, adjusted_rand_index, load_partition
@@ -40,9 +40,9 @@ def main(argv: list[str]) -> int:
     line.add_argument(
         "--dims",
         type=int,
-        default=2,
+        default=DIMS,
         metavar="N",
-        help="dimensions that features are laid out in (default 2, a plane; more tell many towers apart better)",
+        help=f"dimensions that features are laid out in (default {DIMS}; the paper's 2 tell few towers apart)",
     )
     line.add_argument("--steps", type=int, default=STEPS, help=f"batches that the probe trains (default {STEPS})")
     line.add_argument("--samples", type=int, default=SAMPLES, help=f"samples that the affinity is the mean of (default {SAMPLES:,})")

@@ -15,6 +15,8 @@ from recsys_lab.planners.dmt.partition_file import Partition
 from recsys_lab.planners.dmt.towers import features_of
 from recsys_lab.tables import Table
 
+#: Dimensions that features are laid out in. The paper's plane is too narrow for many groups that are equally far from one another.
+DIMS = 4
 STRIDED = "strided"
 CHOICES = (*STRATEGIES, STRIDED)
 
@@ -26,7 +28,7 @@ def find(
     towers: int,
     *,
     strategy: str = "coherent",
-    dims: int = 2,
+    dims: int = DIMS,
     size_ratio: float = 1.0,
     seed: int = 0,
     source: Mapping[str, Any] | None = None,
@@ -34,7 +36,7 @@ def find(
     """Tables into `towers` groups, from the affinity `between` the features of `data` [F, F].
 
     A table that several features read has the mean of their affinities. `strategy`: coherent, diverse, or strided, which looks at no
-    affinity. `dims`: n of the plane. `size_ratio`: R, the largest tower's tables over the smallest's. Raises UserError.
+    affinity. `dims`: n of the coordinates. `size_ratio`: R, the largest tower's tables over the smallest's. Raises UserError.
     """
     check(tables, towers, strategy, dims, size_ratio)
     number = {feature.name: at for at, feature in enumerate(data.features)}

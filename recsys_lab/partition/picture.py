@@ -75,7 +75,7 @@ def _matrix(axes, partition: Partition) -> None:
 
 
 def _plane(axes, partition: Partition) -> None:
-    at = dict(zip(partition.features, partition.coordinates))
+    at = dict(zip(partition.features, principal(np.array(partition.coordinates))))
     for tower, names in enumerate(partition.towers):
         x, y = ([at[name][axis] if len(at[name]) > axis else 0.0 for name in names] for axis in (0, 1))
         axes.scatter(x, y, s=60, color=_colour(tower), marker=SHAPES[tower // 10 % len(SHAPES)], label=f"tower {tower}", zorder=3)
@@ -86,9 +86,17 @@ def _plane(axes, partition: Partition) -> None:
     axes.grid(color="#dddddd")
     axes.set_axisbelow(True)
     beyond = len(partition.coordinates[0]) - 2
-    more = f", the first two of {beyond + 2} dimensions" if beyond > 0 else ""
-    axes.set_title(f"{partition.strategy}: distances as near to f(affinity) as the plane allows (stress {partition.stress:.2f}{more})")
+    shown = f"the widest plane of {beyond + 2} dimensions" if beyond > 0 else "a plane" if beyond == 0 else "a line"
+    axes.set_title(f"{partition.strategy}: distances as near to f(affinity) as can be (stress {partition.stress:.2f}), {shown}")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+
+
+def principal(points: np.ndarray) -> np.ndarray:
+    """Coordinates [F, n] turned so that the first axis is the widest, then the second; the farthest point of each is on its right."""
+    points = points - points.mean(axis=0)
+    turned = points @ np.linalg.svd(points, full_matrices=False)[2].T
+    farthest = np.abs(turned).argmax(axis=0)
+    return turned * np.sign(turned[farthest, np.arange(turned.shape[1])])
 
 
 def _colour(tower: int):

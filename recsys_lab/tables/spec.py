@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int64": 8, "int32": 4}
+#: What an element of a number format takes.
+ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int64": 8, "int32": 4}
+#: What a stored weight takes, and how much of it a look-up reads: of weights in two halves, and of those with a master, the BF16 model.
+STORED_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "bf16_master": 6, "split_bf16": 4, "split_bf16_8": 3}
+READ_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "bf16_master": 2, "split_bf16": 2, "split_bf16_8": 2}
+TABLE_FORMATS = tuple(STORED_BYTES)
 
 
 @dataclass(frozen=True)
@@ -16,11 +21,12 @@ class Table:
     dim: int
     features: tuple[str, ...]
     pooling: str = "sum"  # sum | mean | none
-    dtype: str = "fp32"
+    dtype: str = "fp32"  # one of TABLE_FORMATS
 
     @property
     def row_bytes(self) -> int:
-        return self.dim * ELEMENT_BYTES[self.dtype]
+        """Of a row as it is stored."""
+        return self.dim * STORED_BYTES[self.dtype]
 
     @property
     def weight_bytes(self) -> int:

@@ -18,8 +18,8 @@ def has_checkpoint(folder: Path) -> bool:
     return any((folder / "checkpoints").glob("step=*"))
 
 
-def kill_and_resume(folder: Path, cache: Path, pause_s: float) -> None:
-    killed(*LINE, f"hydra.run.dir={folder}", cache=cache, when=lambda: has_checkpoint(folder), pause_s=pause_s)
+def kill_and_resume(folder: Path, cache: Path, pause_s: float, *more: str) -> None:
+    killed(*LINE, *more, f"hydra.run.dir={folder}", cache=cache, when=lambda: has_checkpoint(folder), pause_s=pause_s)
     done = line(f"resume={folder}", cache=cache)
     assert done.code == 0, done.err
 
@@ -37,6 +37,32 @@ def test_a_killed_run_resumes_to_the_same_end(undisturbed, cache, tmp_path):
     steps = [row.split(",")[0] for row in (folder / "metrics.csv").read_text().splitlines()]
     assert steps == [row.split(",")[0] for row in (undisturbed[0] / "metrics.csv").read_text().splitlines()]
     assert processes_in(str(folder)) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_ids_that_travel_ahead_change_no_bit_of_a_killed_and_resumed_run(undisturbed, cache, tmp_path):
+    kill_and_resume(tmp_path / "run", cache, 0.3, "sharder.executor.pipeline=true")
+    assert bits(tmp_path / "run") == bits(undisturbed[0])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("precision=split_sgd_bf16", "sharder=flexshard_2tier", "optimizer.dense.name=sgd", "optimizer.dense.momentum=0.9"),
+        ("precision=bf16", "sharder=dmt", "optimizer.sparse.name=row_wise_adagrad"),
+    ],
+)
+def test_training_in_bf16_resumes_to_the_same_end(cache, tmp_path, words):
+    given, folder = ("model=dcn", *SMALL, *words, "trainer.max_epochs=1", "trainer.gradient_clip_norm=1"), tmp_path / "run"
+    done = line(*given, f"hydra.run.dir={tmp_path / 'undisturbed'}", cache=cache)
+    assert done.code == 0, done.err
+    killed(*given, f"hydra.run.dir={folder}", cache=cache, when=lambda: has_checkpoint(folder), pause_s=0.2)
+    done = line(f"resume={folder}", cache=cache)
+    assert done.code == 0, done.err
+    assert bits(folder) == bits(tmp_path / "undisturbed")
 
 
 def test_killed_after_an_evaluation_that_counts_towards_stopping(cache, tmp_path):

@@ -25,10 +25,16 @@ def keep_memory() -> None:
 
 
 def watch(device: torch.device) -> int | None:
-    """Bytes that this process uses on `device` now; from here on `peak_bytes` counts. None where the system does not tell."""
+    """Bytes that this process uses on `device` now; from here on `peak_bytes` counts. None where the system does not tell.
+
+    What was freed and kept is given back first: a later step would use it again unseen.
+    """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return int(torch.cuda.memory_allocated(device))
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
     try:
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
     except OSError:

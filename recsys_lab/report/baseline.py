@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from recsys_lab.report.ablation_rows import Row
+from recsys_lab.report.sweep_rows import Row
 
 #: Of the config's data, what does not change what is evaluated.
 NOT_THE_DATA = ("batch_size", "prefetch_batches", "frequencies", "cache", "objective")

@@ -18,10 +18,11 @@ from recsys_lab.errors import UserError
 from recsys_lab.report import say, sweep_folder
 from recsys_lab.report.ablation import write_ablation
 from recsys_lab.report.ablation_cells import heading, title_of, written
-from recsys_lab.report.ablation_rows import LEVEL, SweepJob, figures_of, fold, read_ablation, read_jobs, varying_keys
+from recsys_lab.report.ablation_rows import LEVEL, figures_of, fold, read_ablation, read_jobs, varying_keys
 from recsys_lab.report.compare import value_at
 from recsys_lab.report.figures import Figure
 from recsys_lab.report.metrics_csv import read_metrics
+from recsys_lab.report.sweep_rows import SweepJob
 
 #: An open ablation.html loads itself anew so often while the sweep runs.
 RELOAD_S = 10

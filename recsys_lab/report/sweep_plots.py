@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recsys_lab.errors import UserError
-from recsys_lab.report.ablation_rows import Ablation, Row
+from recsys_lab.report.ablation_rows import Ablation
 from recsys_lab.report.compare import value_at
 from recsys_lab.report.metrics_csv import read_metrics
 from recsys_lab.report.svg import COLOURS, colour, dots, legend, line, nice_ticks, polyline, svg, text, tick_text
+from recsys_lab.report.sweep_rows import Row
 from recsys_lab.units import human_bytes, human_count
 
 WIDTH, _TALL = 1180.0, 250.0

@@ -6,11 +6,11 @@ rows        the rows of all tables in falling frequency
 allocate    how many rows each tier gets; exact does the same for rows in any order, without sorting them
 pareto      figure 5: points and curve of the trade-off
 planner     `plan`, from tables to a ShardingPlan; whole_tables places those that are not cut by row
-reasons     `reasons`: what decided, what else would cost (table_costs), what would flip it (flips), in words
+reasons     `reasons`: what decided, what else would cost (table_costs), what would flip it (flips); told: the same in words
 """
 
 from recsys_lab.planners.flexshard.planner import plan, same_tiers
-from recsys_lab.planners.flexshard.reasons import Reasons, reasons
-from recsys_lab.planners.flexshard.words import COLUMNS, alternative_rows, sentences
+from recsys_lab.planners.flexshard.reasons import reasons
+from recsys_lab.planners.flexshard.told import COLUMNS, Reasons, alternative_rows, sentences
 
 __all__ = ["COLUMNS", "Reasons", "alternative_rows", "plan", "reasons", "same_tiers", "sentences"]

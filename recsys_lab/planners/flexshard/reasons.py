@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from recsys_lab.cluster import Cluster
@@ -11,10 +10,10 @@ from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.sharding_plan import FLEXSHARD
 from recsys_lab.planners.flexshard.allocate import Split, Trade
 from recsys_lab.planners.flexshard.costs import Costs, Setting, break_point, data_parallel, flex, row_wise
-from recsys_lab.planners.flexshard.flips import Flip, flips_of
+from recsys_lab.planners.flexshard.flips import flips_of
 from recsys_lab.planners.flexshard.planner import Options, split_for, splits_of, trade_of
 from recsys_lab.planners.flexshard.table_costs import table_costs
-from recsys_lab.planners.flexshard.words import ALL_ROWS, COLUMNS, alternative_rows, sentences
+from recsys_lab.planners.flexshard.told import ALL_ROWS, Boundary, Choice, Reasons
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table
 from recsys_lab.units import GB
@@ -23,61 +22,6 @@ from recsys_lab.units import GB
 MORE_MEMORY = 0.1
 Decided = tuple[str, float | None]  # what decided, and the break-point's p if it was one
 BUDGET_SPENT: Decided = ("the memory budget is spent", None)
-
-
-@dataclass(frozen=True)
-class Boundary:
-    """`tier` begins at this row of all rows in falling frequency; `p` is that row's probability (0 behind the last row)."""
-
-    tier: str
-    row: int
-    p: float
-    decided_by: str
-    break_point: float | None  # the p at which the two tiers cost the same, where such a point decided
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What the tables that are placed by row cost a rank in an iteration, by the cost model: simulated, not measured."""
-
-    name: str
-    replicated: int
-    host_sharded: int
-    row_sharded: int
-    memory_bytes: float
-    communication_ms: float
-    global_share: float  # of look-ups, through the exchange between all ranks
-
-
-@dataclass(frozen=True)
-class Reasons:
-    """Of one plan. `pooled`: tables whose rows are pooled, which gain less than their tiers suggest (see `plan`)."""
-
-    setting: dict[str, Any]
-    boundaries: tuple[Boundary, ...]
-    chosen: Choice
-    alternatives: tuple[Choice, ...]
-    flips: tuple[Flip, ...]
-    pooled: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Infinite values, of links that carry nothing, become null."""
-        return _finite(asdict(self))
-
-    def told(self) -> dict[str, Any]:
-        """For people: sentences, and a table of this plan and the others."""
-        return {"sentences": list(sentences(self)), "columns": list(COLUMNS), "rows": [list(row) for row in alternative_rows(self)]}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Reasons:
-        return Reasons(
-            dict(data["setting"]),
-            tuple(Boundary(**b) for b in data["boundaries"]),
-            Choice(**data["chosen"]),
-            tuple(Choice(**c) for c in data["alternatives"]),
-            tuple(Flip(**f) for f in data["flips"]),
-            tuple(data["pooled"]),
-        )
 
 
 def reasons(
@@ -173,11 +117,3 @@ def _boundaries(trade: Trade, split: Split, placed: Split, options: Options) -> 
 
     host_sharded = [boundary("host_sharded", placed.replicated, begins)] if placed.host_sharded else []
     return *host_sharded, boundary("row_sharded", placed.replicated + placed.host_sharded, ends)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and value in (float("inf"), float("-inf")) else value

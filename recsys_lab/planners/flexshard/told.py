@@ -1,15 +1,14 @@
-"""A plan's reasons as sentences and as rows of a table."""
+"""What a plan's reasons are: kept as figures, told as sentences and as rows of a table."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from recsys_lab.planners.flexshard.flips import Flip
 from recsys_lab.units import human_bytes
-
-if TYPE_CHECKING:
-    from recsys_lab.planners.flexshard.reasons import Boundary, Choice, Reasons
 
 #: What decides a boundary behind the last row.
 ALL_ROWS = "there are no more rows"
@@ -17,6 +16,61 @@ ALL_ROWS = "there are no more rows"
 #: `per host`: host-sharded rows; `global`: the share of look-ups that the exchange between all ranks has.
 COLUMNS = ("plan", "replicated", "per host", "memory", "ms", "global")
 TIER_WORDS = {"replicated": "replicated", "host_sharded": "host-sharded", "row_sharded": "row-sharded"}
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """`tier` begins at this row of all rows in falling frequency; `p` is that row's probability (0 behind the last row)."""
+
+    tier: str
+    row: int
+    p: float
+    decided_by: str
+    break_point: float | None  # the p at which the two tiers cost the same, where such a point decided
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the tables that are placed by row cost a rank in an iteration, by the cost model: simulated, not measured."""
+
+    name: str
+    replicated: int
+    host_sharded: int
+    row_sharded: int
+    memory_bytes: float
+    communication_ms: float
+    global_share: float  # of look-ups, through the exchange between all ranks
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Of one plan. `pooled`: tables whose rows are pooled, which gain less than their tiers suggest (see `plan`)."""
+
+    setting: dict[str, Any]
+    boundaries: tuple[Boundary, ...]
+    chosen: Choice
+    alternatives: tuple[Choice, ...]
+    flips: tuple[Flip, ...]
+    pooled: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Infinite values, of links that carry nothing, become null."""
+        return _finite(asdict(self))
+
+    def told(self) -> dict[str, Any]:
+        """For people: sentences, and a table of this plan and the others."""
+        return {"sentences": list(sentences(self)), "columns": list(COLUMNS), "rows": [list(row) for row in alternative_rows(self)]}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Reasons:
+        return Reasons(
+            dict(data["setting"]),
+            tuple(Boundary(**b) for b in data["boundaries"]),
+            Choice(**data["chosen"]),
+            tuple(Choice(**c) for c in data["alternatives"]),
+            tuple(Flip(**f) for f in data["flips"]),
+            tuple(data["pooled"]),
+        )
 
 
 def sentences(given: Reasons) -> tuple[str, ...]:
@@ -88,3 +142,11 @@ def _flip(flip: Flip) -> str:
     unit = f" {flip.unit}" if flip.unit else ""
     given = f"{flip.what[0].upper()}{flip.what[1:]} is {flip.now:.4g}{unit}"
     return f"{given}; {flip.side} {flip.at:.4g}{unit} {flip.effect}."
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and value in (float("inf"), float("-inf")) else value

@@ -133,7 +133,7 @@ def test_a_search_of_real_runs_and_again(tmp_path: Path) -> None:
     trials = json.loads((tmp_path / "sweep" / "search.json").read_text())["trials"]
     assert "best" in done.out and {t["state"] for t in trials} == {"completed", "pruned"}
     table = read_ablation(tmp_path / "sweep")
-    assert [row.status for row in table.rows].count("pruned") >= 1 and not any(job.failed for row in table.rows for job in row.jobs)
+    assert any(row.status.startswith("pruned") for row in table.rows) and not any(job.failed for row in table.rows for job in row.jobs)
     assert "pruned" in (tmp_path / "sweep" / "ablation.md").read_text()
     again = line(*words, cache=tmp_path / "cache", timeout_s=280)
     assert again.code == 0 and again.out.count("not repeated") == len(list((tmp_path / "sweep").glob("*/result.json")))

@@ -80,11 +80,12 @@ class Row:
     def status(self) -> str:
         if len(self.done) == len(self.jobs):
             return "completed"
+        pruned = any(job.pruned for job in self.jobs)
         if self.done:
-            return f"{len(self.done)} of {len(self.jobs)} seeds completed"
+            return f"{'pruned, ' * pruned}{len(self.done)} of {len(self.jobs)} seeds completed"
         if any(job.failed for job in self.jobs):
             return "failed"
-        if any(job.pruned for job in self.jobs):
+        if pruned:
             return "pruned"
         return "missing" if all(job.folder is None for job in self.jobs) else "unfinished"
 

@@ -12,6 +12,7 @@ from launchers import slurm, torchrun
 from recsys_lab.config import command_line
 from recsys_lab.errors import UserError, cannot_write
 from recsys_lab.job import INTERRUPTED, Before, run_job
+from recsys_lab.studies.catalogue import refuse_without_study
 from recsys_lab.sweep import in_sweep, show
 
 
@@ -19,6 +20,7 @@ def main(argv: list[str]) -> int:
     """The exit code of what `argv` asks for: 0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours."""
     try:
         argv = torchrun.going_on(torchrun.with_launcher(argv))
+        refuse_without_study(argv)
         asked = command_line.read(argv)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -28,7 +28,7 @@ GROUPS = {
     "launcher": "How processes start here.",
     "logger": "Where a run is logged beside its own folder.",
     "profile": "The efficiency of the software that a simulation assumes: `profile@simulate.profile=NAME`.",
-    "experiment": "Settings that do well on a data set: only what differs from the defaults.",
+    "experiment": "Settings that do well on a data set, and the studies of papers: only what differs from the defaults.",
 }
 _KEY = re.compile(r"^(\s*)([\w@./-]+):(?:\s+(.*?))?(?:\s+#\s*(.*))?$")
 _COMMAND = re.compile(r"^(?:python|torchrun)\b")
@@ -44,7 +44,7 @@ def config_pages(root: Path) -> dict[str, str]:
 
 def _first_page(conf: Path) -> str:
     rows = [
-        f"| [`{group}`]({group}.md) | {about} | {', '.join(f'`{p.stem}`' for p in _choices(conf, group))} |"
+        f"| [`{group}`]({group}.md) | {about} | {', '.join(f'`{_name(conf, group, p)}`' for p in _choices(conf, group))} |"
         for group, about in GROUPS.items()
     ]
     meanings = comments(conf / "config.yaml")
@@ -79,7 +79,9 @@ def _group_page(conf: Path, group: str, about: str) -> str:
     where = "simulate.profile" if group == "profile" else group
     says = "" if group == "experiment" else f" A key below is written with the group before it: `{where}.KEY=VALUE`."
     parts = [f"# {group}", "", about + says, "", "| choice | what it is |", "|---|---|"]
-    parts += [f"| [`{p.stem}`](#{p.stem}) | {_escaped(_first_sentence(p))} |" for p in paths]
+    for path in paths:
+        name = _name(conf, group, path)
+        parts.append(f"| [`{name}`](#{name.replace('/', '')}) | {_escaped(_first_sentence(path))} |")
     for path in paths:
         parts += ["", *_choice(conf, group, path, shared)]
     return "\n".join([*parts, ""])
@@ -87,14 +89,15 @@ def _group_page(conf: Path, group: str, about: str) -> str:
 
 def _choice(conf: Path, group: str, path: Path, shared: dict[str, str]) -> Iterator[str]:
     words, commands = _head(path)
-    yield f"## {path.stem}"
+    name = _name(conf, group, path)
+    yield f"## {name}"
     yield ""
     yield " ".join(words)
     if commands:
         yield ""
         yield from (f"    {command}" for command in commands)
     yield ""
-    config = loaded(conf, group, path.stem)
+    config = loaded(conf, group, name)
     config = config.get(group, config) if "@package _global_" in path.read_text(encoding="utf-8") else config
     meanings = shared | comments(path)
     if group == "experiment":
@@ -108,7 +111,7 @@ def _choice(conf: Path, group: str, path: Path, shared: dict[str, str]) -> Itera
     else:
         rows = list(_of_target("", config, meanings, BESIDE_TARGET.get(group)))
     yield from _table(rows)
-    target = config.get("_target_") if group != "sharder" else config.planner._target_
+    target = config.planner._target_ if group == "sharder" else config.get("study", config).get("_target_")
     if target and (told := inspect.getdoc(get_object(target))):
         file = get_object(target).__module__.replace(".", "/") + ".py"
         file = file if (conf.parent / file).is_file() else file.removesuffix(".py") + "/__init__.py"
@@ -206,11 +209,27 @@ def _head(path: Path) -> tuple[list[str], list[str]]:
 
 
 def _first_sentence(path: Path) -> str:
-    return re.split(r"(?<=[.:])(?<!al\.)\s", " ".join(_head(path)[0]))[0].rstrip(":.") + "."
+    """Of a study the whole line, which says of which paper and which table."""
+    words = " ".join(_head(path)[0])
+    ends = r"(?<=\.)\s" if "\nstudy:" in path.read_text(encoding="utf-8") else r"(?<=[.:])(?<!al\.)\s"
+    return re.split(ends, words)[0].rstrip(":.") + "."
 
 
 def _choices(conf: Path, group: str) -> list[Path]:
-    return sorted((conf / group).glob("*.yaml"))
+    """Those in folders only of experiments, where they are choices; elsewhere they are parts of choices."""
+    inner = sorted((conf / group).glob("*/*.yaml"), key=_place) if group == "experiment" else []
+    return [*sorted((conf / group).glob("*.yaml")), *inner]
+
+
+def _place(path: Path) -> tuple[str, str, int]:
+    """table2 before table10."""
+    kind = path.stem.rstrip("0123456789")
+    return str(path.parent), kind, int(path.stem[len(kind) :] or 0)
+
+
+def _name(conf: Path, group: str, path: Path) -> str:
+    """As a command line says it: dcn, dmt/figure10."""
+    return path.relative_to(conf / group).with_suffix("").as_posix()
 
 
 def _table(rows: list[tuple[str, str, Any, str]]) -> Iterator[str]:

@@ -64,7 +64,7 @@ def log_to_wandb(made: Ablation, logger: DictConfig | None) -> None:
     tables = {re.sub(r"\W+", "_", table.title.lower()).strip("_"): (table.columns, table.rows) for table in every}
     page = (made.folder / "ablation.html").read_text(encoding="utf-8")
     run = wandb_run.start(made.folder, {"sweep": name, "level": made.level}, f"ablation of {name}", name, **options)
-    wandb_run.log_ablation(run, tables, page)
+    run.log_tables("ablation", tables, page)
     run.finish("completed")
 
 

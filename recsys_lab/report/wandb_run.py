@@ -35,6 +35,14 @@ class RunLogger(WandbLogger):
         super().__init__(experiment=run, save_dir=folder, project=run.project, name=run.name, id=run.id)
         self.folder = folder
 
+    def log_tables(self, kind: str, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]], page: str) -> None:
+        """Put `tables` (name: columns, rows) into the run as `kind`/name, and an HTML `page` as a panel that reports can take."""
+        with _inside(self.folder):
+            shown: dict[str, Any] = {f"{kind}/page": wandb.Html(page, inject=False)}
+            for name, (columns, rows) in tables.items():
+                shown[f"{kind}/{name}"] = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
+            self.experiment.log(shown)
+
     def finish(self, status: str) -> None:
         """Put plan and record into the run as artifacts, the record's figures into its summary, and close it."""
         run = self.experiment
@@ -97,16 +105,6 @@ def start(
     return RunLogger(run, folder)
 
 
-def log_ablation(logger: RunLogger, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]], page: str) -> None:
-    """Put a sweep's `tables` (name: columns, rows) into its own run, and its page as a panel, which a report can take over as it is."""
-    run = logger.experiment
-    with _inside(logger.folder):
-        shown: dict[str, Any] = {"ablation/page": wandb.Html(page, inject=False)}
-        for name, (columns, rows) in tables.items():
-            shown[f"ablation/{name}"] = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
-        run.log(shown)
-
-
 def headline(result: Mapping[str, Any]) -> dict[str, Any]:
     """The record's figures by flat name: `validation/auc`, `measured/examples_per_second`, `simulated/iteration_ms`, ..."""
     found = {f"{split}/{name}": value for split, figures in (result.get("quality") or {}).items() for name, value in figures.items()}
@@ -115,6 +113,8 @@ def headline(result: Mapping[str, Any]) -> dict[str, Any]:
     found["measured/iteration_ms"] = (measured.get("iteration_ms") or {}).get("median")
     found["simulated/examples_per_second"] = simulated.get("examples_per_second")
     found["simulated/iteration_ms"] = simulated.get("iteration_ms")
+    if study := result.get("study"):
+        found |= {"study/name": study["name"], "study/state": study["verdict"]["state"], "study/verdict": study["verdict"]["sentence"]}
     found["status"] = result.get("status")
     return {name: value for name, value in found.items() if value is not None}
 

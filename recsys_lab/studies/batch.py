@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from recsys_lab.report.record import RESULT_FILE
 from recsys_lab.studies.catalogue import Item
 from recsys_lab.studies.code import ROOT
 from recsys_lab.studies.results import FAILED, Known, folder_of, known
+from recsys_lab.studies.waiting import Waiting
 
 LOG_FILE = "study.log"
+#: How often the time is told anew while a study runs, and how long one that was interrupted has to end by itself.
+TICK_S, PATIENCE_S = 0.5, 10.0
 Told = Callable[[Known, float | None], None]
 
 
 def run_all(chosen: Sequence[Item], runs: Path, again: bool, told: Told) -> list[Known]:
     """Runs `chosen` in `runs`; `told` hears of each as it ends, with its seconds, or None of one that was there already.
 
-    A result by this code and with the options of its YAML is not made again unless `again`.
+    A result by this code and with the options of its YAML is not made again unless `again`. Where it is interrupted, what has ended stays.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    missing = [item.id for item in chosen if again or not is_there(item, runs)]
     found = []
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("studies", total=len(chosen))
+    with Waiting([(item.id, known(item, runs).seconds) for item in chosen if item.id in missing]) as waiting:
         for item in chosen:
-            bar.update(task, description=item.id)
             seconds = None
-            if again or not is_there(item, runs):
+            if item.id in missing:
                 began = time.perf_counter()
-                run_one(item, folder_of(item, runs))
+                run_one(item, folder_of(item, runs), waiting.tick)
                 seconds = time.perf_counter() - began
+                waiting.ended()
             found.append(after(item, runs))
             told(found[-1], seconds)
-            bar.advance(task)
     return found
 
 
@@ -48,13 +47,47 @@ def is_there(item: Item, runs: Path) -> bool:
     return last.current and not last.options
 
 
-def run_one(item: Item, folder: Path) -> None:
-    """`python run.py experiment=...` in `folder`, which is emptied; what it prints is in study.log there."""
-    shutil.rmtree(folder, ignore_errors=True)
+def run_one(item: Item, folder: Path, tick: Callable[[float], None] = lambda seconds: None) -> None:
+    """`python run.py experiment=...` in `folder`; what it prints is in study.log there. `tick` hears how long it has run.
+
+    What was in `folder` goes when it ends, and comes back where it is interrupted.
+    """
+    before = folder.with_name(f"{folder.name}.before")
+    if folder.is_dir():
+        shutil.rmtree(before, ignore_errors=True)
+        folder.rename(before)
     folder.mkdir(parents=True)
     command = [sys.executable, str(ROOT / "run.py"), f"experiment={item.id}", f"hydra.run.dir='{folder.resolve()}'"]
-    with (folder / LOG_FILE).open("w", encoding="utf-8") as log:
-        subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
+    try:
+        with (folder / LOG_FILE).open("w", encoding="utf-8") as log:
+            _wait(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT), tick)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        if before.is_dir():
+            before.rename(folder)
+        raise
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def _wait(process: subprocess.Popen[bytes], tick: Callable[[float], None]) -> None:
+    """Until it ends. Where this process is interrupted, so is that one: by the terminal, which tells both, or else from here."""
+    began = time.perf_counter()
+    try:
+        while process.poll() is None:
+            try:
+                process.wait(TICK_S)
+            except subprocess.TimeoutExpired:
+                tick(time.perf_counter() - began)
+    except BaseException:
+        for how in (None, signal.SIGINT, signal.SIGKILL):
+            if how is not None:
+                process.send_signal(how)
+            try:
+                process.wait(PATIENCE_S if how else 1.0)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        raise
 
 
 def after(item: Item, runs: Path) -> Known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ CONFIGS = ROOT / "conf" / "experiment"
 QUICK, LONG = "quick", "long"
 #: Why an item has no study.
 WITHOUT = {
-    "no_figures": "a drawing, names or equations: nothing to recompute",
+    "no_figures": "it has no figures to recompute",
     "needs_hardware": "needs hardware that is not here",
     "needs_data": "needs data that are not public",
     "in_another": "compared in another study",
@@ -27,8 +28,8 @@ WITHOUT = {
 
 @dataclass(frozen=True)
 class Item:
-    """One table or figure (or a further question) of a paper. `target` None: it has no study, and `state` and `why` say why not. Of a study
-    `why` is the reason, as far as it is known, should it deviate.
+    """One table or figure (or a further question) of a paper. `target` None: it has no study, `state` and `why` say why not, and `nearest`
+    what there is in its place. Of a study `why` is the reason, as far as it is known, should it deviate.
 
     `options`: of its function, as its YAML has them; `??` stands for one that the command must give.
     """
@@ -40,6 +41,7 @@ class Item:
     budget: str = ""
     state: str = ""
     why: str = ""
+    nearest: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     config: Path | None = None
 
@@ -95,15 +97,25 @@ def item_of(name: str) -> Item:
         )
     found = by_id[name]
     if found.target is None:
-        raise UserError("has no study", where=name, given=WITHOUT[found.state], remedy=found.why)
+        place = f"experiment={found.paper}/" if found.nearest.split(",")[0] in studies_of(found.paper) else ""
+        what = f"has no study: {WITHOUT[found.state]} ({found.why})"
+        raise UserError(what, where=name, remedy=f"the nearest: {place}{found.nearest}")
     return found
+
+
+def refuse_without_study(words: Sequence[str]) -> None:
+    """UserError for a table or figure that a command line names, `experiment=neo/figure1`, and that cannot have a study: which says why."""
+    named = [name for word in words if word.startswith("experiment=") for name in word.removeprefix("experiment=").split(",")]
+    for name in named:
+        if "/" in name and any(item.id == name and item.target is None for item in items()):
+            item_of(name)
 
 
 def _paper(path: Path) -> Paper:
     given = yaml.safe_load(path.read_text(encoding="utf-8"))
     name = path.parent.name
     found = [_study(config) for config in (CONFIGS / name).glob("*.yaml")]
-    found += [Item(name, item, None, state=why["state"], why=why["why"]) for item, why in given["without"].items()]
+    found += [Item(name, item, None, **why) for item, why in given["without"].items()]
     return Paper(name, given["title"], given["source"], given["tables"], given["figures"], tuple(sorted(found, key=_place)))
 
 

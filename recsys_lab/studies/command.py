@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from recsys_lab.arguments import parser
@@ -14,9 +16,11 @@ from recsys_lab.studies.batch import run_all
 from recsys_lab.studies.catalogue import LONG, QUICK, Item, item_of, items, papers
 from recsys_lab.studies.results import FAILED, Known, known, record_verdicts
 
+INTERRUPTED = 130  # as a shell says it
+
 
 def main(argv: list[str]) -> int:
-    """Lists, or runs first what --run names. 1 where a study failed."""
+    """Lists, or runs first what --run names. 1 where a study failed, 130 where it was interrupted: what had ended is told and recorded."""
     line = parser("studies", "Every table and figure of the papers: reproduced within what, deviates and why, or what it would need.")
     line.add_argument("--json", action="store_true", help="print one JSON object")
     line.add_argument("--run", nargs="+", metavar="WHAT", help="quick, long, all, or studies such as flexshard/table6; then their states")
@@ -24,18 +28,24 @@ def main(argv: list[str]) -> int:
     line.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where results are kept and found (default runs)")
     line.add_argument("--record", action="store_true", help="write the verdicts of what was run here into experiments/*/verdicts.json")
     given = line.parse_args(argv)
-    if given.run:
-        found = run_all(chosen(given.run), given.runs, given.again, _silent if given.json else _say)
-    else:
+    asked, code = chosen(given.run) if given.run else [], 0
+    found: list[Known] = []
+    try:
+        run_all(asked, given.runs, given.again, partial(_ended, found, not given.json))
+    except KeyboardInterrupt:
+        print(f"interrupted: {len(found)} of {len(asked)} studies have ended; the same command goes on from there", file=sys.stderr)
+        code = INTERRUPTED
+    if not given.run:
         found = [known(item, given.runs) for item in items()]
     written = record_verdicts(given.runs) if given.record else []
     if given.json:
-        print(json.dumps({"states": Counter(one.state for one in found), "studies": [one.to_json() for one in found]}, indent=2))
+        told = {"states": Counter(one.state for one in found), "studies": [one.to_json() for one in found]}
+        print(json.dumps(told, indent=2, allow_nan=False))
     else:
         if not given.run:
             show(found)
         print(counted(found), *map(str, written), sep="\n")
-    return int(any(one.state == FAILED for one in found))
+    return code or int(any(one.state == FAILED for one in found))
 
 
 def chosen(words: Sequence[str]) -> list[Item]:
@@ -78,12 +88,11 @@ def _says(one: Known) -> str:
 
 def counted(found: Sequence[Known]) -> str:
     states = Counter(one.state.replace("_", " ") for one in found)
-    return f"{len(found)} tables and figures: " + ", ".join(f"{number} {state}" for state, number in states.most_common())
+    return f"{len(found)} in all: " + (", ".join(f"{number} {state}" for state, number in states.most_common()) or "none has ended")
 
 
-def _say(one: Known, seconds: float | None) -> None:
-    took = "there already" if seconds is None else f"{seconds:.0f} s"
-    console().print(f"{one.item.id:<20} {took:>13}  {one.sentence}")
-
-
-def _silent(one: Known, seconds: float | None) -> None: ...
+def _ended(found: list[Known], says: bool, one: Known, seconds: float | None) -> None:
+    found.append(one)
+    if says:
+        took = "there already" if seconds is None else f"{seconds:.0f} s"
+        console().print(f"{one.item.id:<20} {took:>13}  {one.sentence}")

@@ -14,6 +14,7 @@ from recsys_lab.studies.study import Study
 
 PLOT = "plot"
 TABLE = "table"
+LINE_COLUMNS = ("what", "unit", "published", "ours", "origin", "error", "by_construction")
 
 
 def write_study(folder: Path, study: Study, head: str, verdict: str) -> list[Path]:
@@ -56,7 +57,7 @@ def lines_csv(study: Study) -> str:
     """Every line of the study; its error is relative, or in points where the unit is %."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("what", "unit", "published", "ours", "origin", "error", "by_construction"))
+    writer.writerow(LINE_COLUMNS)
     for line in study.lines:
         figures = (line.published, plain(line.ours), line.origin, line.error, line.by_construction)
         writer.writerow((line.what, line.unit, *("" if figure is None else figure for figure in figures)))

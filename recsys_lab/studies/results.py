@@ -39,9 +39,10 @@ class Known:
     def to_json(self) -> dict[str, Any]:
         return {
             "study": self.item.id,
-            "about": self.item.about or self.item.why,
+            "about": self.item.about or None,
             "state": self.state,
             "verdict": self.sentence or None,
+            "nearest": self.item.nearest or None,
             "figures": self.figures,
             "origins": list(self.origins),
             "budget": self.item.budget or None,
@@ -61,7 +62,7 @@ def folder_of(item: Item, runs: Path) -> Path:
 def known(item: Item, runs: Path) -> Known:
     """The newest of the results in `runs`; else what is committed; else not run."""
     if item.target is None:
-        return Known(item, item.state, item.why)
+        return Known(item, item.state, f"{item.why}; the nearest: {item.nearest}")
     named = [*runs.glob(f"*_{item.paper}_{item.name}/{RESULT_FILE}"), folder_of(item, runs) / RESULT_FILE]
     for path in sorted((path for path in named if path.is_file()), key=lambda path: path.stat().st_mtime, reverse=True):
         if found := _read(item, path):
@@ -69,7 +70,7 @@ def known(item: Item, runs: Path) -> Known:
     committed = committed_verdicts(item.paper).get(item.name)
     if committed is None:
         return Known(item, NOT_RUN, "")
-    told = (committed[key] for key in ("figures", "origins", "options"))
+    told = (committed.get(key) for key in ("figures", "origins", "options", "seconds"))
     return Known(item, committed["state"], with_reason(item, committed["state"], committed["verdict"]), *told)
 
 
@@ -115,7 +116,7 @@ def record_verdicts(runs: Path) -> list[Path]:
             if found.folder is not None and found.state != FAILED:
                 told = {"state": found.state, "verdict": found.sentence.removesuffix(item.why).rstrip(), "figures": found.figures}
                 command = command_of(item.id, found.options or {})
-                kept[item.name] = told | {"origins": found.origins, "options": found.options, "command": command}
+                kept[item.name] = told | {"origins": found.origins, "options": found.options, "seconds": found.seconds, "command": command}
         order = [item.name for item in paper.items if item.name in kept]
         if order:
             written.append(write_json(EXPERIMENTS / paper.name / VERDICTS_FILE, {name: kept[name] for name in order}))

@@ -14,11 +14,12 @@ from recsys_lab.config.frozen import fingerprint, plain
 from recsys_lab.config.options import StudyCommon
 from recsys_lab.config.schema import build
 from recsys_lab.report.environment import write_environment
+from recsys_lab.report.loggers import finish
 from recsys_lab.report.record import Result, write_result
 from recsys_lab.studies.catalogue import command_of
 from recsys_lab.studies.code import code_fingerprint
 from recsys_lab.studies.page import write_study_page
-from recsys_lab.studies.render import write_study
+from recsys_lab.studies.render import LINE_COLUMNS, write_study
 from recsys_lab.studies.show import show_study
 from recsys_lab.studies.study import Study
 from recsys_lab.studies.verdict import DEVIATES, Tolerance, judge
@@ -60,9 +61,19 @@ def run_study(config: DictConfig, folder: Path) -> dict[str, Any]:
     )
     write_result(folder, record)
     write_environment(folder)
-    write_study_page(folder, study, record.to_json()["study"])
+    page = write_study_page(folder, study, record.to_json()["study"])
+    _log(config, folder, name, study, page)
     show_study(study, told)
     return record.to_json()
+
+
+def _log(config: DictConfig, folder: Path, name: str, study: Study, page: Path) -> None:
+    """The logger's run of a study. W&B's has the verdict in its summary, every line as a table, and the page."""
+    logger = build(config.logger, folder, plain(config), name, None)
+    if hasattr(logger, "log_tables"):
+        rows = [(x.what, x.unit, x.published, x.ours, x.origin, x.error, x.by_construction) for x in study.lines]
+        logger.log_tables("study", {"lines": (LINE_COLUMNS, rows)}, page.read_text(encoding="utf-8"))
+    finish(logger, "completed")
 
 
 def options_of(study: dict[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "partition": DESCRIPTION | {"plan", "planners", "models", "data", "config", "inputs", "train"},
     "__main__": LEAVES | {"config", "report", "doctor"},
     "launchers": LEAVES | {"train"},
-    "run": LEAVES | {"config", "job", "launchers", "sweep"},
+    "run": LEAVES | {"config", "job", "launchers", "sweep", "studies"},
 }
 
 #: Packages that only some rooms may import, and those rooms (or single files).

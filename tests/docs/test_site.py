@@ -21,6 +21,11 @@ def test_every_group_has_a_page_with_every_choice_and_key() -> None:
     for group in GROUPS:
         for path in (ROOT / "conf" / group).glob("*.yaml"):
             assert f"\n## {path.stem}\n" in pages[f"config/{group}.md"], path
+    studies = pages["config/experiment.md"]
+    for path in (ROOT / "conf" / "experiment").glob("*/*.yaml"):
+        assert f"\n## {path.parent.name}/{path.stem}\n" in studies, path
+    assert "| `study.within` |  | `0.02` | how far off an amount may be, a share |" in studies
+    assert "| [`dmt/table3`](#dmttable3) | DMT, table 3: SPTT alone leaves the model as it is. |" in studies
     trainer = pages["config/trainer.md"]
     assert "| `max_steps` | int | `-1` | -1: all of max_epochs |" in trainer
     assert "| `early_stopping.metric` | str | `auc` | auc \\| ne" in trainer

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from experiments.emulated.calibration import Calibrated
 from experiments.emulated.comparisons import COMPARISONS
-from experiments.emulated.figures import line_figures, ratios
+from experiments.emulated.figures import Ratio, line_figures, ratios
 from experiments.emulated.runs import EVERY, Ran, _simulated_transfer_ms
+from experiments.emulated.study import compared, run
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import read
+from recsys_lab.errors import UserError
+from recsys_lab.studies.catalogue import studies_of
+from recsys_lab.studies.verdict import Tolerance, judge
 
 
 def ran(transfer_ms: float, examples: float, link_bytes: float) -> Ran:
@@ -45,6 +51,22 @@ def test_ratios_are_medians_of_rounds() -> None:
     lines = line_figures(rounds, 0.05)
     assert lines["torchrec_row_wise"].wire_ms == 80.0 and lines["torchrec_row_wise"].of_link == pytest.approx(80 / 90)
     assert lines["flexshard_2tier"].counter_vs_steps == pytest.approx(4 / 3.9)
+
+
+def test_a_comparison_is_a_study_of_measured_beside_simulated(tmp_path: Path) -> None:
+    """Simulated is judged by how far it is off the measured ratio; the picture can be drawn."""
+    made = [Ratio("flexshard_2tier", 4.0, (3.9, 4.2), 3.3, 3.0, 4.1), Ratio("flexshard_3tier", 4.0, (3.9, 4.2), 3.1, 3.0, 4.1)]
+    study = compared("flexshard", COMPARISONS["flexshard"], 2, 0.2, made, {})
+    assert [holds for _, holds in study.statements] == [True, False]
+    assert [line.origin for line in study.lines] == ["measured", "simulated"] * 2
+    assert judge(study, Tolerance(0.2, 1.0)).state == "deviates"
+    assert study.draw is not None and all(path.stat().st_size > 5_000 for path in study.draw(tmp_path))
+    with pytest.raises(UserError, match="network: no such file; given nowhere"):
+        run("flexshard", rounds=1, bound=0.2, under="", network="nowhere")
+
+
+def test_every_comparison_is_a_study() -> None:
+    assert set(studies_of("emulated")) == set(COMPARISONS)
 
 
 def test_simulated_transfer_counts_overlaps_once_and_embeddings_only() -> None:

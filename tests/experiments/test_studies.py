@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,19 +14,21 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recsys_lab.__main__ import main
+from recsys_lab.__main__ import COMMANDS, main
 from recsys_lab.config import command_line
 from recsys_lab.errors import UserError
 from recsys_lab.report.record import read_result
 from recsys_lab.report.show import main as show
 from recsys_lab.studies import batch, results
-from recsys_lab.studies.catalogue import LONG, QUICK, WITHOUT, Item, item_of, items, papers
+from recsys_lab.studies.catalogue import LONG, QUICK, WITHOUT, Item, item_of, items, papers, refuse_without_study, studies_of
+from recsys_lab.studies.code import ROOT
 from recsys_lab.studies.command import chosen
 from recsys_lab.studies.compared import draw_compared
 from recsys_lab.studies.function import function_of, given_as, hints_of
 from recsys_lab.studies.run import run_study
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.studies.verdict import Tolerance, judge, percent
+from recsys_lab.studies.waiting import Waiting
 
 STUDIES = [item for item in items() if item.target]
 
@@ -39,8 +43,23 @@ def test_every_table_and_figure_of_a_paper_is_in_exactly_one_place(paper) -> Non
     assert all(item.state in WITHOUT and len(item.why) > 10 for item in paper.items if not item.target)
 
 
+@pytest.mark.parametrize("item", [item for item in items() if not item.target], ids=lambda item: item.id)
+def test_what_has_no_study_names_the_nearest_thing_that_there_is(item: Item) -> None:
+    """A study of the paper, a command, or a file; and the command line says so in place of "no such choice"."""
+    first = re.split(r"[,;]", item.nearest)[0]
+    is_command = first.startswith("python -m recsys_lab ") and first.split()[3] in COMMANDS
+    assert is_command or first in studies_of(item.paper) or (ROOT / first).exists()
+    with pytest.raises(UserError, match="has no study") as refused:
+        refuse_without_study(["seed=1", f"experiment={item.id}"])
+    assert item.why in str(refused.value) and str(refused.value).endswith(item.nearest)
+
+
+def test_other_words_of_a_command_line_are_left_to_hydra() -> None:
+    refuse_without_study(["experiment=frappe", "experiment=dmt/table3,neo/figure99", "model=dcn", "+experiment=dmt/figure2"])
+
+
 def test_all_four_papers_are_there() -> None:
-    assert {paper.name for paper in papers()} == {"cpu_dlrm", "dmt", "flexshard", "neo"}
+    assert {paper.name for paper in papers()} == {"cpu_dlrm", "dmt", "emulated", "flexshard", "neo"}
     assert sum(paper.tables + paper.figures for paper in papers()) == 64
 
 
@@ -52,6 +71,15 @@ def test_a_study_names_its_function_and_all_its_options(item: Item) -> None:
     study = yaml.safe_load(item.config.read_text(encoding="utf-8"))["study"]
     assert study["question"].endswith("?") and study["hypothesis"].endswith(".") and study["within"] >= 0
 
+
+#: In place of run.py: table5 leaves a result at once, others take a minute.
+STAND_IN = """
+import shutil, sys, time
+if "table5" in sys.argv[1]:
+    shutil.copy("told.json", sys.argv[2].split("=")[1].strip("'") + "/result.json")
+else:
+    time.sleep(60)
+"""
 
 figures = st.floats(0.1, 1e6)
 lines = st.lists(
@@ -121,8 +149,9 @@ def test_a_study_leaves_its_folder_and_is_known_by_it(tmp_path: Path, capsys: py
     assert found["status"] == "completed" and found["measured"] is found["simulated"] is found["quality"] is found["plan"] is None
     assert found["study"]["verdict"]["state"] == "reproduced" and found["study"]["origins"] == ["simulated"]
     assert {path.name for path in folder.iterdir()} == {
-        *("config.yaml", "environment.json", "result.json", "report.html", "table.md", "table.csv", "plot.svg", "plot.png")
+        *("config.yaml", "environment.json", "result.json", "report.html", "table.md", "table.csv", "plot.svg", "plot.png", "wandb")
     }
+    assert list((folder / "wandb").glob("offline-run-*/files/media/table/study/lines_*"))
     with (folder / "table.csv").open(encoding="utf-8") as text:
         assert [row["what"] for row in csv.DictReader(text)] == [line["what"] for line in found["study"]["found"]["lines"]]
     page = (folder / "report.html").read_text(encoding="utf-8")
@@ -166,6 +195,45 @@ def test_a_study_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
     found = batch.run_all([broken, item_of("flexshard/figure3")], tmp_path, False, lambda one, seconds: None)
     assert [one.state for one in found] == ["failed", "reproduced"]
     assert "no such choice" in found[0].sentence
+
+
+def test_an_interrupted_batch_keeps_what_has_ended_and_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A real process is stopped; its folder has the earlier result again, and the record of the one before it is written."""
+    monkeypatch.setattr(results, "EXPERIMENTS", tmp_path / "experiments")
+    monkeypatch.setattr(batch, "ROOT", tmp_path)
+    runs, told = tmp_path / "runs", {"origins": ["fitted"], "seconds": 1.0, "code": results.code_fingerprint(), "options": {}}
+    told["verdict"] = {"state": "reproduced", "sentence": "Reproduced: so.", "why": None}
+    for name in ("table5", "figure3"):
+        (runs / "studies" / "flexshard" / name).mkdir(parents=True)
+    earlier = runs / "studies" / "flexshard" / "figure3" / "result.json"
+    earlier.write_text(json.dumps({"study": told | {"code": "another"}}))
+    (tmp_path / "told.json").write_text(json.dumps({"study": told}))
+    (tmp_path / "run.py").write_text(STAND_IN)
+
+    def interrupt(waiting: Waiting, seconds: float) -> None:
+        if waiting.number == 1 and seconds:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Waiting, "tick", interrupt)
+    began = time.monotonic()
+    assert main(["studies", "--run", "flexshard/table5", "flexshard/figure3", "--runs", str(runs), "--record"]) == 130
+    assert time.monotonic() - began < 20
+    assert "1 of 2 studies have ended" in capsys.readouterr().err
+    assert set(results.committed_verdicts("flexshard")) == {"table5", "figure3"} and earlier.is_file()
+    assert not list(runs.rglob("*.before"))
+
+
+def test_what_waits_is_told_in_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with Waiting([("dmt/figure10", 100.0), ("dmt/table3", None)]) as waiting:
+        for seconds in (1.0, 6.0, 7.0, 40.0, 130.0):
+            waiting.tick(seconds)
+        waiting.ended()
+        waiting.tick(1.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(";")[0] for line in lines] == [f"dmt/figure10 (1 of 2): {seconds} s of about 100" for seconds in (6, 40, 130)]
+    assert lines[0].endswith("all of them about 2 min more") and lines[-1].endswith("all of them about 20 s more")
 
 
 def test_the_command_lists_all_and_refuses_what_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

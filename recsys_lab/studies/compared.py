@@ -25,6 +25,10 @@ def draw_compared(study: Study, folder: Path) -> list[Path]:
     with picture(folder / f"{study.name}.svg", len(panels), width=9.0 if len(panels) == 1 else 15.0, height=height) as (figure, axes):
         for axis, lines in zip(axes, panels):
             _errors(axis, lines)
+        if any(line.by_construction for line in compared):
+            axes[0].plot([], [], "o", color=BLUE, markersize=5, label="judged")
+            axes[0].plot([], [], "o", color=ORANGE, markersize=5, markerfacecolor="none", label="by construction: a fit used it")
+            figure.legend(loc="outside lower center", ncols=2)
         figure.suptitle(f"{study.name}: {study.question}", fontsize=11)
     return written(folder, study.name)
 
@@ -37,10 +41,6 @@ def _errors(axis: Axes, lines: Sequence[Line]) -> None:
         colour = ORANGE if line.by_construction else BLUE
         axis.plot(size, place, "o", color=colour, markersize=5, markerfacecolor="none" if line.by_construction else colour)
     axis.axvline(0, color="black", linewidth=0.8)
-    if any(line.by_construction for line in lines):
-        axis.plot([], [], "o", color=BLUE, markersize=5, label="judged")
-        axis.plot([], [], "o", color=ORANGE, markersize=5, markerfacecolor="none", label="by construction: a fit used it")
-        axis.legend(loc="lower left", frameon=True)
     widest = max(map(abs, sizes)) or 1.0
     axis.set_xlim(-1.1 * widest, 1.1 * widest)
     axis.set_xlabel("off the published figure, " + ("percentage points" if in_points else "per cent"))

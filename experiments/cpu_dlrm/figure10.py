@@ -13,6 +13,7 @@ from typing import Any
 
 from experiments.cpu_dlrm.exchanges import CASES, measure
 from launchers.local import launch
+from recsys_lab.data.text import progress
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -40,8 +41,13 @@ def run(name: str, *, rounds: int = ROUNDS, ranks: list[int] = RANKS) -> Study:
     lines: list[Line] = []
     rows: list[tuple[str, ...]] = []
     data: list[dict[str, Any]] = []
+    with progress(len(ranks), "exchanges in turns", "world") as bar:
+        everything = {}
+        for world in ranks:
+            everything[world] = measured(world, rounds)
+            bar.update()
     for world in ranks:
-        for model, of_model in measured(world, rounds).items():
+        for model, of_model in everything[world].items():
             for (exchange, overlap), found in zip(CASES, of_model):
                 how = "overlap" if overlap else "blocking"
                 parts = _figure10(found) if name == "figure10" else _figure11(found)

@@ -6,6 +6,7 @@ measured here, in turns; a share is of the peak measured in the same turn.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from experiments.cpu_dlrm.peak import compiled
 from experiments.cpu_dlrm.tables import published
+from recsys_lab.data.text import progress
 from recsys_lab.models.linear import linear, product
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
@@ -59,8 +61,8 @@ def run(name: str, *, rounds: int = 3, threads: int | None = None, widths: list[
     formats = [format for format in FORMATS if peak.gflop_s(format)]
     shares: dict[Case, list[float]] = {}
     peaks: dict[str, list[float]] = {format: [] for format in formats}
-    for format in formats:
-        for width in widths:
+    with progress(len(formats) * len(widths) * rounds, "products", "turn") as bar:
+        for format, width in itertools.product(formats, widths):
             layers = _layers(width, FORMATS[format])
             for _ in range(rounds):
                 peaks[format].append(peak.gflop_s(format))
@@ -68,6 +70,7 @@ def run(name: str, *, rounds: int = 3, threads: int | None = None, widths: list[
                     for which, kernel in zip(PASSES, passes):
                         rate = _gflop_s(kernel, layers, width)
                         shares.setdefault((format, width, whose, which), []).append(100 * rate / peaks[format][-1])
+                bar.update()
     return _study(name, {case: statistics.median(found) for case, found in shares.items()}, peaks, threads)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cpu_dlrm.tables import HERE, published
+from recsys_lab.data.text import progress
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -31,7 +32,11 @@ NOTES = (
 def run(name: str, *, rounds: int = 3) -> Study:
     lines: list[Line] = []
     rows: list[tuple[str, ...]] = []
-    found = {model: benchmark(script, rounds) for model, script in SCRIPTS.items()}
+    found = {}
+    with progress(len(SCRIPTS), "before and after in turns", "model") as bar:
+        for model, script in SCRIPTS.items():
+            found[model] = benchmark(script, rounds)
+            bar.update()
     theirs = published()["figure7"]
     printed = {("small", "torch"): theirs["small_before_ms"], ("small", "fp32"): theirs["small_after_ms"]}
     times = {"small": theirs["small_times"], "MLPerf": theirs["mlperf_times"]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from experiments.benchmarks import dlrm_contenders, one_machine
 from experiments.cpu_dlrm.figure7 import CONTENDERS
 from experiments.cpu_dlrm.tables import MODELS, published
+from recsys_lab.data.text import progress
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -43,9 +45,10 @@ def run(name: str) -> Study:
         "small": published()["figure8"]["small_embeddings_after"],
         "MLPerf": published()["figure8"]["mlperf_embeddings_after_at_most"],
     }
-    for model, given in problems().items():
-        for contender, what in CONTENDERS.items():
+    with progress(len(theirs) * len(CONTENDERS), "profiles", "profile") as bar:
+        for (model, given), (contender, what) in product(problems().items(), CONTENDERS.items()):
             shares = found[model, what] = shares_of(given, contender)
+            bar.update()
             rows.append((model, what, *(f"{shares[part]:.0f} %" for part in PARTS)))
             for part in PARTS:
                 compared = theirs[model] if (model, part, contender) == ("small", "embeddings", "fp32") else None

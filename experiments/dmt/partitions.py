@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from scipy.stats import mannwhitneyu
 
 from recsys_lab.config import command_line
+from recsys_lab.data.text import progress
 from recsys_lab.inputs import Towers, tables_of
 from recsys_lab.partition import probe
 from recsys_lab.partition.command import SAMPLES, STEPS
@@ -75,7 +76,11 @@ def of_seed(seed: int) -> Trained:
 
 
 def table6() -> Study:
-    seeds = [of_seed(seed) for seed in SEEDS]
+    seeds = []
+    with progress(len(SEEDS), "a probe and two trainings a seed", "seed") as bar:
+        for seed in SEEDS:
+            seeds.append(of_seed(seed))
+            bar.update()
     _, data = opened(PROBE, 1)
     ours, naive = [s.found_auc for s in seeds], [s.naive_auc for s in seeds]
     p = float(mannwhitneyu(ours, naive, alternative="two-sided", method="exact").pvalue)

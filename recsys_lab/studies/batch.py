@@ -36,7 +36,7 @@ def run_all(chosen: Sequence[Item], runs: Path, again: bool, told: Told) -> list
                 began = time.perf_counter()
                 run_one(item, folder_of(item, runs), waiting.tick)
                 seconds = time.perf_counter() - began
-                waiting.ended()
+                waiting.ended(seconds)
             found.append(after(item, runs))
             told(found[-1], seconds)
     return found

@@ -19,6 +19,7 @@ class Waiting:
     def __init__(self, studies: Sequence[tuple[str, float | None]]):
         self.studies = [(name, seconds or UNKNOWN_S) for name, seconds in studies]
         self.number, self.next_line_s = 0, FIRST_S
+        self.spent_s, self.usual_s = 0.0, 0.0  # of those that have ended: how busy the machine is
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), TimeElapsedColumn())
         self.is_terminal = sys.stderr.isatty()
         self.bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not self.is_terminal or not studies)
@@ -36,7 +37,8 @@ class Waiting:
     def tick(self, seconds: float) -> None:
         """The one that runs has run so long."""
         name, usual = self.studies[self.number]
-        left = max(usual - seconds, 0.0) + sum(usual for _, usual in self.studies[self.number + 1 :])
+        pace = self.spent_s / self.usual_s if self.usual_s else 1.0
+        left = max(pace * usual - seconds, 0.0) + pace * sum(usual for _, usual in self.studies[self.number + 1 :])
         words = f"{name} ({self.number + 1} of {len(self.studies)})"
         done = sum(usual for _, usual in self.studies[: self.number]) + min(seconds, usual)
         self.bar.update(self.task, completed=done, description=words, left=f"about {_minutes(left)} left,")
@@ -44,8 +46,9 @@ class Waiting:
             print(f"{words}: {seconds:.0f} s of about {usual:.0f}; all of them about {_minutes(left)} more", file=sys.stderr, flush=True)
             self.next_line_s += EVERY_S
 
-    def ended(self) -> None:
-        """The next one runs."""
+    def ended(self, seconds: float) -> None:
+        """It took so long; the next one runs."""
+        self.spent_s, self.usual_s = self.spent_s + seconds, self.usual_s + self.studies[self.number][1]
         self.number, self.next_line_s = self.number + 1, FIRST_S
 
 

@@ -229,11 +229,13 @@ def test_what_waits_is_told_in_lines_where_there_is_no_terminal(capsys: pytest.C
     with Waiting([("dmt/figure10", 100.0), ("dmt/table3", None)]) as waiting:
         for seconds in (1.0, 6.0, 7.0, 40.0, 130.0):
             waiting.tick(seconds)
-        waiting.ended()
-        waiting.tick(1.0)
+        waiting.ended(200.0)
+        for seconds in (1.0, 10.0):
+            waiting.tick(seconds)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(";")[0] for line in lines] == [f"dmt/figure10 (1 of 2): {seconds} s of about 100" for seconds in (6, 40, 130)]
-    assert lines[0].endswith("all of them about 2 min more") and lines[-1].endswith("all of them about 20 s more")
+    assert [line.split(";")[0] for line in lines[:-1]] == [f"dmt/figure10 (1 of 2): {seconds} s of about 100" for seconds in (6, 40, 130)]
+    assert lines[0].endswith("all of them about 2 min more") and lines[-2].endswith("all of them about 20 s more")
+    assert lines[-1] == "dmt/table3 (2 of 2): 10 s of about 20; all of them about 30 s more"  # the machine is half as fast as it was
 
 
 def test_the_command_lists_all_and_refuses_what_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,8 +51,8 @@ class Item:
 
     @property
     def command(self) -> str:
-        """The longest that the head of its YAML shows."""
-        return self.commands[-1] if self.target else ""
+        """The one that makes it; of a long one the last that the head of its YAML shows, which has what it must be given."""
+        return self.commands[-1 if self.budget == LONG else 0] if self.target else ""
 
     @property
     def commands(self) -> list[str]:

@@ -68,6 +68,7 @@ def test_a_study_names_its_function_and_all_its_options(item: Item) -> None:
     assert item.target is not None and item.config is not None
     assert set(hints_of(function_of(item.target))) == set(item.options)
     assert item.commands[0] == f"python run.py experiment={item.id}" and item.budget in (QUICK, LONG)
+    assert item.command == item.commands[0] or (item.budget == LONG and item.command.startswith(item.commands[0]))
     study = yaml.safe_load(item.config.read_text(encoding="utf-8"))["study"]
     assert study["question"].endswith("?") and study["hypothesis"].endswith(".") and study["within"] >= 0
 

@@ -33,7 +33,8 @@ class Link:
     `bandwidth_gb_s`: in an all-to-all. `latency_us`: of a step of the smallest messages. `ring_gb_s`: the bus bandwidth of a ring, of one
     rank within a host and of one rank's own link across hosts; None: as in an all-to-all. `in_network_gb_s`: that of an all-reduce that
     the switches make (NVLS, SHARP); None: they make none. `message_us`: what each message of an all-to-all costs; None: `latency_us`.
-    `start_us`: what a collective that uses the link costs once.
+    `start_us`: what a collective that uses the link costs once. `shared`: the ranks of a host have one link together, and each its part
+    of it; a rank that sends alone has all.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Link:
     in_network_gb_s: float | None = None
     message_us: float | None = None
     start_us: float = 0.0
+    shared: bool = False
 
     def __post_init__(self) -> None:
         positive(self, f"link {self.name}", "bandwidth_gb_s", "ring_gb_s", "in_network_gb_s")

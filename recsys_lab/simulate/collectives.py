@@ -1,6 +1,7 @@
 """What a collective costs on a cluster, by algorithm: a start, latency x steps, and bytes on the slowest level of links.
 
-all_to_all, scatter, gather   a message to each other rank, near and far side by side; of the two latter from or to the root
+all_to_all                    a message to each other rank, near and far side by side
+scatter, gather               the same from or to one rank, beside those of other roots (`rooted.py`)
 reduce_scatter, all_gather    a ring; each rank of a host drives its own over its own cross-host link
 all_reduce                    the fastest of ring, tree and, where a cluster's switches add up (NVLS, SHARP), in the network
 broadcast                     a tree
@@ -13,14 +14,17 @@ On CPU devices a reduce-scatter is priced as the all-reduce that gloo makes of i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.plan.steps import Step
 from recsys_lab.simulate.protocols import FILLED_STEPS, Protocol, all_to_all_start_us, protocols
+from recsys_lab.simulate.rooted import ROOTED, rounds_of
 from recsys_lab.units import US_PER_MS, transfer_ms
 
 
@@ -35,10 +39,14 @@ class Shape:
 
 @dataclass(frozen=True, order=True)
 class Cost:
-    """ms of a collective: `ms` in all, of which the links carry bytes for `wire_ms`; the rest is latency, in which others may use them."""
+    """ms of a collective: `ms` in all, of which the links carry bytes for `wire_ms`; the rest is latency, in which others may use them.
+
+    `spans`: of an exchange in pieces, from when to when each is under way, as shares of `ms`.
+    """
 
     ms: float
     wire_ms: float
+    spans: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
 
 
 @lru_cache(maxsize=4096)
@@ -58,6 +66,8 @@ def collective_ms(step: Step, cluster: Cluster) -> float:
 
 def groups_cost(step: Step, cluster: Cluster) -> list[Cost]:
     """Of each group: the rank that puts in or takes out most sets its pace."""
+    if step.kind in ROOTED:
+        return exchange_cost([step], cluster)
     if len(step.bytes_of_rank) == 1 and len(step.received_of_rank) <= 1:
         biggest = max(*step.bytes_of_rank, *step.received_of_rank, 0.0)
         by_shape = {shape: group_cost(step.kind, shape, biggest, cluster) for shape in {shape_of(g, cluster) for g in step.groups}}
@@ -67,6 +77,21 @@ def groups_cost(step: Step, cluster: Cluster) -> list[Cost]:
         if figures:
             busiest = np.maximum(busiest, np.asarray(figures, dtype=float))
     return [group_cost(step.kind, shape_of(g, cluster), float(busiest[list(g)].max()), cluster) for g in step.groups]
+
+
+def exchange_cost(pieces: Sequence[Step], cluster: Cluster) -> list[Cost]:
+    """Of each group: scatters or gathers that are one exchange."""
+    return [_exchange_cost(pieces, group, cluster) if len(group) > 1 else Cost(0.0, 0.0) for group in pieces[0].groups]
+
+
+def _exchange_cost(pieces: Sequence[Step], group: tuple[int, ...], cluster: Cluster) -> Cost:
+    start_us = _start_us(shape_of(group, cluster), cluster) + all_to_all_start_us(cluster)
+    rounds = rounds_of(pieces, group, cluster)
+    ends_ms = list(accumulate(one.ms for one in rounds))
+    ms = ends_ms[-1] or 1.0  # links without latency carry nothing in no time
+    of_piece = [[number for number, one in enumerate(rounds) if piece in one.pieces] for piece in range(len(pieces))]
+    spans = tuple(((ends_ms[own[0]] - rounds[own[0]].ms) / ms, ends_ms[own[-1]] / ms) for own in of_piece)
+    return Cost(len(pieces) * start_us / US_PER_MS + ends_ms[-1], sum(one.wire_ms for one in rounds), spans)
 
 
 def group_ms(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> float:
@@ -79,7 +104,7 @@ def group_cost(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> 
     if shape.size == 1:
         return Cost(0.0, 0.0)
     start_ms = _start_us(shape, cluster) / US_PER_MS
-    if kind in ("all_to_all", "scatter", "gather"):  # a scatter's root sends what it would in an all-to-all, a gather's takes it
+    if kind == "all_to_all":
         found = [_all_to_all(shape, size_bytes, cluster)]
     elif kind == "broadcast":
         found = [_broadcast(shape, size_bytes, given, cluster) for given in protocols(cluster)]

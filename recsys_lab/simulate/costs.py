@@ -11,7 +11,7 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
 from recsys_lab.plan.steps import Step
 from recsys_lab.plan.workload import DenseLayer, Workload
-from recsys_lab.simulate.collectives import Cost, groups_cost
+from recsys_lab.simulate.collectives import Cost, exchange_cost, groups_cost
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.tables.spec import ELEMENT_BYTES
 from recsys_lab.units import NS_PER_MS, US_PER_MS, compute_ms, transfer_ms
@@ -56,14 +56,18 @@ def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Wo
     return _moved_ms(step, cluster, efficiency) + rows * per_row_ns / NS_PER_MS + shards * profile.table_overhead_us / US_PER_MS
 
 
-def collective_step_cost(step: Step, cluster: Cluster, profile: Profile) -> list[Cost]:
-    """Of each group of a collective, with the conversion to and from what travels; `cluster` as `of_profile` gives it."""
-    costs, element = groups_cost(step, cluster), ELEMENT_BYTES.get(step.number_format, 4)
+def collective_step_cost(pieces: Sequence[Step], cluster: Cluster, profile: Profile) -> list[Cost]:
+    """Of each group of a collective, or of those that are one exchange, with the conversion to and from what travels; `cluster` as
+    `of_profile` gives it.
+    """
+    costs = groups_cost(pieces[0], cluster) if len(pieces) == 1 else exchange_cost(pieces, cluster)
+    element = ELEMENT_BYTES.get(pieces[0].number_format, 4)
     if element >= 4:
         return costs
-    read_and_written = max(*step.bytes_of_rank, *step.received_of_rank, 0.0) * (4 / element + 1)
+    most = sum(np.maximum(np.asarray(s.bytes_of_rank, dtype=float), np.asarray(s.received_of_rank or (0.0,))) for s in pieces)
+    read_and_written = float(np.max(most)) * (4 / element + 1)
     there_and_back = 2 * transfer_ms(read_and_written, cluster.device.memory_bandwidth_gb_s * profile.memory_efficiency)
-    return [Cost(cost.ms + there_and_back, cost.wire_ms) for cost in costs]
+    return [replace(cost, ms=cost.ms + there_and_back) for cost in costs]
 
 
 def launches(step: Step, profile: Profile, workload: Workload | None) -> int:

@@ -34,6 +34,8 @@ PLAIN = Protocol("plain", 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 FILLED_STEPS = 14
 #: NCCL's all-to-all is a group of sends and receives: what starting one costs (64 H800, 8 MB: 296 to 338 us in all).
 ALL_TO_ALL_US = 25.0
+#: Of torch's process group of gloo: so many collectives of a group at once. NCCL's follow one another on a stream.
+GLOO_THREADS = 2
 
 
 def protocols(cluster: Cluster) -> tuple[Protocol, ...]:
@@ -43,3 +45,8 @@ def protocols(cluster: Cluster) -> tuple[Protocol, ...]:
 
 def all_to_all_start_us(cluster: Cluster) -> float:
     return ALL_TO_ALL_US if cluster.device.kind == "cuda" else 0.0
+
+
+def at_once(cluster: Cluster) -> int:
+    """Collectives of one group that a rank works on at the same time."""
+    return 1 if cluster.device.kind == "cuda" else GLOO_THREADS

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.costs import AHEAD, REST, collective_step_cost, compute_step_ms, launches, of_profile
 from recsys_lab.simulate.order import DENSE_ALL_REDUCE, ordered
 from recsys_lab.simulate.profile import Profile
+from recsys_lab.simulate.rooted import exchanges
 from recsys_lab.units import MIB, US_PER_MS
 
 DENSE_SYNCS = (DENSE_ALL_REDUCE, "towers.module.all_reduce")
@@ -116,11 +117,12 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
     cluster, streams = of_profile(cluster, profile), {name: np.zeros(ranks) for name in (*STREAMS, *LINKS)}
     streams["compute"] += profile.iteration_overhead_ms
     placed: dict[str, Placed] = {}
-    for step in ordered(steps.steps, profile, workload):
-        overhead = launches(step, profile, workload) * profile.launch_overhead_us / US_PER_MS
+    for pieces in exchanges(ordered(steps.steps, profile, workload)):
+        step = pieces[0]
+        overhead = sum(launches(one, profile, workload) for one in pieces) * profile.launch_overhead_us / US_PER_MS
         ready = np.max([np.zeros(ranks), *(placed[name].end for name in step.after if name in placed)], axis=0)
         if step.is_collective:
-            placed[step.name] = _collective(step, ready, overhead, placed, streams, cluster, profile)
+            placed |= _collective(pieces, ready, overhead, placed, streams, cluster, profile)
         else:
             start = np.maximum(ready, streams["compute"]) + overhead
             end = start + compute_step_ms(step, cluster, profile, workload)
@@ -130,15 +132,17 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
 
 
 def _collective(
-    step: Step,
+    pieces: Sequence[Step],
     ready: np.ndarray,
     overhead: float,
     placed: dict[str, Placed],
     streams: dict[str, np.ndarray],
     cluster: Cluster,
     profile: Profile,
-) -> Placed:
-    costs, beside, ranks = collective_step_cost(step, cluster, profile), _overlaps(step, profile), len(ready)
+) -> dict[str, Placed]:
+    """One, or all pieces of an exchange, by name."""
+    step, costs, ranks = pieces[0], collective_step_cost(pieces, cluster, profile), len(ready)
+    beside = _overlaps(step, profile)
     far = cluster.hosts == 1 or any(cluster.host_of(group[0]) != cluster.host_of(group[-1]) for group in step.groups)
     link, stream = "far" if far else "near", _stream_of(step, far)
     if beside and step.name == DENSE_ALL_REDUCE:
@@ -147,6 +151,7 @@ def _collective(
         ready = np.maximum(ready, streams["compute"])
     ready = np.maximum(ready, streams[stream]) + overhead
     start, end, here, wire_ms = ready.copy(), ready.copy(), np.full(ranks, False), np.zeros(ranks)
+    spans = np.zeros((2, len(pieces), ranks))
     background = beside and stream in BACKGROUND
     for group, cost in [((0,), max(costs))] if ranks == 1 else zip(step.groups, costs):
         at = list(group)
@@ -157,9 +162,21 @@ def _collective(
         else:
             done = max(done, streams[link][at].max() + cost.wire_ms)
         start[at], end[at], here[at], wire_ms[at] = begin, done, True, cost.wire_ms
+        spans[:, :, at] = np.asarray(cost.spans).T[:, :, None]
     for name in (stream, *(() if background else (link,)), *(() if beside else ("compute",))):
         streams[name] = np.where(here, end, streams[name])
-    return Placed(step, stream, start, end, here, wire_ms, link)
+    whole = Placed(step, stream, start, end, here, wire_ms, link)
+    return {step.name: whole} if len(pieces) == 1 else _in_pieces(whole, pieces, spans)
+
+
+def _in_pieces(whole: Placed, pieces: Sequence[Step], spans: np.ndarray) -> dict[str, Placed]:
+    """An exchange, piece by piece; the link carries all of it before the end of the last. `spans` [2, P, R]: of the whole."""
+    last, took, found = spans[1].argmax(axis=0), whole.end - whole.start, {}
+    for number, piece in enumerate(pieces):
+        begin, end = (np.where(share == 1.0, whole.end, whole.start + share * took) for share in spans[:, number])
+        wire_ms = np.where(last == number, whole.wire_ms, 0.0)
+        found[piece.name] = replace(whole, step=piece, start=begin, end=end, wire_ms=wire_ms)
+    return found
 
 
 def _links_done_ms(begin: float, ms: float, ranks: list[int], link: str, others: Iterable[Placed]) -> float:

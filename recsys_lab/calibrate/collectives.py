@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -30,11 +31,16 @@ def measure(hosts: int, ranks_per_host: int, say: Say) -> list[CollectiveTime]:
         group = _own([dist.new_group(members) for members in ranks], ranks)
         in_hosts = hosts if name != "host" else 1
         for kind, make in KINDS.items():
-            for size_bytes in SIZES_BYTES:
+            for size_bytes in (even_bytes(least, size) for least in SIZES_BYTES):
                 ms = _ms(make(group, size, size_bytes))
                 found.append(CollectiveTime(kind, size, in_hosts, size // in_hosts, size_bytes, ms))
             say(f"{kind} of {name}, {size} ranks: {found[-len(SIZES_BYTES)].ms:.2f} ms of {SIZES_BYTES[0]} bytes, {ms:.2f} ms of 2 MiB")
     return found
+
+
+def even_bytes(least: int, size: int) -> int:
+    """At least so many bytes of FP32, as many for each of `size` ranks."""
+    return math.ceil(least / (4 * size)) * 4 * size
 
 
 def _own(groups: Sequence[dist.ProcessGroup], ranks: Sequence[Sequence[int]]) -> dist.ProcessGroup:

@@ -48,6 +48,14 @@ def test_links_fitted_to_collectives_tell_them_again(bandwidth: float, ring: flo
         assert group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, found) == pytest.approx(t.ms, rel=0.1)
 
 
+@pytest.mark.parametrize("size", [2, 3, 6, 8])
+def test_every_rank_of_a_group_has_as_many_numbers(size: int) -> None:
+    """Gloo's all-to-all of six ranks refuses 32 numbers."""
+    for least in collectives.SIZES_BYTES:
+        made = collectives.even_bytes(least, size)
+        assert made % (4 * size) == 0 and least <= made < least + 4 * size
+
+
 def test_a_machine_of_one_rank_has_no_links_to_fit() -> None:
     assert figures.links_of(cluster(1, 1), []) == cluster(1, 1)
 

@@ -30,9 +30,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.emulated.command import compare
-from experiments.emulated.comparisons import COMPARISONS, TRANSFER
+from experiments.emulated.comparisons import COMPARISONS, HOSTS, TRANSFER
 from experiments.emulated.figures import as_json
-from experiments.emulated.runs import calibration
+from experiments.emulated.runs import calibrations
 
 #: By comparison: of which lines, and what their ratios are called.
 KEYS = {
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--network", type=Path, help="what `python -m recsys_lab emulated links` printed, in place of measuring it now")
     given = parser.parse_args()
     under = shlex.split(given.under)
-    network = calibration(under, given.network)
+    networks = calibrations([COMPARISONS[name] for name in KEYS], under, given.network)
     made: dict[str, Any] = {}
     counters: dict[str, float] = {}
     lines: dict[str, Any] = {}
@@ -60,14 +60,14 @@ def main() -> None:
             comparison = COMPARISONS[name]
             wanted = (comparison.baseline, *KEYS[name])
             comparison = replace(comparison, lines={line: comparison.lines[line] for line in wanted})
-            found, of_lines = compare(comparison, given.rounds, given.keep, network["words"], under)
+            found, of_lines = compare(comparison, given.rounds, given.keep, networks, under)
             for one in found:
                 key = KEYS[name][one.line]
                 made |= {key: one.measured, f"{key}_range": one.range, f"{key}_simulated": one.simulated, f"{key}_bound": one.bytes}
                 made |= {f"{key}_in_flight": one.under_way} if comparison.figure == TRANSFER else {}
             lines |= as_json(found, of_lines)["lines"]
             counters |= {SHARDERS.get(line, line): figures.counter_vs_steps for line, figures in of_lines.items()}
-    print(json.dumps(made | {"counter_vs_steps": counters, "lines": lines, "network": network["figures"]}))
+    print(json.dumps(made | {"counter_vs_steps": counters, "lines": lines, "network": networks[HOSTS]["figures"]}))
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.emulated.calibration import calibrate
-from experiments.emulated.comparisons import COMPARISONS, THROUGHPUT, Comparison
+from experiments.emulated.comparisons import COMPARISONS, HOSTS, LINK_GB_S, RANKS_PER_HOST, THROUGHPUT, Comparison
 from experiments.emulated.figures import LineFigures, Ratio, as_json, line_figures, ratios
-from experiments.emulated.runs import calibration, rounds_of
+from experiments.emulated.runs import Networks, calibrations, rounds_of
 from recsys_lab.arguments import parser
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
 
-#: What cluster=emulated_4x2 is, and the comparisons with it.
-HOSTS, RANKS_PER_HOST, LINK_GB_S = 4, 2, 0.05
 LINKS = "links"
 RATIO_COLUMNS = ("line", "measured", "range", "simulated", "off", "in flight", "bytes on links")
 LINE_COLUMNS = ("line", "iteration", "simulated", "exchange", " simulated", "link alone", "of link")
@@ -30,30 +28,35 @@ def main(argv: list[str]) -> int:
     line.add_argument("--rounds", type=int, default=3, help="how often the lines take turns (3)")
     line.add_argument("--under", default="", help="run each training under this command, such as 'chrt -r 20' on a busy machine")
     line.add_argument("--network", type=Path, metavar="FILE", help=f"what `emulated {LINKS}` printed before, in place of measuring it now")
+    line.add_argument(
+        "--hosts", type=int, nargs="+", default=[HOSTS], metavar="N", help=f"of {LINKS}: measure so many hosts at work, ({HOSTS})"
+    )
     line.add_argument("--keep", type=Path, metavar="DIR", help="keep the run folders here")
     line.add_argument("--json", action="store_true", help="print one JSON object")
     given = line.parse_args(argv)
     if given.comparison == LINKS:
-        found = calibrate(HOSTS, RANKS_PER_HOST, LINK_GB_S)
-        print(json.dumps({"words": found.words(), "figures": found.to_json()}))
+        found = {hosts: calibrate(hosts, RANKS_PER_HOST, LINK_GB_S) for hosts in given.hosts}
+        print(json.dumps({hosts: {"words": one.words(), "figures": one.to_json()} for hosts, one in found.items()}))
         return 0
     comparison, under = COMPARISONS[given.comparison], shlex.split(given.under)
-    network = calibration(under, given.network)
-    made, lines = compare(comparison, given.rounds, given.keep, network["words"], under)
+    networks = calibrations([comparison], under, given.network)
+    made, lines = compare(comparison, given.rounds, given.keep, networks, under)
+    figures = {hosts: network["figures"] for hosts, network in networks.items()}
     if given.json:
-        head = {"comparison": given.comparison, "figure": comparison.figure, "network": network["figures"]}
+        head = {"comparison": given.comparison, "figure": comparison.figure, "networks": figures}
         print(json.dumps(head | as_json(made, lines)))
     else:
-        _show(comparison, given.rounds, made, lines, network["figures"])
+        _show(comparison, given.rounds, made, lines, figures[max(figures)])
     return 0
 
 
 def compare(
-    comparison: Comparison, rounds: int, keep: Path | None, words: list[str], under: list[str]
+    comparison: Comparison, rounds: int, keep: Path | None, networks: Networks, under: list[str]
 ) -> tuple[list[Ratio], dict[str, LineFigures]]:
-    """Runs the comparison; `words` tell the simulator of the network."""
+    """Runs the comparison; the simulator is told of the network, as it was with the hosts of a line at work."""
+    lines = {name: (*networks[comparison.hosts_of(name)]["words"], *own) for name, own in comparison.lines.items()}
     with tempfile.TemporaryDirectory() as scratch:
-        found = rounds_of(comparison.lines, rounds, (keep or Path(scratch)).resolve(), words, under)
+        found = rounds_of(lines, rounds, (keep or Path(scratch)).resolve(), under)
     return ratios(comparison, found), line_figures(found, LINK_GB_S)
 
 

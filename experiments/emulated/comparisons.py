@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 #: FlexShard's RM-2 a thousand times smaller, with as many look-ups a row as the paper has.
 RM2 = (
@@ -36,21 +37,27 @@ DLRM = (*TABLES, "data.batch_size=8192")
 WHOLE = (*DLRM, "sharder=torchrec", "sharder.planner.sharding_types=[table_wise]")
 ROWS = 64  # columns of a row of DLRM
 TRANSFER, THROUGHPUT = "transfer", "throughput"
+#: What cluster=emulated_4x2 is.
+HOSTS, RANKS_PER_HOST, LINK_GB_S = 4, 2, 0.05
 
 
 @dataclass(frozen=True)
 class Comparison:
     """`figure`: transfer, the time that the exchange of embeddings is under way, or throughput, examples a second. More is better for the
-    second, less for the first; a ratio above 1 is a gain in both.
+    second, less for the first; a ratio above 1 is a gain in both. `hosts`: of the lines that have another number of them than all.
     """
 
     about: str
     figure: str
     lines: dict[str, tuple[str, ...]]
+    hosts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
         return next(iter(self.lines))
+
+    def hosts_of(self, line: str) -> int:
+        return self.hosts.get(line, HOSTS)
 
 
 def _dmt(compression: int) -> tuple[str, ...]:
@@ -101,5 +108,6 @@ COMPARISONS = {
         "One to four hosts of two ranks, 1,024 samples a rank",
         THROUGHPUT,
         {f"hosts_{hosts}": _scaled(hosts) for hosts in (1, 2, 3, 4)},
+        {f"hosts_{hosts}": hosts for hosts in (1, 2, 3, 4)},
     ),
 }

@@ -6,15 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.emulated.comparisons import Comparison
 from recsys_lab.distributed.exchange.times import union_ms
 from recsys_lab.errors import UserError
 from recsys_lab.train.transfer import DENSE
 
+#: By number of hosts: {words, figures}, what `experiments.emulated.calibration` found.
+Networks = Mapping[int, Mapping[str, Any]]
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = (
     "launcher=emulated",
@@ -65,23 +68,32 @@ class Ran:
         return float(links["counted"] / links["collectives"]) if links["collectives"] else 1.0
 
 
-def calibration(under: Sequence[str], file: Path | None = None) -> dict[str, Any]:
-    """{words, figures} of `recsys_lab emulated links`: what it printed to `file`, or measured now."""
-    if file is not None:
-        return json.loads(file.read_text())
-    return json.loads(_run([*under, sys.executable, "-m", "recsys_lab", "emulated", "links"]))
+def calibrations(comparisons: Iterable[Comparison], under: Sequence[str], file: Path | None = None) -> Networks:
+    """For each number of hosts in `comparisons`, measured now, or what `recsys_lab emulated links` printed to `file`."""
+    hosts = sorted({one.hosts_of(line) for one in comparisons for line in one.lines})
+    if file is None:
+        said = _run([*under, sys.executable, "-m", "recsys_lab", "emulated", "links", "--hosts", *map(str, hosts)])
+    else:
+        said = file.read_text()
+    found = {int(number): network for number, network in json.loads(said).items()}
+    if missing := [number for number in hosts if number not in found]:
+        raise UserError(
+            "a network that was not measured",
+            where=f"--network {file}",
+            given=f"{', '.join(map(str, found))} hosts",
+            remedy=f"python -m recsys_lab emulated links --hosts {' '.join(map(str, missing))} is also needed; or leave --network out",
+        )
+    return found
 
 
-def rounds_of(
-    lines: Mapping[str, Sequence[str]], rounds: int, folder: Path, words: Sequence[str], under: Sequence[str]
-) -> list[dict[str, Ran]]:
-    """Each line's training, round after round. `words`: for all; `under`: the command under which each runs."""
-    return [{name: train(own, folder / f"{name}_{number}", words, under) for name, own in lines.items()} for number in range(rounds)]
+def rounds_of(lines: Mapping[str, Sequence[str]], rounds: int, folder: Path, under: Sequence[str]) -> list[dict[str, Ran]]:
+    """Each line's training, round after round. `under`: the command under which each runs."""
+    return [{name: train(own, folder / f"{name}_{number}", under) for name, own in lines.items()} for number in range(rounds)]
 
 
-def train(own: Sequence[str], folder: Path, words: Sequence[str], under: Sequence[str]) -> Ran:
+def train(own: Sequence[str], folder: Path, under: Sequence[str]) -> Ran:
     print(f"{folder.name} ...", file=sys.stderr, flush=True)
-    _run([*under, sys.executable, "run.py", *EVERY, *words, *own, f"hydra.run.dir={folder}"])
+    _run([*under, sys.executable, "run.py", *EVERY, *own, f"hydra.run.dir={folder}"])
     return Ran(json.loads((folder / "result.json").read_text()), _simulated_transfer_ms(json.loads((folder / "trace.json").read_text())))
 
 

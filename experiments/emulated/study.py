@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.emulated.command import LINK_GB_S, compare
-from experiments.emulated.comparisons import COMPARISONS, THROUGHPUT, Comparison
+from experiments.emulated.command import compare
+from experiments.emulated.comparisons import COMPARISONS, LINK_GB_S, THROUGHPUT, Comparison
 from experiments.emulated.figures import Ratio, as_json
-from experiments.emulated.runs import calibration
+from experiments.emulated.runs import calibrations
 from recsys_lab.errors import UserError
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
@@ -24,11 +24,17 @@ def run(name: str, *, rounds: int, bound: float, under: str, network: str | None
     if rounds < 1 or bound <= 0:
         raise UserError("too small", where="rounds, bound", given=f"{rounds}, {bound}", allowed="1 or more, above 0")
     if network is not None and not Path(network).is_file():
-        raise UserError("no such file", where="network", given=network, remedy="python -m recsys_lab emulated links > FILE")
+        raise UserError(
+            "no such file",
+            where="network",
+            given=network,
+            remedy="python -m recsys_lab emulated links > FILE, for scaling with --hosts 1 2 3 4",
+        )
     comparison, words = COMPARISONS[name], shlex.split(under)
-    links = calibration(words, Path(network) if network else None)
-    made, lines = compare(comparison, rounds, None, links["words"], words)
-    return compared(name, comparison, rounds, bound, made, as_json(made, lines) | {"network": links["figures"]})
+    networks = calibrations([comparison], words, Path(network) if network else None)
+    made, lines = compare(comparison, rounds, None, networks, words)
+    figures = {hosts: found["figures"] for hosts, found in networks.items()}
+    return compared(name, comparison, rounds, bound, made, as_json(made, lines) | {"networks": figures})
 
 
 def compared(name: str, comparison: Comparison, rounds: int, bound: float, made: list[Ratio], data: dict[str, Any]) -> Study:

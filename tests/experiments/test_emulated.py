@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from experiments.emulated.calibration import Calibrated
 from experiments.emulated.comparisons import COMPARISONS
 from experiments.emulated.figures import Ratio, line_figures, ratios
-from experiments.emulated.runs import EVERY, Ran, _simulated_transfer_ms
+from experiments.emulated.runs import EVERY, Ran, _simulated_transfer_ms, calibrations
 from experiments.emulated.study import compared, run
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import read
@@ -35,8 +36,18 @@ def test_lines_are_configs(name: str) -> None:
     """With the words of a calibration, which give the simulator other links than the launcher makes."""
     cluster, profile = built("cluster", "emulated_4x2"), built("profile", "local")
     words = Calibrated(0.05, cluster, profile).words()
-    config = read([*EVERY, *words, *list(COMPARISONS[name].lines.values())[-1], "hydra.run.dir=unused"]).config
-    assert config is not None and config.launcher.link_gb_s == 0.05 and config.simulate.profile.name == "local"
+    for line, own in COMPARISONS[name].lines.items():
+        config = read([*EVERY, *words, *own, "hydra.run.dir=unused"]).config
+        assert config is not None and config.launcher.link_gb_s == 0.05 and config.simulate.profile.name == "local"
+        assert config.cluster.hosts == COMPARISONS[name].hosts_of(line)
+
+
+def test_a_network_is_measured_with_as_many_hosts_as_train(tmp_path: Path) -> None:
+    file = tmp_path / "links.json"
+    file.write_text(json.dumps({hosts: {"words": [f"hosts {hosts}"], "figures": {}} for hosts in (2, 4)}))
+    assert calibrations([COMPARISONS["dmt"]], (), file)[4]["words"] == ["hosts 4"]
+    with pytest.raises(UserError, match="--network .*links.json.*2, 4 hosts.*--hosts 1 3"):
+        calibrations([COMPARISONS["scaling"]], (), file)
 
 
 def test_ratios_are_medians_of_rounds() -> None:

@@ -73,11 +73,11 @@ class _Pending:
             future = work.get_future()
         except RuntimeError:  # gloo's reduce-scatter has no future: its second half runs in wait()
             return _TimedWork(work, self, ends=True)
+        self.future = future
         if self.start_event is None:
             future.add_done_callback(self._done)
         else:  # this callback runs once the kernel is queued, on a stream that waits for it: an event there marks the end
-            future = future.then(self._done)
-        self.future = future
+            self.future = future.then(self._done)
         return _TimedWork(work, self, ends=False) if self.kind in AWAITED else work
 
     def _done(self, _: Any) -> None:
@@ -85,10 +85,13 @@ class _Pending:
             self.event = torch.cuda.Event(enable_timing=True)
             self.event.record()
         self.end = time.perf_counter()
+        if self.start_event is None:
+            self.future = None  # it holds the collective's tensors: a step that is recorded takes no more memory than another
 
     def finished(self) -> Recorded:
-        if self.future is not None and not self.end:
-            self.future.wait()
+        future = self.future
+        if future is not None and not self.end:
+            future.wait()
         if self.start_event is not None and self.event is not None:
             self.event.synchronize()
             ms = self.start_event.elapsed_time(self.event)

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from recsys_lab.distributed.recorded import named, register, start_recording, stop_recording
 from recsys_lab.distributed.wire import wire_bytes
+from recsys_lab.train.memory import watch
 from tests.ranks import RankFailed, run_ranks
 
 register()
@@ -177,6 +178,24 @@ def test_groups_limits_names_and_off() -> None:
         assert after == [] and len(limited) == 2
         assert warned == ["3 collectives beyond the limit of 2 were not recorded"]
         assert names == ["outer", "inner", None]
+
+
+def memory_while_recording() -> float:
+    """MB that this process has more after six sums of 32 MB each, one after another, all of them recorded."""
+    watch(torch.device("cpu"))
+    dist.all_reduce(torch.ones(8 << 20))
+    before = watch(torch.device("cpu"))
+    assert before is not None
+    start_recording()
+    for _ in range(6):
+        dist.all_reduce(torch.ones(8 << 20))
+    now = watch(torch.device("cpu"))
+    assert now is not None and len(stop_recording()) == 6
+    return (now - before) / 1e6
+
+
+def test_what_is_recorded_holds_no_tensors() -> None:
+    assert max(run_ranks(memory_while_recording, 1, 2, backend="recorded")) < 70  # all of them: 200
 
 
 def with_a_peer_that_dies(told: str) -> None:

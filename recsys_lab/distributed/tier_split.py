@@ -14,7 +14,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.plan.sharding_plan import TIERS
 from recsys_lab.tables import Table
-from recsys_lab.tables.remap import Remap
+from recsys_lab.tables.remap import Remap, kept_id_bytes
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class TierSplit:
         self, tables: Sequence[Table], tier_rows: Mapping[str, Mapping[str, int]], remaps: Mapping[str, Remap], device: torch.device
     ):
         self.tables = [t.name for t in tables]
+        self.id_dtype = torch.int32 if kept_id_bytes(tables) == 4 else torch.int64  # of ids as the data have them, where many are kept
         self.features = [f for t in tables for f in t.features]
         self.table_of_feature = torch.tensor([i for i, t in enumerate(tables) for _ in t.features], device=device)
         self._features_of_tier = {tier: [f for t in tables if tier_rows[t.name][tier] for f in t.features] for tier in TIERS}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import torch
 from torch import nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -13,13 +11,15 @@ from recsys_lab.plan.sharding_plan import TIERS
 
 
 class TierWatch:
-    """Of this rank's own batches, in passes that train. Counting costs two small kernels a step and never waits for the device."""
+    """Of this rank's own batches, in passes that train. Counting costs a few small kernels a step and never waits for the device.
+
+    The ids that are kept lie in one piece, a ring a table, which takes the same memory from the first step on.
+    """
 
     def __init__(self, split: TierSplit, device: torch.device):
         self._split = split
         self._counts = torch.zeros(len(split.tables), len(TIERS), dtype=torch.int64, device=device)
-        self._limit = 0
-        self._kept: dict[str, deque[torch.Tensor]] = {table: deque() for table in split.tables}
+        self.keep_ids(0)
 
     def see(self, batch: KeyedJaggedTensor, tier: torch.Tensor) -> None:
         """`batch` has the split's features in its order; `tier` int8 [N] as `TierSplit.place` gives it."""
@@ -27,9 +27,10 @@ class TierWatch:
             return
         per_feature = batch.offsets()[:: batch.stride()].diff()
         table = torch.repeat_interleave(self._split.table_of_feature, per_feature, output_size=len(tier))
-        self._counts += torch.bincount(table * len(TIERS) + tier, minlength=self._counts.numel()).view_as(self._counts)
+        counts = torch.bincount(table * len(TIERS) + tier, minlength=self._counts.numel()).view_as(self._counts)
+        self._counts += counts
         if self._limit:
-            self._keep(batch)
+            self._keep(batch.values(), table, counts.sum(dim=1))
 
     def hook(self, _: nn.Module, inputs: tuple[KeyedJaggedTensor]) -> None:
         """Before the forward pass of a collection that does not split its ids."""
@@ -44,21 +45,23 @@ class TierWatch:
         return {table: dict(zip(TIERS, of_tier)) for table, of_tier in zip(self._split.tables, counts)}
 
     def keep_ids(self, limit: int) -> None:
-        """From now on keep each table's last ids: as many whole batches as it takes to have `limit` of them. 0: keep none."""
+        """From now on keep each table's last `limit` ids. 0: keep none."""
+        tables, device = len(self._split.tables), self._counts.device
         self._limit = limit
-        for kept in self._kept.values():
-            kept.clear()
+        self._kept = torch.zeros(tables * limit + 1, dtype=self._split.id_dtype, device=device)  # the last one is for what is not kept
+        self._seen = torch.zeros(tables, dtype=torch.int64, device=device)
 
     def kept_ids(self) -> dict[str, torch.Tensor]:
         """int64 [at most `limit`] a table, on the device: the ids of the last look-ups, the latest last."""
-        nothing = self._counts.new_empty(0)
-        return {table: torch.cat([nothing, *kept])[max(0, sum(map(len, kept)) - self._limit) :] for table, kept in self._kept.items()}
+        rings = self._kept[:-1].view(len(self._split.tables), self._limit).long()
+        found = {}
+        for table, ring, seen in zip(self._split.tables, rings, self._seen.tolist()):
+            found[table] = ring[:seen] if seen <= self._limit else ring.roll(-(seen % self._limit))
+        return found
 
-    def _keep(self, batch: KeyedJaggedTensor) -> None:
-        sizes = dict.fromkeys(self._split.tables, 0)
-        for table, length in zip(self._split.table_of_feature.tolist(), batch.length_per_key()):
-            sizes[self._split.tables[table]] += length
-        for kept, ids in zip(self._kept.values(), batch.values().split(list(sizes.values()))):
-            kept.append(ids.clone())
-            while sum(map(len, kept)) - len(kept[0]) >= self._limit:
-                kept.popleft()
+    def _keep(self, ids: torch.Tensor, table: torch.Tensor, counts: torch.Tensor) -> None:
+        """`ids` [N] of `table` [N], table after table, `counts` of each: behind those that are there, over the oldest."""
+        place = torch.arange(len(ids), device=ids.device).sub_((counts.cumsum(0) - counts)[table])
+        ring = (self._seen[table] + place).remainder_(self._limit).add_(table * self._limit)
+        self._kept[torch.where(place >= (counts - self._limit)[table], ring, len(self._kept) - 1)] = ids.to(self._kept.dtype)
+        self._seen += counts

@@ -9,11 +9,21 @@ row-sharded, and a table of a billion rows costs no array of that length.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from recsys_lab.errors import UserError
+from recsys_lab.tables.spec import ELEMENT_BYTES, Table
+
+#: Of each table that is sharded by row, the ids of the last look-ups that a rank keeps, to judge its plan by.
+KEPT_IDS = 1 << 16
+
+
+def kept_id_bytes(tables: Iterable[Table]) -> int:
+    """Of an id of `tables`, where many are kept: half of an int64 where that is enough."""
+    return ELEMENT_BYTES["int32" if all(table.rows < 2**31 for table in tables) else "int64"]
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from recsys_lab.plan.sharding_plan import FLEXSHARD, TIERS
 from recsys_lab.report.record import Coverage, Replanning
 from recsys_lab.tables import AccessStatistics, TableAccess
 from recsys_lab.tables.access import distinct
+from recsys_lab.tables.remap import KEPT_IDS
 
-#: Ids of the last look-ups that each rank keeps of each table. 8 bytes each.
-KEPT_IDS = 1 << 16
 #: access statistics -> the plan that this run's planner makes of them, for the same ranks.
 Replan = Callable[[AccessStatistics], ShardingPlan]
 

@@ -14,7 +14,7 @@ from recsys_lab.calibrate.measured import CollectiveTime
 from recsys_lab.calibrate.ranks import Say, mean_over_ranks
 from recsys_lab.units import MS_PER_S
 
-SIZES_BYTES = (1 << 7, 1 << 14, 1 << 17, 1 << 19, 1 << 21)
+SIZES_BYTES = (1 << 7, 1 << 14, 1 << 17, 1 << 20, 1 << 24)  # of the whole buffer: an all-gather's has all parts
 WARM_UP, REPEATS = 3, 15
 
 
@@ -33,8 +33,9 @@ def measure(hosts: int, ranks_per_host: int, say: Say) -> list[CollectiveTime]:
         for kind, make in KINDS.items():
             for size_bytes in (even_bytes(least, size) for least in SIZES_BYTES):
                 ms = _ms(make(group, size, size_bytes))
-                found.append(CollectiveTime(kind, size, in_hosts, size // in_hosts, size_bytes, ms))
-            say(f"{kind} of {name}, {size} ranks: {found[-len(SIZES_BYTES)].ms:.2f} ms of {SIZES_BYTES[0]} bytes, {ms:.2f} ms of 2 MiB")
+                put_in = size_bytes / size if kind == "all_gather" else size_bytes
+                found.append(CollectiveTime(kind, size, in_hosts, size // in_hosts, put_in, ms))
+            say(f"{kind} of {name}, {size} ranks: {found[-len(SIZES_BYTES)].ms:.2f} ms of {SIZES_BYTES[0]} bytes, {ms:.2f} ms of 16 MiB")
     return found
 
 

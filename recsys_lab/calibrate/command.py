@@ -81,6 +81,7 @@ def described(measured: Measured) -> tuple[Cluster, Profile]:
     ranks = measured.hosts * measured.ranks_per_host
     cluster = figures.cluster_of(measured, psutil.virtual_memory().total / 1e9 / ranks)
     profile = figures.dense_figures(figures.START, cluster, measured.machine.dense)
+    profile = figures.dots_figures(profile, cluster, measured.machine.dots)
     return cluster, figures.table_figures(profile, cluster, measured.machine.tables)
 
 

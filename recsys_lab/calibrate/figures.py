@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, Measured, TableTime
+from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, DotsTime, Measured, TableTime
 from recsys_lab.calibrate.runs import Run
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.plan.lower.dense import dense_backward, dense_forward
@@ -23,12 +23,12 @@ from recsys_lab.precision import Precision
 from recsys_lab.simulate import Profile
 from recsys_lab.simulate.collectives import Shape, group_ms
 from recsys_lab.simulate.costs import compute_step_ms, launches
-from recsys_lab.simulate.simulated import added_memory_bytes
+from recsys_lab.simulate.memory import added_memory_bytes
 from recsys_lab.units import US_PER_MS
 
 NAME = "local"
 LINK_NAMES = ("loopback, gloo", "loopback, gloo (hosts are processes of one machine)")
-FITTED_TO_RUNS = ("iteration_overhead_ms", "table_overhead_us", "memory_efficiency")
+FITTED_TO_RUNS = ("iteration_overhead_ms", "tier_overhead_us", "memory_efficiency")
 MEMORY_FITTED_TO_RUNS = ("buffer_factor", "process_memory_mb")
 LEAST = 1e-4
 #: What calibration starts from: how the executors work, and where the fits begin.
@@ -104,21 +104,33 @@ def layers_ms(time: DenseTime, cluster: Cluster, profile: Profile) -> float:
     )
 
 
+def dots_figures(profile: Profile, cluster: Cluster, times: Sequence[DotsTime]) -> Profile:
+    """`profile` with the share of the peak that products of a few vectors reach: three of F x F x D, forward and backward."""
+    if not times:
+        return profile
+    peak = cluster.device.peak_tflops[profile.peak_of_format["fp32"]]
+    shares = [3 * 2 * t.batch * t.vectors**2 * t.dim / (peak * 1e9) / t.ms for t in times]
+    return replace(profile, dots_mfu=float(np.clip(np.exp(np.mean(np.log(shares))), LEAST, 1.0)))
+
+
 def table_figures(profile: Profile, cluster: Cluster, times: Sequence[TableTime]) -> Profile:
-    """`profile` with the shares of the memory bandwidth that look-ups and updates reach, and what each look-up of an update costs."""
-    names = ("lookup_efficiency_forward", "lookup_efficiency_backward", "lookup_ns")
+    """`profile` with the shares of the memory bandwidth that look-ups (what they read, and what they make) and updates reach, and what
+    each look-up of an update costs; beside each a launch, as the profile has it.
+    """
+    names = ("lookup_efficiency_forward", "output_efficiency", "lookup_efficiency_backward", "lookup_ns")
     gb_s = cluster.device.memory_bandwidth_gb_s * 1e6  # bytes a ms
+    launch_ms = profile.launch_overhead_us / US_PER_MS
 
     def errors(x: np.ndarray) -> list[float]:
         found = []
         for t in times:
             distinct = t.rows * -np.expm1(t.ids * np.log1p(-1 / t.rows))
-            read, written = 4 * t.ids * t.dim, 4 * t.ids * t.dim + 8 * distinct * (t.dim + 1)
-            found.append(np.log(read / (gb_s * x[0]) / t.look_up_ms))
-            found.append(np.log((written / (gb_s * x[1]) + t.ids * x[2] / 1e6) / t.update_ms))
+            read, made, updated = 4 * t.ids * t.dim, 4 * t.bags * t.dim, 4 * t.ids * t.dim + 8 * distinct * (t.dim + 1)
+            found.append(np.log((launch_ms + (read / x[0] + made / x[1]) / gb_s) / t.look_up_ms))
+            found.append(np.log((launch_ms + updated / (gb_s * x[2]) + t.ids * x[3] / 1e6) / t.update_ms))
         return found
 
-    found = _fit(errors, np.array([0.3, 0.3, 10.0]), np.array([1.0, 1.0, 1e6]))
+    found = _fit(errors, np.array([0.3, 0.3, 0.3, 10.0]), np.array([1.0, 1.0, 1.0, 1e6]))
     return with_figures(profile, names, found)
 
 
@@ -144,7 +156,8 @@ def memory_fitted_to(runs: Sequence[Run], profile: Profile) -> Profile:
 
     def errors(x: np.ndarray) -> list[float]:
         made = with_figures(profile, MEMORY_FITTED_TO_RUNS, (x[0] + 1, x[1]))
-        return [np.log(added_memory_bytes(memory, made) / added) for memory, (_, added) in zip(held, known)]
+        figures = zip(known, held)
+        return [np.log(added_memory_bytes(r.planned.steps, r.planned.cluster, made, memory) / added) for (r, added), memory in figures]
 
     found = _fit(errors, np.array([0.5, 30.0]), np.array([100.0, 1e6]))
     return with_figures(profile, MEMORY_FITTED_TO_RUNS, (found[0] + 1, found[1]))

@@ -16,10 +16,21 @@ class DenseTime:
 
 
 @dataclass(frozen=True)
+class DotsTime:
+    """The dots of all pairs of `vectors` vectors of `dim`, as one product a sample: forward and backward of `batch` samples."""
+
+    batch: int
+    vectors: int
+    dim: int
+    ms: float
+
+
+@dataclass(frozen=True)
 class TableTime:
-    """`ids` look-ups, spread evenly over the `rows` of a table of `dim` FP32 columns, and their update by row-wise Adagrad."""
+    """`ids` look-ups in `bags` bags, spread evenly over the `rows` of a table of `dim` FP32 columns; their update is row-wise Adagrad's."""
 
     ids: int
+    bags: int
     dim: int
     rows: int
     look_up_ms: float
@@ -33,6 +44,7 @@ class Machine:
     memory_bandwidth_gb_s: float
     peak_tflops: dict[str, float]
     dense: tuple[DenseTime, ...]
+    dots: tuple[DotsTime, ...]
     tables: tuple[TableTime, ...]
 
 
@@ -44,7 +56,7 @@ class CollectiveTime:
     size: int
     hosts: int
     local: int
-    bytes: int
+    bytes: float
     ms: float
 
 

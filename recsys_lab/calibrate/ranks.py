@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from recsys_lab import kernels
-from recsys_lab.calibrate.measured import DenseTime, Machine, TableTime
+from recsys_lab.calibrate.measured import DenseTime, DotsTime, Machine, TableTime
 from recsys_lab.units import GB, MS_PER_S
 
 COPY_BYTES = 1 << 26
@@ -23,7 +23,10 @@ COPY_BYTES = 1 << 26
 PRODUCT = (1024, 512, 512)
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DEPTH, WIDTHS, BATCHES = 4, (32, 128, 512), (64, 512, 2048)
-TABLE_ROWS, DIMS, BAGS = 1 << 16, (16, 128), (1 << 9, 1 << 12, 1 << 15)
+VECTORS, DOT_BATCH = 27, 512
+TABLE_ROWS, DIMS = 1 << 16, (16, 128)
+#: (look-ups, bags): one each, and as on a rank that holds a quarter of the rows.
+BAGS = ((1 << 9, 1 << 9), (1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 13, 1 << 15))
 #: Each figure is the mean over so long; and no fewer than twice, after once.
 EACH_S = 0.4
 Say = Callable[[str], None]
@@ -42,13 +45,18 @@ def measure(say: Say, each_s: float = EACH_S) -> Machine:
     for width, batch in product(WIDTHS, BATCHES):
         dense.append(DenseTime(batch, width, DEPTH, _seconds(_layers(batch, width), each_s) * MS_PER_S))
     say(f"{DEPTH} layers of {WIDTHS[0]}, batch {BATCHES[0]}: {dense[0].ms:.2f} ms forward and backward")
+    dots = []
+    for dim in DIMS:
+        dots.append(DotsTime(DOT_BATCH, VECTORS, dim, _seconds(_dots(DOT_BATCH, VECTORS, dim), each_s) * MS_PER_S))
+    say(f"dots of {VECTORS} vectors of {DIMS[0]}: {dots[0].ms:.2f} ms forward and backward of {DOT_BATCH}")
     tables = []
-    for dim, ids in product(DIMS, BAGS):
-        look_up, update = (_seconds(work, each_s) * MS_PER_S for work in _table(dim, ids))
-        tables.append(TableTime(ids, dim, TABLE_ROWS, look_up, update))
+    for dim, (ids, bags) in product(DIMS, BAGS):
+        look_up, update = (_seconds(work, each_s) * MS_PER_S for work in _table(dim, ids, bags))
+        tables.append(TableTime(ids, bags, dim, TABLE_ROWS, look_up, update))
     last = tables[-1]
-    say(f"{last.ids:,} look-ups of {last.dim} columns: {last.look_up_ms:.2f} ms, their update {last.update_ms:.2f} ms")
-    return Machine(bandwidth, peaks, tuple(dense), tuple(tables))
+    many = f"{last.ids:,} look-ups in {last.bags:,} bags of {last.dim} columns"
+    say(f"{many}: {last.look_up_ms:.2f} ms, their update {last.update_ms:.2f} ms")
+    return Machine(bandwidth, peaks, tuple(dense), tuple(dots), tuple(tables))
 
 
 def mean_over_ranks(value: float) -> float:
@@ -93,12 +101,24 @@ def _layers(batch: int, width: int) -> Callable[[], object]:
     return work
 
 
-def _table(dim: int, ids: int) -> Iterator[Callable[[], object]]:
-    """A look-up of one id a sample, evenly spread over the rows, and its update by row-wise Adagrad."""
+def _dots(batch: int, vectors: int, dim: int) -> Callable[[], object]:
+    """Forward and backward of a product [F, D] x [D, F] a sample."""
+    given = torch.ones(batch, vectors, dim, requires_grad=True)
+    made = torch.ones(batch, vectors, vectors)
+
+    def work() -> None:
+        given.grad = None
+        torch.bmm(given, given.transpose(1, 2)).backward(made)
+
+    return work
+
+
+def _table(dim: int, ids: int, bags: int) -> Iterator[Callable[[], object]]:
+    """A look-up of one id in `ids` of the bags, evenly spread over the rows, and its update by row-wise Adagrad."""
     weight: Tensor = torch.ones(TABLE_ROWS, dim)
     found = torch.randint(TABLE_ROWS, (ids,), generator=torch.Generator().manual_seed(dim + ids))
-    lookups = kernels.Lookups(found, torch.arange(ids + 1), 1)
+    lookups = kernels.Lookups(found, (torch.arange(bags + 1) * ids).div(bags, rounding_mode="floor"), 1)
     yield lambda: kernels.bags(weight, lookups)
-    gradient, state = torch.ones(ids, dim), torch.zeros(TABLE_ROWS)
+    gradient, state = torch.ones(bags, dim), torch.zeros(TABLE_ROWS)
     rule = kernels.Rule("row_wise_adagrad", 0.1)
     yield lambda: kernels.update(weight, lookups, gradient, rule, state=state)

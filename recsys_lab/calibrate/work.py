@@ -11,12 +11,14 @@ import torch.distributed as dist
 
 from recsys_lab.calibrate import collectives, ranks
 from recsys_lab.calibrate.measured import Measured
+from recsys_lab.train.memory import keep_memory
 from recsys_lab.train.strategy import start_process_group
 
 
 def measure(hosts: int, ranks_per_host: int) -> Measured:
     """As the rank that the environment names. Progress goes to the first rank's stderr."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # torch renames its collectives
+    keep_memory()  # as training does: buffers are not cleared and mapped anew each time
     start_process_group()
     began = time.perf_counter()
 

@@ -14,6 +14,8 @@ from recsys_lab.errors import UserError
 
 #: Names the folder of the figures; "none": those in conf/.
 VARIABLE = "RECSYS_LAB_CALIBRATION"
+#: A rank's part of a core where the times on file were measured: four ranks on two cores.
+SHARE_ON_FILE = 0.5
 FILES = {"cluster": "cluster/calibrated.yaml", "profile": "profile/calibrated.yaml"}
 
 
@@ -39,8 +41,23 @@ def core_figure(key: str, default: float, *, _root_: DictConfig) -> float:
     measured = figure(key, None, _root_=_root_)
     if measured is None:
         return default
-    ranks = figure("cluster.hosts", 1, _root_=_root_) * figure("cluster.ranks_per_host", 1, _root_=_root_)
-    return float(measured / core_share(ranks))
+    return float(measured / core_share(_ranks_measured(_root_)))
+
+
+def _ranks_measured(_root_: DictConfig) -> int:
+    """With how many ranks calibrate measured."""
+    return int(figure("cluster.hosts", 1, _root_=_root_) * figure("cluster.ranks_per_host", 1, _root_=_root_))
+
+
+def time_figure(key: str, default: float, *, _root_: DictConfig) -> float:
+    """`${calibrated_time:profile.launch_overhead_us,X}`: what a rank's own work takes with its part of a core, as it was measured, or X
+    with `SHARE_ON_FILE`; told for the part that it has with the launcher's ranks.
+    """
+    measured = figure(key, None, _root_=_root_)
+    share = SHARE_ON_FILE if measured is None else core_share(_ranks_measured(_root_))
+    launcher = OmegaConf.select(_root_, "launcher")
+    here = share if launcher is None else core_share(launcher.hosts * launcher.ranks_per_host)
+    return float(f"{(default if measured is None else measured) * share / here:.4g}")
 
 
 def is_there() -> bool:

@@ -28,7 +28,8 @@ def register_resolvers() -> None:
     `${local_memory_gb:H,R}`: its memory, in GB (1e9 bytes), for each of H x R ranks.
     `${core_share:X,H,R}`: X for a core, times a rank's part of the cores where H x R ranks of one thread are more than they are.
     `${run_name:E,M,S}`: of a run's folder: a study's own name, else those of model and sharder.
-    `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`: what calibrate measured, of a core; X where it has not (calibrated.py).
+    `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`: what calibrate measured, of a core, for a rank's part of
+    one here; X where it has not (calibrated.py).
     `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
     """
     resolvers = {
@@ -37,6 +38,7 @@ def register_resolvers() -> None:
         "core_share": lambda figure, hosts, ranks: float(f"{figure * calibrated.core_share(hosts * ranks):.3g}"),
         "calibrated": calibrated.figure,
         "calibrated_core": calibrated.core_figure,
+        "calibrated_time": calibrated.time_figure,
         "run_name": lambda study, model, sharder: study.replace("/", "_") if study and "/" in study else f"{model}_{sharder}",
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan.memory_towers import received_columns, tower_bytes
-from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.sharding_plan import FLEXSHARD, Placement, Shard, ShardingPlan
 from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
 from recsys_lab.tables import Table
+from recsys_lab.tables.remap import KEPT_IDS, kept_id_bytes
 from recsys_lab.tables.spec import ELEMENT_BYTES
 from recsys_lab.units import human_bytes
 
@@ -20,12 +21,15 @@ MOST_HOSTS = 1 << 12  # where the search for a cluster that is big enough ends
 
 @dataclass(frozen=True)
 class RankMemory:
-    """Bytes on each rank, one entry a rank. `buffers` live for a step: activations, pooled embeddings, and their gradients."""
+    """Bytes on each rank, one entry a rank. `buffers` live for a step: activations, pooled embeddings, and their gradients. `kept`: the
+    ids of the last look-ups in tables that are sharded by row.
+    """
 
     weights: tuple[int, ...]
     optimizer_state: tuple[int, ...]
     dense: tuple[int, ...]
     buffers: tuple[int, ...]
+    kept: tuple[int, ...]
 
     @property
     def lasting(self) -> tuple[int, ...]:
@@ -34,7 +38,7 @@ class RankMemory:
 
     @property
     def totals(self) -> tuple[int, ...]:
-        return tuple(sum(parts) for parts in zip(self.lasting, self.buffers))
+        return tuple(sum(parts) for parts in zip(self.lasting, self.buffers, self.kept))
 
 
 def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
@@ -60,7 +64,9 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     in_towers, through_towers = tower_bytes(plan, workload)
     dense = tuple(workload.dense_bytes + size for size in in_towers)
     living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers, through_towers))
-    return RankMemory(tuple(weights), tuple(state), dense, living)
+    tiered = [table for table, placement in plan.by_table.values() if placement.scheme == FLEXSHARD]
+    kept = (len(tiered) * KEPT_IDS * kept_id_bytes(tiered),) * world
+    return RankMemory(tuple(weights), tuple(state), dense, living, kept)
 
 
 def _vectors(table: Table, workload: Workload) -> float:
@@ -105,6 +111,7 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
             ("optimizer state", memory.optimizer_state),
             ("dense part", memory.dense),
             ("buffers", memory.buffers),
+            ("kept ids", memory.kept),
         )
     )
     change = next(_changes(plan, workload, cluster), "none found; fewer rows, fewer columns or more memory a rank")

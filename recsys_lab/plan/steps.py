@@ -25,7 +25,8 @@ class Step:
     `after`: names of the steps that must end first. `received_of_rank`: for an all-to-all, a scatter or a gather, the bytes that each
     rank takes out, where they are not those it puts in. `blocks`: nothing else runs meanwhile, whatever the software could.
     `rows_of_rank`, `shards_of_rank`: of a look-up or an update of tables, the look-ups that each rank serves and the pieces of tables that
-    it holds; one entry where all ranks are alike.
+    it holds; `written_of_rank`: of a look-up, the bytes of pooled rows (or of a sequence's rows) that it makes, empty bags' zeros among
+    them. One entry where all ranks are alike.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Step:
     blocks: bool = False
     rows_of_rank: tuple[float, ...] = ()
     shards_of_rank: tuple[float, ...] = ()
+    written_of_rank: tuple[float, ...] = ()
 
     @property
     def is_collective(self) -> bool:

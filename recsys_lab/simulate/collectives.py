@@ -8,7 +8,7 @@ broadcast                     a tree
 
 Intra-host and cross-host bytes move at the same time. Bytes are those that a rank puts in (`recsys_lab.plan.steps`). Links above leaf
 switches carry a part of what hosts send (`Cluster.leaf_oversubscription`); a ring passes them once each way, an all-to-all with all.
-On CPU devices a reduce-scatter is priced as the all-reduce that gloo makes of it.
+On CPU devices a reduce-scatter is priced as the all-reduce that gloo makes of it, with its copies.
 """
 
 from __future__ import annotations
@@ -118,7 +118,19 @@ def group_cost(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> 
         if cluster.intra_host.in_network_gb_s and shape.local > 1:
             found.append(_in_network(shape, size_bytes, protocols(cluster)[-1], cluster))
     best = min(found)
-    return Cost(start_ms + best.ms, best.wire_ms)
+    copied = copied_bytes(kind, shape.size, size_bytes, cluster)
+    copying_ms = transfer_ms(2 * copied, cluster.device.memory_bandwidth_gb_s)
+    return Cost(start_ms + best.ms + copying_ms, best.wire_ms)
+
+
+def copied_bytes(kind: str, size: int, size_bytes: float, cluster: Cluster) -> float:
+    """Of a collective of `size` ranks that put in `size_bytes` each: what gloo copies on each rank; nothing of NCCL's.
+
+    Its reduce-scatter is an all-reduce of a copy of what is put in; its all-gather fills one piece, and is taken out of it.
+    """
+    if cluster.device.kind != "cpu":
+        return 0.0
+    return {"reduce_scatter": size_bytes, "all_gather": size * size_bytes}.get(kind, 0.0)
 
 
 def _start_us(shape: Shape, cluster: Cluster) -> float:

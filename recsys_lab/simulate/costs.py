@@ -9,6 +9,7 @@ import numpy as np
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
+from recsys_lab.plan.sharding_plan import TIERS
 from recsys_lab.plan.steps import Step
 from recsys_lab.plan.workload import DenseLayer, Workload
 from recsys_lab.simulate.collectives import Cost, exchange_cost, groups_cost
@@ -51,9 +52,14 @@ def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Wo
         efficiency = profile.lookup_efficiency_forward
     elif step.phase == "backward":
         efficiency = profile.lookup_efficiency_backward
+    figures = (step.rows_of_rank, step.shards_of_rank, step.written_of_rank)
+    rows, shards, written = (np.asarray(given or (0.0,), dtype=float) for given in figures)
     per_row_ns = profile.lookup_ns if step.phase == "backward" else 0.0
-    rows, shards = (np.asarray(figures or (0.0,), dtype=float) for figures in (step.rows_of_rank, step.shards_of_rank))
-    return _moved_ms(step, cluster, efficiency) + rows * per_row_ns / NS_PER_MS + shards * profile.table_overhead_us / US_PER_MS
+    each_us = profile.table_overhead_us + (profile.tier_overhead_us if step.name.partition(".")[0] in TIERS else 0.0)
+    of_rows = rows * per_row_ns / NS_PER_MS + shards * each_us / US_PER_MS
+    if profile.output_efficiency is not None:
+        of_rows = of_rows + transfer_ms(1.0, cluster.device.memory_bandwidth_gb_s * profile.output_efficiency) * written
+    return _moved_ms(step, cluster, efficiency) + of_rows
 
 
 def collective_step_cost(pieces: Sequence[Step], cluster: Cluster, profile: Profile) -> list[Cost]:
@@ -129,4 +135,5 @@ def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Clust
     linear = sum(2 * workload.batch_size * layer.rows * layer.n_in * layer.n_out for layer in workload.layers)
     other = max(step.flops - all_products * linear, 0.0)
     passed = all_products * workload.batch_size * workload.activation_bytes_per_sample * element / 4
-    return total + compute_ms(other, rate) + transfer_ms(passed, memory_gb_s)
+    of_dots = rate if profile.dots_mfu is None else rate / profile.dense_mfu * profile.dots_mfu
+    return total + compute_ms(other, of_dots) + transfer_ms(passed, memory_gb_s)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from recsys_lab.cluster import Cluster
 from recsys_lab.plan.memory import RankMemory
+from recsys_lab.plan.steps import Steps
 from recsys_lab.plan.workload import Workload
+from recsys_lab.simulate.collectives import copied_bytes
+from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.timeline import Event
+from recsys_lab.units import MB
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,21 @@ class MemoryAt:
     @property
     def total(self) -> float:
         return self.lasting + self.activations + self.communication
+
+
+def added_memory_bytes(steps: Steps, cluster: Cluster, profile: Profile, memory: RankMemory) -> float:
+    """On the rank with most: what lasts, the buffers of a step as the software has them, and what its libraries take."""
+    passing = profile.buffer_factor * (np.asarray(memory.buffers) + _copied(steps, cluster))
+    return float((np.asarray(memory.lasting) + np.asarray(memory.kept) + passing).max()) + profile.process_memory_mb * MB
+
+
+def _copied(steps: Steps, cluster: Cluster) -> np.ndarray:
+    """[R], or [1] where all ranks are alike: the largest buffer that a collective copies."""
+    most = np.zeros(1)
+    for step in steps.collectives:
+        factor = copied_bytes(step.kind, len(step.groups[0]), 1.0, cluster)
+        most = np.maximum(most, factor * np.asarray(step.bytes_of_rank, dtype=float))
+    return most
 
 
 def memory_over_time(events: Sequence[Event], memory: RankMemory, rank: int, workload: Workload) -> list[MemoryAt]:

@@ -7,8 +7,17 @@ from dataclasses import dataclass, field, replace
 from recsys_lab.errors import UserError
 
 OVERLAPS = ("input", "dense_sync", "host_tier", "bottom", "weight_gradients")
-SHARES = ("lookup_efficiency_forward", "lookup_efficiency_backward", "memory_efficiency", "dense_mfu", "link_efficiency")
-NOT_NEGATIVE = ("launch_overhead_us", "iteration_overhead_ms", "relative_error", "lookup_ns", "table_overhead_us", "process_memory_mb")
+SHARES = (
+    "lookup_efficiency_forward",
+    "lookup_efficiency_backward",
+    "output_efficiency",
+    "memory_efficiency",
+    "dense_mfu",
+    "dots_mfu",
+    "link_efficiency",
+)
+HOST_FIGURES = ("launch_overhead_us", "iteration_overhead_ms", "table_overhead_us", "tier_overhead_us")
+NOT_NEGATIVE = (*HOST_FIGURES, "relative_error", "lookup_ns", "process_memory_mb")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +50,9 @@ class Profile:
     link_efficiency: float = 1.0  # of a cluster's links, for bytes
     lookup_ns: float = 0.0  # of each look-up of an update beside its bytes: sorting ids, adding up gradients of equal ones
     table_overhead_us: float = 0.0  # of each table or piece of one, forward and again backward, where tables have kernels of their own
+    tier_overhead_us: float = 0.0  # of each table's part in one of FlexShard's tiers: ids and rows are sorted out table by table
+    output_efficiency: float | None = None  # of the memory bandwidth, for rows that look-ups make; None: they do not count
+    dots_mfu: float | None = None  # of the peak, for products without weights: many small ones; None: dense_mfu
     iteration_overhead_ms: float = 0.0
     cores_for_links: float = 0.0  # share of the compute that drives collectives, where there are several ranks
     fitted_on: dict[str, float] = field(default_factory=dict)
@@ -52,7 +64,7 @@ class Profile:
     def __post_init__(self) -> None:
         for name in SHARES:
             value = getattr(self, name)
-            if not 0 < value <= 1:
+            if value is not None and not 0 < value <= 1:
                 raise UserError("a share of the peak", where=f"profile.{name}", given=value, allowed="more than 0, at most 1")
         if not 0 <= self.cores_for_links < 1:
             raise UserError("a share", where="profile.cores_for_links", given=self.cores_for_links, allowed="0 or more, less than 1")

@@ -9,11 +9,11 @@ from typing import Any
 from recsys_lab.cluster import Cluster, ranks_text
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps, Workload
-from recsys_lab.plan.memory import RankMemory, bytes_of_ranks, missing_bytes
-from recsys_lab.simulate.memory import MemoryAt, memory_over_time
+from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
+from recsys_lab.simulate.memory import MemoryAt, added_memory_bytes, memory_over_time
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.timeline import Event, exposed_phases, place
-from recsys_lab.units import MB, MS_PER_HOUR, MS_PER_S
+from recsys_lab.units import MS_PER_HOUR, MS_PER_S
 
 Z_OF_90_PERCENT = 1.645
 
@@ -113,7 +113,7 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
         interval_ms=interval(iteration_ms, profile, cluster.device.kind),
         cost_per_billion_samples=_cost(iteration_ms / (steps.batch_size * steps.world_size), cluster),
         software=asdict(profile),
-        added_memory_bytes=added_memory_bytes(memory, profile),
+        added_memory_bytes=added_memory_bytes(steps, cluster, profile, memory),
     )
     title = f"simulated: {cluster.name}, {cluster.world_size} ranks, profile {profile.name}"
     over_time = memory_over_time(events, memory, whole.slowest, workload)
@@ -129,12 +129,6 @@ def interval(iteration_ms: float, profile: Profile, kind: str) -> Interval | Non
         return None
     factor = 1 + Z_OF_90_PERCENT * profile.relative_error
     return Interval(iteration_ms / factor, iteration_ms * factor)
-
-
-def added_memory_bytes(memory: RankMemory, profile: Profile) -> float:
-    """On the rank with most: what lasts, the buffers of a step as the software has them, and what its libraries take."""
-    most = max(lasting + profile.buffer_factor * buffers for lasting, buffers in zip(memory.lasting, memory.buffers))
-    return most + profile.process_memory_mb * MB
 
 
 def _cost(ms_per_sample: float, cluster: Cluster) -> float | None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.calibrate import collectives, figures, ranks
-from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, Machine, Measured, TableTime
+from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, DotsTime, Machine, Measured, TableTime
 from recsys_lab.calibrate.runs import Run, brief
 from recsys_lab.calibrate.written import write
 from recsys_lab.cluster import Cluster
@@ -24,7 +24,7 @@ from recsys_lab.planning import named_batch_size, plan_for, this_machine
 from recsys_lab.simulate.collectives import Shape, group_ms
 from tests.ranks import run_ranks
 
-MACHINE = Machine(20.0, {"fp32": 0.1, "bf16": 0.4, "fp16": 0.002}, (), ())
+MACHINE = Machine(20.0, {"fp32": 0.1, "bf16": 0.4, "fp16": 0.002}, (), (), ())
 SHAPES = (Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1))
 
 
@@ -69,23 +69,30 @@ def test_layers_give_the_share_of_the_peak_and_the_launches_that_made_them(mfu: 
     assert (found.dense_mfu, found.launch_overhead_us) == pytest.approx((mfu, launch_us), rel=0.05)
 
 
+def test_dots_give_their_share_of_the_peak() -> None:
+    """100 GFLOP/s; three products of 10 x 10 x 20 for 1,000 samples are 12 MFLOP, in 0.48 ms a quarter of it."""
+    found = figures.dots_figures(figures.START, cluster(), [DotsTime(1000, 10, 20, 0.48)])
+    assert found.dots_mfu == pytest.approx(0.25)
+
+
 def test_tables_give_shares_of_the_memory_and_the_cost_of_a_look_up() -> None:
-    """Wide rows cost bytes, narrow ones look-ups: read at 5 GB/s; updated at 10 GB/s and 40 ns a look-up."""
+    """Wide rows cost bytes, narrow ones look-ups: read at 5 GB/s, made at 8 GB/s; updated at 10 GB/s and 40 ns a look-up; 10 us each."""
     times = []
-    for dim, ids in ((16, 1000), (16, 30000), (256, 1000), (256, 30000)):
+    for dim, ids, bags in ((16, 1000, 1000), (16, 30000, 30000), (256, 1000, 1000), (256, 30000, 30000), (16, 5000, 20000)):
         distinct = 65536 * (1 - (1 - 1 / 65536) ** ids)
         moved = 4 * ids * dim + 8 * distinct * (dim + 1)
-        times.append(TableTime(ids, dim, 65536, 4 * ids * dim / 5e6, moved / 10e6 + ids * 40 / 1e6))
+        look_up_ms = 0.01 + 4 * ids * dim / 5e6 + 4 * bags * dim / 8e6
+        times.append(TableTime(ids, bags, dim, 65536, look_up_ms, 0.01 + moved / 10e6 + ids * 40 / 1e6))
     found = figures.table_figures(figures.START, cluster(), times)
-    shares = (found.lookup_efficiency_forward, found.lookup_efficiency_backward, found.lookup_ns)
-    assert shares == pytest.approx((0.25, 0.5, 40.0), rel=0.02)
+    shares = (found.lookup_efficiency_forward, found.output_efficiency, found.lookup_efficiency_backward, found.lookup_ns)
+    assert shares == pytest.approx((0.25, 0.4, 0.5, 40.0), rel=0.02)
 
 
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
     """Plans of two sharders and two batches; what they measured is made up by each test."""
     made = []
-    for sharder in ("torchrec_row_wise", "dmt_sptt"):
+    for sharder in ("flexshard_2tier", "dmt_sptt"):
         for batch in (256, 2048):
             config = brief([f"sharder={sharder}", f"data.batch_size={batch}", "data=synthetic_brief"])
             here = build(config.cluster)
@@ -98,7 +105,7 @@ def told(run: Run, ms: float, added: float | None = None) -> Run:
 
 
 def test_trainings_give_back_the_overheads_that_made_them(runs: list[Run]) -> None:
-    wanted = {"iteration_overhead_ms": 9.0, "table_overhead_us": 70.0, "memory_efficiency": 0.2}
+    wanted = {"iteration_overhead_ms": 9.0, "tier_overhead_us": 70.0, "memory_efficiency": 0.2}
     true, here = replace(figures.START, **wanted), cluster()
     found = figures.fitted_to([told(run, run.simulated(here, true).iteration_ms) for run in runs], here, figures.START)
     assert {name: getattr(found, name) for name in wanted} == pytest.approx(wanted, rel=0.02)
@@ -126,6 +133,8 @@ def test_what_is_written_is_what_cluster_local_reads(tmp_path: Path, monkeypatch
     assert build(config.simulate.profile).iteration_overhead_ms == 12.35
     alone: Cluster = build(brief(["launcher.hosts=1", "launcher.ranks_per_host=1"]).cluster)
     assert alone.device.peak_tflops["fp32"] == pytest.approx(0.1 * max(1.0, 4 / cores), rel=1e-2)
+    both: float = build(brief(["launcher.hosts=1", "launcher.ranks_per_host=2"]).simulate.profile).iteration_overhead_ms
+    assert both == pytest.approx(12.35 * min(1.0, cores / 4) / min(1.0, cores / 2), rel=1e-3)  # a rank has more of a core
     monkeypatch.setenv(VARIABLE, "none")
     assert this_machine(config) == build(on_file.cluster)
 
@@ -155,7 +164,7 @@ def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def calibrated_here() -> str:
     said: list[str] = []
-    ranks.WIDTHS, ranks.BATCHES, ranks.BAGS = (32,), (64,), (512,)
+    ranks.WIDTHS, ranks.BATCHES, ranks.BAGS = (32,), (64,), ((512, 512),)
     machine = ranks.measure(said.append, each_s=0.0)
     return json.dumps([machine.memory_bandwidth_gb_s, machine.peak_tflops["fp32"], len(collectives.measure(1, 2, said.append)), len(said)])
 

@@ -18,6 +18,7 @@ from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.precision import Precision
 from recsys_lab.simulate import simulate, trace_json, write_trace
 from recsys_lab.simulate.collectives import collective_ms
+from recsys_lab.simulate.costs import compute_step_ms
 from recsys_lab.simulate.timeline import STREAMS, place, schedule
 from tests.plan.plans import FP32, LENGTHS, TABLES, access, plan, workload
 from tests.simulate.clusters import cluster, of_file, profile
@@ -201,3 +202,18 @@ def test_an_unwritable_folder_is_the_users_to_mend(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"):
         write_trace(simulate(steps, cluster(1, 2), profile(), *planned)[1], tmp_path / "file" / "trace.json")
+
+
+def test_rows_that_look_ups_make_and_parts_of_tables_in_tiers_cost_what_the_profile_says() -> None:
+    """A look-up in row blocks makes a row of every sample, whoever has its ids: 1 GB/s of it is 1 ms a MB."""
+    for kind, made_bytes in (("row_wise", 4 * 512 * 4 * 80), ("flexshard", None)):
+        steps, (_, work) = lowered((kind,), 2, 2)
+        for step in steps.steps:
+            if step.kind == "lookup":
+                plain, writes, tiers = (
+                    compute_step_ms(step, cluster(2, 2), profile(**more), work)
+                    for more in ({}, {"output_efficiency": 1e-3}, {"tier_overhead_us": 1e3})
+                )
+                assert kind == "flexshard" or max(step.written_of_rank) == made_bytes
+                assert (writes - plain).max() == pytest.approx(max(step.written_of_rank) / 1e6)
+                assert (tiers - plain).max() == pytest.approx(max(step.shards_of_rank) if kind == "flexshard" else 0.0)

@@ -166,12 +166,12 @@ def lookups_of_ranks(context: Context) -> np.ndarray:
 
 
 def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
-    """The look-up (bytes read: look-ups x row bytes) and the update of the scheme's tables.
+    """The look-up (bytes read: look-ups x row bytes; made: FP32 rows) and the update of the scheme's tables.
 
     The update reads one gradient row for each look-up, and reads and writes weights and optimizer state of each distinct row once;
     of every row, where gradients were summed over replicas.
     """
-    read, written, rows, pieces = ([0.0] * context.plan.world_size for _ in range(4))  # lists: a plan may have a million shards
+    read, written, rows, pieces, made = ([0.0] * context.plan.world_size for _ in range(5))  # lists: a plan may have a million shards
     optimizer = context.workload.sparse_optimizer
     summed = context.is_replicated or (context.scheme == "host_sharded" and context.plan.hosts > 1)
     distinct: dict[str, float] = {}
@@ -183,9 +183,11 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
         touched = shard.rows if summed else distinct[table.name] * share
         state = 4 * (cols * STATE_PER_WEIGHT[optimizer] + STATE_PER_ROW[optimizer])
         update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
+        gives = looked_up if table.pooling == "none" else samples * len(table.features)
         for rank in shard.ranks:
             pieces[rank] += 1
             rows[rank] += looked_up
+            made[rank] += gives * cols * 4
             read[rank] += looked_up * cols * READ_BYTES[table.dtype]
             written[rank] += update
     scheme, names = context.scheme, context.names
@@ -200,6 +202,7 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
             tables=names,
             rows_of_rank=served[0],
             shards_of_rank=served[1],
+            written_of_rank=folded(made),
         ),
         Step(
             f"{scheme}.update",

@@ -3,30 +3,58 @@
 replicated     looked up at home; gradients all-reduced over all ranks
 host_sharded   exchanged within the host; gradients all-reduced between peers
 row_sharded    exchanged over all ranks
+
+What the tiers give for a pooled table is added up in memory, tiers.merge, which counts the sorting of its ids by tier as well; its gradient
+is taken apart in tiers.gradient.split. A sequence's rows only go to their places, which no step counts.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from recsys_lab.plan.lower.context import Context
+from recsys_lab.plan.lower.context import ID_BYTES, Context
 from recsys_lab.plan.lower.replicated import lower_replicated
 from recsys_lab.plan.lower.row_blocks import lower_row_blocks
 from recsys_lab.plan.sharding_plan import TIERS, Placement
 from recsys_lab.plan.steps import Step
 from recsys_lab.tables import AccessStatistics, Table
 
+#: How often sorting an id out reads or writes a number as large as an id: once for all tiers, and more for each.
+PASSES, PASSES_A_TIER = 36, 11
+FP32_BYTES = 4
+
 
 def lower_tiers(context: Context) -> tuple[list[Step], list[Step]]:
     """(input and forward, backward) steps, tier by tier. A table takes part in the tiers that hold rows of it."""
     ahead: list[Step] = []
     back: list[Step] = []
+    columns: list[int] = []
     for tier in TIERS:
         part = tier_of(context, tier)
         if part.placed:
             there, home = (lower_replicated if tier == "replicated" else lower_row_blocks)(part)
             ahead, back = ahead + there, home + back
-    return ahead, back
+            columns.append(part.output_columns)
+    if context.is_sequence:
+        return ahead, back
+    return _in_memory(context, columns, ahead, back)
+
+
+def _in_memory(context: Context, columns: list[int], ahead: list[Step], back: list[Step]) -> tuple[list[Step], list[Step]]:
+    """The steps of the tiers, which give `columns` for a sample, with those that add up what they give and take it apart again."""
+    given, together = sum(columns), context.output_columns
+    sorting = ID_BYTES * context.ids_per_sample * (PASSES + PASSES_A_TIER * len(columns))
+    adding = FP32_BYTES * (3 * (given - together) + 2 * together)  # two are read and one is written; then all side by side
+    last = tuple(s.name for s in ahead if s.phase == "forward" and not any(s.name in other.after for other in ahead))
+    merge = _moved(context, "tiers.merge", "forward", sorting + adding, last)
+    split = _moved(context, "tiers.gradient.split", "backward", FP32_BYTES * 2 * given, ("dense.backward",))
+    back = [replace(s, after=tuple(split.name if name == "dense.backward" else name for name in s.after)) for s in back]
+    return [*ahead, merge], [split, *back]
+
+
+def _moved(context: Context, name: str, phase: str, a_sample: float, after: tuple[str, ...]) -> Step:
+    moved, number_format = (float(context.batch * a_sample),), context.precision.compute
+    return Step(name, "dense", phase, moved, after=after, tables=context.names, number_format=number_format)
 
 
 def tier_of(context: Context, tier: str) -> Context:

@@ -19,13 +19,22 @@ FORMATS = (torch.float32, torch.bfloat16)
 _p, _i64, _int = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 
 
+class _Vectors(ctypes.Structure):
+    """Mirrors csrc/dots_bf16.h."""
+
+    _fields_ = [
+        *(("at", ctypes.POINTER(_p)), ("steps", ctypes.POINTER(_i64))),
+        *((name, _i64) for name in ("count", "dim", "samples")),
+        *((name, ctypes.c_int32) for name in ("bf16", "lead")),
+    ]
+
+
 @functools.cache
 def _functions() -> ctypes.CDLL:
     found = library()
-    vectors = (ctypes.POINTER(_p), ctypes.POINTER(_i64), _i64, _i64, _i64, _int)
     for name, arguments in {
-        "pair_dots": (*vectors, _p, _i64, _int),
-        "pair_dots_backward": (*vectors, _p, _i64, _p, _int),
+        "pair_dots": (ctypes.POINTER(_Vectors), _p, _i64, _int),
+        "pair_dots_backward": (ctypes.POINTER(_Vectors), _p, _i64, ctypes.POINTER(_p), ctypes.POINTER(_i64), _int),
         "relu_backward": (_p, _p, _i64, _i64, _int, _p, _p, _int),
         "relu_backward_turned": (_p, _p, _i64, _i64, _p, _p, _p, _int),
     }.items():
@@ -34,25 +43,26 @@ def _functions() -> ctypes.CDLL:
     return found
 
 
-def pair_dots(vectors: Sequence[Tensor]) -> Tensor:
-    """F vectors, each [B, D] of one format -> [B, F (F - 1) / 2]: the dots of all pairs, the strict upper triangle row by row.
+def pair_dots(parts: Sequence[Tensor], *, lead: bool = False) -> Tensor:
+    """Vectors in parts, each [B, any number, D] of one format, F in all -> [B, F (F - 1) / 2]: the dots of all pairs, the strict upper
+    triangle row by row. `lead`: [B, D + F (F - 1) / 2], the first vector itself before its dots.
 
-    As `torch.stack([(a * b).sum(1) for a, b in combinations(vectors, 2)], 1)`.
+    As `torch.stack([(a * b).sum(1) for a, b in combinations(vectors, 2)], 1)` of the F vectors, after `torch.cat` with the first.
     """
-    given, kept = _given(vectors)
-    count, samples = len(kept), len(kept[0])
-    out = kept[0].new_empty(samples, count * (count - 1) // 2)
-    _functions().pair_dots(*given, out.data_ptr(), out.stride(0), torch.get_num_threads())
+    kept = [_whole(part) for part in parts]
+    vectors = _vectors(kept, lead)
+    out = kept[0].new_empty(vectors.samples, vectors.count * (vectors.count - 1) // 2 + (vectors.dim if lead else 0))
+    _functions().pair_dots(vectors, out.data_ptr(), out.stride(0), torch.get_num_threads())
     return out
 
 
-def pair_dots_backward(vectors: Sequence[Tensor], grad: Tensor) -> Tensor:
-    """The gradients of `vectors` [B, F, D], from that of `pair_dots` [B, F (F - 1) / 2]."""
-    given, kept = _given(vectors)
+def pair_dots_backward(parts: Sequence[Tensor], grad: Tensor, *, lead: bool = False) -> tuple[Tensor, ...]:
+    """The gradients of `parts`, in their shapes, from that of what `pair_dots` gave."""
+    kept = [_whole(part) for part in parts]
+    vectors, made = _vectors(kept, lead), tuple(part.new_empty(part.shape) for part in kept)
     grad = grad if grad.stride(1) == 1 else grad.contiguous()
-    out = kept[0].new_empty(len(kept[0]), len(kept), kept[0].shape[1])
-    _functions().pair_dots_backward(*given, grad.data_ptr(), grad.stride(0), out.data_ptr(), torch.get_num_threads())
-    return out
+    _functions().pair_dots_backward(vectors, grad.data_ptr(), grad.stride(0), *_places(made), torch.get_num_threads())
+    return made
 
 
 def relu_backward(grad: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,10 +87,19 @@ def relu_backward_turned(grad: Tensor, made: Tensor) -> tuple[Tensor, Tensor, Te
     return out, turned, sums
 
 
-def _given(vectors: Sequence[Tensor]) -> tuple[tuple, list[Tensor]]:
-    """The first arguments of the C++ functions, and the tensors that must live as long as they are used."""
-    kept = [v if v.stride(1) == 1 else v.contiguous() for v in vectors]
-    (samples, dim), count = kept[0].shape, len(kept)
-    assert all(v.shape == (samples, dim) and v.dtype == kept[0].dtype and v.dtype in FORMATS for v in kept)
-    addresses, steps = (_p * count)(*(v.data_ptr() for v in kept)), (_i64 * count)(*(v.stride(0) for v in kept))
-    return (addresses, steps, count, dim, samples, kept[0].dtype == torch.bfloat16), kept
+def _whole(part: Tensor) -> Tensor:
+    return part if part.stride(2) == 1 else part.contiguous()
+
+
+def _vectors(parts: Sequence[Tensor], lead: bool) -> _Vectors:
+    samples, _, dim = parts[0].shape
+    kinds = {(part.shape[0], part.shape[2], part.dtype) for part in parts}
+    assert kinds in ({(samples, dim, dtype)} for dtype in FORMATS), kinds
+    return _Vectors(*_places(parts), sum(part.shape[1] for part in parts), dim, samples, parts[0].dtype == torch.bfloat16, lead)
+
+
+def _places(parts: Sequence[Tensor]) -> tuple[ctypes.Array, ctypes.Array]:
+    """Where each vector of `parts` begins, and how many elements lie from one sample's to the next's."""
+    addresses = [part.data_ptr() + at * part.stride(1) * part.element_size() for part in parts for at in range(part.shape[1])]
+    steps = [part.stride(0) for part in parts for _ in range(part.shape[1])]
+    return (_p * len(addresses))(*addresses), (_i64 * len(steps))(*steps)

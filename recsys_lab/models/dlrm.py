@@ -131,5 +131,7 @@ class DLRM(TowerModel):
 
     def interact(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """What the bottom MLP gives, [B, D] or None, with `vectors` -> logits [B]."""
-        dots = dot_interaction(*self.to_interact(bottom, vectors))
-        return self.over(dots if bottom is None else torch.cat([bottom, dots], dim=1)).squeeze(1)
+        parts = self.to_interact(bottom, vectors)
+        if bottom is None or isinstance(self.normalise, nn.Identity):  # then it is itself the first of those that interact
+            return self.over(dot_interaction(*parts, lead=bottom is not None)).squeeze(1)
+        return self.over(torch.cat([bottom, dot_interaction(*parts)], dim=1)).squeeze(1)

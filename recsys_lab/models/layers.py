@@ -117,18 +117,19 @@ FEW_VECTORS, MANY_SAMPLES = 7, 512
 LONG_VECTORS = 32
 
 
-def dot_interaction(*parts: Tensor) -> Tensor:
+def dot_interaction(*parts: Tensor, lead: bool = False) -> Tensor:
     """Vectors in parts, each [B, any number, D], F in all -> [B, F (F - 1) / 2]: dot products of all pairs of different vectors, the strict
-    upper triangle row by row.
+    upper triangle row by row. `lead`: the first vector itself before them, [B, D + F (F - 1) / 2].
 
     On a CPU by a kernel of ours for long vectors, which reads them where they are. Else pair by pair for few vectors and many samples
     (DMT, section 4), or through all F * F dots. Which is faster where: experiments/benchmarks/dot_products.py.
     """
     first = parts[0]
     if first.shape[2] >= LONG_VECTORS and sum(part.shape[1] for part in parts) > 1 and _for_kernel(parts):
-        return _PairDots.apply(*parts)
+        return _PairDots.apply(lead, *parts)
     x = first if len(parts) == 1 else torch.cat(parts, dim=1)
-    return dots_of_pairs(x) if 2 <= x.shape[1] <= FEW_VECTORS and x.shape[0] >= MANY_SAMPLES else dots_of_all(x)
+    dots = dots_of_pairs(x) if 2 <= x.shape[1] <= FEW_VECTORS and x.shape[0] >= MANY_SAMPLES else dots_of_all(x)
+    return torch.cat([first[:, 0], dots], dim=1) if lead else dots
 
 
 def _for_kernel(parts: Sequence[Tensor]) -> bool:
@@ -140,16 +141,15 @@ class _PairDots(torch.autograd.Function):
     """`dot_interaction` through the C++ kernels: the triangle alone, summed in FP32, without the F * F dots in between."""
 
     @staticmethod
-    def forward(ctx: Any, *parts: Tensor) -> Tensor:
+    def forward(ctx: Any, lead: bool, *parts: Tensor) -> Tensor:
+        ctx.lead = lead
         ctx.save_for_backward(*parts)
-        return dense.pair_dots([vector for part in parts for vector in part.unbind(1)])
+        return dense.pair_dots(parts, lead=lead)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        parts = ctx.saved_tensors
-        found = dense.pair_dots_backward([vector for part in parts for vector in part.unbind(1)], grad)
-        return found.split([part.shape[1] for part in parts], dim=1)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *dense.pair_dots_backward(ctx.saved_tensors, grad, lead=ctx.lead)
 
 
 def dots_of_all(x: Tensor) -> Tensor:

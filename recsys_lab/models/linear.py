@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from recsys_lab.kernels import available, dense
 
 #: By format, multiply-adds B I O from which a layer is a step of oneDNN's. Small FP32 layers gain little and keep the bits of torch's own.
-LEAST_WORK = {torch.bfloat16: 1 << 24, torch.float32: 1 << 27}
+LEAST_WORK = {torch.bfloat16: 1 << 23, torch.float32: 1 << 27}
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:

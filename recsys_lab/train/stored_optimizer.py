@@ -26,6 +26,7 @@ class StoredOptimizer(torch.optim.Optimizer):
 
     def __init__(self, dense: DenseWeights, make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]):
         self._weights = dense
+        self._stored = {name: dense[name] for name in dense.parameters}  # views, made once: a step has dozens
         self._joined = torch.nn.Parameter(torch.zeros(dense.weights.shape, device=dense.weights.model.device))
         self.inner = make([self._joined])
         super().__init__(list(dense.parameters.values()), {"lr": self.inner.defaults["lr"]})
@@ -57,7 +58,7 @@ class StoredOptimizer(torch.optim.Optimizer):
         group = self.inner.param_groups[0]
         how = {"lr": float(group["lr"]), "weight_decay": group["weight_decay"], "momentum": group["momentum"]}
         for name, parameter in self._weights.parameters.items():
-            stored = self._weights[name]
+            stored = self._stored[name]
             gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
             velocity = self.state[parameter].get("momentum_buffer")
             sgd_step(stored.model, stored.rest, gradient, velocity=velocity, **how)

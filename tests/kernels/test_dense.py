@@ -20,33 +20,51 @@ def close(found, exact):
     torch.testing.assert_close(found.double(), exact, rtol=ROUNDING[found.dtype], atol=atol)
 
 
-def both(x, weight):
+def both(x, weight, lead):
     """(dots, gradient of x) in FP64."""
     x = x.double().requires_grad_()
     dots = torch.stack([(a * b).sum(1) for a, b in combinations(x.unbind(1), 2)], 1)
+    dots = torch.cat([x[:, 0], dots], 1) if lead else dots
     (dots * weight.double()).sum().backward()
     return dots.detach(), x.grad
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 9), st.integers(2, 12), st.integers(1, 150), st.sampled_from(dense.FORMATS), st.integers(0, 2**31))
-def test_pair_dots(samples, vectors, dim, dtype, seed):
+@given(st.integers(0, 9), st.integers(2, 40), st.integers(1, 300), st.sampled_from(dense.FORMATS), st.booleans(), st.integers(0, 2**31))
+def test_pair_dots(samples, vectors, dim, dtype, lead, seed):
     torch.manual_seed(seed)
-    x, grad = torch.randn(samples, vectors, dim).to(dtype), torch.randn(samples, vectors * (vectors - 1) // 2 + 3).to(dtype)[:, 3:]
-    dots, of_x = both(x, grad)
-    found, back = dense.pair_dots(x.unbind(1)), dense.pair_dots_backward(x.unbind(1), grad)
-    assert found.dtype == back.dtype == dtype and back.shape == x.shape
+    x, width = torch.randn(samples, vectors, dim).to(dtype), vectors * (vectors - 1) // 2 + (dim if lead else 0)
+    grad = torch.randn(samples, width + 3).to(dtype)[:, 3:]
+    dots, of_x = both(x, grad, lead)
+    cut = seed % (vectors - 1) + 1
+    parts = [x[:, :cut], x[:, cut:]]
+    found, back = dense.pair_dots(parts, lead=lead), dense.pair_dots_backward(parts, grad, lead=lead)
+    assert found.dtype == dtype and [(b.dtype, b.shape) for b in back] == [(dtype, p.shape) for p in parts]
     close(found, dots)
-    close(back, of_x)
+    close(torch.cat(back, 1), of_x)
+
+
+def test_nothing_beside_the_results_is_written():
+    """Kernels write whole registers into memory of their own only: what lies beside a short vector stays."""
+    for dtype in dense.FORMATS:
+        x, grad = torch.randn(3, 3, 5).to(dtype), torch.randn(3, 8).to(dtype)
+        room = torch.full((3, 40), 7.0, dtype=dtype)
+        vectors = dense._vectors([x], True)
+        dense._functions().pair_dots(vectors, room.data_ptr(), 40, 2)
+        assert torch.equal(room[:, :8], dense.pair_dots([x], lead=True)) and (room[:, 8:] == 7).all()
+        room = torch.full((3, 3, 40), 7.0, dtype=dtype)
+        places = dense._places([room])
+        dense._functions().pair_dots_backward(vectors, grad.data_ptr(), 8, *places, 2)
+        assert torch.equal(room[:, :, :5], dense.pair_dots_backward([x], grad, lead=True)[0]) and (room[:, :, 5:] == 7).all()
 
 
 def test_vectors_may_lie_anywhere():
     """In matrices of other widths, and turned."""
     pieces = [torch.randn(7, 20)[:, 3:11], torch.randn(8, 7).t(), torch.randn(7, 8)]
-    whole = torch.stack(pieces, 1)
+    whole, apart = [torch.stack(pieces, 1)], [piece.unsqueeze(1) for piece in pieces]
     grad = torch.randn(3, 7).t()
-    assert torch.equal(dense.pair_dots(pieces), dense.pair_dots(whole.unbind(1)))
-    assert torch.equal(dense.pair_dots_backward(pieces, grad), dense.pair_dots_backward(whole.unbind(1), grad.contiguous()))
+    assert torch.equal(dense.pair_dots(apart), dense.pair_dots(whole))
+    assert torch.equal(torch.cat(dense.pair_dots_backward(apart, grad), 1), dense.pair_dots_backward(whole, grad.contiguous())[0])
 
 
 @settings(max_examples=25, deadline=None)
@@ -77,8 +95,8 @@ def test_the_number_of_threads_changes_no_bit(dtype):
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            dots = dense.pair_dots(x.unbind(1))
-            found.append([dots, dense.pair_dots_backward(x.unbind(1), grad), *dense.relu_backward(grad, dots.relu())])
+            dots = dense.pair_dots([x])
+            found.append([dots, *dense.pair_dots_backward([x], grad), *dense.relu_backward(grad, dots.relu())])
             if dtype == torch.float32:
                 found[-1] += dense.relu_backward_turned(x.flatten(1)[:288], x.flatten(1)[:288].relu())
     finally:

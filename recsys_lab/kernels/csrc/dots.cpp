@@ -1,0 +1,161 @@
+// Dot products of all pairs of a few short vectors, and the way back. Each sum has one order, whatever the number of threads.
+#include <omp.h>
+
+#include <algorithm>
+
+#include "dots_bf16.h"
+
+namespace {
+
+INLINE float sum(f32v x) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)x);
+#else
+    float total = 0;
+    for (int i = 0; i < LANES; ++i) total += x[i];
+    return total;
+#endif
+}
+template <class Format>
+INLINE f32v get(const void* p, int64_t at, int n = LANES) { return Format::load(Matrix{const_cast<void*>(p), nullptr}, at, n); }
+template <class Format>
+INLINE void put(void* p, int64_t at, f32v x, int n = LANES) { Format::store(Matrix{p, nullptr}, at, x, n); }
+
+// The vectors of one sample as FP32, one after another in `wide` = whole lanes; lanes beyond `dim` are zero.
+template <class Format>
+void gather(const Vectors& v, int64_t wide, int64_t sample, float* x) {
+    for (int64_t f = 0; f < v.count; ++f)
+        for (int64_t d = 0; d < wide; d += LANES)
+            store_f32(x + f * wide + d, get<Format>(v.at[f], sample * v.steps[f] + d, (int)std::min<int64_t>(LANES, v.dim - d)), LANES);
+}
+
+// `n` numbers of a format to FP32, or the other way.
+template <class Format>
+void read(const void* from, int64_t at, int64_t n, float* to) {
+    for (int64_t i = 0; i < n; i += LANES) {
+        const int left = (int)std::min<int64_t>(LANES, n - i);
+        store_f32(to + i, get<Format>(from, at + i, left), left);
+    }
+}
+template <class Format>
+void write(const float* from, int64_t n, void* to, int64_t at) {
+    for (int64_t i = 0; i < n; i += LANES) {
+        const int left = (int)std::min<int64_t>(LANES, n - i);
+        put<Format>(to, at + i, load_f32(from + i, left), left);
+    }
+}
+
+// Of all pairs i < j, row by row: four j at a time.
+void dots(const float* x, int64_t count, int64_t wide, float* found) {
+    for (int64_t i = 0; i < count; ++i) {
+        const float* a = x + i * wide;
+        int64_t j = i + 1;
+        for (; j + 4 <= count; j += 4, found += 4) {
+            const float* b = x + j * wide;
+            f32v s0 = {}, s1 = {}, s2 = {}, s3 = {};
+            for (int64_t d = 0; d < wide; d += LANES) {
+                const f32v v = load_f32(a + d, LANES);
+                s0 = multiply_add(v, load_f32(b + d, LANES), s0);
+                s1 = multiply_add(v, load_f32(b + wide + d, LANES), s1);
+                s2 = multiply_add(v, load_f32(b + 2 * wide + d, LANES), s2);
+                s3 = multiply_add(v, load_f32(b + 3 * wide + d, LANES), s3);
+            }
+            found[0] = sum(s0), found[1] = sum(s1), found[2] = sum(s2), found[3] = sum(s3);
+        }
+        for (; j < count; ++j) {
+            f32v s = {};
+            for (int64_t d = 0; d < wide; d += LANES) s = multiply_add(load_f32(a + d, LANES), load_f32(x + j * wide + d, LANES), s);
+            *found++ = sum(s);
+        }
+    }
+}
+
+// y_i = sum over j of g_ij x_j, with g symmetric and its diagonal zero, and for i = 0 `lead` before them unless it is null: for three i,
+// and for as many columns as COLUMNS lanes.
+template <int COLUMNS>
+INLINE void back_columns(const float* x, const float* g, const float* lead, int64_t count, int64_t wide, float* y) {
+    for (int64_t i = 0; i < count; i += 3) {
+        const int64_t second = std::min(i + 1, count - 1), third = std::min(i + 2, count - 1);
+        const float *g0 = g + i * count, *g1 = g + second * count, *g2 = g + third * count;
+        f32v y0[COLUMNS] = {}, y1[COLUMNS] = {}, y2[COLUMNS] = {};
+        if (i == 0 && lead)
+            for (int k = 0; k < COLUMNS; ++k) y0[k] = load_f32(lead + k * LANES, LANES);
+        for (int64_t j = 0; j < count; ++j) {
+            const f32v a = all(g0[j]), b = all(g1[j]), c = all(g2[j]);
+#pragma GCC unroll 8
+            for (int k = 0; k < COLUMNS; ++k) {
+                const f32v v = load_f32(x + j * wide + k * LANES, LANES);
+                y0[k] = multiply_add(a, v, y0[k]), y1[k] = multiply_add(b, v, y1[k]), y2[k] = multiply_add(c, v, y2[k]);
+            }
+        }
+#pragma GCC unroll 8
+        for (int k = 0; k < COLUMNS; ++k) {
+            store_f32(y + third * wide + k * LANES, y2[k], LANES);
+            store_f32(y + second * wide + k * LANES, y1[k], LANES);
+            store_f32(y + i * wide + k * LANES, y0[k], LANES);
+        }
+    }
+}
+
+template <class Format>
+void forward(const Vectors& v, void* out, int64_t out_step, int threads) {
+    const int64_t wide = up(v.dim, LANES), pairs = pairs_of(v.count), before = v.lead ? v.dim : 0;
+#pragma omp parallel num_threads(threads)
+    {
+        static thread_local Scratch<float> x_memory, found_memory;
+        float *x = x_memory.at_least(v.count * wide), *found = found_memory.at_least(pairs);
+#pragma omp for schedule(static)
+        for (int64_t s = 0; s < v.samples; ++s) {
+            gather<Format>(v, wide, s, x);
+            dots(x, v.count, wide, found);
+            write<Format>(x, before, out, s * out_step);
+            write<Format>(found, pairs, out, s * out_step + before);
+        }
+    }
+}
+
+template <class Format>
+void backward(const Vectors& v, const void* grad, int64_t grad_step, void* const* out, const int64_t* out_steps, int threads) {
+    const int64_t count = v.count, wide = up(v.dim, LANES), pairs = pairs_of(count), before = v.lead ? v.dim : 0;
+#pragma omp parallel num_threads(threads)
+    {
+        static thread_local Scratch<float> memories[5];
+        float *x = memories[0].at_least(count * wide), *y = memories[1].at_least(count * wide), *g = memories[2].at_least(count * count);
+        float *triangle = memories[3].at_least(pairs), *first = memories[4].at_least(wide), *lead = v.lead ? first : nullptr;
+        for (int64_t i = 0; i < count; ++i) g[i * count + i] = 0;
+#pragma omp for schedule(static)
+        for (int64_t s = 0; s < v.samples; ++s) {
+            gather<Format>(v, wide, s, x);
+            read<Format>(grad, s * grad_step, before, first);
+            read<Format>(grad, s * grad_step + before, pairs, triangle);
+            const float* next = triangle;
+            for (int64_t i = 0; i < count; ++i)
+                for (int64_t j = i + 1; j < count; ++j) g[i * count + j] = g[j * count + i] = *next++;
+            int64_t d = 0;
+            for (; d + 4 * LANES <= wide; d += 4 * LANES) back_columns<4>(x + d, g, lead ? lead + d : lead, count, wide, y + d);
+            for (; d < wide; d += LANES) back_columns<1>(x + d, g, lead ? lead + d : lead, count, wide, y + d);
+            for (int64_t f = 0; f < count; ++f) write<Format>(y + f * wide, v.dim, out[f], s * out_steps[f]);
+        }
+    }
+}
+
+#if !BF16_DOTS
+void bf16_forward(const Vectors& v, uint16_t* out, int64_t out_step, int threads) { forward<Bf16>(v, out, out_step, threads); }
+void bf16_backward(const Vectors& v, const uint16_t* grad, int64_t grad_step, void* const* out, const int64_t* out_steps, int threads) {
+    backward<Bf16>(v, grad, grad_step, out, out_steps, threads);
+}
+#endif
+
+}  // namespace
+
+// -> out [samples, (dim +) count (count - 1) / 2], its rows `out_step` apart: the strict upper triangle row by row, summed in FP32.
+extern "C" void pair_dots(const Vectors* v, void* out, int64_t out_step, int threads) {
+    if (v->bf16) bf16_forward(*v, (uint16_t*)out, out_step, threads);
+    else forward<Fp32>(*v, out, out_step, threads);
+}
+
+// grad: laid out as `out` above, its rows `grad_step` apart -> out, laid out like the vectors: the gradient of each.
+extern "C" void pair_dots_backward(const Vectors* v, const void* grad, int64_t grad_step, void* const* out, const int64_t* out_steps, int threads) {
+    if (v->bf16) bf16_backward(*v, (const uint16_t*)grad, grad_step, out, out_steps, threads);
+    else backward<Fp32>(*v, grad, grad_step, out, out_steps, threads);
+}

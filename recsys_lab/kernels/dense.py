@@ -65,23 +65,25 @@ def pair_dots_backward(parts: Sequence[Tensor], grad: Tensor, *, lead: bool = Fa
     return made
 
 
-def relu_backward(grad: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
-    """grad and made [B, O], what the ReLU gave -> (`grad * (made > 0)` [B, O], its `sum(0)` [O])."""
+def relu_backward(grad: Tensor, made: Tensor, *, in_place: bool = False) -> tuple[Tensor, Tensor]:
+    """grad and made [B, O], what the ReLU gave -> (`grad * (made > 0)` [B, O], its `sum(0)` [O]). `in_place`: the first is `grad`, if that
+    is contiguous."""
     grad, made = grad.contiguous(), made.contiguous()
-    out, sums = torch.empty_like(grad), grad.new_empty(grad.shape[1])
+    out, sums = grad if in_place else torch.empty_like(grad), grad.new_empty(grad.shape[1])
     addresses = (grad.data_ptr(), made.data_ptr()), (out.data_ptr(), sums.data_ptr())
     _functions().relu_backward(*addresses[0], *grad.shape, grad.dtype == torch.bfloat16, *addresses[1], torch.get_num_threads())
     return out, sums
 
 
-def relu_backward_turned(grad: Tensor, made: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def relu_backward_turned(grad: Tensor, made: Tensor, *, in_place: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """`relu_backward` in FP32, and between its results the gradient's transpose [O, B], laid out as such: (gradient, turned, sums)."""
     grad, made = grad.contiguous(), made.contiguous()
     assert grad.dtype == made.dtype == torch.float32
     if grad.shape[0] % 16 or grad.shape[1] % 16:
-        out, sums = relu_backward(grad, made)
+        out, sums = relu_backward(grad, made, in_place=in_place)
         return out, out.t().contiguous(), sums
-    out, turned, sums = torch.empty_like(grad), grad.new_empty(grad.shape[::-1]), grad.new_empty(grad.shape[1])
+    out = grad if in_place else torch.empty_like(grad)
+    turned, sums = grad.new_empty(grad.shape[::-1]), grad.new_empty(grad.shape[1])
     addresses = (grad.data_ptr(), made.data_ptr()), (out.data_ptr(), turned.data_ptr(), sums.data_ptr())
     _functions().relu_backward_turned(*addresses[0], *grad.shape, *addresses[1], torch.get_num_threads())
     return out, turned, sums

@@ -18,14 +18,17 @@ from recsys_lab.kernels import available, dense
 LEAST_WORK = {torch.bfloat16: 1 << 23, torch.float32: 1 << 27}
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False, read_once: bool = False) -> Tensor:
     """x [B, I], weight [O, I], bias [O] of one format -> x weight^T + bias [B, O], through a ReLU if asked for.
+
+    `read_once`: nothing but one operation whose backward pass makes a new tensor reads the result. Then the gradient of that passes its
+    ReLU in place, where a hook that kept it would find it changed.
 
     Large products on CPU come from oneDNN, in FP32 too, where torch would take MKL: which knows no AVX-512 on a processor of AMD's.
     Sums are in another order there than torch's, and the same every time.
     """
     if large(x, weight):
-        return _Linear.apply(x, weight, bias, relu)
+        return _Linear.apply(x, weight, bias, relu, read_once)
     y = F.linear(x, weight, bias)
     return F.relu(y) if relu else y
 
@@ -39,9 +42,9 @@ def large(x: Tensor, weight: Tensor) -> bool:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, read_once: bool) -> Tensor:
         y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")
-        ctx.has_bias = bias is not None
+        ctx.has_bias, ctx.read_once = bias is not None, read_once
         ctx.save_for_backward(x, weight, y if relu else None)
         return y
 
@@ -53,14 +56,14 @@ class _Linear(torch.autograd.Function):
         if y is not None and not available():
             grad = torch.ops.aten.threshold_backward(grad, y, 0)
         elif y is not None and grad.dtype == torch.float32:
-            grad, turned, of_bias = dense.relu_backward_turned(grad, y)
+            grad, turned, of_bias = dense.relu_backward_turned(grad, y, in_place=ctx.read_once)
         elif y is not None:
-            grad, of_bias = dense.relu_backward(grad, y)
+            grad, of_bias = dense.relu_backward(grad, y, in_place=ctx.read_once)
         of_x = product(grad, weight) if ctx.needs_input_grad[0] else None  # the first layer's input needs none
         of_weight = product(grad.t() if turned is None else turned, x)
         if ctx.has_bias and of_bias is None:
             of_bias = grad.sum(0)
-        return of_x, of_weight, of_bias if ctx.has_bias else None, None
+        return of_x, of_weight, of_bias if ctx.has_bias else None, None, None
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -73,8 +76,8 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 class Linear(nn.Linear):
     """torch's linear layer, computed by `linear` in the format of its weights, whatever that of its input."""
 
-    def forward(self, x: Tensor, relu: bool = False) -> Tensor:
-        return linear(x.to(self.weight.dtype), self.weight, self.bias, relu=relu)
+    def forward(self, x: Tensor, relu: bool = False, read_once: bool = False) -> Tensor:
+        return linear(x.to(self.weight.dtype), self.weight, self.bias, relu=relu, read_once=read_once)
 
 
 class MLP(nn.Sequential):
@@ -82,9 +85,10 @@ class MLP(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         parts = list(self)
+        last = next((part for part in reversed(parts) if isinstance(part, Linear)), None)
         for part, following in zip(parts, [*parts[1:], None]):
             if isinstance(part, Linear):
-                x = part(x, relu=isinstance(following, nn.ReLU))
+                x = part(x, relu=isinstance(following, nn.ReLU), read_once=part is not last)
             elif not isinstance(part, nn.ReLU):
                 x = part(x)
         return x

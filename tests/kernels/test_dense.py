@@ -76,6 +76,8 @@ def test_relu_backward(rows, cols, dtype, seed):
     expected = torch.ops.aten.threshold_backward(grad, made, 0)
     assert torch.equal(found, expected)
     close(sums, expected.double().sum(0))
+    in_place, again = dense.relu_backward(grad, made, in_place=True)
+    assert in_place is grad and torch.equal(grad, found) and torch.equal(again, sums)
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(16, 16), (272, 48), (17, 16), (16, 5), (0, 16)])
@@ -85,6 +87,8 @@ def test_a_turned_gradient_is_the_transpose(rows, cols):
     assert torch.equal(found, dense.relu_backward(grad, made)[0])
     assert torch.equal(turned, found.t()) and turned.is_contiguous()
     close(sums, found.double().sum(0))
+    in_place, *others = dense.relu_backward_turned(grad, made, in_place=True)
+    assert in_place is grad and all(torch.equal(a, b) for a, b in zip((grad, *others), (found, turned, sums)))
 
 
 @pytest.mark.parametrize("dtype", dense.FORMATS)

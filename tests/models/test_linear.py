@@ -85,6 +85,14 @@ def test_an_mlp_is_its_layers_one_by_one(monkeypatch, large):
         torch.testing.assert_close(one, other, rtol=1e-5 if large else 0, atol=1e-6 if large else 0)
 
 
+def test_a_gradient_from_outside_is_not_written_to(all_are_large):
+    """Only between an MLP's own layers does a gradient pass its ReLU in place."""
+    for layers in (mlp(6, [9, 5], None), mlp(6, [9, 5], None, dropout=0.5).eval()):
+        grad = torch.ones(4, 5)
+        layers(torch.randn(4, 6)).backward(grad)
+        assert torch.equal(grad, torch.ones(4, 5))
+
+
 def test_dropout_in_an_mlp_stays_between_its_layers():
     layers = mlp(6, [9, 5], None, dropout=0.5)
     torch.manual_seed(3)

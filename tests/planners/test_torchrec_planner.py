@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +20,7 @@ from recsys_lab.planners.torchrec_memory import uncounted_bytes
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 
+ROOT = Path(__file__).resolve().parents[2]
 FP32 = Precision("fp32")
 LINK = Link("test", bandwidth_gb_s=10.0, latency_us=5.0, source="test")
 TABLES = (Table("odd", 11, 16, ("f_odd",)), Table("tiny", 3, 8, ("f_tiny",)), Table("shared", 3000, 16, ("f_left", "f_right")))
@@ -121,6 +126,28 @@ def test_26_tables_are_planned_for_64_gpus_without_any() -> None:
 
 def test_same_input_same_plan() -> None:
     assert plan(TABLES, cluster(2, 2)).fingerprint == plan(TABLES, cluster(2, 2)).fingerprint
+
+
+#: The options that TorchRec's planner is offered.
+OPTIONS = """
+from recsys_lab.planners import torchrec
+from tests.planners.test_torchrec_planner import TABLES, cluster, workload
+topology = torchrec._topology(cluster(2, 2), workload())
+constraints = {t.name: torchrec.ParameterConstraints(sharding_types=list(torchrec.SCHEMES)) for t in TABLES}
+space = torchrec.AsStored(topology, constraints, TABLES, workload())
+options = space.enumerate(torchrec._Model(TABLES, workload()), [torchrec._AnyTypeSharder()])
+print([(option.name, option.sharding_type) for option in options])
+"""
+
+
+def test_options_come_in_the_same_order_in_every_process() -> None:
+    """TorchRec's come out of a set of words, whose order changes from process to process."""
+    found = set()
+    for seed in ("0", "1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", OPTIONS], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1 and "row_wise" in found.pop()
 
 
 def test_memory_bounds_the_plan_and_optimizer_state_counts() -> None:

@@ -23,6 +23,9 @@ from recsys_lab.report.terminal import console, print_table
 from recsys_lab.simulate import Simulated, simulate
 from recsys_lab.units import human_bytes
 
+#: Stands where a sharder that cannot be has no figure.
+DASH = "\N{EN DASH}"
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -102,7 +105,7 @@ def _table(ranked: Sequence[Ranked]) -> Table:
     for one in ranked:
         made = one.simulated
         if made is None:
-            rows.append((one.sharder, "does not fit" if not one.fits else "cannot be", *[""] * (5 if priced else 4)))
+            rows.append((one.sharder, "does not fit" if not one.fits else "cannot be", *[DASH] * (5 if priced else 4)))
             continue
         told = made.interval_ms
         rows.append(

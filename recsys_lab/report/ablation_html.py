@@ -9,7 +9,7 @@ from recsys_lab.report.ablation_cells import HEADER, comparison_tables, explaine
 from recsys_lab.report.ablation_plots import picture
 from recsys_lab.report.ablation_rows import Ablation
 from recsys_lab.report.ablation_text import LEGEND
-from recsys_lab.report.sweep_plots import learning_bands, pareto
+from recsys_lab.report.sweep_plots import MOST_ROWS, learning_bands, pareto
 
 
 def as_html(made: Ablation, reload_s: int | None = None) -> str:
@@ -19,14 +19,17 @@ def as_html(made: Ablation, reload_s: int | None = None) -> str:
     state = f"{sum(job.completed for job in jobs)} of {len(jobs)} jobs completed"
     body = [
         f"<h1>Ablation of {escape(name)}</h1>",
-        f'<p class="soft">{escape(state)}{"; the sweep is running" if reload_s else ""}. {escape(HEADER)}.</p>',
+        f'<p class="soft">{escape(state)}{"; the sweep is running" if reload_s else ""}. {escape(HEADER[0].upper() + HEADER[1:])}.</p>',
         *(html.table(table, 2) for table in value_tables(made)),
         *(f'<p class="note">{escape(note)}</p>' for note in explained(made)),
     ]
     if (curves := learning_bands(made)) is not None:
-        body += ["<h2>Learning curves</h2>", '<p class="note">Median over seeds; the band is from least to most.</p>', curves]
+        drawn = f" The first {MOST_ROWS} configurations." if len(made.rows) > MOST_ROWS else ""
+        note = f"Median over seeds; the band is from least to most.{drawn}"
+        body += ["<h2>Learning curves</h2>", f'<p class="note">{note}</p>', curves]
     if (trades := pareto(made)) is not None:
-        note = "Medians over seeds; on the line is what no other configuration beats in both figures."
+        named = " Named are those on a line." if len(made.rows) > MOST_ROWS else ""
+        note = f"Medians over seeds; on the line is what no other configuration beats in both figures.{named}"
         body += ["<h2>What trades against what</h2>", f'<p class="note">{note}</p>', trades]
     if made.figures:
         body += ["<h2>Every seed</h2>", *(picture(made, figure) for figure in made.figures)]

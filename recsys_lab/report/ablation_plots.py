@@ -31,6 +31,8 @@ def picture(made: Ablation, figure: Figure) -> str:
     parts += _seeds(made, figure, left + 10, split - 34, bottom)
     if tested:
         parts += _changes(tested, figure, split + 34, WIDTH - 150, bottom)
+        bases = {base for base in made.bases.of_rows if base is not None}
+        parts += [text(WIDTH - 138, TOP + ROW * (base + 0.5) + 4, "baseline") for base in sorted(bases - set(tested))]
     words = [f"{name}: median {m:g}" for name, row in zip(names, made.rows) if (m := row.median(figure)) is not None]
     return svg(WIDTH, bottom + 24, parts, f"{figure.words} of every seed; " + "; ".join(words))
 
@@ -84,8 +86,8 @@ def _changes(tested: dict[int, Comparison], figure: Figure, x0: float, x1: float
 
 
 def _ratio_ticks(low: float, high: float, most: int) -> list[float]:
-    """Round ratios: evenly apart where they are near 1, else 1, 2 and 5 times powers of ten, or those powers alone."""
-    if high <= 2 * low:
+    """Round ratios: evenly apart where they are near each other, else 1, 2 and 5 times powers of ten, or those powers alone."""
+    if high <= 4 * low:
         return [tick for tick in nice_ticks(low, high, most) if tick > 0]
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1, 2, 5), (1,)):

@@ -12,7 +12,7 @@ from typing import Any
 from recsys_lab.report.ablation_cells import HEADER, comparison_tables, explained, failures, value_tables
 from recsys_lab.report.ablation_rows import Ablation
 from recsys_lab.report.sections import Table
-from recsys_lab.report.terminal import console, print_table
+from recsys_lab.report.terminal import console, parts_of, print_table
 
 
 def as_csv(made: Ablation) -> str:
@@ -115,11 +115,12 @@ def _markdown(cell: str) -> str:
 
 
 def print_ablation(made: Ablation) -> None:
-    """The tables in the terminal, at most 120 columns."""
-    out = console(width=120)
+    """The tables in the terminal, at most 120 columns; in a narrow one a table is shown in parts, each with the choices of its rows."""
+    out = console(most=120, without=120)
     out.print(f"Ablation: {HEADER}", style="bold")
     for table in value_tables(made, status=False):
-        print_table(out, table, keep=made.varying)
+        for part in parts_of(table, out.width, keep=(*made.varying, "seeds")):
+            print_table(out, part, keep=made.varying)
     for line in failures(made):
         out.print(line, style="bold red")
     for note in explained(made):

@@ -31,6 +31,7 @@ table { border-collapse: collapse; font-size: 13.5px; margin: 4px 0 8px; }
 th, td { text-align: left; padding: 3px 18px 3px 0; border-bottom: 1px solid var(--rule); vertical-align: top;
   overflow-wrap: break-word; white-space: pre-line; }
 th { color: var(--soft); font-weight: 600; white-space: pre; vertical-align: bottom; }
+body.wide th { white-space: pre-line; } body.wide :is(th, td) { padding-right: 14px; }
 td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; white-space: pre; }
 pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 12px; font-size: 12.5px; line-height: 1.4;
   white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -38,8 +39,10 @@ svg { max-width: 100%; height: auto; display: block; margin: 8px 0; }
 svg text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
 svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
-@media print { body { max-width: none; padding: 0; font-size: 11pt; } h2, h3 { break-after: avoid; }
-  svg, table, .cards { break-inside: avoid; }
+@page { margin: 12mm; } @page wide { size: landscape; margin: 12mm; }
+@media print { body, body.wide { max-width: none; padding: 0; font-size: 10pt; } body.wide { page: wide; }
+  h2, h3, h2 + .note { break-after: avoid; } svg, tr, .cards { break-inside: avoid; } thead { display: table-header-group; }
+  .scroll { overflow: visible; } table { font-size: 8.5pt; } :is(body, body.wide) :is(th, td) { padding-right: 9px; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 

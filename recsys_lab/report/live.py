@@ -81,7 +81,7 @@ class SweepShown:
         if self.ended == len(self.asked):
             self._stop()
         elif self.live is None and not repeated:
-            say.CONSOLE.print(f"[bold]{'sweep':>10}[/]  {self.summary()}")
+            say.sweep(self.summary())
 
     def _stop(self) -> None:
         if self.live is not None:

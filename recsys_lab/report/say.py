@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.batch import DataSet
@@ -16,10 +18,15 @@ from recsys_lab.simulate import Simulated
 from recsys_lab.units import human_bytes, human_count
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
+_INDENT, _NARROWEST = 12, 40
 
 
-def _line(word: str, text: str) -> None:
-    CONSOLE.print(f"[bold]{word:>10}[/]  {text}")
+def _line(word: str, text: str, wraps: bool = True) -> None:
+    """A fact behind its word. On a terminal it is wrapped between words, unless it is a command; in a file it stays one line."""
+    width = max(CONSOLE.width - _INDENT, _NARROWEST)
+    if wraps and CONSOLE.is_terminal:
+        text = "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+    CONSOLE.print(Text.assemble((f"{word:>10}", "bold"), "  ", text.replace("\n", "\n" + " " * _INDENT)))
 
 
 def job(number: int, overrides: Sequence[str]) -> None:
@@ -37,7 +44,12 @@ def found(metric: str, value: float | None, overrides: Sequence[str]) -> None:
     """The best configuration of a search, as words of a command."""
     CONSOLE.print()
     _line("best", f"validation {metric} {value:.4f}, median over seeds; of so many trials the best, so a little of it is luck")
-    _line("", " ".join(f"'{word}'" if set(word) & set("[]{}() ") else word for word in overrides))
+    _line("", " ".join(f"'{word}'" if set(word) & set("[]{}() ") else word for word in overrides), wraps=False)
+
+
+def sweep(summary: str) -> None:
+    """How far a sweep is, after a job."""
+    _line("sweep", summary)
 
 
 def set_aside(where: Path) -> None:

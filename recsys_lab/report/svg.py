@@ -34,23 +34,26 @@ def line(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
     return f'<line x1="{x1:.2f}" y1="{y1:.2f}" x2="{x2:.2f}" y2="{y2:.2f}" class="{css}"/>'
 
 
-def polyline(points: Sequence[tuple[float, float]], stroke: str) -> str:
+def polyline(points: Sequence[tuple[float, float]], stroke: str, dashed: bool = False) -> str:
     path = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
-    return f'<polyline points="{path}" fill="none" stroke="{stroke}" stroke-width="1.8" stroke-linejoin="round"/>'
+    dashes = ' stroke-dasharray="7 4"' if dashed else ""
+    return f'<polyline points="{path}" fill="none" stroke="{stroke}" stroke-width="1.8" stroke-linejoin="round"{dashes}/>'
 
 
 def dots(points: Sequence[tuple[float, float]], fill: str) -> str:
     return "".join(f'<circle cx="{x:.2f}" cy="{y:.2f}" r="3" fill="{fill}"/>' for x, y in points)
 
 
-def legend(x: float, y: float, entries: Sequence[tuple[str, str]], width: float) -> tuple[str, float]:
-    """Colour boxes with words, wrapped at `width`; and the height they take."""
+def legend(x: float, y: float, entries: Sequence[tuple[str, str]], width: float, dashed_from: int | None = None) -> tuple[str, float]:
+    """Colour boxes with words, wrapped at `width`; and the height they take. From entry `dashed_from` on, boxes of two dashes."""
     parts, at, top = [], x, y
-    for words, fill in entries:
+    for place, (words, fill) in enumerate(entries):
         size = 18 + 7.2 * len(words) + 16
         if at + size > x + width and at > x:
             at, top = x, top + 18
-        parts.append(rect(at, top - 9, 11, 11, fill) + text(at + 16, top, words))
+        whole = dashed_from is None or place < dashed_from
+        box = rect(at, top - 9, 11, 11, fill) if whole else rect(at, top - 6, 5, 4, fill) + rect(at + 7, top - 6, 5, 4, fill)
+        parts.append(box + text(at + 16, top, words))
         at += size
     return "".join(parts), top - y + 18
 

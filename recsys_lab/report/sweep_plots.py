@@ -15,8 +15,8 @@ from recsys_lab.report.sweep_rows import Row
 from recsys_lab.units import human_bytes, human_count
 
 WIDTH, _TALL = 1180.0, 250.0
-#: So many rows have a colour of their own; of more the curves of the first are drawn, and those on a Pareto line are named.
-MOST_ROWS = len(COLOURS)
+#: So many rows have a colour, or a dashed one, of their own; of more the first are drawn as curves, and those on a Pareto line named.
+MOST_ROWS = 2 * len(COLOURS)
 CURVES = {
     "train_loss": "training loss",
     "validation_auc": "validation AUC",
@@ -62,7 +62,8 @@ def learning_bands(made: Ablation) -> str | None:
     panels = panels[:3]
     wide = WIDTH / len(panels)
     parts = [_curves(place * wide, wide - 24, words, curves) for place, (words, curves) in enumerate(panels)]
-    drawn, took = legend(0, _TALL + 42, [(made.name(index), colour(place)) for place, (index, _) in enumerate(shown)], WIDTH)
+    entries = [(made.name(index), colour(place)) for place, (index, _) in enumerate(shown)]
+    drawn, took = legend(0, _TALL + 42, entries, WIDTH, dashed_from=len(COLOURS))
     return svg(WIDTH, _TALL + 34 + took, [*parts, drawn], "learning curves, the median over seeds and the band from least to most")
 
 
@@ -93,7 +94,7 @@ def _curves(left: float, wide: float, words: str, curves: dict[int, dict[float, 
         outline = " ".join(f"{x:.2f},{y:.2f}" for x, y in [*low, *reversed(high)])
         parts.append(f'<polygon points="{outline}" fill="{colour(place)}" fill-opacity="0.16"/>')
         middle = [frame.at(step, three[1]) for step, three in curve.items()]
-        parts.append(polyline(middle, colour(place)) + (dots(middle, colour(place)) if len(middle) <= 12 else ""))
+        parts.append(polyline(middle, colour(place), place >= len(COLOURS)) + (dots(middle, colour(place)) if len(middle) <= 12 else ""))
     return "".join(parts)
 
 
@@ -137,15 +138,44 @@ def _scatter(left: float, wide: float, x: Axis, y: Axis, points: dict[int, tuple
     frame = _Frame(left, wide, nice_ticks(min(xs), max(xs), 4), nice_ticks(min(ys), max(ys)), x.written, y.written)
     better = f"{x.words}, {'more' if x.higher else 'less'} is better"
     parts = [frame.drawn(y.words, better), polyline([frame.at(*points[i]) for i in best], "var(--soft)")]
-    for index, point in points.items():
-        px, py = frame.at(*point)
-        parts.append(dots([(px, py)], colour(index)) + _label(px, py, index, index in best))
+    at = {index: frame.at(*point) for index, point in points.items()}
+    labels = label_places([at[i] for i in at], [str(i + 1) for i in at])
+    for (index, point), (left_of, baseline) in zip(at.items(), labels):
+        parts.append(dots([point], colour(index)) + text(left_of, baseline, str(index + 1), css="strong" if index in best else ""))
     return "".join(parts)
 
 
-def _label(x: float, y: float, index: int, best: bool) -> str:
-    """Above a point that is on the line and below any other, so that near ones can be told apart."""
-    return text(x + 6, y - 5 if best else y + 13, str(index + 1), css="strong" if best else "")
+#: A label's size: the width of a digit and the height of one.
+DIGIT, HIGH = 8.0, 10.0
+
+
+def label_places(points: Sequence[tuple[float, float]], words: Sequence[str]) -> list[tuple[float, float]]:
+    """Where the words of each point begin (left, baseline): as near to it as leaves the points and the words before it uncovered."""
+    covered = [(x - 3, y - 3, x + 3, y + 3) for x, y in points]
+    places = []
+    for (x, y), word in zip(points, words):
+        wide = DIGIT * len(word)
+        boxes = [(x + dx, y + dy, x + dx + wide, y + dy + HIGH) for dx, dy in _around(wide)]
+        box = min(boxes, key=lambda one: sum(_overlap(one, other) for other in covered))
+        covered.append(box)
+        places.append((box[0], box[3]))
+    return places
+
+
+def _around(wide: float) -> list[tuple[float, float]]:
+    """Offsets of a box of width `wide` from its point, the nearest first: right above, right below, left, then rings further out."""
+    rings = [(4 + ring * (wide + 2), 4 + ring * (HIGH + 1)) for ring in range(4)]
+    return [
+        offset
+        for across, down in rings
+        for right, left, above, below in [(across, -across - wide, -down - HIGH, down)]
+        for offset in ((right, above), (right, below), (left, above), (left, below), (right, -HIGH / 2), (left, -HIGH / 2))
+    ]
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> float:
+    """The area that two boxes (left, top, right, bottom) share."""
+    return max(0.0, min(one[2], other[2]) - max(one[0], other[0])) * max(0.0, min(one[3], other[3]) - max(one[1], other[1]))
 
 
 class _Frame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from rich import box
 from rich.cells import cell_len
@@ -13,12 +14,33 @@ from rich.text import Text
 from recsys_lab.report.sections import Table
 
 
-def console(width: int | None = None) -> Console:
-    """Writes to stdout: as wide as the terminal is, but never over 100 columns; 80 where there is none. Words are never markup."""
-    made = Console(highlight=False, markup=False, width=width)
-    if width is None:
-        made.width = min(made.width, 100) if made.is_terminal else 80
+def console(most: int = 100, without: int = 80) -> Console:
+    """Writes to stdout: as wide as the terminal is, but never over `most` columns; `without` where there is none. Words are no markup."""
+    made = Console(highlight=False, markup=False)
+    made.width = min(made.width, most) if made.is_terminal else without
     return made
+
+
+def parts_of(made: Table, width: int, keep: Collection[str]) -> list[Table]:
+    """`made` as tables that fit into `width`: each has the columns in `keep` and as many of the others as there is room for."""
+    others = [i for i, column in enumerate(made.columns) if column not in keep]
+    groups: list[list[int]] = [[]]
+    for i in others:
+        if groups[-1] and _narrowest(*_columns(made, keep, [*groups[-1], i]), made.columns) > width:
+            groups.append([])
+        groups[-1].append(i)
+    parts = []
+    for n, group in enumerate(groups):
+        columns, rows = _columns(made, keep, group)
+        title, note = f"{made.title}{', continued' if n else ''}", made.note if n == len(groups) - 1 else ""
+        parts.append(replace(made, title=title, columns=columns, rows=rows, note=note))
+    return parts
+
+
+def _columns(made: Table, keep: Collection[str], others: Sequence[int]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The names and the cells of the columns in `keep` and of those numbered in `others`."""
+    chosen = [i for i, column in enumerate(made.columns) if column in keep or i in others]
+    return tuple(made.columns[i] for i in chosen), tuple(tuple(row[i] for i in chosen) for row in made.rows)
 
 
 def print_table(out: Console, made: Table, most_rows: int | None = None, keep: Collection[str] = ()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from recsys_lab.data.measure import measure_access
 from recsys_lab.data.sources import Splits
 from recsys_lab.data.table import open_table
+from recsys_lab.data.table.files import check_lines
 from recsys_lab.errors import UserError
 from tests.data.helpers import write
 
@@ -115,6 +117,14 @@ def test_hashed_ids_are_in_their_table_and_equal_for_equal_words(tmp_path: Path,
         ([HEADER, *LINES, "1,1,ann,a,later"], {}, r"row 7: no such split; given 'later' in column when; allowed: train, validation"),
         ([HEADER, *LINES[:4]], {}, r"the validation split is empty"),
         ([HEADER, LINES[0], "1,1,ann,a,train,more"], {}, r"clicks.csv:3: too many fields; given 6; allowed: 5"),
+        (
+            [HEADER, LINES[0], "1,1,ann,a,train,more", LINES[1]],
+            {"categorical": ["user"]},
+            r"clicks.csv:3: too many fields; given 6; allowed: 5",
+        ),
+        ([HEADER, LINES[0], "1,1,ann"], {"categorical": ["user"]}, r"clicks.csv:3: too few fields; given 3; allowed: 5"),
+        ([HEADER, LINES[0], '1,1,"ann,a,train', *LINES], {}, r"clicks.csv:3: a quote is opened and never closed"),
+        ([HEADER.replace("item", "user"), *LINES], {"categorical": ["user"]}, r"clicks.csv:1: two columns have one name; given user"),
         ([], {}, r"clicks.csv: the file is empty"),
         ([HEADER, *LINES], {"categorical": ["clicked"]}, r"data.categorical: a column is one thing only; given clicked"),
         ([HEADER, *LINES], {"categorical": []}, r"data.categorical: categories are needed"),
@@ -129,3 +139,19 @@ def test_a_mistake_is_one_line(tmp_path: Path, lines: list[str], changed: dict, 
     with pytest.raises(UserError, match=said):
         open_table(**options(tmp_path, **changed))
     assert not list((tmp_path / "cache").glob("table-*")) and not list((tmp_path / "cache").glob(".preparing*"))
+
+
+CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
+
+
+@given(cells=st.lists(st.lists(CELL, min_size=3, max_size=3), min_size=1), gone=st.integers(0, 2))
+def test_only_lines_with_other_fields_than_the_header_are_refused(tmp_path_factory, cells: list[list[str]], gone: int) -> None:
+    """Whatever is quoted: separators, quotes and line ends within a field."""
+    path = tmp_path_factory.mktemp("lines") / "clicks.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([["a", "b", "c"], *cells])
+    check_lines(path)
+    with path.open("a", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerow(["x", "y"][:gone] or ["1", "2", "3", "4"])
+    with pytest.raises(UserError, match=r"too (few|many) fields"):
+        check_lines(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -48,17 +49,19 @@ def line(*words: str, cache: Path, program: tuple[str, ...] = ("run.py",), timeo
 
 
 def killed(*words: str, cache: Path, when: Callable[[], bool], pause_s: float, timeout_s: float = 120) -> None:
-    """Starts `python run.py WORDS` and sends it SIGKILL `pause_s` after `when()` first holds."""
-    process = subprocess.Popen(
-        [sys.executable, "run.py", *words], cwd=ROOT, env=environment(cache), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    """Starts `python run.py WORDS` as a process group and sends all of it SIGKILL `pause_s` after `when()` first holds."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    process = subprocess.Popen([sys.executable, "run.py", *words], cwd=ROOT, env=environment(cache), **quiet)  # type: ignore[call-overload]
     until = time.monotonic() + timeout_s
-    while not when() and process.poll() is None:
-        assert time.monotonic() < until, "the run never came to where it was to be killed"
-        time.sleep(0.02)
-    time.sleep(pause_s)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    try:
+        while not when() and process.poll() is None:
+            assert time.monotonic() < until, "the run never came to where it was to be killed"
+            time.sleep(0.02)
+        time.sleep(pause_s)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def result(folder: Path) -> dict[str, Any]:

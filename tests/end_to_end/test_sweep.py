@@ -63,6 +63,7 @@ def test_a_sweep_that_cannot_be_written_is_refused_in_one_line(cache):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_sweep_that_is_killed_is_finished_by_the_same_line(tmp_path, cache):
+    """Twice: within a job, and between two, when the record of one has just been written."""
     words = ("-m", "model=dlrm,dcn", "seed=1,2", *SMALL, "launcher.hosts=1", "launcher.ranks_per_host=1", f"hydra.sweep.dir={tmp_path}")
     killed(*words, cache=cache, when=lambda: (tmp_path / "1/checkpoints/step=5").is_dir(), pause_s=0.2, timeout_s=400)
     before = written_at(tmp_path)
@@ -70,11 +71,18 @@ def test_a_sweep_that_is_killed_is_finished_by_the_same_line(tmp_path, cache):
     page = (tmp_path / "ablation.html").read_text()
     assert "missing" in page and "1 of 4 jobs completed" in page
 
+    killed(*words, cache=cache, when=lambda: (tmp_path / "1/result.json").is_file(), pause_s=0, timeout_s=400)
+    between = written_at(tmp_path)
+    assert set(between) == {"0", "1"} and between["0"] == before["0"]
+    assert line("ablation", str(tmp_path), cache=cache, program=("-m", "recsys_lab")).code == 0
+    assert "2 of 4 jobs completed" in (tmp_path / "ablation.html").read_text()
+
     done = line(*words, cache=cache, timeout_s=800)
     assert done.code == 0, done.err
     after = written_at(tmp_path)
-    assert set(after) == {"0", "1", "2", "3"} and after["0"] == before["0"]
-    assert done.out.count("not repeated") == 1
+    assert set(after) == {"0", "1", "2", "3"} and {name: after[name] for name in between} == between
+    assert done.out.count("not repeated") == 2
+    assert {(tmp_path / name / "report.html").is_file() for name in after} == {True}
     rows = rows_of(tmp_path)
     assert [row["completed"] for row in rows] == ["2", "2"]
     assert not [(name, row) for row in rows for name in row if name.endswith(("_median", "_verdict")) and not row[name]]

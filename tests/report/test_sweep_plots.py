@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_lab.report.ablation import read_ablation, write_ablation
+from recsys_lab.report.ablation_plots import _ratio_ticks
 from recsys_lab.report.metrics_csv import MetricsCsv
 from recsys_lab.report.page import write_page
-from recsys_lab.report.sweep_plots import frontier, learning_bands, pareto
+from recsys_lab.report.sweep_plots import DIGIT, HIGH, frontier, label_places, learning_bands, pareto
 from recsys_lab.report.timeline_picture import timeline_picture
 from tests.report.fake_run import make_result, write_run
 from tests.report.test_ablation import sweep
@@ -32,6 +33,29 @@ def test_the_line_has_those_that_nothing_beats(points: dict[int, tuple[int, int]
     for i, (x, y) in points.items():
         better = [(a, b) for a, b in points.values() if sign[0] * (a - x) >= 0 and sign[1] * (b - y) >= 0 and (a, b) != (x, y)]
         assert (i in best) == (not better)
+
+
+def overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+@given(st.lists(st.tuples(st.floats(0, 40), st.floats(0, 20)), min_size=1, max_size=16))
+def test_labels_of_near_points_do_not_cover_each_other(points: list[tuple[float, float]]) -> None:
+    words = [str(i + 1) for i in range(len(points))]
+    places = label_places(points, words)
+    boxes = [(x, y - HIGH, x + DIGIT * len(word), y) for (x, y), word in zip(places, words)]
+    assert not [(i, j) for i, one in enumerate(boxes) for j, other in enumerate(boxes[:i]) if overlap(one, other)]
+
+
+def test_twelve_rows_are_all_drawn_and_named(tmp_path: Path) -> None:
+    sweep(tmp_path, {(f"m{i}", "torchrec"): [0.7 + i / 1000, 0.71] for i in range(12)})
+    made = read_ablation(tmp_path)
+    for picture in (learning_bands(made), pareto(made)):
+        assert picture is not None and all(f"model=m{i}<" in picture for i in range(12))
+
+
+def test_ratios_near_each_other_have_ticks() -> None:
+    assert len(_ratio_ticks(0.656, 1.378, 4)) >= 3 and 1.0 in _ratio_ticks(0.656, 1.378, 4)
 
 
 def test_bands_hold_the_least_and_the_most_of_the_seeds(tmp_path: Path) -> None:

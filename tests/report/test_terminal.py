@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
 from recsys_lab.__main__ import COMMANDS, main
+from recsys_lab.report import say
+from recsys_lab.report.sections import Table
+from recsys_lab.report.terminal import parts_of
 from tests.report.fake_run import failed, make_result, write_run
 
 
@@ -95,3 +100,29 @@ def test_help_lists_the_commands(capsys):
     assert code == 0 and all(name in out for name in ("doctor", "show", "compare"))
     with pytest.raises(SystemExit, match="0"):
         main(["show", "--help"])
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_lines_wrap_between_words_and_keep_brackets(width, monkeypatch):
+    """Rich would take `[price,hour]` for a style and swallow it; a terminal would break a line within a word."""
+    out = io.StringIO()
+    made = Console(file=out, highlight=False, soft_wrap=True, force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr(say, "CONSOLE", made)
+    words = ["data.dense=[price,hour]", *(f"some.key.of.the.config={n}" for n in range(12))]
+    say.job(0, words)
+    say.sweep("1 of 2 jobs done")
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width and " ".join(out.getvalue().split()) == f"job 0 {' '.join(words)} sweep 1 of 2 jobs done"
+    say.found("auc", 0.5, words)
+    assert any(line.endswith(" ".join(f"'{word}'" if "[" in word else word for word in words)) for line in out.getvalue().splitlines())
+
+
+def test_a_wide_table_is_shown_in_parts_that_fit():
+    columns = ("model", "seeds", "a", "b", "c")
+    made = Table("Speed", columns, (("dcn", "3", "1" * 30, "2" * 30, "3" * 30),), "a note", columns[1:])
+    assert parts_of(made, 200, ("model", "seeds")) == [made]
+    parts = parts_of(made, 70, ("model", "seeds"))
+    assert [part.columns for part in parts] == [("model", "seeds", "a"), ("model", "seeds", "b"), ("model", "seeds", "c")]
+    assert [part.title for part in parts] == ["Speed", "Speed, continued", "Speed, continued"]
+    assert [part.note for part in parts] == ["", "", "a note"]
+    assert [part.rows for part in parts] == [(("dcn", "3", n * 30),) for n in "123"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -64,10 +64,12 @@ def unreadable(path: Path, error: Exception) -> UserError:
     words = str(error).splitlines()[0] if str(error) else type(error).__name__
     if path.name.endswith(".parquet"):
         return UserError(f"not a Parquet file that can be read ({words})", where=path)
-    if "more fields" in words and (line := _long_line(path)):
-        return UserError("too many fields", where=f"{path}:{line[0]}", given=line[1], allowed=line[2], remedy="mend the line, or quote it")
     if isinstance(error, pl.exceptions.NoDataError):
         return UserError("the file is empty", where=path, allowed="a header and a row or more")
+    try:
+        check_lines(path)
+    except UserError as found:
+        return found
     return UserError(f"cannot be read as a table ({words})", where=path, allowed="a header, then a row a line, UTF-8")
 
 
@@ -79,14 +81,49 @@ def check_columns(path: Path, columns: Sequence[str], wanted: Sequence[tuple[str
             raise UserError(f"no column '{column}'", where=path, given=f"{key}={column}", allowed=", ".join(columns), remedy=remedy)
 
 
-def _long_line(path: Path) -> tuple[int, int, int] | None:
-    """Line number, fields and the header's fields of the first line with more fields than the header."""
+def check_lines(path: Path) -> None:
+    """UserError for a name that two columns of a text file have, and for its first line with more or fewer fields than its header.
+
+    The reader would give the second column a name of its own, and take what is not there for missing values.
+    """
+    separator, expected = separator_of(path), 0
     with _open(path) as file:
-        reader = csv.reader(file, delimiter=separator_of(path))
-        expected = len(next(reader, []))
-        return next(((reader.line_num, len(row), expected) for row in reader if len(row) > expected), None)
+        for number, line in _whole_lines(file, path):
+            if not expected:
+                names = _fields(line, separator)
+                if twice := [name for name in names if names.count(name) > 1]:
+                    raise UserError("two columns have one name", where=f"{path}:{number}", given=twice[0], remedy="rename one of them")
+                expected = len(names)
+            fields = line.count(separator) + 1 if '"' not in line else len(_fields(line, separator))
+            if fields != expected and line.strip():
+                what = f"too {'many' if fields > expected else 'few'} fields"
+                remedy = "mend the line; a field that holds a separator stands in quotes"
+                raise UserError(what, where=f"{path}:{number}", given=fields, allowed=expected, remedy=remedy)
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    return next(csv.reader(io.StringIO(line.rstrip("\r\n").replace("\r", " "), newline=""), delimiter=separator), [])
+
+
+def _whole_lines(file: io.TextIOWrapper, path: Path) -> Iterator[tuple[int, str]]:
+    """(number of its first line, text) of each row: one line, or several where quotes hold a line's end."""
+    held: list[str] = []
+    began = 0
+    for number, line in enumerate(file, 1):
+        odd = line.count('"') % 2
+        if not held and not odd:
+            yield number, line
+            continue
+        began = began if held else number
+        held.append(line)
+        if odd and len(held) > 1:
+            yield began, "".join(held)
+            held = []
+    if held:
+        remedy = "close it; a quote within a field is doubled"
+        raise UserError("a quote is opened and never closed", where=f"{path}:{began}", remedy=remedy)
 
 
 def _open(path: Path) -> io.TextIOWrapper:
-    text = {"encoding": "utf-8", "errors": "replace", "newline": ""}
+    text = {"encoding": "utf-8", "errors": "replace", "newline": "\n"}
     return gzip.open(path, "rt", **text) if path.name.endswith(".gz") else path.open("rt", **text)  # type: ignore[call-overload]

@@ -70,6 +70,8 @@ def _keys(wanted: Wanted) -> list[tuple[str, str]]:
 
 
 def _as_parquet(path: Path, frame: pl.LazyFrame, columns: Sequence[str], to: Path) -> Path:
+    if not path.name.endswith(".parquet"):
+        files.check_lines(path)
     try:
         frame.select(pl.col(column).cast(pl.String) for column in columns).sink_parquet(to)
     except pl.exceptions.PolarsError as error:

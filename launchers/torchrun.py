@@ -1,7 +1,8 @@
 """Processes that torchrun started: this one is already a rank.
 
 torchrun restarts its ranks when one is lost (`--max-restarts N`). The store of its agents outlives them, and in it the first attempt has
-left where its run lies: the next one goes on there, from the newest checkpoint.
+left where its run lies: the next one goes on there, from the newest checkpoint. Where the agents keep their store to themselves
+(TORCH_DISABLE_SHARE_RDZV_TCP_STORE), each attempt has one of its own that begins with rank 0's process group, and nothing is left in it.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def going_on(argv: list[str]) -> list[str]:
 
 def remember(folder: Path | None) -> None:
     """Leaves for later attempts where the run or the sweep of this one lies."""
-    if "TORCHELASTIC_RUN_ID" in os.environ and not is_follower() and folder is not None:
+    if "TORCHELASTIC_RUN_ID" in os.environ and not is_follower() and folder is not None and _store_outlives_ranks():
         _store().set(FOLDER, str(folder.resolve()))
 
 
@@ -129,8 +130,7 @@ def as_started(config: DictConfig) -> DictConfig:
 
 def _going_on(argv: list[str]) -> list[str]:
     named = [word.split("=", 1)[1].strip("'\"") for word in argv if word.startswith(("hydra.run.dir=", "hydra.sweep.dir="))]
-    store = _store()
-    if store.check([FOLDER]):
+    if _store_outlives_ranks() and (store := _store()).check([FOLDER]):
         folder = Path(store.get(FOLDER).decode())
     elif named and (GOES_ON in os.environ or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"):
         folder = Path(named[-1]).resolve()
@@ -153,6 +153,10 @@ def _of_first(value: Any) -> Any:
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
+
+
+def _store_outlives_ranks() -> bool:
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "True") != "False"
 
 
 def _store() -> Any:

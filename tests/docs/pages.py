@@ -27,6 +27,8 @@ NOT_RUN = {
     ("docs/add_a_cluster.md", "python -m recsys_lab validate --local"): "trains several runs to measure them, minutes each",
     ("docs/launchers.md", "torchrun --nproc_per_node 8"): "eight processes; tests/launchers/test_torchrun.py starts fewer",
     ("docs/launchers.md", "torchrun --nnodes 8"): "eight machines; tests/launchers/test_torchrun.py starts two on one",
+    ("docs/launchers.md", "torchrun --nnodes 1:2"): "two machines; tests/launchers/test_torchrun.py has one join on one",
+    ("docs/launchers.md", "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE"): "for the line below it, which has a test of its own",
     ("docs/launchers.md", "python run.py -m launcher=slurm"): "needs sbatch; tests/launchers/test_slurm.py stands in for it",
     ("docs/launchers.md", "python run.py launcher=kubernetes"): "needs a Kubernetes cluster; tests/launchers hold the JobSet",
     ("docs/launchers.md", "python run.py launcher=emulated"): "needs network namespaces; tests/launchers/test_emulated.py runs it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import signal
 import subprocess
@@ -14,15 +15,18 @@ import pytest
 from omegaconf import OmegaConf
 
 from launchers import torchrun
+from launchers.processes import free_port
 from tests.end_to_end.lines import ROOT, SMALL, bits, environment, result
 
 WORDS = ("model=dcn", "sharder=torchrec_row_wise", "mode=train", *SMALL, "data.rows_train=30000")
 STANDALONE = ("--standalone", "--nproc_per_node", "2")
 
 
-def torchrun_of(options: tuple[str, ...], words: tuple[str, ...], cache: Path) -> subprocess.Popen:
+def torchrun_of(options: tuple[str, ...], words: tuple[str, ...], cache: Path, **variables: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "torch.distributed.run", *options, "run.py", *words]
-    return subprocess.Popen(command, cwd=ROOT, env=environment(cache), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment(cache) | variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
 
 
 def ranks_of(agent: subprocess.Popen) -> list[int]:
@@ -60,6 +64,27 @@ def test_restarts_go_on_to_the_same_bits(tmp_path: Path) -> None:
     assert bits(folders[0]) == bits(tmp_path / "quiet")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_host_that_joins_later_trains_on_with_the_others(tmp_path: Path) -> None:
+    """With a store an attempt, as docs/launchers.md says: in a shared one torch's joining agent waits for an address in vain."""
+    elastic = ("--nnodes", "1:2", "--nproc_per_node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}")
+    elastic = (*elastic, "--rdzv-id", "joined", "--rdzv-conf", "last_call_timeout=3")
+    words = (*WORDS, "data.rows_train=60000", f"hydra.run.dir={tmp_path / 'run'}")
+    variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", torchrun.GOES_ON: "1"}
+    first = torchrun_of(elastic, words, tmp_path / "cache", **variables)
+    wait_for_step(tmp_path / "run", 5, first)
+    second = torchrun_of(elastic, words, tmp_path / "cache", **variables)
+    for agent in (first, second):
+        _, said = agent.communicate(timeout=400)
+        assert agent.returncode == 0, said
+    made = result(tmp_path / "run")
+    assert made["status"] == "completed" and (made["measured"]["hosts"], made["measured"]["ranks_per_host"]) == (2, 1)
+    with open(tmp_path / "run" / "metrics.csv") as file:
+        steps = [int(row["step"]) for row in csv.DictReader(file) if row["train_loss"]]
+    assert steps == sorted(set(steps))
+
+
 def test_what_goes_on_is_what_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Store:
         kept: dict[str, bytes] = {}
@@ -80,6 +105,23 @@ def test_what_goes_on_is_what_was_begun(tmp_path: Path, monkeypatch: pytest.Monk
     Store.kept = {}
     monkeypatch.setenv(torchrun.GOES_ON, "1")
     assert torchrun._going_on([f"hydra.run.dir='{tmp_path}'"]) == [f"resume={tmp_path}"]
+
+
+def test_a_store_that_agents_keep_to_themselves_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there only once ranks have a process group: looking before that waited for minutes."""
+
+    def never() -> None:
+        raise AssertionError("nobody answers")
+
+    monkeypatch.setattr(torchrun, "_store", never)
+    for name, value in {"TORCHELASTIC_USE_AGENT_STORE": "False", "TORCHELASTIC_RUN_ID": "7", "RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    named = [f"hydra.run.dir='{tmp_path}'"]
+    torchrun.remember(tmp_path)
+    assert torchrun._going_on(named) == named
+    monkeypatch.setenv(torchrun.GOES_ON, "1")
+    (tmp_path / "config.yaml").touch()
+    assert torchrun._going_on(named) == [f"resume={tmp_path}"]
 
 
 def test_a_run_that_goes_on_has_as_many_ranks_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-long lint docs
+.PHONY: help env demo test test-long test-triton lint docs
 MAKEFLAGS += --no-print-directory
 
 LOCK ?= auto
@@ -25,6 +25,11 @@ test: env  ## every test but the long ones
 
 test-long: env  ## the long tests
 	$(PY) -m pytest -m long
+
+test-triton: env  ## the GPU's kernels without a GPU: interpreted, and compiled (brings Triton, 200 MB, into .venv-triton)
+	test -d .venv-triton/triton || $(PY) -m pip install -qq --disable-pip-version-check --no-deps --no-compile --target .venv-triton \
+	    $$(grep '^triton==' requirements/cuda.txt)
+	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(PY) -m pytest tests/kernels/test_triton.py
 
 lint: env  ## ruff, formatting, types
 	$(PY) -m ruff check .

@@ -30,6 +30,7 @@ LOOKS: tuple[tuple[str, str, Callable[[], Row | list[Row]]], ...] = (
     ("kernels", "torch embedding_bag", trials.embedding_bag_row),
     ("kernels", "compiler", machine.toolchain_row),
     ("kernels", kernels.NAME, kernels.kernels_row),
+    ("kernels", kernels.TRITON, kernels.triton_row),
     ("backends", "gloo", trials.gloo_row),
     ("backends", "nccl", trials.nccl_row),
     ("W&B", "client", machine.wandb_row),

@@ -1,10 +1,11 @@
-"""Our own kernels: whether they are compiled here, and what it costs where they are not."""
+"""Our own kernels: which are in use here, and what it costs where they are not."""
 
 from __future__ import annotations
 
 from recsys_lab.doctor.row import OK, WARNING, Row
 
 NAME = "embeddings in C++"
+TRITON = "embeddings in Triton"
 
 
 def kernels_row() -> Row:
@@ -32,3 +33,31 @@ def kernels_row() -> Row:
     return Row(
         "kernels", NAME, WARNING, "an update is wrong", "RECSYS_LAB_KERNELS=torch keeps to PyTorch; report it with the output of --json"
     )
+
+
+def triton_row() -> Row:
+    """Where there is a GPU, holds one update of weights in halves there against the torch definition on the CPU."""
+    import torch
+
+    from recsys_lab import kernels
+    from recsys_lab.kernels import torch_embedding
+    from recsys_lab.kernels.choice import LOST_ON_A_GPU, why_no_triton
+
+    if not torch.cuda.is_available():
+        return Row("kernels", TRITON, OK, "not needed without a GPU: tables are the CPU's")
+    if why_no_triton():
+        remedy = "make env LOCK=cuda, unset RECSYS_LAB_KERNELS"
+        return Row("kernels", TRITON, WARNING, f"{why_no_triton()}; {LOST_ON_A_GPU}", remedy)
+    ids, grad, rule = torch.tensor([1, 3, 1]), torch.arange(60.0).view(3, 20), kernels.Rule("sgd", 0.1)
+    joined = []
+    for device in ("cpu", "cuda"):
+        high, low = (half.to(device) for half in kernels.split(torch.ones(4, 20)))
+        if device == "cpu":
+            torch_embedding.update(high, low, None, kernels.Lookups(ids), grad, rule)
+        else:
+            kernels.update(high, kernels.Lookups(ids.to(device)), grad.to(device), rule, low=low)
+        joined.append(kernels.join(high, low).cpu())
+    if torch.equal(*joined):
+        return Row("kernels", TRITON, OK, "an update of weights in two halves on the GPU is exact")
+    remedy = "RECSYS_LAB_KERNELS=torch keeps to PyTorch; report it with the output of --json"
+    return Row("kernels", TRITON, WARNING, "an update on the GPU is wrong", remedy)

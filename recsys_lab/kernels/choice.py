@@ -1,4 +1,4 @@
-"""Whether the C++ kernels run here and, where not, why and what that costs."""
+"""Which embedding kernels serve a table: C++ on a CPU, Triton on a GPU and, where they do not run, torch; why, and what that costs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 
 import torch
 
-from recsys_lab.kernels.build import CannotBuild, library, say
+from recsys_lab.kernels.build import CHOICE, CannotBuild, library, say
 
 LOST = "embedding look-ups and updates run in plain PyTorch: the same values, several times slower on a CPU"
+LOST_ON_A_GPU = (
+    "embedding look-ups and updates run in plain PyTorch on the GPU: sums in another order, and a pass over memory for every operation"
+)
 
 
 @functools.cache
@@ -29,12 +32,29 @@ def available() -> bool:
 
 def native_for(weight: torch.Tensor) -> bool:
     """Whether a table is served by C++."""
-    return weight.device.type == "cpu" and (available() or _said_once())
+    return weight.device.type == "cpu" and (available() or _said_once(f"{why_not()}; {LOST}"))
 
 
 @functools.cache
-def _said_once() -> bool:
+def why_no_triton() -> str:
+    """Why there are no Triton kernels, in one line; empty where there are. Whether there is a GPU for them is not asked."""
+    if os.environ.get(CHOICE) == "torch":
+        return f"{CHOICE}=torch"
+    try:
+        import recsys_lab.kernels.triton_embedding  # noqa: F401
+    except ImportError as error:
+        return f"Triton cannot be imported ({error})"
+    return ""
+
+
+def triton_for(weight: torch.Tensor) -> bool:
+    """Whether a table is served by Triton."""
+    return weight.is_cuda and (not why_no_triton() or _said_once(f"{why_no_triton()}; {LOST_ON_A_GPU}"))
+
+
+@functools.cache
+def _said_once(lost: str) -> bool:
     """Says what is lost, on the first rank; always False."""
     if os.environ.get("RANK", "0") == "0":
-        say(f"{why_not()}; {LOST}")
+        say(lost)
     return False

@@ -1,17 +1,19 @@
-"""Embedding look-ups and updates: one signature; C++ on the CPU where it can be compiled, the torch definition everywhere else.
+"""Embedding look-ups and updates: one signature; C++ on a CPU where it can be compiled, Triton on a GPU, the torch definition elsewhere.
 
-Both give the same bits (tests/kernels), for any number of threads. On tensors of another device the torch definition runs.
+C++, Triton and the definition on a CPU give the same bits (tests/kernels), for any number of threads.
 
 Shapes: E rows, D dimension, B samples, F features, N ids. See lookups.py for how ids, bags and gradients belong together.
 """
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 
 from recsys_lab.errors import UserError
 from recsys_lab.kernels import native, torch_embedding
-from recsys_lab.kernels.choice import native_for
+from recsys_lab.kernels.choice import native_for, triton_for
 from recsys_lab.kernels.lookups import Lookups
 from recsys_lab.kernels.rule import STATE_OF, Rule
 
@@ -22,12 +24,14 @@ def bags(weight: torch.Tensor, lookups: Lookups, out_dtype: torch.dtype = torch.
     """Pooled rows [B, F * D] of `weight` [E, D] (FP32, BF16, FP16), summed in FP32 in the order of the ids and rounded once.
 
     CPU DLRM, algorithm 1. `out`: where to write, its columns next to one another and its rows with any stride; made where it is None.
-    An id outside the table is an IndexError.
+    An id outside the table is an IndexError; on a GPU, where a look-up waits for nothing, an assertion there that ends the process.
     """
     assert lookups.offsets is not None, "bags have offsets"
     out = _out(out, (lookups.samples, lookups.features * weight.shape[1]), out_dtype, weight.device)
     if native_for(weight):
         native.bags(weight, lookups, out)
+    elif triton_for(weight):
+        _triton().bags(weight, lookups, out)
     else:
         out.copy_(torch_embedding.bags(weight, lookups))
     return out
@@ -38,6 +42,8 @@ def rows(weight: torch.Tensor, ids: torch.Tensor, out_dtype: torch.dtype = torch
     out = _out(out, (len(ids), weight.shape[1]), out_dtype, weight.device)
     if native_for(weight):
         native.rows(weight, ids, out)
+    elif triton_for(weight):
+        _triton().rows(weight, ids, out)
     else:
         out.copy_(torch_embedding.rows(weight, ids))
     return out
@@ -79,10 +85,19 @@ def update(
         assert 0 <= int(lookups.source.min()) <= int(lookups.source.max()) < len(grad), "sources are rows of the gradient"
     if strategy != "default":
         _allowed(strategy, weight, low, rule)
-    if not native_for(weight):
+    if native_for(weight):
+        native.update(weight, low, state, lookups, grad, rule, squares, strategy)
+    elif triton_for(weight):
+        _triton().update(weight, low, state, lookups, grad, rule, squares)
+    else:
         torch_embedding.update(weight, low, state, lookups, grad, rule, squares)
-        return
-    native.update(weight, low, state, lookups, grad, rule, squares, strategy)
+
+
+def _triton() -> ModuleType:
+    """Imported where it is needed: Triton comes with torch for CUDA alone."""
+    from recsys_lab.kernels import triton_embedding
+
+    return triton_embedding
 
 
 def _out(out: torch.Tensor | None, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

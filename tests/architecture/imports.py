@@ -53,6 +53,7 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
     | {"inputs", "planning", "partition", "doctor", "calibrate", "launchers"},
     "torchrec": frozenset({"data", "models", "planners", "distributed", "train", "partition", "doctor", "launchers"}),
     "lightning": frozenset({"report", "train", "launchers"}),
+    "triton": frozenset({"kernels/triton_embedding.py", "kernels/triton_kernels.py"}),
     "hydra": frozenset({"config", "train", "run", "report/ablation.py"}),
 }
 #: Single files that may import more, and why.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from recsys_lab.doctor import command, machine, trials, versions
+from recsys_lab.doctor import command, kernels, machine, trials, versions
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 
 HERE = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}
@@ -25,7 +25,7 @@ def test_this_machine_is_fit_and_json_says_the_same_as_the_exit_code(capsys: pyt
     assert (code, said["ok"]) == (0, True)
     assert {row["area"] for row in said["rows"]} == {"versions", "devices", "CPU", "kernels", "backends", "W&B", "disk"}
     by_name = {row["name"]: row for row in said["rows"]}
-    for name in ("the triple", "FBGEMM on the CPU", "torch embedding_bag", "embeddings in C++", "gloo"):
+    for name in ("the triple", "FBGEMM on the CPU", "torch embedding_bag", "embeddings in C++", "embeddings in Triton", "gloo"):
         assert by_name[name]["state"] == OK, by_name[name]
     assert all(bool(row["remedy"]) == (row["state"] != OK) for row in said["rows"])
 
@@ -111,6 +111,16 @@ def test_a_missing_compiler_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> Non
     row = machine.toolchain_row()
     assert (row.state, row.found) == (WARNING, "only gcc")
     assert "g++" in row.remedy
+
+
+def test_a_gpu_without_triton_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernels.triton_row().state == OK
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("recsys_lab.kernels.choice.why_no_triton", lambda: "Triton cannot be imported (No module named 'triton')")
+    row = kernels.triton_row()
+    assert row.state == WARNING
+    assert "plain PyTorch on the GPU" in row.found
+    assert "make env LOCK=cuda" in row.remedy
 
 
 def test_a_full_disk_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

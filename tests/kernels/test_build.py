@@ -32,6 +32,17 @@ def test_torch_takes_over_on_request_and_says_what_is_lost_once() -> None:
     assert run(RECSYS_LAB_KERNELS="torch", RANK="1").stderr == ""
 
 
+def test_on_a_gpu_torch_takes_over_from_triton_alike() -> None:
+    code = (
+        "from types import SimpleNamespace as T; from recsys_lab.kernels.choice import triton_for;"
+        "print(triton_for(T(is_cuda=False)), triton_for(T(is_cuda=True)), triton_for(T(is_cuda=True)))"
+    )
+    done = run(code, RECSYS_LAB_KERNELS="torch")
+    assert done.stdout == "False False False\n"
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("kernels: RECSYS_LAB_KERNELS=torch; embedding look-ups and updates run in plain PyTorch on the GPU")
+
+
 def test_without_a_compiler_torch_takes_over(tmp_path: Path) -> None:
     done = run(CXX="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
     assert done.stdout == "False 0.5 no C++ compiler (no-such-compiler not found)\n"

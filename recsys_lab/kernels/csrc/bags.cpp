@@ -5,9 +5,6 @@
 
 namespace {
 
-constexpr int64_t NEAR_LINES = 128;  // on their way from memory, at least
-constexpr int64_t IDS_AHEAD = 512;   // bytes from the ids that are looked at to those that are asked for
-
 struct Out {
     void* data;
     int64_t stride;  // elements from one sample to the next
@@ -24,17 +21,16 @@ struct Bag {
     int64_t base;
 };
 
-// Columns [col, col + 16 * V) of one bag, the last `last` of sixteen; the first columns ask for all of the rows to come.
-template <class Format, int V, bool weighted, bool first, class Id>
+// Columns [col, col + 16 * V) of one bag, the last `last` of sixteen.
+template <class Format, int V, bool weighted, class Id>
 INLINE void pool(const Table& t, const Bag<Id>& b, const float* weights, int64_t col, int last, f32v* sum, FirstBad& bad) {
+    using Block = Ahead<V * LANES * Format::bytes>;
+    const char* base = (const char*)t.matrix.weight + (b.base * t.dim + col) * Format::bytes;
     const int64_t row_bytes = t.dim * Format::bytes;
-    const Ahead ahead(row_bytes, NEAR_LINES);
+    const bool apart = row_bytes % 64 != 0;
     f32v total[V] = {};
     for (int64_t i = b.begin; i < b.stop; ++i) {
-        if (first) {
-            __builtin_prefetch((const char*)(b.ids + i + ahead.farthest()) + IDS_AHEAD, 0, 3);
-            ahead.ask(t.matrix.weight, row_bytes, [&](int64_t k) { return (int64_t)b.ids[std::min(i + k, b.last)] + b.base; });
-        }
+        Block::ask(base + (int64_t)b.ids[std::min(i + Block::rows, b.last)] * row_bytes, apart);
         const int64_t row = (int64_t)b.ids[i] + b.base;
         if (__builtin_expect((uint64_t)row >= (uint64_t)t.rows, 0)) { bad.note(i); continue; }
         const int64_t at = row * t.dim + col;
@@ -77,8 +73,7 @@ void bags_of(const Table& t, const Lookups& l, bool mean, const Out& out, int th
                 for (; vectors - v >= V; v += V) {
                     f32v sum[V];
                     const int n = v + V == vectors ? last : LANES;
-                    if (v == 0) pool<Format, V, weighted, true>(t, b, l.weights, 0, n, sum, bad);
-                    else pool<Format, V, weighted, false>(t, b, l.weights, v * LANES, n, sum, bad);
+                    pool<Format, V, weighted>(t, b, l.weights, v * LANES, n, sum, bad);
                     for (int k = 0; k < V; ++k)
                         out.store(out_at + (v + k) * LANES, count == 1.f ? sum[k] : sum[k] / count, k == V - 1 ? n : LANES);
                 }
@@ -95,13 +90,15 @@ void bags_of(const Table& t, const Lookups& l, bool mean, const Out& out, int th
 template <class Format, class Id>
 void rows_of(const Table& t, const Lookups& l, const Out& out, int threads, FirstBad& bad) {
     const Id* ids = (const Id*)l.ids;
-    const Ahead ahead(t.dim * Format::bytes, NEAR_LINES);
+    const int64_t row_bytes = t.dim * Format::bytes;
+    using Block = Ahead<4 * LANES * Format::bytes>;  // so many columns at a time
+    const bool apart = row_bytes % 64 != 0;
 #pragma omp parallel num_threads(threads)
     {
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads(), stop = l.n * (me + 1) / all;
         for (int64_t i = l.n * me / all; i < stop; ++i) {
-            __builtin_prefetch((const char*)(ids + i + ahead.farthest()) + IDS_AHEAD, 0, 3);
-            ahead.ask(t.matrix.weight, t.dim * Format::bytes, [&](int64_t k) { return (int64_t)ids[std::min(i + k, stop - 1)]; });
+            const char* ahead = (const char*)t.matrix.weight + ids[std::min(i + Block::rows, stop - 1)] * row_bytes;
+            for (int64_t at = 0; at < row_bytes; at += 4 * LANES * Format::bytes) Block::ask(ahead + at, apart);
             if ((uint64_t)ids[i] >= (uint64_t)t.rows) { bad.note(i); continue; }
             for (int64_t col = 0; col < t.dim; col += LANES) {
                 const int n = (int)std::min<int64_t>(LANES, t.dim - col);

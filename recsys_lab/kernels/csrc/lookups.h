@@ -39,12 +39,12 @@ struct FirstBad {
 // Cache lines that `bytes` may touch; rows of whole lines are taken to begin with one.
 INLINE int64_t lines_of(int64_t bytes) { return bytes / 64 + (bytes % 64 != 0 ? 2 : 0); }
 
-// How rows at random are asked for ahead of their use: not a row at once, but line 0 of the row that is farthest off, then line 1 of a
+// How an update asks for rows at random ahead of their use: not a row at once, but line 0 of the row that is farthest off, then line 1 of a
 // nearer one, and so on, `gap` rows apart. Lines asked for one right after the other make the processor fetch their neighbours too, which
 // nobody needs: half of the bandwidth.
-struct Ahead {
+struct Apart {
     int64_t lines, near, gap;
-    Ahead(int64_t bytes, int64_t near_lines)
+    Apart(int64_t bytes, int64_t near_lines)
         : lines(std::max<int64_t>(1, lines_of(bytes))), near(std::max<int64_t>(4, near_lines / lines)), gap(std::max<int64_t>(1, GAP_LINES / lines)) {}
     int64_t farthest() const { return near + (lines - 1) * gap; }
     // Asks for one line of each of the rows row_at(near), row_at(near + gap), ... , which begin at `base`.
@@ -54,6 +54,20 @@ struct Ahead {
             __builtin_prefetch((const char*)base + row_at(near + k * gap) * row_bytes + 64 * (lines - 1 - k), 0, 3);
     }
     static constexpr int64_t GAP_LINES = 64;
+};
+
+// How a look-up does: all lines of a row at once, so many rows ahead that the processor never runs out of lines to wait for. The compiler
+// knows how many lines: a loop over them takes as long as the memory does.
+template <int BYTES>  // of a row, or of a block of its columns
+struct Ahead {
+    static constexpr int lines = BYTES < 64 ? 1 : BYTES / 64;
+    static constexpr int64_t LINES = 256, rows = LINES / lines < 8 ? 8 : LINES / lines > 128 ? 128 : LINES / lines;
+    // `apart`: whether it may reach into one line more, as rows that are no whole lines do.
+    static INLINE void ask(const void* p, bool apart) {
+#pragma GCC unroll 16
+        for (int k = 0; k < lines; ++k) __builtin_prefetch((const char*)p + 64 * k, 0, 3);
+        if (apart) __builtin_prefetch((const char*)p + BYTES - 1, 0, 3);
+    }
 };
 
 // Calls f(begin, stop, base, bag) for the ids [from, to) bag by bag.

@@ -56,8 +56,8 @@ void update_runs(const Updater& all, const Runs& r, int64_t from, int64_t to, fl
     const Lookups l = all.sum.l;
     const Gradient gradient = all.sum.g;
     const Sum sum{t, l, gradient};
-    const Ahead ahead(t.dim * Format::bytes, NEAR_LINES), low_ahead(t.dim * Format::low_bytes, NEAR_LINES);
-    const Ahead state_ahead(t.dim * 4, NEAR_LINES);
+    const Apart ahead(t.dim * Format::bytes, NEAR_LINES), low_ahead(t.dim * Format::low_bytes, NEAR_LINES);
+    const Apart state_ahead(t.dim * 4, NEAR_LINES);
     const bool look = std::max({ahead.farthest(), low_ahead.farthest(), state_ahead.farthest()}) < TAIL;
     for (int64_t u = from; u < to; ++u) {
         if (look) {

@@ -60,7 +60,9 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
     check_fits(plan, workload, cluster)
     executor = config.sharder.executor
     exchange = {key: executor[key] for key in ("exchange", "overlap") if key in executor}
-    return Planned(cluster, tables, data.access, workload, plan, lower(plan, data.access, precision, workload, **exchange))
+    hot_rows = named is None and config.simulate.hot_rows  # what trains here is counted, not simulated
+    steps = lower(plan, data.access, precision, workload, hot_rows=hot_rows, **exchange)
+    return Planned(cluster, tables, data.access, workload, plan, steps)
 
 
 def workload_of(model: ClickModel, data: DataSet, config: DictConfig, batch_size: int, lengths: dict[str, float]) -> Workload:
@@ -80,6 +82,7 @@ def workload_of(model: ClickModel, data: DataSet, config: DictConfig, batch_size
         layers=tuple(DenseLayer(**asdict(layer)) for layer in cost.layers),
         dense_format=config.precision.dense,
         replica_format=config.precision.dense_comm,
+        dense_features=data.dense_features,
     )
 
 

@@ -71,7 +71,7 @@ def split(found: Priced, hosts: int) -> dict[str, float]:
     on, steps = cluster(hosts), found.steps.steps
     parts = dict.fromkeys(("lookup", "dense", "all_to_all", "input", "all_reduce"), 0.0)
     for event in found.timeline.events:
-        if not event.step.is_collective:
+        if not event.step.is_collective and event.step.kind != "host_to_device":
             parts["lookup" if event.step.kind in ("lookup", "update") else "dense"] += event.ms
     for step in steps:
         if step.is_collective:

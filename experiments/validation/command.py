@@ -13,7 +13,7 @@ from functools import partial
 
 from experiments.validation import collectives, cpu, dmt, local, neo
 from experiments.validation.cases import FRAMEWORKS, cases
-from experiments.validation.fit import Found, Point, fit, validate, with_figures
+from experiments.validation.fit import KINDS, Found, Point, fit, validate, with_figures
 from experiments.validation.models import published
 from experiments.validation.order import orders
 from recsys_lab.arguments import parser
@@ -105,18 +105,38 @@ def mean(values: Iterable[float]) -> float:
     return sum(listed) / len(listed)
 
 
+def _mape(found: Sequence[Found], *, left_out: bool = False) -> float | None:
+    """Mean absolute percentage error; None of no points."""
+    return 100 * mean(abs(p.left_out_error if left_out else p.error) for p in found) if found else None
+
+
 def summary(found: Sequence[Found]) -> dict[str, object]:
-    """The figures of the whole: mean absolute percentage errors, by group too, and whether sharders come in their published order."""
+    """The figures of the whole: mean absolute percentage errors of times, of everything, by kind and by group, and whether sharders come in
+    their published order.
+    """
     by_group = {group: [point for point in found if point.group == group] for group in dict.fromkeys(point.group for point in found)}
     order = orders(found)
+    by_kind = {kind: [point for point in found if point.kind == kind] for kind in KINDS}
     return {
-        "open_mape": 100 * mean(abs(point.error) for point in found),
-        "leave_one_out_mape": 100 * mean(abs(point.left_out_error) for point in found),
+        "open_mape": _mape(by_kind["time"]),
+        "leave_one_out_mape": _mape(by_kind["time"], left_out=True),
+        "all_mape": _mape(found),
+        "all_leave_one_out_mape": _mape(found, left_out=True),
+        "kinds": {
+            kind: {
+                "points": len(points),
+                "mape": _mape(points),
+                "leave_one_out_mape": _mape(points, left_out=True),
+                **({"kept": sum(bool(point.holds) for point in points)} if kind == "bound" else {}),
+            }
+            for kind, points in by_kind.items()
+        },
         "groups": {
             group: {
                 "points": len(points),
-                "mape": 100 * mean(abs(p.error) for p in points),
-                "leave_one_out_mape": 100 * mean(abs(p.left_out_error) for p in points),
+                "mape": _mape(points),
+                "leave_one_out_mape": _mape(points, left_out=True),
+                "time_mape": _mape([point for point in points if point.kind == "time"]),
                 "fitted": list(published()[group].fitted) if group in SOFTWARE else list(collectives.FITTED) * (group == "flexshard"),
             }
             for group, points in by_group.items()
@@ -126,6 +146,7 @@ def summary(found: Sequence[Found]) -> dict[str, object]:
             {
                 "group": point.group,
                 "what": point.what,
+                "kind": point.kind,
                 "unit": point.unit,
                 "published": point.published,
                 "simulated": point.simulated,
@@ -133,6 +154,7 @@ def summary(found: Sequence[Found]) -> dict[str, object]:
                 "left_out": point.left_out,
                 "left_out_error": point.left_out_error,
                 "fitted": point.fitted,
+                "holds": point.holds,
             }
             for point in found
         ],
@@ -143,7 +165,13 @@ def _show(found: Sequence[Found], made: dict) -> None:
     percent = partial("{:+.1%}".format)
     for group, figures in made["groups"].items():
         rows = [
-            (p.what, f"{p.published:.4g}", f"{p.simulated:.4g} {p.unit}", percent(p.error), percent(p.left_out_error) if p.fitted else "–")
+            (
+                p.what,
+                f"{'at least ' if p.bound else ''}{p.published:.4g}",
+                f"{p.simulated:.4g} {p.unit}",
+                ("kept, " if p.holds else "broken, ") * p.bound + percent(p.error),
+                percent(p.left_out_error) if p.fitted else "–",
+            )
             for p in found
             if p.group == group
         ]
@@ -152,5 +180,9 @@ def _show(found: Sequence[Found], made: dict) -> None:
         columns = ("point", "published", "simulated", "error", "predicted without it")
         print_table(console(), Table(group, columns, tuple(rows), note, columns[1:]))
     order = made["orders"]
-    print(f"in all: mean error {made['open_mape']:.1f} %, predicted {made['leave_one_out_mape']:.1f} %, {len(found)} points;", end=" ")
+    for kind, of in made["kinds"].items():
+        if of["points"]:
+            kept = f", {of['kept']} kept" if kind == "bound" else ""
+            print(f"{of['points']} {kind}s{kept}: mean error {of['mape']:.1f} %, predicted {of['leave_one_out_mape']:.1f} %")
+    print(f"all {len(found)} points: mean error {made['all_mape']:.1f} %, predicted {made['all_leave_one_out_mape']:.1f} %;", end=" ")
     print(f"sharders in their published order: {order['right']} of {order['of']}", *order["wrong"], sep="; " if order["wrong"] else "")

@@ -15,11 +15,16 @@ SHARES = ("lookup_efficiency_forward", "lookup_efficiency_backward", "memory_eff
 LEAST, MOST = 1e-3, 1e4
 #: A point this far off (in logarithms) counts less than its square.
 OUTLIER = 0.1
+#: Of published figures: an iteration's or a collective's ms; how often one time goes into another, or percent of linear scaling; a time
+#: that the source bounds from below and does not tell.
+KINDS = ("time", "ratio", "bound")
 
 
 @dataclass(frozen=True)
 class Point(Generic[Software]):
-    """A published figure, and what the simulator makes of it with given software. `fitted`: whether a fit may use it."""
+    """A published figure, and what the simulator makes of it with given software. `fitted`: whether a fit may use it. `bound`: the source
+    says no more than that the time is at least this.
+    """
 
     group: str
     what: str
@@ -27,6 +32,7 @@ class Point(Generic[Software]):
     simulate: Callable[[Software], float]
     unit: str = "ms"
     fitted: bool = True
+    bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,17 @@ class Found:
     left_out: float
     unit: str
     fitted: bool
+    bound: bool = False
+
+    @property
+    def kind(self) -> str:
+        """One of `KINDS`."""
+        return "bound" if self.bound else "time" if self.unit == "ms" else "ratio"
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether a bound is kept; None of what is none."""
+        return self.simulated >= self.published if self.bound else None
 
     @property
     def error(self) -> float:
@@ -88,5 +105,6 @@ def validate(
         others = [other for other in points if other is not point and other.fitted]
         if point.fitted and names:
             left_out = point.simulate(change(on_file, fit(others, on_file, names, values, change)))
-        found.append(Found(point.group, point.what, point.published, simulated, left_out, point.unit, bool(names) and point.fitted))
+        used = bool(names) and point.fitted
+        found.append(Found(point.group, point.what, point.published, simulated, left_out, point.unit, used, point.bound))
     return found

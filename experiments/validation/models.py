@@ -32,6 +32,7 @@ class Model:
     backward_flops: float
     activation_bytes: float
     layers: tuple[DenseLayer, ...]
+    dense_features: int = 0
 
     def workload(self, batch_size: int, optimizer: str = "adagrad") -> Workload:
         """Of `batch_size` samples a rank, with one optimizer throughout."""
@@ -45,6 +46,7 @@ class Model:
             optimizer,
             {t.name: self.access[t.name].mean_length for t in self.tables},
             layers=self.layers,
+            dense_features=self.dense_features,
         )
 
 
@@ -76,6 +78,7 @@ def _of_conf(name: str) -> Model:
         cost.backward_flops_per_sample,
         cost.activation_bytes_per_sample,
         tuple(DenseLayer(**asdict(layer)) for layer in cost.layers),
+        config.dense_features,
     )
 
 
@@ -92,4 +95,4 @@ def _synthetic(given: DictConfig) -> Model:
     parameters = sum((layer.n_in + 1) * layer.n_out for layer in layers)
     flops = 2.0 * sum(layer.n_in * layer.n_out for layer in layers)
     kept = 4.0 * (columns * (2 if given.stride > 1 else 1) + sum(widths))
-    return Model(tuple(tables), AccessStatistics(access), parameters, flops, 2 * flops, kept, layers)
+    return Model(tuple(tables), AccessStatistics(access), parameters, flops, 2 * flops, kept, layers, given.dense)

@@ -18,7 +18,8 @@ def points() -> list[Point[Profile]]:
         precision = FP32 if given.get("precision") == "fp32" else QUANTISED
         case = Case(given.model, HOSTS, given.batch_of_gpu, precision, given.get("placement", "karmarkar_karp"))
         samples = given.batch_of_gpu * cluster(HOSTS).world_size
-        found.append(Point("neo", given.what, samples / given.queries * MS_PER_S, _ms(case)))
+        least = bool(given.get("at_most"))  # queries below a figure: more ms than that
+        found.append(Point("neo", given.what, samples / given.queries * MS_PER_S, _ms(case), bound=least))
     for given in published().neo.scaling:
         many, one = (_ms(Case(given.model, hosts, given.batch_of_gpu, QUANTISED)) for hosts in (HOSTS, 1))
         found.append(Point("neo", given.what, given.percent, _share(one, many), unit="%"))

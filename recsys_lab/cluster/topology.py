@@ -20,7 +20,7 @@ class Device:
     peak_tflops: dict[str, float]
     source: str
     cache_mb: float | None = None  # last-level cache, where hot rows stay; None: not known, and no hit is counted
-    host_link_gb_s: float | None = None  # from the host's memory; None: not known, and input is not copied in a simulation
+    host_link_gb_s: float | None = None  # from the host's memory; of a GPU, a simulation refuses None; a CPU's input lies in its own memory
 
     def __post_init__(self) -> None:
         positive(self, "cluster.device", "memory_gb", "memory_bandwidth_gb_s", "cache_mb", "host_link_gb_s")
@@ -34,7 +34,8 @@ class Link:
     rank within a host and of one rank's own link across hosts; None: as in an all-to-all. `in_network_gb_s`: that of an all-reduce that
     the switches make (NVLS, SHARP); None: they make none. `message_us`: what each message of an all-to-all costs; None: `latency_us`.
     `start_us`: what a collective that uses the link costs once. `shared`: the ranks of a host have one link together, and each its part
-    of it; a rank that sends alone has all.
+    of it; a rank that sends alone has all. `line_gb_s`: what the link itself carries, where collectives reach so much less of it that others
+    may use the rest meanwhile; None: a collective takes all of it.
     """
 
     name: str
@@ -46,14 +47,19 @@ class Link:
     message_us: float | None = None
     start_us: float = 0.0
     shared: bool = False
+    line_gb_s: float | None = None
 
     def __post_init__(self) -> None:
-        positive(self, f"link {self.name}", "bandwidth_gb_s", "ring_gb_s", "in_network_gb_s")
+        positive(self, f"link {self.name}", "bandwidth_gb_s", "ring_gb_s", "in_network_gb_s", "line_gb_s")
 
     @property
     def around_gb_s(self) -> float:
         """Of a ring."""
         return self.bandwidth_gb_s if self.ring_gb_s is None else self.ring_gb_s
+
+    def taken_by(self, gb_s: float) -> float:
+        """The share of the link that a collective takes which moves its bytes at `gb_s`."""
+        return 1.0 if self.line_gb_s is None else min(gb_s / self.line_gb_s, 1.0)
 
     @property
     def each_message_us(self) -> float:

@@ -81,9 +81,12 @@ class TrainerOptions:
 
 @dataclass(frozen=True)
 class SimulateOptions:
-    """`batch_size`: samples per rank of the named cluster. `profile` has its own `_target_`."""
+    """`batch_size`: samples per rank of the named cluster. `profile` has its own `_target_`. `hot_rows`: of a table cut by rows, ranks on
+    which hot rows lie serve more look-ups, and hold the others up.
+    """
 
     batch_size: int
+    hot_rows: bool
 
 
 @dataclass(frozen=True)

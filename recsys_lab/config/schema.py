@@ -41,7 +41,7 @@ GROUPS = ("model", "sharder", "precision", "cluster", "data", "optimizer", "trai
 KEYS = {
     "": {*GROUPS, "simulate", "ablation", "study", "choices", *(field.name for field in dataclasses.fields(options.TopLevel))},
     "sharder": {"name", "planner", "executor", "reasons", "towers", "tower_modules"},
-    "simulate": {"batch_size", "profile"},
+    "simulate": {"batch_size", "hot_rows", "profile"},
 }
 
 
@@ -138,7 +138,9 @@ def check_config(config: DictConfig) -> None:
                 raise unknown_key(f"{where}.{key}".strip("."), allowed=sorted(allowed))
     top = OmegaConf.masked_copy(config, ["seed", "mode", "resume"])
     config.merge_with(check_group(top, options.TopLevel, ""))
-    config.simulate.merge_with(check_group(OmegaConf.masked_copy(config.simulate, ["batch_size"]), options.SimulateOptions, "simulate"))
+    config.simulate.merge_with(
+        check_group(OmegaConf.masked_copy(config.simulate, ["batch_size", "hot_rows"]), options.SimulateOptions, "simulate")
+    )
     for where, schema in PLAIN.items():
         _replace(config, where, check_group(config[where], schema, where))
     for where in TARGETS:

@@ -20,8 +20,9 @@ class Step:
     """One piece of work of an iteration.
 
     `groups`: for a collective, every group of ranks that does it at the same time (disjoint, equal in kind).
-    `bytes_of_rank`: for each rank of the world, the bytes it puts in (collective) or reads and writes in memory (look-up,
-    update, dense); a single entry stands for every rank. `flops`: per rank, dense work only, in `number_format`.
+    `bytes_of_rank`: for each rank of the world, the bytes it puts in (collective), takes from its host's memory (host_to_device) or reads
+    and writes in its own (look-up, update, dense); a single entry stands for every rank. `flops`: per rank, dense work only, in
+    `number_format`.
     `after`: names of the steps that must end first. `received_of_rank`: for an all-to-all, a scatter or a gather, the bytes that each
     rank takes out, where they are not those it puts in. `blocks`: nothing else runs meanwhile, whatever the software could.
     `rows_of_rank`, `shards_of_rank`: of a look-up or an update of tables, the look-ups that each rank serves and the pieces of tables that

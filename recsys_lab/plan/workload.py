@@ -54,6 +54,7 @@ class Workload:
     layers: tuple[DenseLayer, ...] = ()
     dense_format: str = "fp32"
     replica_format: str = "fp32"
+    dense_features: int = 0  # of a sample, beside its ids
 
     def table_state_bytes(self, rows: int, cols: int) -> int:
         """FP32 optimizer state of a shard of `rows` x `cols`."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 
@@ -39,7 +39,8 @@ class Shape:
 
 @dataclass(frozen=True, order=True)
 class Cost:
-    """ms of a collective: `ms` in all, of which the links carry bytes for `wire_ms`; the rest is latency, in which others may use them.
+    """ms of a collective: `ms` in all. Its bytes would fill the links for `wire_ms`; the rest is latency, and what it does not reach of the
+    links (`spare_ms`), in which others may use them.
 
     `spans`: of an exchange in pieces, from when to when each is under way, as shares of `ms`.
     """
@@ -47,6 +48,7 @@ class Cost:
     ms: float
     wire_ms: float
     spans: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
+    spare_ms: float = 0.0
 
 
 @lru_cache(maxsize=4096)
@@ -120,7 +122,7 @@ def group_cost(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> 
     best = min(found)
     copied = copied_bytes(kind, shape.size, size_bytes, cluster)
     copying_ms = transfer_ms(2 * copied, cluster.device.memory_bandwidth_gb_s)
-    return Cost(start_ms + best.ms + copying_ms, best.wire_ms)
+    return replace(best, ms=start_ms + best.ms + copying_ms)
 
 
 def copied_bytes(kind: str, size: int, size_bytes: float, cluster: Cluster) -> float:
@@ -138,8 +140,10 @@ def _start_us(shape: Shape, cluster: Cluster) -> float:
     return max(near, cluster.cross_host.start_us if shape.hosts > 1 else 0.0)
 
 
-def _cost(latency_us: float, wire_ms: float) -> Cost:
-    return Cost(latency_us / US_PER_MS + wire_ms, wire_ms)
+def _cost(latency_us: float, *levels: tuple[float, float]) -> Cost:
+    """Of levels of links that carry bytes at once: how long each does, and what share of it that takes."""
+    moving_ms, wire_ms = max(ms for ms, _ in levels), max(ms * share for ms, share in levels)
+    return Cost(latency_us / US_PER_MS + moving_ms, wire_ms, spare_ms=moving_ms - wire_ms)
 
 
 def _all_to_all(shape: Shape, size_bytes: float, cluster: Cluster) -> Cost:
@@ -150,19 +154,24 @@ def _all_to_all(shape: Shape, size_bytes: float, cluster: Cluster) -> Cost:
     intra = transfer_ms(near * part, cluster.intra_host.bandwidth_gb_s)
     cross = transfer_ms(far * part, cluster.cross_host.bandwidth_gb_s)
     above = cross * cluster.share_across_leaves(shape.hosts) * cluster.leaf_oversubscription
-    return _cost(all_to_all_start_us(cluster) + messages_us, max(intra, cross, above))
+    intra_share = cluster.intra_host.taken_by(cluster.intra_host.bandwidth_gb_s)
+    cross_share = cluster.cross_host.taken_by(cluster.cross_host.bandwidth_gb_s)
+    return _cost(all_to_all_start_us(cluster) + messages_us, (intra, intra_share), (cross, cross_share), (above, 1.0))
 
 
-def _links_ms(shape: Shape, intra_bytes: float, intra_gb_s: float, cross_bytes: float, share: float, cluster: Cluster) -> float:
-    """Both levels at once, each at `share` of its bandwidth."""
+Levels = tuple[tuple[float, float], tuple[float, float]]
+
+
+def _links(shape: Shape, intra_bytes: float, intra_gb_s: float, cross_bytes: float, share: float, cluster: Cluster) -> Levels:
+    """Both levels at once, each at `share` of its bandwidth, what the protocol wastes of it included: ms, and the share taken."""
     intra = transfer_ms(intra_bytes, intra_gb_s * share) if shape.local > 1 else 0.0
     cross = transfer_ms(cross_bytes, cluster.cross_host.around_gb_s * share) if shape.hosts > 1 else 0.0
-    return max(intra, cross)
+    return (intra, cluster.intra_host.taken_by(intra_gb_s)), (cross, cluster.cross_host.taken_by(cluster.cross_host.around_gb_s))
 
 
-def _around_ms(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> float:
+def _around(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Levels:
     """Every rank of a host drives its own ring or tree over its own cross-host link, so a link carries 1 / `local` of the bytes."""
-    return _links_ms(shape, size_bytes, cluster.intra_host.around_gb_s, size_bytes / shape.local, given.share, cluster)
+    return _links(shape, size_bytes, cluster.intra_host.around_gb_s, size_bytes / shape.local, given.share, cluster)
 
 
 def _ring(shape: Shape, full_bytes: float, passes: int, given: Protocol, cluster: Cluster) -> Cost:
@@ -172,7 +181,7 @@ def _ring(shape: Shape, full_bytes: float, passes: int, given: Protocol, cluster
     far = min(passes * shape.hosts, steps) if shape.hosts > 1 else 0
     near_us, far_us = cluster.intra_host.latency_us + given.near_us, cluster.cross_host.latency_us + given.far_us
     filled = moved + given.fill_bytes * steps / FILLED_STEPS
-    return _cost(given.ring_us + (steps - far) * near_us + far * far_us, _around_ms(shape, filled, given, cluster))
+    return _cost(given.ring_us + (steps - far) * near_us + far * far_us, *_around(shape, filled, given, cluster))
 
 
 def _climb_us(shape: Shape, given: Protocol, cluster: Cluster, near_steps: int | None = None) -> float:
@@ -185,7 +194,7 @@ def _climb_us(shape: Shape, given: Protocol, cluster: Cluster, near_steps: int |
 def _tree(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Cost:
     """All-reduce up a tree and down again: few steps, every link carries the buffer both ways."""
     latency_us = given.tree_us + 2 * _climb_us(shape, given, cluster)
-    return _cost(latency_us, _around_ms(shape, 2 * size_bytes + given.fill_bytes, given, cluster))
+    return _cost(latency_us, *_around(shape, 2 * size_bytes + given.fill_bytes, given, cluster))
 
 
 def _in_network(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Cost:
@@ -196,9 +205,9 @@ def _in_network(shape: Shape, size_bytes: float, given: Protocol, cluster: Clust
         cross *= cluster.cross_host.around_gb_s / cluster.cross_host.in_network_gb_s
     near_gb_s = cluster.intra_host.in_network_gb_s or cluster.intra_host.around_gb_s
     latency_us = given.tree_us + 2 * _climb_us(shape, given, cluster, near_steps=1)
-    return _cost(latency_us, _links_ms(shape, moved, near_gb_s, cross, given.share, cluster))
+    return _cost(latency_us, *_links(shape, moved, near_gb_s, cross, given.share, cluster))
 
 
 def _broadcast(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Cost:
     latency_us = given.tree_us + _climb_us(shape, given, cluster)
-    return _cost(latency_us, _around_ms(shape, size_bytes + given.fill_bytes / 2, given, cluster))
+    return _cost(latency_us, *_around(shape, size_bytes + given.fill_bytes / 2, given, cluster))

@@ -62,6 +62,18 @@ def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Wo
     return _moved_ms(step, cluster, efficiency) + of_rows
 
 
+def copy_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
+    """Of input from the host's memory: [R], or [1] where all ranks are alike."""
+    if cluster.device.host_link_gb_s is None:
+        raise UserError(
+            "no figure for the link from the host's memory, over which input comes",
+            where="cluster.device.host_link_gb_s",
+            given="null",
+            remedy="add the figure and its source to the cluster's device: PCIe 4 x16 has 31 GB/s, PCIe 5 x16 63",
+        )
+    return transfer_ms(1.0, cluster.device.host_link_gb_s * profile.host_link_efficiency) * np.asarray(step.bytes_of_rank, dtype=float)
+
+
 def collective_step_cost(pieces: Sequence[Step], cluster: Cluster, profile: Profile) -> list[Cost]:
     """Of each group of a collective, or of those that are one exchange, with the conversion to and from what travels; `cluster` as
     `of_profile` gives it.

@@ -48,8 +48,8 @@ def _sync_late(steps: list[Step]) -> list[Step]:
 
 
 def _input_beside(steps: list[Step]) -> list[Step]:
-    inputs = [step for step in steps if step.phase == "input"]
-    rest = [step for step in steps if step.phase != "input"]
+    inputs = [step for step in steps if step.phase == "input" and step.is_collective]
+    rest = [step for step in steps if step not in inputs]
     at = next((i for i, step in enumerate(rest) if step.kind == "dense"), len(rest))
     first = tuple(step.name for step in rest[:at])[-1:]
     names = {step.name for step in inputs}

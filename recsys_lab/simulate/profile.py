@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from recsys_lab.errors import UserError
 
-OVERLAPS = ("input", "dense_sync", "host_tier", "bottom", "weight_gradients")
+OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients")
 SHARES = (
     "lookup_efficiency_forward",
     "lookup_efficiency_backward",
@@ -15,6 +15,7 @@ SHARES = (
     "dense_mfu",
     "dots_mfu",
     "link_efficiency",
+    "host_link_efficiency",
 )
 HOST_FIGURES = ("launch_overhead_us", "iteration_overhead_ms", "table_overhead_us", "tier_overhead_us")
 NOT_NEGATIVE = (*HOST_FIGURES, "relative_error", "lookup_ns", "process_memory_mb")
@@ -24,7 +25,8 @@ NOT_NEGATIVE = (*HOST_FIGURES, "relative_error", "lookup_ns", "process_memory_mb
 class Profile:
     """Shares of a peak are between 0 and 1. `sources` says, field by field, where the figure is from.
 
-    `overlaps`: what runs beside compute. input: the next batch's input distribution (a sparse pipeline); dense_sync: the
+    `overlaps`: what runs beside compute. copy: a later batch's input from the host; input: that and the next batch's input distribution
+    (a sparse pipeline); dense_sync: the
     all-reduce of the dense gradients, in buckets of `dense_bucket_mib` beside the dense backward; host_tier: the exchanges of
     FlexShard's host-sharded tier, on process groups of their own, beside compute and the global exchange; bottom: the exchanges of
     embeddings and of their gradients, beside the bottom MLP; weight_gradients: with bottom, the exchange of embeddings' gradients
@@ -48,6 +50,7 @@ class Profile:
     peak_of_format: dict[str, str]
     sources: dict[str, str]
     link_efficiency: float = 1.0  # of a cluster's links, for bytes
+    host_link_efficiency: float = 1.0  # of a GPU's link to its host's memory
     lookup_ns: float = 0.0  # of each look-up of an update beside its bytes: sorting ids, adding up gradients of equal ones
     table_overhead_us: float = 0.0  # of each table or piece of one, forward and again backward, where tables have kernels of their own
     tier_overhead_us: float = 0.0  # of each table's part in one of FlexShard's tiers: ids and rows are sorted out table by table

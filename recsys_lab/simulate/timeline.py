@@ -1,9 +1,10 @@
 """Steps placed in time, for every rank: a compute stream, and streams of communication.
 
 A stream does one thing at a time, and a rank's link (within its host, or across hosts) carries the embeddings of one collective at a time;
-while a collective has only its latency to bear, others may use the link. What is waited for last, ids of the next batch and dense gradients
-where they overlap, is background: it is done when its links have carried it and every embedding. A collective begins when the last of its
-group is ready, so that ranks with more to do hold the others up. What the profile names runs beside compute; all else waits its turn.
+while a collective has only its latency to bear, others may use the link, and what it does not reach of the link's line rate
+(`Link.line_gb_s`) is theirs too. What is waited for last, ids of the next batch and dense gradients where they overlap, goes behind every
+embedding (`background.py`). A collective begins when the last of its group is ready, so that ranks with more to do hold the others up. What
+the profile names runs beside compute; all else waits its turn.
 
 Every time here grows with every cost, so that nothing faster makes an iteration slower.
 """
@@ -19,7 +20,9 @@ import numpy as np
 from recsys_lab.cluster import Cluster
 from recsys_lab.plan.steps import Step, Steps
 from recsys_lab.plan.workload import Workload
-from recsys_lab.simulate.costs import AHEAD, REST, collective_step_cost, compute_step_ms, launches, of_profile
+from recsys_lab.simulate.background import First, at_rest_ms, fitted_in_ms
+from recsys_lab.simulate.collectives import Cost
+from recsys_lab.simulate.costs import AHEAD, REST, collective_step_cost, compute_step_ms, copy_ms, launches, of_profile
 from recsys_lab.simulate.order import DENSE_ALL_REDUCE, ordered
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.rooted import exchanges
@@ -28,8 +31,9 @@ from recsys_lab.units import MIB, US_PER_MS
 DENSE_SYNCS = (DENSE_ALL_REDUCE, "towers.module.all_reduce")
 HOST_TIER = "host_sharded."
 COMPUTE, DENSE_SYNC, EMBEDDING_COMM, OTHER = "compute", "exposed_dense_sync", "exposed_embedding_comm", "other"
-#: Streams of a rank: collectives of ids, of embeddings across hosts and within one, and of dense gradients, each in order.
-STREAMS = ("compute", "input", "across", "within", "dense_sync")
+#: Streams of a rank: collectives of ids, of embeddings across hosts and within one, and of dense gradients, and copies from the host, each
+#: in order.
+STREAMS = ("compute", "input", "across", "within", "dense_sync", "copy")
 LINKS = ("far", "near")
 BACKGROUND = ("input", "dense_sync")
 
@@ -46,6 +50,8 @@ class Event:
 
     @property
     def phase(self) -> str:
+        if self.step.kind == "host_to_device":
+            return OTHER
         if not self.step.is_collective:
             return COMPUTE
         return DENSE_SYNC if self.step.name in DENSE_SYNCS else EMBEDDING_COMM
@@ -111,24 +117,40 @@ def schedule(steps: Steps, cluster: Cluster, profile: Profile, workload: Workloa
 
 def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload | None = None) -> Schedule:
     """All steps, in the order of `steps` but for what the profile lets overlap: that begins when it is ready and its link is free, and
-    holds up only what comes after it. Where all ranks are alike, one of them is placed for all.
+    holds up only what comes after it. Where all ranks are alike, one of them is placed for all. A CPU's input is there and not copied.
     """
     ranks = 1 if _all_alike(steps) else steps.world_size
     cluster, streams = of_profile(cluster, profile), {name: np.zeros(ranks) for name in (*STREAMS, *LINKS)}
     streams["compute"] += profile.iteration_overhead_ms
     placed: dict[str, Placed] = {}
-    for pieces in exchanges(ordered(steps.steps, profile, workload)):
+    todo = ordered(steps.steps, profile, workload)
+    if cluster.device.kind == "cpu":
+        todo = [step for step in todo if step.kind != "host_to_device"]
+    beside = {step.name: step for step in todo if step.is_collective and step.phase == "input" and _overlaps(step, profile)}
+    for pieces in exchanges(step for step in todo if step.name not in beside):
         step = pieces[0]
         overhead = sum(launches(one, profile, workload) for one in pieces) * profile.launch_overhead_us / US_PER_MS
         ready = np.max([np.zeros(ranks), *(placed[name].end for name in step.after if name in placed)], axis=0)
         if step.is_collective:
             placed |= _collective(pieces, ready, overhead, placed, streams, cluster, profile)
+        elif step.kind == "host_to_device":
+            placed[step.name] = _copy(step, overhead, streams, cluster, profile)
         else:
             start = np.maximum(ready, streams["compute"]) + overhead
             end = start + compute_step_ms(step, cluster, profile, workload)
             placed[step.name] = Placed(step, "compute", start, end, np.full(ranks, True), np.zeros(ranks))
             streams["compute"] = end
+    _place_next_ids(list(beside.values()), placed, ranks, cluster, profile)
     return Schedule(tuple(placed.values()))
+
+
+def _copy(step: Step, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile) -> Placed:
+    """Input from the host: of a later batch, beside everything, or of this one, before everything."""
+    start = streams["compute"] * (0.0 if {"copy", "input"} & set(profile.overlaps) else 1.0) + overhead
+    end = start + copy_ms(step, cluster, profile)
+    if not {"copy", "input"} & set(profile.overlaps):
+        streams["compute"] = end
+    return Placed(step, "copy", start, end, np.full(len(end), True), np.zeros(len(end)))
 
 
 def _collective(
@@ -142,9 +164,8 @@ def _collective(
 ) -> dict[str, Placed]:
     """One, or all pieces of an exchange, by name."""
     step, costs, ranks = pieces[0], collective_step_cost(pieces, cluster, profile), len(ready)
-    beside = _overlaps(step, profile)
-    far = cluster.hosts == 1 or any(cluster.host_of(group[0]) != cluster.host_of(group[-1]) for group in step.groups)
-    link, stream = "far" if far else "near", _stream_of(step, far)
+    beside, link = _overlaps(step, profile), _link_of(step, cluster)
+    stream = _stream_of(step, link)
     if beside and step.name == DENSE_ALL_REDUCE:
         ready = _first_bucket_ms(step, max(costs).ms, placed, profile)
     elif not beside:
@@ -153,14 +174,12 @@ def _collective(
     start, end, here, wire_ms = ready.copy(), ready.copy(), np.full(ranks, False), np.zeros(ranks)
     spans = np.zeros((2, len(pieces), ranks))
     background = beside and stream in BACKGROUND
-    for group, cost in [((0,), max(costs))] if ranks == 1 else zip(step.groups, costs):
-        at = list(group)
+    for at, cost in _groups(step, ranks, costs):
         begin = ready[at].max()
-        done = begin + cost.ms
         if background:
-            done = _links_done_ms(begin, cost.ms, at, link, placed.values())
+            done = max(begin + cost.ms, at_rest_ms(begin, cost.ms - cost.spare_ms, _first(at, link, placed.values())))
         else:
-            done = max(done, streams[link][at].max() + cost.wire_ms)
+            done = max(begin + cost.ms, streams[link][at].max() + cost.wire_ms)
         start[at], end[at], here[at], wire_ms[at] = begin, done, True, cost.wire_ms
         spans[:, :, at] = np.asarray(cost.spans).T[:, :, None]
     for name in (stream, *(() if background else (link,)), *(() if beside else ("compute",))):
@@ -179,21 +198,48 @@ def _in_pieces(whole: Placed, pieces: Sequence[Step], spans: np.ndarray) -> dict
     return found
 
 
-def _links_done_ms(begin: float, ms: float, ranks: list[int], link: str, others: Iterable[Placed]) -> float:
-    """When the links of all `ranks` have carried `ms` of background from `begin` on, and the embeddings that go first.
+def _place_next_ids(steps: Sequence[Step], placed: dict[str, Placed], ranks: int, cluster: Cluster, profile: Profile) -> None:
+    """The next batch's ids, one exchange after another, where embeddings leave links free. All else is placed."""
+    begin, queued_ms, of_link_ms, last, rest = (np.zeros(ranks) for _ in range(5))
+    for number, step in enumerate(steps):
+        given = [placed[name].end for name in step.after if name in placed and placed[name].stream != "input"]
+        begin = np.max([begin, *given], axis=0)
+        overhead, link = profile.launch_overhead_us / US_PER_MS, _link_of(step, cluster)
+        start, end, wire_ms = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks)
+        for at, cost in _groups(step, ranks, collective_step_cost([step], cluster, profile)):
+            since, first = begin[at].max(), _first(at, link, placed.values())
+            queued_ms[at] = queued_ms[at].max() + overhead + cost.ms
+            of_link_ms[at] = of_link_ms[at].max() + overhead + cost.ms - cost.spare_ms
+            rest[at] = max(rest[at].max(), since + queued_ms[at[0]], at_rest_ms(since, of_link_ms[at[0]], first))
+            begun = max(last[at].max(), since) + overhead
+            done = min(max(begun + cost.ms, fitted_in_ms(since, of_link_ms[at[0]], first)), rest[at[0]])
+            end[at] = rest[at[0]] if number == len(steps) - 1 else done
+            start[at], wire_ms[at] = min(begun, done), cost.wire_ms
+        last = end
+        placed[step.name] = Placed(step, "input", start, end, np.full(ranks, True), wire_ms, link)
 
-    A link that rests only when there is nothing to carry is done at the latest of: a beginning, and all that begins with it or later.
-    """
-    first = [o for o in others if o.link == link and o.stream not in BACKGROUND]
-    begins = np.array([np.full(len(ranks), begin), *(np.where(o.here, o.end - o.wire_ms, -np.inf)[ranks] for o in first)])
-    carried = np.array([np.full(len(ranks), ms), *(o.wire_ms[ranks] for o in first)])
-    return max(float((at + (carried * (begins >= at)).sum(axis=0)).max()) for at in begins)
+
+def _groups(step: Step, ranks: int, costs: list[Cost]) -> list[tuple[list[int], Cost]]:
+    """The ranks of each group, with what it costs them; one rank for all where all are alike."""
+    return [([0], max(costs))] if ranks == 1 else [(list(group), cost) for group, cost in zip(step.groups, costs)]
 
 
-def _stream_of(step: Step, far: bool) -> str:
+def _link_of(step: Step, cluster: Cluster) -> str:
+    """The level of links that a collective is on."""
+    far = cluster.hosts == 1 or any(cluster.host_of(group[0]) != cluster.host_of(group[-1]) for group in step.groups)
+    return "far" if far else "near"
+
+
+def _first(ranks: list[int], link: str, others: Iterable[Placed]) -> list[First]:
+    """Exchanges of embeddings on the links of `ranks`."""
+    own = [o for o in others if o.link == link and o.stream not in BACKGROUND and o.here[ranks].any()]
+    return [First(np.where(o.here, o.end - o.wire_ms, 0.0)[ranks], np.where(o.here, o.end, 0.0)[ranks]) for o in own]
+
+
+def _stream_of(step: Step, link: str) -> str:
     if step.name in DENSE_SYNCS:
         return "dense_sync"
-    return "input" if step.phase == "input" else "across" if far else "within"
+    return "input" if step.phase == "input" else "across" if link == "far" else "within"
 
 
 def _all_alike(steps: Steps) -> bool:

@@ -20,6 +20,7 @@ TRACKS = {
     3: "embeddings across hosts (simulated)",
     4: "embeddings within a host (simulated)",
     5: "dense gradients (simulated)",
+    6: "copies from the host (simulated)",
 }
 
 

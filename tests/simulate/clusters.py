@@ -13,16 +13,25 @@ def of_file(group: str, choice: str) -> Cluster | Profile:
 
 
 def cluster(hosts: int, ranks_per_host: int, **changes: float) -> Cluster:
-    """`changes`: intra, cross (GB/s), intra_us, cross_us, memory (GB/s), tflops, and kind."""
-    figures = {"intra": 100.0, "cross": 10.0, "intra_us": 1.0, "cross_us": 10.0, "memory": 1000.0, "tflops": 50.0} | changes
-    device = Device("device", str(figures.get("kind", "cuda")), 80.0, figures["memory"], {"fp32": figures["tflops"]}, "for the test")
+    """`changes`: intra, cross, line (of a cross-host link; GB/s), intra_us, cross_us, memory, host (GB/s), tflops, and kind."""
+    figures = {"intra": 100.0, "cross": 10.0, "intra_us": 1.0, "cross_us": 10.0, "memory": 1000.0, "tflops": 50.0, "host": 20.0} | changes
+    device = Device(
+        "device",
+        str(figures.get("kind", "cuda")),
+        80.0,
+        figures["memory"],
+        {"fp32": figures["tflops"]},
+        "for the test",
+        None,
+        figures["host"],
+    )
     return Cluster(
         "made_up",
         hosts,
         ranks_per_host,
         device,
         Link("near", figures["intra"], figures["intra_us"], "for the test"),
-        Link("far", figures["cross"], figures["cross_us"], "for the test"),
+        Link("far", figures["cross"], figures["cross_us"], "for the test", line_gb_s=figures.get("line")),
     )
 
 

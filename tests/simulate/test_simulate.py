@@ -24,7 +24,7 @@ from tests.plan.plans import FP32, LENGTHS, TABLES, access, plan, workload
 from tests.simulate.clusters import cluster, of_file, profile
 
 PHASES = ["compute", "exposed_embedding_comm", "exposed_dense_sync", "other"]
-OVERLAPS = [(), ("dense_sync",), ("input",), ("input", "dense_sync"), ("host_tier",), ("input", "dense_sync", "host_tier")]
+OVERLAPS = [(), ("dense_sync",), ("input",), ("input", "dense_sync"), ("host_tier",), ("input", "dense_sync", "host_tier", "bottom")]
 schemes = st.lists(st.sampled_from(FLAT_SCHEMES), min_size=1, max_size=3).map(tuple)
 sizes = st.integers(1, 4)
 factors = st.sampled_from([1.0, 1.5, 10.0, 1000.0])
@@ -49,14 +49,35 @@ def test_phases_sum_to_the_iteration(kinds: tuple[str, ...], hosts: int, ranks: 
 
 
 @settings(max_examples=100, deadline=None)
-@given(schemes, sizes, sizes, st.sampled_from(OVERLAPS), factors, factors, factors, factors)
-@example(("table_wise", "row_wise", "column_wise"), 4, 2, ("input", "dense_sync"), 1.0, 1.0, 1.0, 1.5)  # once slower by 0.6 %
+@given(
+    schemes,
+    sizes,
+    sizes,
+    st.sampled_from(OVERLAPS),
+    factors,
+    factors,
+    factors,
+    factors,
+    st.sampled_from([None, 10.0, 25.0, 100.0]),
+    factors,
+)
+@example(("table_wise", "row_wise", "column_wise"), 4, 2, ("input", "dense_sync"), 1.0, 1.0, 1.0, 1.5, None, 1.0)  # once slower by 0.6 %
 def test_faster_hardware_is_never_slower(
-    kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...], intra: float, cross: float, memory: float, tflops: float
+    kinds: tuple[str, ...],
+    hosts: int,
+    ranks: int,
+    overlaps: tuple[str, ...],
+    intra: float,
+    cross: float,
+    memory: float,
+    tflops: float,
+    line: float | None,
+    more_line: float,
 ) -> None:
     steps, planned = lowered(kinds, hosts, ranks)
-    faster = cluster(hosts, ranks, intra=100 * intra, cross=10 * cross, memory=1000 * memory, tflops=50 * tflops)
-    slow, _ = simulate(steps, cluster(hosts, ranks), profile(*overlaps), *planned)
+    lines = {} if line is None else {"line": line}, {} if line is None else {"line": line * more_line}
+    faster = cluster(hosts, ranks, intra=100 * intra, cross=10 * cross, memory=1000 * memory, tflops=50 * tflops, **lines[1])
+    slow, _ = simulate(steps, cluster(hosts, ranks, **lines[0]), profile(*overlaps), *planned)
     fast, _ = simulate(steps, faster, profile(*overlaps), *planned)
     assert fast.iteration_ms <= slow.iteration_ms * (1 + 1e-12)
 
@@ -82,6 +103,17 @@ def test_no_stream_is_busy_twice_at_once(kinds: tuple[str, ...], hosts: int, ran
             assert len({one.start[r] for r in group}) == len({one.end[r] for r in group}) == 1
 
 
+@settings(max_examples=100, deadline=None)
+@given(schemes, sizes, sizes, st.sampled_from(OVERLAPS), factors)
+def test_a_link_of_which_more_is_free_is_never_slower(
+    kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...], line: float
+) -> None:
+    steps, planned = lowered(kinds, hosts, ranks)
+    full, _ = simulate(steps, cluster(hosts, ranks), profile(*overlaps), *planned)
+    shared, _ = simulate(steps, cluster(hosts, ranks, line=10 * line), profile(*overlaps), *planned)
+    assert shared.iteration_ms <= full.iteration_ms * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("kind", FLAT_SCHEMES)
 def test_one_rank_has_no_communication(kind: str) -> None:
     steps, planned = lowered((kind,), 1, 1)
@@ -94,7 +126,36 @@ def test_without_overlap_the_iteration_is_the_sum_of_its_steps() -> None:
     steps, planned = lowered(("row_wise",), 2, 2)
     made, timeline = simulate(steps, cluster(2, 2), profile(), *planned)
     assert made.iteration_ms == pytest.approx(sum(e.ms for e in timeline.events) + len(steps.steps) * 0.01)
-    assert made.phases_ms["other"] == pytest.approx(len(steps.steps) * 0.01)
+    copied = next(e.ms for e in timeline.events if e.step.kind == "host_to_device")
+    assert made.phases_ms["other"] == pytest.approx(copied + len(steps.steps) * 0.01)
+
+
+@pytest.mark.parametrize("overlaps", [(), ("copy",), ("input",)])
+def test_input_is_copied_beside_compute_or_before_it(overlaps: tuple[str, ...]) -> None:
+    """512 samples of 4 tables' ids and lengths, 13 dense features and a label, over half of 20 GB/s."""
+    steps, (made, work) = lowered(("row_wise",), 1, 2)
+    copy = steps.steps[0]
+    ids = sum(access(TABLES, LENGTHS)[t.name].mean_length * 8 + 4 * len(t.features) for t in TABLES)
+    assert (copy.name, copy.kind, copy.max_bytes) == ("input.copy", "host_to_device", 512 * (ids + 4 * (work.dense_features + 1)))
+
+    def ms(host: float) -> float:
+        on = cluster(1, 2, host=host)
+        return simulate(steps, on, profile(*overlaps, host_link_efficiency=0.5), made, work)[0].iteration_ms
+
+    takes = copy.max_bytes / (20e9 * 0.5) * 1e3
+    assert ms(20) - ms(1e9) == pytest.approx(0 if overlaps else takes, abs=1e-9)
+    slow = 2e-5  # GB/s: by far the longest of all streams
+    assert ms(slow) >= copy.max_bytes / (slow * 1e9 * 0.5) * 1e3
+
+
+def test_without_a_figure_for_the_hosts_link_no_gpu_is_simulated_and_a_cpu_needs_none() -> None:
+    steps, planned = lowered(("row_wise",), 1, 2)
+    on = {kind: cluster(1, 2, kind=kind) for kind in ("cuda", "cpu")}
+    on = {kind: dataclasses.replace(c, device=dataclasses.replace(c.device, host_link_gb_s=None)) for kind, c in on.items()}
+    with pytest.raises(UserError, match="cluster.device.host_link_gb_s"):
+        simulate(steps, on["cuda"], profile(), *planned)
+    _, timeline = simulate(steps, on["cpu"], profile(), *planned)
+    assert "input.copy" not in {event.step.name for event in timeline.events}
 
 
 def test_overlap_hides_and_never_costs() -> None:
@@ -191,7 +252,7 @@ def test_the_record_has_the_contracts_fields_and_the_trace_opens(tmp_path: Path)
     assert trace == json.loads(json.dumps(trace_json(timeline)))
     shown = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
     assert [e["name"] for e in shown] == [e.step.name for e in timeline.events]
-    assert all(e["args"]["origin"] == "simulated" and e["tid"] in range(1, 6) and e["dur"] >= 0 for e in shown)
+    assert all(e["args"]["origin"] == "simulated" and e["tid"] in range(1, 7) and e["dur"] >= 0 for e in shown)
     assert max(e["ts"] + e["dur"] for e in shown) == pytest.approx(made.iteration_ms * 1e3)
     names = [e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"]
     assert all("simulated" in name for name in names)

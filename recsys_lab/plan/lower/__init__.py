@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.lower.context import Context
+from recsys_lab.plan.lower.context import Context, copy_of_batch
 from recsys_lab.plan.lower.dense import dense_backward, dense_forward, dense_optimizer
 from recsys_lab.plan.lower.in_host import lower_in_host
 from recsys_lab.plan.lower.replicated import lower_replicated
@@ -49,9 +49,11 @@ def lower(
     *,
     exchange: str = "all_to_all",
     overlap: bool = True,
+    hot_rows: bool = False,
 ) -> Steps:
     """One training iteration of `plan`: `workload.batch_size` samples a rank, mean lengths from `access` (by table name).
-    `exchange` of whole tables' rows, see scatter.py; without `overlap` collectives of embeddings and dense gradients block.
+    `exchange` of whole tables' rows, see scatter.py; without `overlap` collectives of embeddings and dense gradients block. With `hot_rows`
+    ranks that hold hot rows serve more than their share of the rows (hot_rows.py).
 
     TorchRec treats the tables of one scheme together: one input distribution and one output distribution each. All split sizes are
     exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables, and for an exchange that
@@ -64,13 +66,14 @@ def lower(
     backward: list[Step] = []
     for scheme in dict.fromkeys(_together(placement.scheme) for placement in plan.placements):
         placed = tuple((t, p) for t, p in zip(plan.tables, plan.placements) if _together(p.scheme) == scheme)
-        ahead, back = LOWERING[scheme](Context(scheme, plan, placed, access, precision, workload, exchange))
+        ahead, back = LOWERING[scheme](Context(scheme, plan, placed, access, precision, workload, exchange, hot_rows))
         inputs += [step for step in ahead if step.phase == "input"]
         forward += [step for step in ahead if step.phase == "forward"]
         backward = back + backward  # autograd runs backwards through the schemes
     inputs.sort(key=lambda step: not step.name.endswith(".splits"))
     embedded = tuple(step.name for step in forward if not any(step.name in other.after for other in forward))
     everything = [
+        copy_of_batch(plan.tables, access, workload),
         *inputs,
         *sorted(forward, key=lambda step: step.kind != "lookup"),
         dense_forward(precision, workload, embedded),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recsys_lab.plan.lower.hot_rows import served_shares
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.steps import Step
 from recsys_lab.plan.workload import STATE_PER_ROW, STATE_PER_WEIGHT, Workload
@@ -25,7 +26,8 @@ SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how
 class Context:
     """The tables of one sharding scheme, or the rows of one of FlexShard's tiers, with everything that their bytes depend on.
 
-    `scheme` names the steps; of a tier, `placed` and `access` have its rows only. `exchange`: how whole tables' rows travel.
+    `scheme` names the steps; of a tier, `placed` and `access` have its rows only. `exchange`: how whole tables' rows travel. `hot_rows`:
+    ranks that hold hot rows serve more look-ups than their share of the rows.
     """
 
     scheme: str
@@ -35,6 +37,7 @@ class Context:
     precision: Precision
     workload: Workload
     exchange: str = "all_to_all"
+    hot_rows: bool = False
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -155,11 +158,20 @@ def input_distribution(
     ]
 
 
+def copy_of_batch(tables: Iterable[Table], access: AccessStatistics, workload: Workload) -> Step:
+    """A rank's samples on their way from the host's memory to the device: ids, lengths, dense features and the label."""
+    ids = sum(access[table.name].mean_length * ID_BYTES + len(table.features) * LENGTH_BYTES for table in tables)
+    sample = ids + (workload.dense_features + 1) * ELEMENT_BYTES["fp32"]
+    return Step("input.copy", "host_to_device", "input", (float(workload.batch_size * sample),))
+
+
 def lookups_of_ranks(context: Context) -> np.ndarray:
-    """Look-ups that each rank serves in an iteration. A row shard serves its share of the rows: ids are hashed, hot rows lie anywhere."""
+    """Look-ups that each rank serves in an iteration. Ids are hashed, hot rows lie anywhere: a row shard serves its share of the rows, or,
+    where `context.hot_rows`, what falls to it (hot_rows.py).
+    """
     served = [0.0] * context.plan.world_size
-    for table, shard, samples in _held(context):
-        looked_up = samples * context.access[table.name].mean_length * shard.rows / table.rows
+    for table, shard, samples, share in _held(context):
+        looked_up = samples * context.access[table.name].mean_length * share
         for rank in shard.ranks:
             served[rank] += looked_up
     return np.asarray(served)
@@ -175,11 +187,11 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     optimizer = context.workload.sparse_optimizer
     summed = context.is_replicated or (context.scheme == "host_sharded" and context.plan.hosts > 1)
     distinct: dict[str, float] = {}
-    for table, shard, samples in _held(context):
+    for table, shard, samples, served_share in _held(context):
         share, access, cols = shard.rows / table.rows, context.access[table.name], shard.cols
         if table.name not in distinct:
             distinct[table.name] = distinct_rows(access, samples)
-        looked_up = samples * access.mean_length * share
+        looked_up = samples * access.mean_length * served_share
         touched = shard.rows if summed else distinct[table.name] * share
         state = 4 * (cols * STATE_PER_WEIGHT[optimizer] + STATE_PER_ROW[optimizer])
         update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
@@ -223,10 +235,15 @@ def distinct_rows(access: TableAccess, samples: int) -> float:
     return float(np.dot(np.asarray(access.bucket_rows, dtype=float), -np.expm1(samples * np.log1p(-np.minimum(p, 1 - 1e-12)))))
 
 
-def _held(context: Context) -> Iterable[tuple[Table, Shard, int]]:
-    """Each shard with the number of samples that its ranks look up in it: their own batch where replicated, else all of the group."""
+def _held(context: Context) -> Iterable[tuple[Table, Shard, int, float]]:
+    """Each shard with the number of samples that its ranks look up in it, their own batch where replicated, else all of the group, and the
+    share of the table's look-ups that it serves.
+    """
     samples = context.batch if context.is_replicated else context.group_batch
     for table, placement in context.placed:
+        drawn: dict[int, float] = {}
+        if context.hot_rows and not context.is_replicated:
+            drawn = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
         for shard in placement.shards:
             if shard.rows:
-                yield table, shard, samples
+                yield table, shard, samples, drawn.get(shard.row_start, shard.rows / table.rows)

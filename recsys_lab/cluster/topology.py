@@ -34,8 +34,8 @@ class Link:
     rank within a host and of one rank's own link across hosts; None: as in an all-to-all. `in_network_gb_s`: that of an all-reduce that
     the switches make (NVLS, SHARP); None: they make none. `message_us`: what each message of an all-to-all costs; None: `latency_us`.
     `start_us`: what a collective that uses the link costs once. `shared`: the ranks of a host have one link together, and each its part
-    of it; a rank that sends alone has all. `line_gb_s`: what the link itself carries, where collectives reach so much less of it that others
-    may use the rest meanwhile; None: a collective takes all of it.
+    of it; a rank that sends alone has all. `line_gb_s`: what the link itself carries, where collectives reach so much less of it that
+    others may use the rest meanwhile; None: a collective takes all of it.
     """
 
     name: str

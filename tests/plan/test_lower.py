@@ -209,4 +209,4 @@ def test_a_tier_without_rows_does_nothing() -> None:
     table = Table("history", 92, 16, ("a",), "none")
     made = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 0, 0, 2, 2),))
     names = {s.name.split(".")[0] for s in lower(made, AccessStatistics({"history": TIERED}), FP32, workload()).steps}
-    assert names == {"row_sharded", "dense"}
+    assert names == {"input", "row_sharded", "dense"}

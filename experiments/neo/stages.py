@@ -10,7 +10,7 @@ from recsys_lab.studies.study import Line, Study
 
 #: Section 8.4: "table-wise, column-wise and data-parallel".
 FOUR_D = ("table_wise", "column_wise", "data_parallel")
-SIMULATED = "Simulated with a profile that is not fitted to any of this."
+SIMULATED = "Simulated with the shares of the hardware that MAD-Max has for model A (profile neo), none of them fitted to these figures."
 
 
 def run(name: str) -> Study:

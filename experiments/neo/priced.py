@@ -30,6 +30,7 @@ HERE = Path(__file__).parent
 HOSTS, RANKS_PER_HOST = 16, 8
 FP32 = Precision("fp32")
 FP16_TABLES = Precision("fp16_tables", table="fp16")
+SIMULATED = "Simulated with MAD-Max's shares of the hardware for model A (profile neo); nothing is fitted to the paper's own figures."
 #: Section 8.4: FP16 forward, BF16 backward, in the all-to-alls alone.
 QUANTISED = Precision("quantised", table="fp16", forward_comm="fp16", backward_comm="bf16")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.neo.priced import QUANTISED, Case, Priced, cluster, priced, published
+from experiments.neo.priced import QUANTISED, SIMULATED, Case, Priced, cluster, priced, published
 from recsys_lab.data.text import progress
 from recsys_lab.errors import UserError
 from recsys_lab.simulate.collectives import collective_ms
@@ -16,7 +16,7 @@ ALL_TO_ALL = ("all_to_all", "reduce_scatter", "all_gather")  # of rows and their
 OF_MAD_MAX = ("lookup", "dense", "all_reduce")
 NOTES = (
     "neo_4d, FP16 tables, FP16 and BF16 all-to-alls; rows in proportion to the hosts, the batch of a GPU held, as the paper has it (8.3).",
-    "Simulated with the shares of the hardware that MAD-Max has for model A (profile neo), none of them fitted to these figures.",
+    SIMULATED,
 )
 
 

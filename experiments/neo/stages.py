@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from experiments.neo.priced import FP16_TABLES, FP32, QUANTISED, Case, Priced, priced, published
+from experiments.neo.priced import FP16_TABLES, FP32, QUANTISED, SIMULATED, Case, Priced, priced, published
 from recsys_lab.data.text import progress
 from recsys_lab.studies.study import Line, Study
 
 #: Section 8.4: "table-wise, column-wise and data-parallel".
 FOUR_D = ("table_wise", "column_wise", "data_parallel")
-SIMULATED = "Simulated with the shares of the hardware that MAD-Max has for model A (profile neo), none of them fitted to these figures."
 
 
 def run(name: str) -> Study:

@@ -41,7 +41,7 @@ class Calibrated:
             *peaks,
             *_of_link("intra_host", self.cluster.intra_host),
             *_of_link("cross_host", self.cluster.cross_host),
-            "profile@simulate.profile=local",
+            "profile@simulate.profile=emulated",
             *(f"simulate.profile.{name}={getattr(self.profile, name):.5g}" for name in PROFILE_FIGURES),
         )
 

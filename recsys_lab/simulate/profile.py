@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from recsys_lab.errors import UserError
 
-OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients")
+OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives")
 SHARES = (
     "lookup_efficiency_forward",
     "lookup_efficiency_backward",
@@ -30,8 +30,10 @@ class Profile:
     all-reduce of the dense gradients, in buckets of `dense_bucket_mib` beside the dense backward; host_tier: the exchanges of
     FlexShard's host-sharded tier, on process groups of their own, beside compute and the global exchange; bottom: the exchanges of
     embeddings and of their gradients, beside the bottom MLP; weight_gradients: with bottom, the exchange of embeddings' gradients
-    also beside the gradients of the dense weights, which are computed last. `peak_of_format`: the entry of `device.peak_tflops` that
-    dense work in a compute format reaches for, for instance fp32: tf32 where the framework allows TF32.
+    also beside the gradients of the dense weights, which are computed last; collectives: all that are
+    issued before one of them is needed, beside each other, on process groups with threads of their own (gloo's); a rank waits only for
+    what its next step needs, and updates are the optimizer's, after the last of them is issued. `peak_of_format`: the entry of
+    `device.peak_tflops` that dense work in a compute format reaches for, for instance fp32: tf32 where the framework allows TF32.
 
     `iteration_overhead_ms`: what an iteration takes beside all of its steps, such as the host's own work. `fitted_on`: the points that
     figures were fitted to, published ms; `relative_error`: the typical (RMS) error of a prediction of such a point by a profile fitted

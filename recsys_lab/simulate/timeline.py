@@ -4,7 +4,8 @@ A stream does one thing at a time, and a rank's link (within its host, or across
 while a collective has only its latency to bear, others may use the link, and what it does not reach of the link's line rate
 (`Link.line_gb_s`) is theirs too. What is waited for last, ids of the next batch and dense gradients where they overlap, goes behind every
 embedding (`background.py`). A collective begins when the last of its group is ready, so that ranks with more to do hold the others up. What
-the profile names runs beside compute; all else waits its turn.
+the profile names runs beside compute; all else waits its turn. Where it names `collectives`, process groups have threads of their own: a
+collective is under way from when it is issued, latencies pass side by side, and a rank waits only for what its next step needs.
 
 Every time here grows with every cost, so that nothing faster makes an iteration slower.
 """
@@ -165,13 +166,14 @@ def _collective(
     """One, or all pieces of an exchange, by name."""
     step, costs, ranks = pieces[0], collective_step_cost(pieces, cluster, profile), len(ready)
     beside, link = _overlaps(step, profile), _link_of(step, cluster)
+    together = "collectives" in profile.overlaps and not step.blocks
     stream = _stream_of(step, link)
     if beside and step.name == DENSE_ALL_REDUCE:
         ready = _first_bucket_ms(step, max(costs).ms, placed, profile)
     elif not beside:
         ready = np.maximum(ready, streams["compute"])
-    ready = np.maximum(ready, streams[stream]) + overhead
-    start, end, here, wire_ms = ready.copy(), ready.copy(), np.full(ranks, False), np.zeros(ranks)
+    ready = (ready if together else np.maximum(ready, streams[stream])) + overhead
+    start, end, here, wire_ms, rests = ready.copy(), ready.copy(), np.full(ranks, False), np.zeros(ranks), streams[link].copy()
     spans = np.zeros((2, len(pieces), ranks))
     background = beside and stream in BACKGROUND
     for at, cost in _groups(step, ranks, costs):
@@ -179,11 +181,13 @@ def _collective(
         if background:
             done = max(begin + cost.ms, at_rest_ms(begin, cost.ms - cost.spare_ms, _first(at, link, placed.values())))
         else:
-            done = max(begin + cost.ms, streams[link][at].max() + cost.wire_ms)
+            rests[at] = max(begin, streams[link][at].max()) + cost.wire_ms
+            done = max(begin + cost.ms, rests[at[0]])
         start[at], end[at], here[at], wire_ms[at] = begin, done, True, cost.wire_ms
         spans[:, :, at] = np.asarray(cost.spans).T[:, :, None]
-    for name in (stream, *(() if background else (link,)), *(() if beside else ("compute",))):
-        streams[name] = np.where(here, end, streams[name])
+    streams[stream], streams[link] = np.where(here, end, streams[stream]), rests
+    if not beside:
+        streams["compute"] = np.where(here, ready if together else end, streams["compute"])
     whole = Placed(step, stream, start, end, here, wire_ms, link)
     return {step.name: whole} if len(pieces) == 1 else _in_pieces(whole, pieces, spans)
 
@@ -290,8 +294,3 @@ def _overlaps(step: Step, profile: Profile) -> bool:
     if step.name in DENSE_SYNCS:
         return step.name == DENSE_ALL_REDUCE and "dense_sync" in profile.overlaps
     return "bottom" in profile.overlaps
-
-
-def busy_ms(events: Sequence[Event], stream: str) -> float:
-    """How long a stream of the events' rank works."""
-    return sum(event.ms for event in events if event.stream == stream and not event.elsewhere)

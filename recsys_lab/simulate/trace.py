@@ -22,10 +22,14 @@ TRACKS = {
     5: "dense gradients (simulated)",
     6: "copies from the host (simulated)",
 }
+#: Nearer than this, one event ends as the next begins.
+CLOSE_MS = 1e-9
 
 
 def trace_json(timeline: Timeline) -> dict:
-    """Complete events in microseconds, a track a stream; the slowest rank, then the one that computes least; memory as counters."""
+    """Complete events in microseconds, a track a stream, and more for what is under way beside others of its stream; the slowest rank, then
+    the one that computes least; memory as counters.
+    """
     named = _rank(1, timeline.title, timeline.events)
     if timeline.least:
         named += _rank(2, f"{timeline.title}, the rank that computes least", timeline.least)
@@ -37,8 +41,11 @@ def trace_json(timeline: Timeline) -> dict:
 
 def _rank(process: int, title: str, events: Sequence[Event]) -> list[dict]:
     named: list[dict] = [{"name": "process_name", "ph": "M", "pid": process, "args": {"name": title}}]
-    named += [{"name": "thread_name", "ph": "M", "pid": process, "tid": tid, "args": {"name": name}} for tid, name in TRACKS.items()]
-    for event in events:
+    tracks = _tracks(events)
+    for tid in sorted({*TRACKS, *tracks}):
+        track = {"name": TRACKS[1 + (tid - 1) % len(TRACKS)]}
+        named.append({"name": "thread_name", "ph": "M", "pid": process, "tid": tid, "args": track})
+    for event, tid in zip(events, tracks):
         step = event.step
         facts: dict = {"origin": "simulated", "phase": step.phase, "bytes per rank (max)": step.max_bytes}
         if step.is_collective:
@@ -51,13 +58,26 @@ def _rank(process: int, title: str, events: Sequence[Event]) -> list[dict]:
                 "cat": step.kind,
                 "ph": "X",
                 "pid": process,
-                "tid": 1 + STREAMS.index(event.stream),
+                "tid": tid,
                 "ts": event.start_ms * US_PER_MS,
                 "dur": event.ms * US_PER_MS,
                 "args": facts,
             }
         )
     return named
+
+
+def _tracks(events: Sequence[Event]) -> list[int]:
+    """Of each event the first track of its stream that is free when it starts: a viewer shows one thing at a time on each."""
+    busy_until: dict[int, float] = {}
+    found = [0] * len(events)
+    for number in sorted(range(len(events)), key=lambda number: events[number].start_ms):
+        event = events[number]
+        tid = 1 + STREAMS.index(event.stream)
+        while busy_until.get(tid, 0.0) > event.start_ms + CLOSE_MS:
+            tid += len(TRACKS)
+        found[number], busy_until[tid] = tid, event.end_ms
+    return found
 
 
 def write_trace(timeline: Timeline, path: Path) -> None:

@@ -34,11 +34,11 @@ def ran(transfer_ms: float, examples: float, link_bytes: float) -> Ran:
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_lines_are_configs(name: str) -> None:
     """With the words of a calibration, which give the simulator other links than the launcher makes."""
-    cluster, profile = built("cluster", "emulated_4x2"), built("profile", "local")
+    cluster, profile = built("cluster", "emulated_4x2"), built("profile", "emulated")
     words = Calibrated(0.05, cluster, profile).words()
     for line, own in COMPARISONS[name].lines.items():
         config = read([*EVERY, *words, *own, "hydra.run.dir=unused"]).config
-        assert config is not None and config.launcher.link_gb_s == 0.05 and config.simulate.profile.name == "local"
+        assert config is not None and config.launcher.link_gb_s == 0.05 and config.simulate.profile.overlaps == ["collectives"]
         assert config.cluster.hosts == COMPARISONS[name].hosts_of(line)
 
 

@@ -63,11 +63,11 @@ def test_every_part_of_a_cluster_has_a_source(name: str) -> None:
 def test_a_profile_says_where_its_figures_are_from_and_what_it_was_fitted_to(name: str) -> None:
     made: Profile = built("profile", name)
     given = OmegaConf.load(CONF / "profile" / f"{name}.yaml")
-    plain = ("_target_", "name", "peak_of_format", "sources", "fitted_on", "fitted_kind")
+    plain = ("defaults", "_target_", "name", "peak_of_format", "sources", "fitted_on", "fitted_kind")
     assert {key for key in given if key not in plain} <= set(made.sources)
     assert set(made.sources) <= {field.name for field in fields(Profile)}
     names = published()[name].get("fitted", []) if name in published() else []
-    if name == "local":  # fitted to trainings, which calibrate's own file names
+    if name in ("local", "emulated"):  # fitted to trainings, which calibrate's own file names
         names = [*FITTED_TO_RUNS, *MEMORY_FITTED_TO_RUNS]
     else:
         assert bool(made.fitted_on) == bool(names) == (made.relative_error is not None)

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn.functional import embedding_bag
 
 from recsys_lab.errors import UserError
@@ -117,6 +119,34 @@ def test_hot_rows_are_cut_the_same_way_by_every_number_of_threads(skew: float) -
             found = start.clone()
             update(found, lookups, grad, RULES["sgd"])
             assert torch.equal(found, expected), (count, threads)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    firsts=st.lists(st.integers(0, 60), min_size=1, max_size=9),
+    most=st.lists(st.integers(0, 12), min_size=9, max_size=9),
+    samples=st.integers(1, 6),
+    in_order=st.booleans(),
+    mode=st.sampled_from(("sum", "mean")),
+    seed=st.integers(0, 2**31),
+)
+def test_tables_may_lie_apart_be_shared_or_overlap(
+    firsts: list[int], most: list[int], samples: int, in_order: bool, mode: str, seed: int
+) -> None:
+    """Features with rows of their own are updated by themselves; a row that two features have is still summed over both."""
+    random = torch.Generator().manual_seed(seed)
+    first_rows = torch.tensor(sorted(firsts) if in_order else firsts)
+    lengths = torch.cat([torch.randint(0, most[f] + 1, (samples,), generator=random) for f in range(len(firsts))])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    lookups = Lookups(torch.randint(0, 9, (int(offsets[-1]),), generator=random), offsets, len(firsts), first_rows, mode=mode)
+    start, grad = torch.randn(70, 16, generator=random), torch.randn(samples, 16 * len(firsts), generator=random)
+    expected = start.clone()
+    torch_embedding.update(expected, None, None, lookups, grad, RULES["sgd"])
+    for threads in THREADS:
+        torch.set_num_threads(threads)
+        found = start.clone()
+        update(found, lookups, grad, RULES["sgd"])
+        assert torch.equal(found, expected), threads
 
 
 def test_adam_is_torchs_on_the_rows_that_move() -> None:

@@ -51,8 +51,13 @@ INLINE void store_u16(uint16_t* p, u16v x, int n) { store(p, x, n); }
 INLINE void store_u8(uint8_t* p, u8v x, int n) { store(p, x, n); }
 #endif
 
+#if defined(__AVX512F__)
+INLINE u32v widen(u16v x) { return (u32v)_mm512_cvtepu16_epi32((__m256i)x); }
+INLINE u16v narrow(u32v x) { return (u16v)_mm512_cvtepi32_epi16((__m512i)x); }
+#else
 INLINE u32v widen(u16v x) { return __builtin_convertvector(x, u32v); }
 INLINE u16v narrow(u32v x) { return __builtin_convertvector(x, u16v); }
+#endif
 
 INLINE f32v from_bf16(u16v x) { return as_float(widen(x) << 16); }
 // To nearest, ties to even. A NaN stays a (quiet) NaN.

@@ -1,5 +1,7 @@
 // The gradient of what was looked up, and sums of its rows.
 #pragma once
+#include <omp.h>
+
 #include <algorithm>
 
 #include "lookups.h"
@@ -10,6 +12,12 @@ extern "C" struct Gradient {
     const void* data;
     int64_t rows, stride;
     int32_t bf16, mean;  // mean: the gradient of a bag is divided by its number of ids
+
+    Gradient from_column(int64_t column) const {
+        Gradient rest = *this;
+        rest.data = (const char*)data + column * (bf16 ? 2 : 4);
+        return rest;
+    }
 };
 
 // The gradient of bags, bag by bag: so a feature's lies together and stays in a core's cache while its rows are updated. In FP32 where it
@@ -20,15 +28,24 @@ inline Gradient by_bag(const Table& t, const Lookups& l, const Gradient& g, int 
     float* to = memory.at_least(std::max<int64_t>(1, bags * t.dim));
     const Matrix from{(void*)g.data, nullptr}, packed{to, nullptr};
     const bool keep = g.bf16 && !g.mean;
-#pragma omp parallel for num_threads(threads)
-    for (int64_t bag = 0; bag < bags; ++bag) {
-        const int64_t at = bag % l.samples * g.stride + bag / l.samples * t.dim;
-        if (keep) { std::memcpy((uint16_t*)to + bag * t.dim, (const uint16_t*)g.data + at, 2 * t.dim); continue; }
-        const float count = g.mean ? (float)std::max<int64_t>(1, l.offsets[bag + 1] - l.offsets[bag]) : 1.f;
-        for (int64_t c = 0; c < t.dim; c += LANES) {
-            const int n = (int)std::min<int64_t>(LANES, t.dim - c);
-            const f32v x = g.bf16 ? Bf16::load(from, at + c, n) : Fp32::load(from, at + c, n);
-            Fp32::store(packed, bag * t.dim + c, g.mean ? x / count : x, n);
+    const int64_t dim = t.dim, bytes = g.bf16 ? 2 : 4;
+    constexpr int64_t AHEAD = 16;
+#pragma omp parallel num_threads(threads)
+    {
+        const int64_t me = omp_get_thread_num(), all = omp_get_num_threads(), stop = bags * (me + 1) / all;
+        for (int64_t bag = bags * me / all; bag < stop;) {
+            const int64_t feature = bag / l.samples, first = bag % l.samples, past = std::min(l.samples, first + stop - bag);
+            for (int64_t sample = first; sample < past; ++sample, ++bag) {
+                const int64_t at = sample * g.stride + feature * dim;
+                if (sample + AHEAD < past) ask((const char*)g.data + (at + AHEAD * g.stride) * bytes, dim * bytes);
+                if (keep) { std::memcpy((uint16_t*)to + bag * dim, (const uint16_t*)g.data + at, 2 * dim); continue; }
+                const float count = g.mean ? (float)std::max<int64_t>(1, l.offsets[bag + 1] - l.offsets[bag]) : 1.f;
+                for (int64_t c = 0; c < dim; c += LANES) {
+                    const int n = (int)std::min<int64_t>(LANES, dim - c);
+                    const f32v x = g.bf16 ? Bf16::load(from, at + c, n) : Fp32::load(from, at + c, n);
+                    Fp32::store(packed, bag * dim + c, g.mean ? x / count : x, n);
+                }
+            }
         }
     }
     return {to, bags, 0, keep, 0};
@@ -36,19 +53,24 @@ inline Gradient by_bag(const Table& t, const Lookups& l, const Gradient& g, int 
 
 // Of a run: FP32, from zero, one after the other. `sum` has room for dim rounded up to 16.
 struct Sum {
-    const Table& t;
-    const Lookups& l;
-    const Gradient& g;
+    int64_t dim;
+    Lookups l;
+    Gradient g;
 
     INLINE int64_t row_of(uint32_t source) const {  // with factors, a source is the position of an id
         if (!l.source) return source;
         return l.wide_source ? ((const int64_t*)l.source)[source] : ((const int32_t*)l.source)[source];
     }
 
+    // For the gradient of one source.
+    INLINE void ask(uint32_t source) const {
+        const int64_t bytes = dim * (g.bf16 ? 2 : 4);
+        ::ask((const char*)g.data + (l.weights ? row_of(source) : (int64_t)source) * bytes, bytes);
+    }
+
     template <class Format, int V, bool weighted>
     INLINE void block(const uint32_t* sources, int64_t n, int64_t ahead, int64_t col, int last, float* sum) const {
         const Matrix m{(void*)g.data, nullptr};
-        const int64_t dim = t.dim;
         const float* weights = l.weights;
         f32v total[V] = {};
         for (int64_t i = 0; i < n; ++i) {
@@ -67,7 +89,6 @@ struct Sum {
     }
     template <class Format, bool weighted>
     INLINE void blocks(const uint32_t* sources, int64_t n, int64_t ahead, float* sum) const {
-        const int64_t dim = t.dim;
         int64_t col = 0;
         if (dim == 64) { block<Format, 4, weighted>(sources, n, ahead, 0, LANES, sum); return; }  // the usual widths first
         if (dim == 128) { block<Format, 8, weighted>(sources, n, ahead, 0, LANES, sum); return; }

@@ -36,39 +36,29 @@ struct FirstBad {
     int64_t result() const { return any() ? at.load() : FINE; }
 };
 
-// Cache lines that `bytes` may touch; rows of whole lines are taken to begin with one.
-INLINE int64_t lines_of(int64_t bytes) { return bytes / 64 + (bytes % 64 != 0 ? 2 : 0); }
-
-// How an update asks for rows at random ahead of their use: not a row at once, but line 0 of the row that is farthest off, then line 1 of a
-// nearer one, and so on, `gap` rows apart. Lines asked for one right after the other make the processor fetch their neighbours too, which
-// nobody needs: half of the bandwidth.
-struct Apart {
-    int64_t lines, near, gap;
-    Apart(int64_t bytes, int64_t near_lines)
-        : lines(std::max<int64_t>(1, lines_of(bytes))), near(std::max<int64_t>(4, near_lines / lines)), gap(std::max<int64_t>(1, GAP_LINES / lines)) {}
-    int64_t farthest() const { return near + (lines - 1) * gap; }
-    // Asks for one line of each of the rows row_at(near), row_at(near + gap), ... , which begin at `base`.
-    template <class F>
-    INLINE void ask(const void* base, int64_t row_bytes, F&& row_at) const {
-        for (int64_t k = 0; k < lines; ++k)
-            __builtin_prefetch((const char*)base + row_at(near + k * gap) * row_bytes + 64 * (lines - 1 - k), 0, 3);
-    }
-    static constexpr int64_t GAP_LINES = 64;
-};
-
-// How a look-up does: all lines of a row at once, so many rows ahead that the processor never runs out of lines to wait for. The compiler
-// knows how many lines: a loop over them takes as long as the memory does.
+// Rows at random are asked for ahead of their use: all lines of a row at once, so many rows ahead that the processor never runs out of
+// lines to wait for. The compiler knows how many lines: a loop over them takes as long as the row does.
 template <int BYTES>  // of a row, or of a block of its columns
 struct Ahead {
     static constexpr int lines = BYTES < 64 ? 1 : BYTES / 64;
     static constexpr int64_t LINES = 256, rows = LINES / lines < 8 ? 8 : LINES / lines > 128 ? 128 : LINES / lines;
-    // `apart`: whether it may reach into one line more, as rows that are no whole lines do.
+    // `apart`: whether it may reach into one line more, as rows that are no whole lines do. `write`: whether it will be written.
+    template <bool write = false>
     static INLINE void ask(const void* p, bool apart) {
 #pragma GCC unroll 16
-        for (int k = 0; k < lines; ++k) __builtin_prefetch((const char*)p + 64 * k, 0, 3);
-        if (apart) __builtin_prefetch((const char*)p + BYTES - 1, 0, 3);
+        for (int k = 0; k < lines; ++k) __builtin_prefetch((const char*)p + 64 * k, write, 3);
+        if (apart) __builtin_prefetch((const char*)p + BYTES - 1, write, 3);
     }
 };
+
+// The same for any number of bytes.
+template <bool write = false>
+INLINE void ask(const void* p, int64_t bytes) {
+    if (bytes == 256) { Ahead<256>::ask<write>(p, false); return; }  // the usual widths
+    if (bytes == 128) { Ahead<128>::ask<write>(p, false); return; }
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char*)p + at, write, 3);
+    if (bytes % 64 != 0) __builtin_prefetch((const char*)p + bytes - 1, write, 3);
+}
 
 // Calls f(begin, stop, base, bag) for the ids [from, to) bag by bag.
 template <class F>
@@ -85,12 +75,13 @@ INLINE void for_bags(const Lookups& l, int64_t from, int64_t to, F&& f) {
     }
 }
 
-// Calls f(begin, stop, base) for the ids [from, to), feature by feature.
+// Calls f(begin, stop, base, feature) for the ids [from, to), feature by feature.
 template <class F>
 INLINE void for_features(const Lookups& l, int64_t from, int64_t to, F&& f) {
-    if (!l.offsets || !l.first_rows) { f(from, to, (int64_t)0); return; }
+    if (from >= to) return;
+    if (!l.offsets || !l.first_rows) { f(from, to, (int64_t)0, (int64_t)0); return; }
     for (int64_t i = 0; i < l.features; ++i) {
         const int64_t begin = std::max(from, l.offsets[i * l.samples]), stop = std::min(to, l.offsets[(i + 1) * l.samples]);
-        if (begin < stop) f(begin, stop, l.first_rows[i]);
+        if (begin < stop) f(begin, stop, l.first_rows[i], i);
     }
 }

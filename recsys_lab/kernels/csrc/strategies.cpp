@@ -12,11 +12,6 @@ namespace {
 
 constexpr int64_t ROWS_AHEAD = 16;
 
-INLINE void prefetch_row(const void* base, int64_t row, int64_t bytes) {
-    const char* p = (const char*)base + row * bytes;
-    for (int64_t i = 0; i < lines_of(bytes); ++i) __builtin_prefetch(p + 64 * i, 0, 3);
-}
-
 // Rows of the gradient that ids take, one by one.
 template <class Id, class F>
 void each(const Lookups& l, int64_t rows, int64_t from, int64_t to, FirstBad& bad, F&& f) {
@@ -47,7 +42,7 @@ INLINE void atomic_subtract(float* p, float change) {
 template <class Id>
 void strategy(const Table& t, const Lookups& l, const Gradient& gradient, const Rule& r, int which, int threads, FirstBad& bad) {
     const int64_t padded = (t.dim + LANES - 1) / LANES * LANES;
-    const Sum sum{t, l, gradient};
+    const Sum sum{t.dim, l, gradient};
     each<Id>(l, t.rows, 0, l.n, bad, [](int64_t, int64_t, uint32_t) {});
     if (bad.any()) return;
     if (which == 0) {  // algorithm 2, then 3, serially
@@ -69,7 +64,7 @@ void strategy(const Table& t, const Lookups& l, const Gradient& gradient, const 
             float* weight = (float*)t.matrix.weight;
             const int64_t stop = l.n * (me + 1) / all;
             each<Id>(l, t.rows, l.n * me / all, stop, bad, [&](int64_t i, int64_t row, uint32_t s) {
-                if (i + ROWS_AHEAD < stop) prefetch_row(weight, row - ids[i] + ids[i + ROWS_AHEAD], t.dim * 4);
+                if (i + ROWS_AHEAD < stop) ask((const char*)weight + (row - ids[i] + ids[i + ROWS_AHEAD]) * t.dim * 4, t.dim * 4);
                 sum.of(&s, 1, 1, g);
                 for (int64_t c = 0; c < t.dim; ++c) atomic_subtract(weight + row * t.dim + c, g[c] * r.lr);
             });
@@ -80,8 +75,9 @@ void strategy(const Table& t, const Lookups& l, const Gradient& gradient, const 
                     if (i + ROWS_AHEAD < l.n) {
                         const int64_t ahead = row - ids[i] + ids[i + ROWS_AHEAD];
                         if (ahead >= first && ahead < past) {
-                            prefetch_row(t.matrix.weight, ahead, t.dim * Format::bytes);
-                            if (Format::low_bytes) prefetch_row(t.matrix.low, ahead, t.dim * Format::low_bytes);
+                            const int64_t bytes = t.dim * Format::bytes, low_bytes = t.dim * Format::low_bytes;
+                            ask((const char*)t.matrix.weight + ahead * bytes, bytes);
+                            if (low_bytes) ask((const char*)t.matrix.low + ahead * low_bytes, low_bytes);
                         }
                     }
                     if (row < first || row >= past) return;

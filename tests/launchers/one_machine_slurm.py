@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo")
 START_S = 30.0
+STEPS_S = 20.0
 
 CONFIG = """
 ClusterName=here
@@ -76,6 +78,7 @@ def slurm(folder: Path, cpus: int) -> Iterator[dict[str, str]]:
         yield environment
     finally:
         subprocess.run(["scancel", "--user", "root"], env=environment, capture_output=True, check=False)
+        _wait_for_steps(folder)  # one that ends after the daemons looks for them for ever
         for process in reversed(started):
             process.terminate()
         for process in reversed(started):
@@ -84,6 +87,25 @@ def slurm(folder: Path, cpus: int) -> Iterator[dict[str, str]]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for step in steps_of(folder):
+            os.kill(step, signal.SIGKILL)
+
+
+def steps_of(folder: Path) -> list[int]:
+    """Processes of jobs' steps (slurmstepd) that write to the log of the daemon in `folder`."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "comm").read_text().strip() == "slurmstepd":
+                opened = {os.readlink(one) for one in (process / "fd").iterdir()}
+                found += [int(process.name)] * (str(folder / "slurmd.log") in opened)
+    return found
+
+
+def _wait_for_steps(folder: Path) -> None:
+    until = time.monotonic() + STEPS_S
+    while steps_of(folder) and time.monotonic() < until:
+        time.sleep(0.2)
 
 
 def _wait_until_idle(environment: dict[str, str], folder: Path) -> None:

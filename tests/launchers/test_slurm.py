@@ -30,6 +30,7 @@ def test_a_sweep_of_four_ends_with_its_table(tmp_path: Path) -> None:
             timeout=800,
             check=False,
         )
+    assert not one_machine_slurm.steps_of(tmp_path / "slurm")
     assert done.returncode == 0, done.stderr[-3000:]
     records = [json.loads((tmp_path / "sweep" / str(job) / "result.json").read_text()) for job in range(4)]
     assert [(r["status"], r["choices"]["launcher"], r["measured"]["world_size"]) for r in records] == [("completed", "slurm", 2)] * 4

@@ -147,9 +147,10 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
 
 def _copy(step: Step, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile) -> Placed:
     """Input from the host: of a later batch, beside everything, or of this one, before everything."""
-    start = streams["compute"] * (0.0 if {"copy", "input"} & set(profile.overlaps) else 1.0) + overhead
+    beside = not {"copy", "input"}.isdisjoint(profile.overlaps)
+    start = (np.zeros_like(streams["compute"]) if beside else streams["compute"]) + overhead
     end = start + copy_ms(step, cluster, profile)
-    if not {"copy", "input"} & set(profile.overlaps):
+    if not beside:
         streams["compute"] = end
     return Placed(step, "copy", start, end, np.full(len(end), True), np.zeros(len(end)))
 

@@ -96,9 +96,9 @@ def steps_of(folder: Path) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if (process / "comm").read_text().strip() == "slurmstepd":
-                opened = {os.readlink(one) for one in (process / "fd").iterdir()}
-                found += [int(process.name)] * (str(folder / "slurmd.log") in opened)
+            opened = (os.readlink(one) for one in (process / "fd").iterdir())
+            if (process / "comm").read_text().strip() == "slurmstepd" and str(folder / "slurmd.log") in opened:
+                found.append(int(process.name))
     return found
 
 

@@ -205,7 +205,7 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
 }
 
 // Sources are below this: rows of the gradient or, with factors, positions of ids.
-int64_t sources_of(const Lookups& l, const Gradient& g) { return l.weights ? l.n : l.offsets ? l.features * l.samples : g.rows; }
+int64_t sources_of(const Lookups& l, const Gradient& g) { return l.weights ? l.n : g.rows; }
 
 template <class Id>
 void update_section(Updater updater, const Section& s, const Gradient& g, int threads) {

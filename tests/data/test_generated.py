@@ -156,12 +156,14 @@ def test_distinct_rows_come_again_and_again() -> None:
     """Row r of a split that repeats its first 300 rows is row r mod 300 of one whose rows all differ."""
     options = {"rows_per_table": [3000, 40, 7], "look_ups": [2, 1, 3]}
     all_different, repeated = random(**options), random(**options, distinct_rows=300)
-    rows = np.array([5, 0, 299, 300, 305, 1205, 5])
     for name, split in repeated.splits.items():
         assert split.rows == all_different.splits[name].rows
-    found, expected = repeated.splits["train"].read(rows), all_different.splits["train"].read(rows % 300)
-    for part in ("labels", "dense", "lengths", "ids"):
-        np.testing.assert_array_equal(getattr(found, part), getattr(expected, part), strict=True)
+    # apart, in one piece, across the end, one, none
+    for rows in ([5, 0, 299, 300, 305, 1205, 5], [640, 641, 642], [299, 300, 301], [7, 9, 8], [4], []):
+        at = np.array(rows, np.int64)
+        found, expected = repeated.splits["train"].read(at), all_different.splits["train"].read(at % 300)
+        for part in ("labels", "dense", "lengths", "ids"):
+            np.testing.assert_array_equal(getattr(found, part), getattr(expected, part), strict=True)
     assert repeated.fingerprint != all_different.fingerprint
     with pytest.raises(UserError, match="data.distinct_rows"):
         random(distinct_rows=0)

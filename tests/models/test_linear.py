@@ -57,6 +57,21 @@ class _With(nn.Module):
         return self.layer(x, relu=self.relu)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layer_with_one_output_is_torchs_to_the_bit(monkeypatch, dtype, bias):
+    """Its input's gradient is an outer product, so that no sum has another order."""
+    monkeypatch.setattr(module, "LEAST_TO_ONE", 1)
+    torch.manual_seed(1)
+    ours = Linear(37, 1, bias=bias).to(dtype)
+    torchs = nn.Linear(37, 1, bias=bias).to(dtype)
+    torchs.load_state_dict(ours.state_dict())
+    x = torch.randn(53, 37).to(dtype)
+    assert type(ours(x.requires_grad_()).grad_fn).__name__ == "_ToOneBackward"
+    for one, other in zip(gradients(ours, x), gradients(torchs, x), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_the_first_layers_input_gets_no_gradient(all_are_large):
     layer, x = Linear(8, 4), torch.randn(6, 8)
     made = layer(x, relu=True)

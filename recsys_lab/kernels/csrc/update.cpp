@@ -83,8 +83,13 @@ void update_bucket(const Updater& all, const Bucket& now, Bucket& then, uint16_t
         else if (beyond < then.count) ask_row<Format, Optimizer, DIM>(t, rule, then.row[beyond]);
         if (u + GRADIENTS_AHEAD < now.count) sum.ask(now.source(now.first[u + GRADIENTS_AHEAD]));
         int64_t n = 0, i = now.first[u];
-        do sources[n++] = now.source(i); while ((i = now.next[i]));
-        sum.of(sources, n, n, g);
+        if (now.next[i] == 0) {  // as nearly all do of nearly uniform ids: no loop, so nothing to guess
+            const uint32_t only = now.source(i);
+            sum.of(&only, 1, 1, g);
+        } else {
+            do sources[n++] = now.source(i); while ((i = now.next[i]));
+            sum.of(sources, n, n, g);
+        }
         Optimizer::template apply<Format>(t, rule, now.row[u], g);
     }
     while (then.seen < then.n) then.step(head);

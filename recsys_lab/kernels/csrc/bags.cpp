@@ -42,13 +42,17 @@ INLINE void pool(const Table& t, const Bag<Id>& b, const float* weights, int64_t
     for (int v = 0; v < V; ++v) sum[v] = total[v];
 }
 
-template <class Format, bool weighted, class Id>
-void bags_of(const Table& t, const Lookups& l, bool mean, const Out& out, int threads, FirstBad& bad) {
+// DIM: the table's where the compiler is to know it, else 0.
+template <class Format, bool weighted, class Id, int64_t DIM = 0>
+void bags_of(const Table& table, const Lookups& l, bool mean, const Out& out, int threads, FirstBad& bad) {
     const Id* ids = (const Id*)l.ids;
     const int64_t bags = l.features * l.samples;
-    const int vectors = (int)((t.dim + LANES - 1) / LANES), last = (int)(t.dim - (vectors - 1) * LANES);
+    const int64_t dim = DIM ? DIM : table.dim;
+    const int vectors = (int)((dim + LANES - 1) / LANES), last = (int)(dim - (vectors - 1) * LANES);
 #pragma omp parallel num_threads(threads)
     {
+        Table t = table;
+        t.dim = dim;
         // Bags are shared out by their ids and, for empty ones, by number: each is somebody's, whole.
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
         auto cut = [&](int64_t k) -> int64_t {
@@ -85,6 +89,14 @@ void bags_of(const Table& t, const Lookups& l, bool mean, const Out& out, int th
             if (++sample == l.samples) { sample = 0; ++feature; }
         }
     }
+}
+
+// Without factors. The usual widths first: with its loops laid out a look-up is up to a fifth faster.
+template <class Format, class Id>
+void plain_bags(const Table& t, const Lookups& l, bool mean, const Out& out, int threads, FirstBad& bad) {
+    if (t.dim == 64) bags_of<Format, false, Id, 64>(t, l, mean, out, threads, bad);
+    else if (t.dim == 128) bags_of<Format, false, Id, 128>(t, l, mean, out, threads, bad);
+    else bags_of<Format, false, Id>(t, l, mean, out, threads, bad);
 }
 
 template <class Format, class Id>
@@ -124,8 +136,8 @@ extern "C" int64_t pooled_rows(const Table* t, const Lookups* l, int mean, void*
     with_read_format(t->format, [&]<class Format>() {
         if (l->weights && l->wide_ids) bags_of<Format, true, int64_t>(*t, *l, mean, to, threads, bad);
         else if (l->weights) bags_of<Format, true, int32_t>(*t, *l, mean, to, threads, bad);
-        else if (l->wide_ids) bags_of<Format, false, int64_t>(*t, *l, mean, to, threads, bad);
-        else bags_of<Format, false, int32_t>(*t, *l, mean, to, threads, bad);
+        else if (l->wide_ids) plain_bags<Format, int64_t>(*t, *l, mean, to, threads, bad);
+        else plain_bags<Format, int32_t>(*t, *l, mean, to, threads, bad);
     });
     return bad.result();
 }

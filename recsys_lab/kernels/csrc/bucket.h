@@ -11,14 +11,14 @@ struct Bucket {
     const void* keys = nullptr;  // 32 or 64 bits each: see partition.h
     bool wide = false;
     int source_bits = 0;
-    int64_t n = 0, first_row = 0;
+    int64_t n = 0, first_row = 0, rows = 0;
     int64_t seen = 0;   // ids that were looked at
     int64_t count = 0;  // runs so far: run u is the ids first[u], next[first[u]], ..., in their order
     uint32_t row[MOST_IDS];
     uint16_t first[MOST_IDS], last[MOST_IDS], next[MOST_IDS];  // next: 0 after the last
 
-    void begin(const void* of, bool wide_keys, int bits, int64_t ids, int64_t from) {
-        keys = of; wide = wide_keys; source_bits = bits; n = ids; first_row = from;
+    void begin(const void* of, bool wide_keys, int bits, int64_t ids, int64_t from, int64_t count_of_rows) {
+        keys = of; wide = wide_keys; source_bits = bits; n = ids; first_row = from; rows = count_of_rows;
         seen = count = 0;
     }
     INLINE uint64_t key(int64_t i) const { return wide ? ((const uint64_t*)keys)[i] : ((const uint32_t*)keys)[i]; }

@@ -7,6 +7,7 @@
 // order is the same for any number of threads.
 #include <omp.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -18,7 +19,9 @@
 
 namespace {
 
-constexpr int64_t BYTES_AHEAD = 1 << 14;  // of rows that are asked for before they are needed
+constexpr int64_t BYTES_AHEAD = 1 << 13;  // of rows that are asked for before they are needed
+constexpr int64_t PAGES_BYTES = 1 << 15;  // pages of 4 KiB whose addresses stand in one line of memory
+constexpr int64_t PAGES_AT_ONCE = 8, ROWS_BETWEEN = 64;
 constexpr int64_t GRADIENTS_AHEAD = 8;    // rows of the gradient
 constexpr int64_t PIECE = 4096;  // torch_embedding.PIECE
 static_assert(PIECE == MOST_IDS);
@@ -61,6 +64,35 @@ INLINE void ask_row(const Table& t, const Rule& rule, int64_t row) {
     if constexpr (Optimizer::states > 1) part.template operator()<4>(rule.squares);
 }
 
+// Asks for the first line of a row, and so for where its page lies.
+template <class Format, class Optimizer>
+INLINE void ask_page(const Table& t, const Rule& rule, int64_t row) {
+    const int64_t at = row * t.dim;
+    __builtin_prefetch((const char*)t.matrix.weight + at * Format::bytes, 0, 3);
+    if constexpr (Format::low_bytes > 0) __builtin_prefetch((const char*)t.matrix.low + at * Format::low_bytes, 0, 3);
+    if constexpr (Optimizer::states > 0) __builtin_prefetch(rule.state + at, 0, 3);
+    if constexpr (Optimizer::states > 1) __builtin_prefetch(rule.squares + at, 0, 3);
+}
+
+// The pages of a bucket, in groups. Where a page is 4 KiB to the processor (in a virtual machine whose host has no larger ones, whatever the
+// guest asks for), finding it takes as long as memory does for each first one of eight, and holds up what stands behind it: unless many are
+// looked for at once. Nothing is asked for where rows are too few for that.
+template <class Format, class Optimizer>
+struct Pages {
+    static constexpr int64_t widest = std::max({Format::bytes, Format::low_bytes, Optimizer::states > 0 ? 4 : 0});
+    const int64_t rows;  // of PAGES_BYTES
+    int64_t next, past;
+    INLINE Pages(const Table& t, const Bucket& b) : rows(std::max<int64_t>(1, PAGES_BYTES / (widest * t.dim))), next(b.first_row) {
+        past = next + (b.rows / rows * PAGES_AT_ONCE <= b.n ? b.rows : 0);
+    }
+    INLINE void ask_group(const Table& t, const Rule& rule) {
+        if (next >= past) return;
+#pragma GCC unroll 8
+        for (int64_t k = 0; k < PAGES_AT_ONCE; ++k) ask_page<Format, Optimizer>(t, rule, next + k * rows);
+        next += PAGES_AT_ONCE * rows;
+    }
+};
+
 // Bytes of a row that an update moves.
 template <class Format, class Optimizer>
 int64_t bytes_of_row(int64_t dim) { return dim * (Format::bytes + Format::low_bytes + 4 * Optimizer::states); }
@@ -76,7 +108,9 @@ void update_bucket(const Updater& all, const Bucket& now, Bucket& then, uint16_t
     const Rule rule = all.rule;
     const Sum sum{t.dim, all.sum.l, all.sum.g};
     uint32_t sources[MOST_IDS];
+    Pages<Format, Optimizer> pages(t, then);
     for (int64_t u = 0; u < now.count; ++u) {
+        if (u % ROWS_BETWEEN == 0) pages.ask_group(t, rule);
         if (then.seen < then.n) then.step(head);
         const int64_t ahead = u + all.rows_ahead, beyond = ahead - now.count;
         if (beyond < 0) ask_row<Format, Optimizer, DIM>(t, rule, now.row[ahead]);
@@ -178,7 +212,7 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
         }
         const int64_t of_pieces = pieces.size(), of_slices = slices.size(), tasks = of_pieces + of_slices + usual.size();
         Bucket *now = &memory.buckets[0], *then = &memory.buckets[1];
-        now->begin(nullptr, false, 0, 0, 0);
+        now->begin(nullptr, false, 0, 0, 0, 0);
         for (int64_t task; (task = next_task++) < tasks;) {
             if (task < of_pieces) {
                 const auto [h, from] = pieces[task];
@@ -188,12 +222,12 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
                 updater.rows(updater, *slice.runs, slice.from, slice.to, g);
             } else {
                 const int64_t k = usual[task - of_pieces - of_slices], at = b.begin[k];
-                then->begin(keys + at, sizeof(Key) == 8, b.source_bits, b.begin[k + 1] - at, s.low + (k << b.row_bits));
+                then->begin(keys + at, sizeof(Key) == 8, b.source_bits, b.begin[k + 1] - at, s.low + (k << b.row_bits), (int64_t)1 << b.row_bits);
                 updater.bucket(updater, *now, *then, usual_head, g);
                 std::swap(now, then);
             }
         }
-        then->begin(nullptr, false, 0, 0, 0);
+        then->begin(nullptr, false, 0, 0, 0, 0);
         updater.bucket(updater, *now, *then, usual_head, g);
         if (!pieces.empty()) {
 #pragma omp barrier

@@ -7,8 +7,9 @@ one row of each table takes a tenth of the look-ups. All are measured in alterna
 
 `gb_s` counts what must pass the memory bus: each distinct row once (read; for an update also written), ids, and pooled rows or their
 gradient. `stream_share` is that over the bandwidth of a sequential read (look-ups), or of a sequential multiplication in place (updates),
-with the same threads; beyond 1 where few rows are distinct and stay in the cache. `speed_to_uniform` compares look-ups a second, whatever
-they move. race_free, atomic and reference are the paper's algorithms 4, 3 and 2 with 3; sorted is ours. Prints one JSON object.
+with the same threads; beyond 1 where few rows are distinct and stay in the cache. `triad_share` is over that of STREAM's triad, which
+reads two arrays and writes a third: lower than either, as memory is also read where it is only written. `speed_to_uniform` compares
+look-ups a second, whatever they move. race_free, atomic and reference are the paper's algorithms 4, 3 and 2 with 3; sorted is ours. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from recsys_lab.kernels.memory import empty_in_huge_pages
 
 LR = 0.01
 STREAM_BYTES = 1 << 28
+STREAM_ARRAYS = {"read": 1, "update": 2, "triad": 3}  # of so many bytes that pass, by STREAM's way of counting
 
 
 def main() -> None:
@@ -53,13 +55,14 @@ def main() -> None:
     jobs = {(name, law): lambda run=run, of=of: run(of) for name, (run, _, _) in kernels.items() for law, of in ids.items()}
     streams = stream_jobs(given)
     ms = alternate(jobs | streams, given.rounds)
-    bandwidth = {kind: STREAM_BYTES * (1 + (kind == "update")) / ms[kind] / 1e6 for kind in streams}
+    bandwidth = {kind: STREAM_BYTES * arrays / ms[kind] / 1e6 for kind, arrays in STREAM_ARRAYS.items()}
     found: dict[str, dict] = {}
     for name, (_, moved, kind) in kernels.items():
         found[name] = {}
         for law, of in ids.items():
             gb_s = moved(of) / ms[name, law] / 1e6
             found[name][law] = {"ms": round(ms[name, law], 3), "gb_s": round(gb_s, 1), "stream_share": round(gb_s / bandwidth[kind], 3)}
+            found[name][law]["triad_share"] = round(gb_s / bandwidth["triad"], 3)
             found[name][law]["speed_to_uniform"] = round(ms[name, "uniform"] / ms[name, law], 2)
     about = {"instructions": native.instructions(), "threads": torch.get_num_threads(), "torch": torch.__version__}
     distinct = {law: len(of.rows().unique()) for law, of in ids.items()}
@@ -141,11 +144,12 @@ def made(given: argparse.Namespace) -> dict[str, tuple[Callable, Callable, str]]
 
 
 def stream_jobs(given: argparse.Namespace) -> dict[str, Callable[[], object]]:
-    place = empty_in_huge_pages((STREAM_BYTES // 4,), torch.float32).fill_(1.0)
+    place, other, third = (empty_in_huge_pages((STREAM_BYTES // 4,), torch.float32).fill_(1.0) for _ in range(3))
     threads = torch.get_num_threads()
     return {
         "read": lambda: native.stream_read(place, threads),
         "update": lambda: native.stream_update(place, 1.0, threads),
+        "triad": lambda: torch.add(place, other, alpha=3.0, out=third),
     }
 
 

@@ -9,7 +9,8 @@ one row of each table takes a tenth of the look-ups. All are measured in alterna
 gradient. `stream_share` is that over the bandwidth of a sequential read (look-ups), or of a sequential multiplication in place (updates),
 with the same threads; beyond 1 where few rows are distinct and stay in the cache. `triad_share` is over that of STREAM's triad, which
 reads two arrays and writes a third: lower than either, as memory is also read where it is only written. `speed_to_uniform` compares
-look-ups a second, whatever they move. race_free, atomic and reference are the paper's algorithms 4, 3 and 2 with 3; sorted is ours. Prints one JSON object.
+look-ups a second, whatever they move. race_free, atomic and reference are the paper's algorithms 4, 3 and 2 with 3; sorted is ours.
+Prints one JSON object.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What lies between the matrix products of a dense part, in one pass each: dots of all pairs of vectors, and the way back through a ReLU.
+"""What lies between the matrix products of a dense part, in one pass each: dots of all pairs of vectors, and the ways back through a ReLU
+and through a layer with one output.
 
 Tensors are FP32 or BF16 on a CPU. Sums are FP32's, in an order that does not depend on the threads; each function's definition in torch
 is in its docstring, and serves where `recsys_lab.kernels.available()` is False.
@@ -37,6 +38,7 @@ def _functions() -> ctypes.CDLL:
         "pair_dots_backward": (ctypes.POINTER(_Vectors), _p, _i64, ctypes.POINTER(_p), ctypes.POINTER(_i64), _int),
         "relu_backward": (_p, _p, _i64, _i64, _int, _p, _p, _int),
         "relu_backward_turned": (_p, _p, _i64, _i64, _p, _p, _p, _int),
+        "to_one_backward": (_p, _p, _p, _i64, _i64, _int, _p, _p, _int),
     }.items():
         function = getattr(found, name)
         function.argtypes, function.restype = arguments, None
@@ -87,6 +89,15 @@ def relu_backward_turned(grad: Tensor, made: Tensor, *, in_place: bool = False) 
     addresses = (grad.data_ptr(), made.data_ptr()), (out.data_ptr(), turned.data_ptr(), sums.data_ptr())
     _functions().relu_backward_turned(*addresses[0], *grad.shape, *addresses[1], torch.get_num_threads())
     return out, turned, sums
+
+
+def to_one_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """grad [B, 1], x [B, I], weight [1, I] of one format -> (`grad * weight` [B, I], `grad.t() @ x` [1, I])."""
+    grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
+    of_x, of_weight = torch.empty_like(x), torch.empty_like(weight)
+    given, made = (t.data_ptr() for t in (x, grad, weight)), (of_x.data_ptr(), of_weight.data_ptr())
+    _functions().to_one_backward(*given, *x.shape, grad.dtype == torch.bfloat16, *made, torch.get_num_threads())
+    return of_x, of_weight
 
 
 def _whole(part: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _ToOne(torch.autograd.Function):
-    """A layer with one output. Its input's gradient is an outer product, which a GEMM takes ten times as long for."""
+    """A layer with one output: its two gradients are one pass over the input, where GEMMs take several times as long."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -82,8 +82,8 @@ class _ToOne(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        of_x = grad * weight if ctx.needs_input_grad[0] else None
-        return of_x, grad.t() @ x, grad.sum(0) if ctx.has_bias else None
+        of_x, of_weight = dense.to_one_backward(grad, x, weight) if available() else (grad * weight, grad.t() @ x)
+        return of_x, of_weight, grad.sum(0) if ctx.has_bias else None
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def test_relu_backward(rows, cols, dtype, seed):
     assert in_place is grad and torch.equal(grad, found) and torch.equal(again, sums)
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(16, 16), (272, 48), (17, 16), (16, 5), (0, 16)])
+@pytest.mark.parametrize(("rows", "cols"), [(16, 16), (272, 48), (1296, 32), (17, 16), (16, 5), (0, 16)])
 def test_a_turned_gradient_is_the_transpose(rows, cols):
     grad, made = torch.randn(rows, cols), torch.randn(rows, cols).relu()
     found, turned, sums = dense.relu_backward_turned(grad, made)
@@ -89,6 +89,16 @@ def test_a_turned_gradient_is_the_transpose(rows, cols):
     close(sums, found.double().sum(0))
     in_place, *others = dense.relu_backward_turned(grad, made, in_place=True)
     assert in_place is grad and all(torch.equal(a, b) for a, b in zip((grad, *others), (found, turned, sums)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 70), st.integers(1, 70), st.sampled_from(dense.FORMATS), st.integers(0, 2**31))
+def test_the_way_back_through_a_layer_with_one_output(rows, cols, dtype, seed):
+    torch.manual_seed(seed)
+    grad, x, weight = torch.randn(rows, 1).to(dtype), torch.randn(rows, cols).to(dtype), torch.randn(1, cols).to(dtype)
+    of_x, of_weight = dense.to_one_backward(grad, x, weight)
+    assert torch.equal(of_x, grad * weight)
+    close(of_weight, grad.double().t() @ x.double())
 
 
 @pytest.mark.parametrize("dtype", dense.FORMATS)
@@ -101,6 +111,7 @@ def test_the_number_of_threads_changes_no_bit(dtype):
             torch.set_num_threads(threads)
             dots = dense.pair_dots([x])
             found.append([dots, *dense.pair_dots_backward([x], grad), *dense.relu_backward(grad, dots.relu())])
+            found[-1] += dense.to_one_backward(grad[:, :1], dots, grad[:1])
             if dtype == torch.float32:
                 found[-1] += dense.relu_backward_turned(x.flatten(1)[:288], x.flatten(1)[:288].relu())
     finally:

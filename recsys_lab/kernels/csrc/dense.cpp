@@ -1,5 +1,5 @@
-// What lies between the matrix products of a dense part: the way back through a ReLU. Each sum has one order, whatever the number of
-// threads.
+// What lies between the matrix products of a dense part: the ways back through a ReLU and through a layer with one output. Each sum has
+// one order, whatever the number of threads.
 #include <omp.h>
 
 #include <algorithm>
@@ -12,12 +12,16 @@ namespace {
 template <class Format>
 INLINE void put(void* p, int64_t at, f32v x, int n = LANES) { Format::store(Matrix{p, nullptr}, at, x, n); }
 
-// `n` numbers of FP32 to a format.
+constexpr int64_t BLOCKS = 16;  // of rows, each summed by itself
+
+// parts [BLOCKS, cols]: their sum, block after block, in a format.
 template <class Format>
-void write(const float* from, int64_t n, void* to, int64_t at) {
-    for (int64_t i = 0; i < n; i += LANES) {
-        const int left = n - i < LANES ? (int)(n - i) : LANES;
-        put<Format>(to, at + i, load_f32(from + i, left), left);
+void write_sums(std::vector<float>& parts, int64_t cols, void* to) {
+    for (int64_t block = 1; block < BLOCKS; ++block)
+        for (int64_t c = 0; c < cols; ++c) parts[c] += parts[block * cols + c];
+    for (int64_t c = 0; c < cols; c += LANES) {
+        const int left = cols - c < LANES ? (int)(cols - c) : LANES;
+        put<Format>(to, c, load_f32(parts.data() + c, left), left);
     }
 }
 
@@ -70,21 +74,18 @@ INLINE void turn(f32v* r) {
 // columns [cols], in FP32 by blocks of rows, rounded once.
 template <class Format, class Element>
 void relu_backward_in(const Element* grad, const Element* made, int64_t rows, int64_t cols, Element* out, void* sums, int threads) {
-    constexpr int64_t BLOCKS = 16;
     std::vector<float> parts(BLOCKS * cols);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t block = 0; block < BLOCKS; ++block)
         add_masked(grad, made, rows * block / BLOCKS, rows * (block + 1) / BLOCKS, cols, out, parts.data() + block * cols);
-    for (int64_t block = 1; block < BLOCKS; ++block)
-        for (int64_t c = 0; c < cols; ++c) parts[c] += parts[block * cols + c];
-    write<Format>(parts.data(), cols, sums, 0);
+    write_sums<Format>(parts, cols, sums);
 }
 
 // The same in FP32, of rows and columns that sixteen divides; and `turned` [cols, rows], the gradient's transpose: of SLAB rows at a time,
 // which wait in a core's cache for it.
 extern "C" void relu_backward_turned(const float* grad, const float* made, int64_t rows, int64_t cols, float* out, float* turned, float* sums,
                                      int threads) {
-    constexpr int64_t BLOCKS = 16, SLAB = 64;
+    constexpr int64_t SLAB = 64;
     const int64_t tiles = rows / LANES;
     std::vector<float> parts(BLOCKS * cols);
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -104,9 +105,36 @@ extern "C" void relu_backward_turned(const float* grad, const float* made, int64
                 }
         }
     }
-    for (int64_t block = 1; block < BLOCKS; ++block)
-        for (int64_t c = 0; c < cols; ++c) parts[c] += parts[block * cols + c];
-    write<Fp32>(parts.data(), cols, sums, 0);
+    write_sums<Fp32>(parts, cols, sums);
+}
+
+// x [rows, cols], grad [rows], weight [cols] -> of_x [rows, cols], grad times weight; and of_weight [cols], x transposed times grad, in FP32
+// by blocks of rows, rounded once.
+template <class Format>
+void to_one_backward_in(const Matrix& x, const Matrix& grad, const Matrix& weight, int64_t rows, int64_t cols, const Matrix& of_x, void* of_weight,
+                        int threads) {
+    std::vector<float> parts(BLOCKS * cols);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t block = 0; block < BLOCKS; ++block) {
+        float* sum = parts.data() + block * cols;
+        for (int64_t row = rows * block / BLOCKS; row < rows * (block + 1) / BLOCKS; ++row) {
+            const f32v g = all(Format::load(grad, row, 1)[0]);
+            for (int64_t c = 0; c < cols; c += LANES) {
+                const int n = cols - c < LANES ? (int)(cols - c) : LANES;
+                Format::store(of_x, row * cols + c, Format::load(weight, c, n) * g, n);
+                store_f32(sum + c, multiply_add(Format::load(x, row * cols + c, n), g, load_f32(sum + c, n)), n);
+            }
+        }
+    }
+    write_sums<Format>(parts, cols, of_weight);
+}
+
+extern "C" void to_one_backward(void* x, void* grad, void* weight, int64_t rows, int64_t cols, int bf16, void* of_x, void* of_weight, int threads) {
+    auto in = [&]<class Format>() {
+        to_one_backward_in<Format>({x, nullptr}, {grad, nullptr}, {weight, nullptr}, rows, cols, {of_x, nullptr}, of_weight, threads);
+    };
+    if (bf16) in.template operator()<Bf16>();
+    else in.template operator()<Fp32>();
 }
 
 extern "C" void relu_backward(const void* grad, const void* made, int64_t rows, int64_t cols, int bf16, void* out, void* sums, int threads) {

@@ -31,16 +31,19 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False
     """
     if large(x, weight):
         return _Linear.apply(x, weight, bias, relu, read_once)
-    one = len(weight) == 1 and x.device.type == "cpu" and x.dim() == 2 and x.numel() >= LEAST_TO_ONE
+    one = len(weight) == 1 and on_cpu(x, weight) and x.numel() >= LEAST_TO_ONE
     y = _ToOne.apply(x, weight, bias) if one else F.linear(x, weight, bias)
     return F.relu(y) if relu else y
 
 
+def on_cpu(x: Tensor, weight: Tensor) -> bool:
+    """Whether they are matrices of one of our formats in the memory of a CPU."""
+    return x.device.type == "cpu" and x.dim() == 2 and x.dtype in LEAST_WORK and weight.dtype == x.dtype
+
+
 def large(x: Tensor, weight: Tensor) -> bool:
     """Whether `linear` takes them to oneDNN."""
-    if x.device.type != "cpu" or x.dim() != 2 or x.dtype not in LEAST_WORK or weight.dtype != x.dtype:
-        return False
-    return x.shape[0] * weight.numel() >= LEAST_WORK[x.dtype] and torch.backends.mkldnn.is_available()
+    return on_cpu(x, weight) and x.shape[0] * weight.numel() >= LEAST_WORK[x.dtype] and torch.backends.mkldnn.is_available()
 
 
 class _Linear(torch.autograd.Function):

@@ -79,6 +79,13 @@ def test_a_layer_with_one_output_is_torchs(monkeypatch, dtype, width, bias, kern
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("outputs", [1, 5])
+def test_other_formats_are_torchs(all_are_large, monkeypatch, outputs):
+    monkeypatch.setattr(module, "LEAST_TO_ONE", 1)
+    layer, x = Linear(8, outputs).double(), torch.randn(6, 8, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer, (x,))
+
+
 def test_the_first_layers_input_gets_no_gradient(all_are_large):
     layer, x = Linear(8, 4), torch.randn(6, 8)
     made = layer(x, relu=True)

@@ -88,7 +88,8 @@ def slurm(folder: Path, cpus: int) -> Iterator[dict[str, str]]:
                 process.kill()
                 process.wait()
         for step in steps_of(folder):
-            os.kill(step, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(step, signal.SIGKILL)
 
 
 def steps_of(folder: Path) -> list[int]:

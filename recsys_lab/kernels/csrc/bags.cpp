@@ -113,7 +113,7 @@ void rows_of(const Table& t, const Lookups& l, const Out& out, int threads, Firs
             for (int64_t at = 0; at < row_bytes; at += 4 * LANES * Format::bytes) Block::ask(ahead + at, apart);
             if ((uint64_t)ids[i] >= (uint64_t)t.rows) { bad.note(i); continue; }
             for (int64_t col = 0; col < t.dim; col += LANES) {
-                const int n = (int)std::min<int64_t>(LANES, t.dim - col);
+                const int n = lanes(t.dim, col);
                 out.store(i * out.stride + col, Format::load(t.matrix, (int64_t)ids[i] * t.dim + col, n), n);
             }
         }

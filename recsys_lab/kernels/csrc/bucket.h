@@ -17,7 +17,7 @@ struct Bucket {
     uint32_t row[MOST_IDS];
     uint16_t first[MOST_IDS], last[MOST_IDS], next[MOST_IDS];  // next: 0 after the last
 
-    void begin(const void* of, bool wide_keys, int bits, int64_t ids, int64_t from, int64_t count_of_rows) {
+    void begin(const void* of = nullptr, bool wide_keys = false, int bits = 0, int64_t ids = 0, int64_t from = 0, int64_t count_of_rows = 0) {
         keys = of; wide = wide_keys; source_bits = bits; n = ids; first_row = from; rows = count_of_rows;
         seen = count = 0;
     }

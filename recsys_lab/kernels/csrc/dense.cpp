@@ -20,8 +20,8 @@ void write_sums(std::vector<float>& parts, int64_t cols, void* to) {
     for (int64_t block = 1; block < BLOCKS; ++block)
         for (int64_t c = 0; c < cols; ++c) parts[c] += parts[block * cols + c];
     for (int64_t c = 0; c < cols; c += LANES) {
-        const int left = cols - c < LANES ? (int)(cols - c) : LANES;
-        put<Format>(to, c, load_f32(parts.data() + c, left), left);
+        const int n = lanes(cols, c);
+        put<Format>(to, c, load_f32(parts.data() + c, n), n);
     }
 }
 
@@ -120,7 +120,7 @@ void to_one_backward_in(const Matrix& x, const Matrix& grad, const Matrix& weigh
         for (int64_t row = rows * block / BLOCKS; row < rows * (block + 1) / BLOCKS; ++row) {
             const f32v g = all(Format::load(grad, row, 1)[0]);
             for (int64_t c = 0; c < cols; c += LANES) {
-                const int n = cols - c < LANES ? (int)(cols - c) : LANES;
+                const int n = lanes(cols, c);
                 Format::store(of_x, row * cols + c, Format::load(weight, c, n) * g, n);
                 store_f32(sum + c, multiply_add(Format::load(x, row * cols + c, n), g, load_f32(sum + c, n)), n);
             }

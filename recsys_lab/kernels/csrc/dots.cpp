@@ -26,21 +26,21 @@ template <class Format>
 void gather(const Vectors& v, int64_t wide, int64_t sample, float* x) {
     for (int64_t f = 0; f < v.count; ++f)
         for (int64_t d = 0; d < wide; d += LANES)
-            store_f32(x + f * wide + d, get<Format>(v.at[f], sample * v.steps[f] + d, (int)std::min<int64_t>(LANES, v.dim - d)), LANES);
+            store_f32(x + f * wide + d, get<Format>(v.at[f], sample * v.steps[f] + d, lanes(v.dim, d)), LANES);
 }
 
 // `n` numbers of a format to FP32, or the other way.
 template <class Format>
 void read(const void* from, int64_t at, int64_t n, float* to) {
     for (int64_t i = 0; i < n; i += LANES) {
-        const int left = (int)std::min<int64_t>(LANES, n - i);
+        const int left = lanes(n, i);
         store_f32(to + i, get<Format>(from, at + i, left), left);
     }
 }
 template <class Format>
 void write(const float* from, int64_t n, void* to, int64_t at) {
     for (int64_t i = 0; i < n; i += LANES) {
-        const int left = (int)std::min<int64_t>(LANES, n - i);
+        const int left = lanes(n, i);
         put<Format>(to, at + i, load_f32(from + i, left), left);
     }
 }

@@ -17,6 +17,7 @@
 #define INLINE inline __attribute__((always_inline))
 
 constexpr int LANES = 16;
+INLINE int lanes(int64_t dim, int64_t col) { return dim - col < LANES ? (int)(dim - col) : LANES; }  // of the sixteen columns from `col` on
 typedef float f32v __attribute__((vector_size(64)));
 typedef uint32_t u32v __attribute__((vector_size(64)));
 typedef uint16_t u16v __attribute__((vector_size(32)));

@@ -41,7 +41,7 @@ inline Gradient by_bag(const Table& t, const Lookups& l, const Gradient& g, int 
                 if (keep) { std::memcpy((uint16_t*)to + bag * dim, (const uint16_t*)g.data + at, 2 * dim); continue; }
                 const float count = g.mean ? (float)std::max<int64_t>(1, l.offsets[bag + 1] - l.offsets[bag]) : 1.f;
                 for (int64_t c = 0; c < dim; c += LANES) {
-                    const int n = (int)std::min<int64_t>(LANES, dim - c);
+                    const int n = lanes(dim, c);
                     const f32v x = g.bf16 ? Bf16::load(from, at + c, n) : Fp32::load(from, at + c, n);
                     Fp32::store(packed, bag * dim + c, g.mean ? x / count : x, n);
                 }
@@ -93,7 +93,7 @@ struct Sum {
         if (dim == 64) { block<Format, 4, weighted>(sources, n, ahead, 0, LANES, sum); return; }  // the usual widths first
         if (dim == 128) { block<Format, 8, weighted>(sources, n, ahead, 0, LANES, sum); return; }
         for (; col + 4 * LANES <= dim; col += 4 * LANES) block<Format, 4, weighted>(sources, n, ahead, col, LANES, sum);
-        for (; col < dim; col += LANES) block<Format, 1, weighted>(sources, n, ahead, col, (int)std::min<int64_t>(LANES, dim - col), sum);
+        for (; col < dim; col += LANES) block<Format, 1, weighted>(sources, n, ahead, col, lanes(dim, col), sum);
     }
     // `ahead`: how many sources, of this run and those after it, may be looked at.
     INLINE void of(const uint32_t* sources, int64_t n, int64_t ahead, float* sum) const {

@@ -13,8 +13,6 @@ extern "C" struct Rule {
     float new_mean, old_square, new_square;  // Adam's 1 - beta1, beta2, 1 - beta2
 };
 
-INLINE int lanes(int64_t dim, int64_t col) { return (int)std::min<int64_t>(LANES, dim - col); }
-
 // Whether any of `g` is not zero.
 INLINE bool moves(int64_t dim, const float* g) {
     u32v moved = {};

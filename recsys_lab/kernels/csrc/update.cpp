@@ -50,28 +50,27 @@ struct Updater {
 template <class Format, class Optimizer>
 void apply_row(const Table& t, const Rule& rule, int64_t row, float* g) { Optimizer::template apply<Format>(t, rule, row, g); }
 
-// Asks for all that belongs to a row. DIM: the table's where the compiler is to know it, else 0.
-template <class Format, class Optimizer, int64_t DIM>
-INLINE void ask_row(const Table& t, const Rule& rule, int64_t row) {
-    const int64_t dim = DIM ? DIM : t.dim;
-    auto part = [&]<int BYTES>(const void* base) {  // of BYTES an element
-        ::ask<true>((const char*)base + row * dim * BYTES, dim * BYTES);
-    };
+// Calls f.template operator()<BYTES>(at) for each part of a row: where it lies, and its bytes an element.
+template <class Format, class Optimizer, class F>
+INLINE void for_parts(const Table& t, const Rule& rule, int64_t row, F&& f) {
+    auto part = [&]<int BYTES>(const void* base) __attribute__((always_inline)) { f.template operator()<BYTES>((const char*)base + row * t.dim * BYTES); };
     part.template operator()<Format::bytes>(t.matrix.weight);
     if constexpr (Format::low_bytes > 0) part.template operator()<Format::low_bytes>(t.matrix.low);
-    if constexpr (std::is_same_v<Optimizer, RowWiseAdagrad>) __builtin_prefetch(rule.state + row, 1, 3);
     if constexpr (Optimizer::states > 0) part.template operator()<4>(rule.state);
     if constexpr (Optimizer::states > 1) part.template operator()<4>(rule.squares);
 }
 
-// Asks for the first line of a row, and so for where its page lies.
+// Asks for all that belongs to a row.
+template <class Format, class Optimizer>
+INLINE void ask_row(const Table& t, const Rule& rule, int64_t row) {
+    for_parts<Format, Optimizer>(t, rule, row, [&]<int BYTES>(const char* at) __attribute__((always_inline)) { ::ask<true>(at, t.dim * BYTES); });
+    if constexpr (std::is_same_v<Optimizer, RowWiseAdagrad>) __builtin_prefetch(rule.state + row, 1, 3);
+}
+
+// Asks for the first line of each part of a row, and so for where its page lies.
 template <class Format, class Optimizer>
 INLINE void ask_page(const Table& t, const Rule& rule, int64_t row) {
-    const int64_t at = row * t.dim;
-    __builtin_prefetch((const char*)t.matrix.weight + at * Format::bytes, 0, 3);
-    if constexpr (Format::low_bytes > 0) __builtin_prefetch((const char*)t.matrix.low + at * Format::low_bytes, 0, 3);
-    if constexpr (Optimizer::states > 0) __builtin_prefetch(rule.state + at, 0, 3);
-    if constexpr (Optimizer::states > 1) __builtin_prefetch(rule.squares + at, 0, 3);
+    for_parts<Format, Optimizer>(t, rule, row, []<int BYTES>(const char* at) __attribute__((always_inline)) { __builtin_prefetch(at, 0, 3); });
 }
 
 // The pages of a bucket, in groups. Where a page is 4 KiB to the processor (in a virtual machine whose host has no larger ones, whatever the
@@ -113,8 +112,8 @@ void update_bucket(const Updater& all, const Bucket& now, Bucket& then, uint16_t
         if (u % ROWS_BETWEEN == 0) pages.ask_group(t, rule);
         if (then.seen < then.n) then.step(head);
         const int64_t ahead = u + all.rows_ahead, beyond = ahead - now.count;
-        if (beyond < 0) ask_row<Format, Optimizer, DIM>(t, rule, now.row[ahead]);
-        else if (beyond < then.count) ask_row<Format, Optimizer, DIM>(t, rule, then.row[beyond]);
+        if (beyond < 0) ask_row<Format, Optimizer>(t, rule, now.row[ahead]);
+        else if (beyond < then.count) ask_row<Format, Optimizer>(t, rule, then.row[beyond]);
         if (u + GRADIENTS_AHEAD < now.count) sum.ask(now.source(now.first[u + GRADIENTS_AHEAD]));
         int64_t n = 0, i = now.first[u];
         if (now.next[i] == 0) {  // as nearly all do of nearly uniform ids: no loop, so nothing to guess
@@ -134,7 +133,7 @@ template <class Format, class Optimizer>
 void update_runs(const Updater& all, const Runs& r, int64_t from, int64_t to, float* g) {
     const Sum sum = all.sum;
     for (int64_t u = from; u < to; ++u) {
-        ask_row<Format, Optimizer, 0>(all.t, all.rule, r.row[std::min(u + all.rows_ahead, r.count - 1)]);
+        ask_row<Format, Optimizer>(all.t, all.rule, r.row[std::min(u + all.rows_ahead, r.count - 1)]);
         const int64_t begin = r.begin[u], n = r.begin[u + 1] - begin;
         if (n > PIECE) continue;
         sum.of(r.source + begin, n, r.n - begin, g);
@@ -212,7 +211,7 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
         }
         const int64_t of_pieces = pieces.size(), of_slices = slices.size(), tasks = of_pieces + of_slices + usual.size();
         Bucket *now = &memory.buckets[0], *then = &memory.buckets[1];
-        now->begin(nullptr, false, 0, 0, 0, 0);
+        now->begin();
         for (int64_t task; (task = next_task++) < tasks;) {
             if (task < of_pieces) {
                 const auto [h, from] = pieces[task];
@@ -227,7 +226,7 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
                 std::swap(now, then);
             }
         }
-        then->begin(nullptr, false, 0, 0, 0, 0);
+        then->begin();
         updater.bucket(updater, *now, *then, usual_head, g);
         if (!pieces.empty()) {
 #pragma omp barrier

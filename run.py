@@ -13,7 +13,7 @@ from recsys_lab.config import command_line
 from recsys_lab.errors import UserError, cannot_write
 from recsys_lab.job import INTERRUPTED, Before, run_job
 from recsys_lab.studies.catalogue import refuse_without_study
-from recsys_lab.sweep import in_sweep, show
+from recsys_lab.sweeps.job import in_sweep, show
 
 
 def main(argv: list[str]) -> int:

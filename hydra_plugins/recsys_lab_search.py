@@ -1,4 +1,4 @@
-"""`hydra/sweeper=optuna`: recsys_lab.search as a sweeper. Hydra finds sweepers in packages of this name alone."""
+"""`hydra/sweeper=optuna`: recsys_lab.sweeps.search as a sweeper. Hydra finds sweepers in packages of this name alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from recsys_lab.config.search_space import read_space
 from recsys_lab.errors import UserError
 from recsys_lab.report import say
-from recsys_lab.search import SearchOptions, best, search
+from recsys_lab.sweeps.search import SearchOptions, best, search
 
 
 class Search(Sweeper):

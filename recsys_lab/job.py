@@ -14,8 +14,8 @@ from omegaconf import DictConfig
 
 from recsys_lab.config.frozen import fingerprint, freeze
 from recsys_lab.errors import RankLost, UserError, unwritable
+from recsys_lab.record.result import CHOICES, Failure, Result, read_result, write_result
 from recsys_lab.report import say
-from recsys_lab.report.record import CHOICES, Failure, Result, read_result, write_result
 from recsys_lab.train.checkpoint import clear_partial, latest
 
 INTERRUPTED = 130

@@ -22,11 +22,11 @@ from recsys_lab.inputs import build_model, check_data, open_capped, open_data
 from recsys_lab.plan.serialise import save_plan
 from recsys_lab.planning import Planned, modules_of, most_rows_here, named_batch_size, plan_for, plan_here, replan, write_reasons
 from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.record.environment import write_environment
+from recsys_lab.record.loggers import finish
+from recsys_lab.record.result import CHOICES, Result, plan_summary, write_result
 from recsys_lab.report import say
-from recsys_lab.report.environment import write_environment
-from recsys_lab.report.loggers import finish
 from recsys_lab.report.page import write_page
-from recsys_lab.report.record import CHOICES, Result, plan_summary, write_result
 from recsys_lab.simulate import Profile, simulate, write_trace
 from recsys_lab.train.rank import Job, train
 

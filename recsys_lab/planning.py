@@ -23,9 +23,9 @@ from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.sharding_plan import FLEXSHARD
 from recsys_lab.plan.workload import DenseLayer, TowerWork
-from recsys_lab.planners.flexshard import same_tiers
-from recsys_lab.report.files import write_json
-from recsys_lab.report.run_folder import REASONS_FILE
+from recsys_lab.record.files import write_json
+from recsys_lab.record.run_folder import REASONS_FILE
+from recsys_lab.sharders.flexshard import same_tiers
 from recsys_lab.tables import AccessStatistics, Table
 
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.

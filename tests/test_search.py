@@ -9,9 +9,9 @@ import pytest
 
 from recsys_lab.config.search_space import Axis, read_space
 from recsys_lab.errors import UserError
-from recsys_lab.report.ablation_rows import read_ablation
-from recsys_lab.report.metrics_csv import MetricsCsv
-from recsys_lab.search import SearchOptions, best, search
+from recsys_lab.record.metrics_csv import MetricsCsv
+from recsys_lab.sweeps.ablation_rows import read_ablation
+from recsys_lab.sweeps.search import SearchOptions, best, search
 from tests.end_to_end.lines import SMALL, line, result
 from tests.report.fake_run import make_result
 

@@ -24,12 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.plan import Workload
-from recsys_lab.planners import flexshard
-from recsys_lab.planners.flexshard.allocate import three_tier
-from recsys_lab.planners.flexshard.bandwidths import Bandwidths
-from recsys_lab.planners.flexshard.costs import Setting
-from recsys_lab.planners.flexshard.exact import split_rows
 from recsys_lab.precision import Precision
+from recsys_lab.sharders import flexshard
+from recsys_lab.sharders.flexshard.allocate import three_tier
+from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
+from recsys_lab.sharders.flexshard.costs import Setting
+from recsys_lab.sharders.flexshard.exact import split_rows
 from recsys_lab.tables import AccessStatistics, Table, zipf_mandelbrot
 
 CLUSTER = Cluster(

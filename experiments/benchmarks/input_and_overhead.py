@@ -106,8 +106,8 @@ def bare_step_ms(data: Path) -> float:
 
     from recsys_lab.config.command_line import read
     from recsys_lab.data.loader import RankLoader
-    from recsys_lab.distributed.sparse_optim import SparseOptimizer, SparseOptimizerConfig
-    from recsys_lab.distributed.table_batch import HeldShard, TableBatch
+    from recsys_lab.executor.sparse_optim import SparseOptimizer, SparseOptimizerConfig
+    from recsys_lab.executor.table_batch import HeldShard, TableBatch
     from recsys_lab.inputs import build_model, open_data, tables_of
     from recsys_lab.models.initial import initialise_dense
     from recsys_lab.models.table_weights import initial_weight

@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.neo.priced import FP16_TABLES, base, cluster, tables_of_case
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.planners import torchrec
-from recsys_lab.planners.neo.costs import Setting, Weights, costs_of_ranks
-from recsys_lab.planners.neo.planner import best
+from recsys_lab.sharders.neo.costs import Setting, Weights, costs_of_ranks
+from recsys_lab.sharders.neo.planner import best
+from recsys_lab.sharders.torchrec import planner as torchrec
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recsys_lab.distributed.torchrec import shard
+from recsys_lab.executor.shard import shard
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.workload import STATE_PER_ROW, STATE_PER_WEIGHT
 from recsys_lab.precision import Precision

@@ -19,8 +19,8 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import built, composed
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.lower import lower
-from recsys_lab.planners import dmt, row_wise
 from recsys_lab.precision import Precision
+from recsys_lab.sharders import dmt, row_wise
 from recsys_lab.simulate import simulate
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 

@@ -19,8 +19,8 @@ from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import ComputeDevice, EmbeddingLocation
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import SplitTableBatchedEmbeddingBagsCodegen
 
-from recsys_lab.distributed.sparse_optim import STATES, SparseOptimizer, SparseOptimizerConfig
-from recsys_lab.distributed.table_batch import HeldShard, TableBatch
+from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer, SparseOptimizerConfig
+from recsys_lab.executor.table_batch import HeldShard, TableBatch
 
 LR, EPS = 0.01, 1e-8
 FUSED = {"sgd": EmbOptimType.EXACT_SGD, "adagrad": EmbOptimType.EXACT_ADAGRAD, "row_wise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD}

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cpu_dlrm.tables import HERE
-from recsys_lab.report.metrics_csv import read_metrics
+from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.report.sections import Table as Shown
-from recsys_lab.report.statistics import Estimate, paired_difference
 from recsys_lab.studies.study import Line, Study
+from recsys_lab.sweeps.statistics import Estimate, paired_difference
 
 ROOT = HERE.parents[1]
 #: How far from FP32's AUC is as good as FP32.

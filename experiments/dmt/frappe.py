@@ -16,10 +16,10 @@ from recsys_lab.config.frozen import fingerprint
 from recsys_lab.data.sources import check_root
 from recsys_lab.data.text import progress
 from recsys_lab.errors import UserError
-from recsys_lab.report.record import read_result
+from recsys_lab.record.result import read_result
 from recsys_lab.report.sections import Table as Shown
-from recsys_lab.report.statistics import Estimate, paired_difference, rank_sum_p
 from recsys_lab.studies.study import Line, Study
+from recsys_lab.sweeps.statistics import Estimate, paired_difference, rank_sum_p
 
 PROJECT = Path(__file__).parents[2]
 #: Both sides of a pair have the same tables; one process trains both towers, which makes the same model as two hosts do.

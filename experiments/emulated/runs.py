@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.emulated.comparisons import Comparison
-from recsys_lab.distributed.exchange.times import union_ms
 from recsys_lab.errors import UserError
+from recsys_lab.executor.times import union_ms
 from recsys_lab.train.transfer import DENSE
 
 #: By number of hosts: {words, figures}, what `experiments.emulated.calibration` found.

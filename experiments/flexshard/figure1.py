@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from experiments.flexshard.models import cluster, published, setting
-from recsys_lab.planners.flexshard.allocate import Split
-from recsys_lab.planners.flexshard.costs import row_wise
-from recsys_lab.planners.flexshard.table_costs import table_costs
+from recsys_lab.sharders.flexshard.allocate import Split
+from recsys_lab.sharders.flexshard.costs import row_wise
+from recsys_lab.sharders.flexshard.table_costs import table_costs
 from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.tables import Table, TableAccess

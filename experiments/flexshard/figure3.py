@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.flexshard.models import published, setting
-from recsys_lab.planners.flexshard.costs import break_point, data_parallel, row_wise
+from recsys_lab.sharders.flexshard.costs import break_point, data_parallel, row_wise
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 

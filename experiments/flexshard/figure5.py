@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from experiments.flexshard.models import MODELS, access, published, setting, table
-from recsys_lab.planners.flexshard.allocate import SLACK_BYTES, Trade
-from recsys_lab.planners.flexshard.pareto import Point, curve, points
-from recsys_lab.planners.flexshard.rows import Rows
 from recsys_lab.report.sections import Table
+from recsys_lab.sharders.flexshard.allocate import SLACK_BYTES, Trade
+from recsys_lab.sharders.flexshard.pareto import Point, curve, points
+from recsys_lab.sharders.flexshard.rows import Rows
 from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.units import GB

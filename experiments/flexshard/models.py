@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import built
 from recsys_lab.plan import ShardingPlan, Workload
-from recsys_lab.planners import flexshard
-from recsys_lab.planners.flexshard.costs import Setting, setting_of
 from recsys_lab.precision import Precision
+from recsys_lab.sharders import flexshard
+from recsys_lab.sharders.flexshard.costs import Setting, setting_of
 from recsys_lab.tables import AccessStatistics, RankLaw, Table
 
 FOLDER = Path(__file__).resolve().parent

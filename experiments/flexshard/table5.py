@@ -17,8 +17,8 @@ from experiments.flexshard.models import (
     tier_shares,
     workload,
 )
-from recsys_lab.planners import flexshard
 from recsys_lab.report.sections import Table
+from recsys_lab.sharders import flexshard
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.tables import AccessStatistics, RankLaw
 

@@ -19,10 +19,10 @@ from recsys_lab.inputs import build_model, open_data, tables_of
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
-from recsys_lab.planners import neo
-from recsys_lab.planners.neo.costs import Setting, Weights, costs_of_ranks
 from recsys_lab.planning import workload_of
 from recsys_lab.precision import Precision
+from recsys_lab.sharders import neo
+from recsys_lab.sharders.neo.costs import Setting, Weights, costs_of_ranks
 from recsys_lab.simulate import Profile, Simulated, Timeline, simulate
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 

@@ -11,8 +11,8 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import built
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
-from recsys_lab.planners import torchrec
 from recsys_lab.precision import Precision
+from recsys_lab.sharders.torchrec import planner as torchrec
 from recsys_lab.simulate import Profile
 from recsys_lab.simulate.timeline import place
 

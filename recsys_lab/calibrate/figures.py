@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, DotsTime, Measured, TableTime
 from recsys_lab.calibrate.runs import Run
 from recsys_lab.cluster import Cluster, Device, Link
-from recsys_lab.plan.lower.dense import dense_backward, dense_forward
+from recsys_lab.plan.dense import dense_backward, dense_forward
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.workload import DenseLayer, Workload
 from recsys_lab.precision import Precision

@@ -125,7 +125,7 @@ def wandb_row() -> Row:
     found = installed("wandb")
     if found is None:
         return Row("W&B", "client", WARNING, "not installed", f"{REBUILD}, or use logger=csv")
-    from recsys_lab.report.wandb_run import logged_in
+    from recsys_lab.record.wandb_run import logged_in
 
     try:
         return Row("W&B", "client", OK, f"{found}, {'logged in' if logged_in() else 'not logged in: runs are kept offline'}")

@@ -5,7 +5,3 @@ find     affinity -> coordinates -> balanced groups -> a `Partition`
 picture  DMT's figure 9 of a partition
 command  the command line
 """
-
-from recsys_lab.partition.command import main
-
-__all__ = ["main"]

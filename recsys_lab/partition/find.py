@@ -9,10 +9,10 @@ import numpy as np
 
 from recsys_lab.data.batch import DataSet
 from recsys_lab.errors import UserError
-from recsys_lab.planners.dmt.affinity import STRATEGIES, coordinates, distances
-from recsys_lab.planners.dmt.partition import balanced_groups, size_bounds, strided
-from recsys_lab.planners.dmt.partition_file import Partition
-from recsys_lab.planners.dmt.towers import features_of
+from recsys_lab.sharders.dmt.affinity import STRATEGIES, coordinates, distances
+from recsys_lab.sharders.dmt.partition import balanced_groups, size_bounds, strided
+from recsys_lab.sharders.dmt.partition_file import Partition
+from recsys_lab.sharders.dmt.towers import features_of
 from recsys_lab.tables import Table
 
 #: Dimensions that features are laid out in. The paper's plane is too narrow for many groups that are equally far from one another.

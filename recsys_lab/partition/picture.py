@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from recsys_lab.errors import UserError, cannot_write
-from recsys_lab.planners.dmt.partition_file import Partition
+from recsys_lab.sharders.dmt.partition_file import Partition
 
 SUFFIXES = (".svg", ".png", ".pdf")
 STYLE: dict[Any, Any] = {

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
-from recsys_lab.plan.memory_towers import received_columns, tower_bytes
 from recsys_lab.plan.sharding_plan import FLEXSHARD, Placement, Shard, ShardingPlan
 from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
+from recsys_lab.schemes.towers.memory import received_columns, tower_bytes
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import KEPT_IDS, kept_id_bytes
 from recsys_lab.tables.spec import ELEMENT_BYTES

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from recsys_lab.plan.sites import Sites, sites_of
+from recsys_lab.schemes.towers.sites import Sites, sites_of
 from recsys_lab.tables import Table
 
 #: TorchRec's seven sharding types: they place a table as a whole.
@@ -17,7 +17,7 @@ FLEXSHARD = "flexshard"
 #: Tables of one plan may have any of these.
 FLAT_SCHEMES = (*SCHEMES, FLEXSHARD)
 #: DMT's, which all tables of a plan have or none: table-, column- and row-wise inside the site of the table's tower
-#: (`recsys_lab.plan.sites`).
+#: (`recsys_lab.schemes.towers.sites`).
 TOWER_SCHEMES = ("tower_table_wise", "tower_column_wise", "tower_row_wise")
 ALL_SCHEMES = (*FLAT_SCHEMES, *TOWER_SCHEMES)
 #: What SPTT brings into peer order (DMT, section 3.1.3): looked-up rows, ids before the look-up, or nothing, because the ids already

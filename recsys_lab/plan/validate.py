@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.blocks import check_blocks
 from recsys_lab.plan.sharding_plan import ALL_SCHEMES, FLEXSHARD, TIERS, Placement, Shard, ShardingPlan
-from recsys_lab.plan.validate_towers import check_towers
+from recsys_lab.schemes.row_blocks.placement import check_blocks
+from recsys_lab.schemes.towers.placement import check_towers
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import TABLE_FORMATS
 

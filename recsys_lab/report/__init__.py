@@ -1,1 +1,1 @@
-"""What a run leaves behind: metrics, the record, W&B, the ablation table, the page. Reads run folders, never the trainer."""
+"""Pages, pictures and the terminal: how a run is shown. Reads run folders, never the run itself."""

@@ -9,10 +9,10 @@ import yaml
 
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain
+from recsys_lab.record.files import write_text
+from recsys_lab.record.run_folder import Run, read_run
 from recsys_lab.report import html, plots, sections
-from recsys_lab.report.files import write_text
 from recsys_lab.report.plan_map import plan_map
-from recsys_lab.report.run_folder import Run, read_run
 from recsys_lab.report.timeline_picture import timeline_picture
 
 PAGE_FILE = "report.html"

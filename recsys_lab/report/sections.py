@@ -9,8 +9,8 @@ from typing import Any
 from recsys_lab.cluster import ranks_text
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import table_facts
-from recsys_lab.report.metrics import QUALITY, RANKING
-from recsys_lab.report.run_folder import Run
+from recsys_lab.record.metrics import QUALITY, RANKING
+from recsys_lab.record.run_folder import Run
 from recsys_lab.units import human_bytes, human_count
 
 UNKNOWN = "not known"

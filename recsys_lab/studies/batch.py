@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from recsys_lab.report.record import RESULT_FILE
+from recsys_lab.record.result import RESULT_FILE
 from recsys_lab.studies.catalogue import Item
 from recsys_lab.studies.code import ROOT
 from recsys_lab.studies.results import FAILED, Known, folder_of, known

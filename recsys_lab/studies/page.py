@@ -6,8 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from recsys_lab.record.files import write_text
 from recsys_lab.report import html
-from recsys_lab.report.files import write_text
 from recsys_lab.report.page import PAGE_FILE
 from recsys_lab.studies.render import PLOT
 from recsys_lab.studies.study import Study

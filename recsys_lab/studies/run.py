@@ -13,9 +13,9 @@ from recsys_lab.config.choices import apart_from_hydra
 from recsys_lab.config.frozen import fingerprint, plain
 from recsys_lab.config.options import StudyCommon
 from recsys_lab.config.schema import build
-from recsys_lab.report.environment import write_environment
-from recsys_lab.report.loggers import finish
-from recsys_lab.report.record import Result, write_result
+from recsys_lab.record.environment import write_environment
+from recsys_lab.record.loggers import finish
+from recsys_lab.record.result import Result, write_result
 from recsys_lab.studies.catalogue import command_of
 from recsys_lab.studies.code import code_fingerprint
 from recsys_lab.studies.page import write_study_page

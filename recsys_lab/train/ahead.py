@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 from torch import Tensor
 
 from recsys_lab.data.batch import Batch
-from recsys_lab.distributed.ahead import Ahead
+from recsys_lab.executor.ahead import Ahead
 from recsys_lab.train.loader import ResumableLoader
 
 

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
-from recsys_lab.distributed.stored import StoredWeights
 from recsys_lab.errors import UserError, unwritable
+from recsys_lab.executor.stored import StoredWeights
 from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
 
 PARTIAL = ".partial-"

@@ -14,10 +14,10 @@ import numpy as np
 import torch.distributed as dist
 
 from recsys_lab.data.batch import Hottest
-from recsys_lab.distributed.torchrec import ShardedModel
+from recsys_lab.executor.shard import ShardedModel
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.sharding_plan import FLEXSHARD, TIERS
-from recsys_lab.report.record import Coverage, Replanning
+from recsys_lab.record.result import Coverage, Replanning
 from recsys_lab.tables import AccessStatistics, TableAccess
 from recsys_lab.tables.access import distinct
 from recsys_lab.tables.remap import KEPT_IDS

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from recsys_lab.data.batch import Batch, Ranking
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.errors import UserError
-from recsys_lab.report.metrics import PLACES, quality, ranking
+from recsys_lab.record.metrics import PLACES, quality, ranking
 from recsys_lab.train.ranks import SAMPLED, Candidates, Counts, counts_by_logits, counts_by_vectors, item_chunks, unwrapped
 
 #: By name; None where it was not found out.

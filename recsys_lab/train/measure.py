@@ -16,12 +16,12 @@ import torch.distributed as dist
 from recsys_lab.cluster import ranks_text
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
-from recsys_lab.distributed.ahead import AHEAD
-from recsys_lab.distributed.exchange.times import Times, mean_times, take_times
-from recsys_lab.distributed.recorded import Recorded, start_recording, stop_recording
-from recsys_lab.distributed.wire import wire_bytes
+from recsys_lab.executor.ahead import AHEAD
+from recsys_lab.executor.recorded import Recorded, start_recording, stop_recording
+from recsys_lab.executor.times import Times, mean_times, take_times
+from recsys_lab.executor.wire import wire_bytes
 from recsys_lab.plan import Steps
-from recsys_lab.report.record import Collective, IterationTime, LinkBytes, Measured, WireBytes
+from recsys_lab.record.result import Collective, IterationTime, LinkBytes, Measured, WireBytes
 from recsys_lab.train.links import LinkCounter, own_device
 from recsys_lab.train.memory import peak_bytes
 from recsys_lab.train.transfer import transfers

@@ -11,7 +11,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from recsys_lab.config.options import DenseOptimizer, OptimizerOptions, Schedule
-from recsys_lab.distributed.sharded_model import ShardedModel
+from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.train.stored_optimizer import StoredOptimizer
 
 

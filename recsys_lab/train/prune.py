@@ -7,7 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from recsys_lab.report.record import Pruned
+from recsys_lab.record.result import Pruned
 
 
 class Prune(pl.Callback):

@@ -20,15 +20,15 @@ from recsys_lab.config.options import OptimizerOptions, TrainerOptions
 from recsys_lab.config.schema import build, typed
 from recsys_lab.data.batch import DataSet
 from recsys_lab.data.loader import RankLoader
-from recsys_lab.distributed.torchrec import ShardedModel
 from recsys_lab.errors import UserError
+from recsys_lab.executor.shard import ShardedModel
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan, Steps
 from recsys_lab.quiet import quiet_torchrec
-from recsys_lab.report.loggers import finish
-from recsys_lab.report.metrics import HIGHER_IS_BETTER
-from recsys_lab.report.metrics_csv import MetricsCsv, read_metrics
-from recsys_lab.report.record import Result, write_result
+from recsys_lab.record.loggers import finish
+from recsys_lab.record.metrics import HIGHER_IS_BETTER
+from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
+from recsys_lab.record.result import Result, write_result
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.train import callbacks
 from recsys_lab.train import checkpoint as checkpoints

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from recsys_lab.distributed.dense_weights import DenseWeights
+from recsys_lab.executor.dense_weights import DenseWeights
 from recsys_lab.kernels.choice import native_for
 from recsys_lab.kernels.weights import sgd_step
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from recsys_lab.config.options import OptimizerOptions
 from recsys_lab.data.batch import Batch
-from recsys_lab.distributed import groups, recorded
-from recsys_lab.distributed.torchrec import ShardedModel, TableShard
+from recsys_lab.executor import groups, recorded
+from recsys_lab.executor.shard import ShardedModel, TableShard
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train.checkpoint import Piece, Reader, whole
 from recsys_lab.train.clip import ClipTogether

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch.distributed as dist
 
-from recsys_lab.distributed.exchange.times import union_ms
-from recsys_lab.distributed.recorded import Recorded
+from recsys_lab.executor.recorded import Recorded
+from recsys_lab.executor.times import union_ms
 
 #: By what travels, and from when on it is counted: its own issue, or that of the last rank.
 Transfers = dict[str, dict[str, float]]

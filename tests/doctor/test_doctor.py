@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from recsys_lab.doctor import command, kernels, machine, trials, versions
+from recsys_lab.commands import doctor as command
+from recsys_lab.doctor import kernels, machine, trials, versions
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 
 HERE = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.cpu_dlrm import command, figure5, figure7, figure8, figure10, figure16, fp16_comms, quality, scaling, tables
 from recsys_lab.errors import UserError
-from recsys_lab.report.metrics_csv import MetricsCsv
+from recsys_lab.record.metrics_csv import MetricsCsv
 
 MIB = 1 << 20
 

@@ -6,8 +6,8 @@ import pytest
 
 from experiments.dmt.partitions import PROBE, SEEDS, found, opened
 from recsys_lab.partition.find import DIMS
-from recsys_lab.planners.dmt.partition_file import adjusted_rand_index
 from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.sharders.dmt.partition_file import adjusted_rand_index
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from recsys_lab.__main__ import main
 from recsys_lab.config import command_line
 from recsys_lab.config.frozen import fingerprint
 from recsys_lab.errors import UserError
-from recsys_lab.report.record import Result
+from recsys_lab.record.result import Result
 from recsys_lab.simulate import Simulated
 
 

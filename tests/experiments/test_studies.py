@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_lab.__main__ import COMMANDS, main
+from recsys_lab.commands.show import main as show
+from recsys_lab.commands.studies import chosen
 from recsys_lab.config import command_line
 from recsys_lab.errors import UserError
-from recsys_lab.report.record import read_result
-from recsys_lab.report.show import main as show
+from recsys_lab.record.result import read_result
 from recsys_lab.studies import batch, results
 from recsys_lab.studies.catalogue import LONG, QUICK, WITHOUT, Item, item_of, items, papers, refuse_without_study, studies_of
 from recsys_lab.studies.code import ROOT
-from recsys_lab.studies.command import chosen
 from recsys_lab.studies.compared import draw_compared
 from recsys_lab.studies.function import function_of, given_as, hints_of
 from recsys_lab.studies.run import run_study

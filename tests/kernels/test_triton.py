@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab import kernels
-from recsys_lab.distributed.sparse_optim import SparseOptimizer, SparseOptimizerConfig
-from recsys_lab.distributed.table_batch import HeldShard, TableBatch
+from recsys_lab.executor.sparse_optim import SparseOptimizer, SparseOptimizerConfig
+from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.kernels import Lookups, Rule, embedding, join, split, torch_embedding
 from tests.kernels.cases import FORMATS, batch, copies, same_bits, stored
 from tests.kernels.test_embedding import RULES, states_of

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from recsys_lab.distributed.compute import compute_in
-from recsys_lab.distributed.dense_weights import in_model_format
+from recsys_lab.executor.compute import compute_in
+from recsys_lab.executor.dense_weights import in_model_format
 from recsys_lab.models import DCN, DLRM, layer_norm
 from recsys_lab.models.layer_norm import LayerNorm
 from tests.models import inputs, test_xlrm

@@ -18,10 +18,10 @@ from recsys_lab.partition import probe
 from recsys_lab.partition.find import balance
 from recsys_lab.partition.picture import draw
 from recsys_lab.plan.serialise import save_plan
-from recsys_lab.planners.dmt import towers
-from recsys_lab.planners.dmt.affinity import affinity, one_thread
-from recsys_lab.planners.dmt.partition_file import load_partition
 from recsys_lab.planning import plan_for, this_machine
+from recsys_lab.sharders.dmt import towers
+from recsys_lab.sharders.dmt.affinity import affinity, one_thread
+from recsys_lab.sharders.dmt.partition_file import load_partition
 from recsys_lab.train import checkpoint
 from tests.simulate.clusters import cluster
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recsys_lab.plan.hot_rows import served_shares
 from recsys_lab.plan.lower import lower
-from recsys_lab.plan.lower.hot_rows import served_shares
 from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.simulate import simulate
 from recsys_lab.tables import AccessStatistics, power_law_access

@@ -14,16 +14,16 @@ from omegaconf import OmegaConf
 from recsys_lab.errors import UserError
 from recsys_lab.models.workload import describe
 from recsys_lab.plan import ShardingPlan, Step, Steps
+from recsys_lab.plan.context import distinct_rows
 from recsys_lab.plan.lower import lower
-from recsys_lab.plan.lower.context import distinct_rows
 from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.plan.validate import validate
 from recsys_lab.plan.workload import TowerWork
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.units import MIB
-from tests.distributed.test_sptt_modules import MIX
-from tests.distributed.tower_cases import tower_plan
+from tests.executor.test_sptt_modules import MIX
+from tests.executor.tower_cases import tower_plan
 from tests.plan.plans import COMMS, FP32, LENGTHS, TABLES, access, flexshard, plan, workload
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))

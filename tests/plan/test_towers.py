@@ -15,12 +15,12 @@ from recsys_lab.plan.explain import explain, table_facts
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.serialise import load_plan, save_plan
-from recsys_lab.plan.sites import sites_of
 from recsys_lab.plan.steps import Step
 from recsys_lab.plan.validate import validate
 from recsys_lab.plan.workload import TowerWork
+from recsys_lab.schemes.towers.sites import sites_of
 from recsys_lab.tables import Table
-from tests.distributed.tower_cases import tower_plan
+from tests.executor.tower_cases import tower_plan
 from tests.plan.plans import FP32, LENGTHS, access, workload
 from tests.plan.test_lower import spread
 from tests.plan.test_volume_towers import DIM, FOUR, MIX, ONE, TABLES, TWO

@@ -14,8 +14,8 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.distributed.recorded import register, start_recording, stop_recording
-from recsys_lab.distributed.torchrec import shard
+from recsys_lab.executor.recorded import register, start_recording, stop_recording
+from recsys_lab.executor.shard import shard
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.validate import validate

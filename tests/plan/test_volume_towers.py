@@ -8,15 +8,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recsys_lab.distributed.groups import close_groups
-from recsys_lab.distributed.recorded import register, start_recording, stop_recording
-from recsys_lab.distributed.torchrec import shard
+from recsys_lab.executor.groups import close_groups
+from recsys_lab.executor.recorded import register, start_recording, stop_recording
+from recsys_lab.executor.shard import shard
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.workload import TowerWork, Workload
 from recsys_lab.precision import Precision
 from recsys_lab.tables import Table
-from tests.distributed.tower_cases import Towers, model_of, tower_plan
+from tests.executor.tower_cases import Towers, model_of, tower_plan
 from tests.plan.plans import COMMS, FP32, LENGTHS, UNLIKE, access, workload
 from tests.plan.test_volume import BATCH, in_order_of_kind, random_batch
 from tests.ranks import run_ranks

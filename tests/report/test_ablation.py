@@ -15,9 +15,9 @@ import pytest
 from scipy.stats import wilcoxon
 
 from recsys_lab.errors import UserError
-from recsys_lab.report.ablation import print_ablation, read_ablation, write_ablation
-from recsys_lab.report.ablation_cells import comparison_tables, value_tables
-from recsys_lab.report.record import Pruned, write_result
+from recsys_lab.record.result import Pruned, write_result
+from recsys_lab.sweeps.ablation import print_ablation, read_ablation, write_ablation
+from recsys_lab.sweeps.ablation_cells import comparison_tables, value_tables
 from tests.report.fake_run import failed, make_result, write_run
 
 AUCS = {("dlrm", "torchrec"): [0.71, 0.74, 0.72], ("dcn", "torchrec"): [0.75, 0.73, 0.77]}
@@ -222,7 +222,7 @@ ablation: {baseline: model=dlrm}
 hydra:
   callbacks:
     ablation:
-      _target_: recsys_lab.report.ablation.WriteAblation
+      _target_: recsys_lab.sweeps.ablation.WriteAblation
 """
 
 

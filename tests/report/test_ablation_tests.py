@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom, mannwhitneyu, permutation_test, wilcoxon
 
-from recsys_lab.report import statistics
-from recsys_lab.report.ablation_tests import BETTER, NO_EVIDENCE, SAME, TOO_FEW, WORSE, Side, compare_all
-from recsys_lab.report.figures import FIGURES, Figure
+from recsys_lab.sweeps import statistics
+from recsys_lab.sweeps.ablation_tests import BETTER, NO_EVIDENCE, SAME, TOO_FEW, WORSE, Side, compare_all
+from recsys_lab.sweeps.figures import FIGURES, Figure
 
 AUC, LOSS, SPEED, TIME = (next(f for f in FIGURES if f.name == n) for n in ("validation_auc", "validation_log_loss", *[
     "measured_examples_per_second", "measured_iteration_ms"]))  # fmt: skip

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
 from recsys_lab.errors import UserError
-from recsys_lab.report.metrics import quality, ranking
-from recsys_lab.report.run_folder import read_run
+from recsys_lab.record.metrics import quality, ranking
+from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.sections import headline
 from recsys_lab.report.sections import quality as quality_table
 from tests.report.fake_run import make_result, write_run

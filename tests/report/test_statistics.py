@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import PermutationMethod, mannwhitneyu, somersd, wilcoxon
 
-from recsys_lab.report import statistics as ours
+from recsys_lab.sweeps import statistics as ours
 
 FLOATS = st.floats(-1, 1, allow_nan=False, width=32).map(float)
 SAMPLES = st.lists(FLOATS, min_size=2, max_size=9)

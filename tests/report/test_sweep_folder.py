@@ -11,9 +11,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from recsys_lab.report import sweep_folder
-from recsys_lab.report.ablation import read_ablation, write_ablation
-from recsys_lab.report.live import SweepShown
+from recsys_lab.sweeps import sweep_folder
+from recsys_lab.sweeps.ablation import read_ablation, write_ablation
+from recsys_lab.sweeps.live import SweepShown
 from tests.report.fake_run import failed, make_result, write_run
 from tests.report.test_ablation import rows_of, sweep
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recsys_lab.report.ablation import read_ablation, write_ablation
-from recsys_lab.report.ablation_plots import _ratio_ticks
-from recsys_lab.report.metrics_csv import MetricsCsv
+from recsys_lab.record.metrics_csv import MetricsCsv
 from recsys_lab.report.page import write_page
-from recsys_lab.report.sweep_plots import DIGIT, HIGH, frontier, label_places, learning_bands, pareto
 from recsys_lab.report.timeline_picture import timeline_picture
+from recsys_lab.sweeps.ablation import read_ablation, write_ablation
+from recsys_lab.sweeps.ablation_plots import _ratio_ticks
+from recsys_lab.sweeps.sweep_plots import DIGIT, HIGH, frontier, label_places, learning_bands, pareto
 from tests.report.fake_run import make_result, write_run
 from tests.report.test_ablation import sweep
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from recsys_lab import rank
+from recsys_lab.commands import rank
 from recsys_lab.errors import UserError
 
 SHARDERS = "torchrec_row_wise,dmt_sptt"

@@ -12,16 +12,16 @@ import torch.distributed as dist
 from safetensors import safe_open
 
 from recsys_lab.config.options import DenseOptimizer
-from recsys_lab.distributed.stored import StoredWeights
+from recsys_lab.executor.stored import StoredWeights
 from recsys_lab.precision import Precision
 from recsys_lab.train import tensor_file
 from recsys_lab.train.checkpoint import Piece, Reader, save
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer
 from recsys_lab.train.strategy import ShardedStrategy
-from tests.distributed.reference import EPS, LR, Sample, samples
-from tests.distributed.seen_part import MASTER, SPLIT, stored_as
-from tests.distributed.sharded import build, dense_of, gathered, placed, step
-from tests.distributed.test_split_training import TABLES
+from tests.executor.reference import EPS, LR, Sample, samples
+from tests.executor.seen_part import MASTER, SPLIT, stored_as
+from tests.executor.sharded import build, dense_of, gathered, placed, step
+from tests.executor.test_split_training import TABLES
 from tests.ranks import run_ranks
 
 DENSE, ROWS = 3, 8

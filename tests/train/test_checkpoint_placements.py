@@ -13,10 +13,10 @@ import torch
 from recsys_lab.tables import Table
 from recsys_lab.train.optimizer import DenseAndTables
 from recsys_lab.train.strategy import ShardedStrategy
-from tests.distributed.reference import LR, Sample, samples, train_unsharded
-from tests.distributed.sharded import How, build, dense_optimizer_of, gathered, placed, step
-from tests.distributed.test_flexshard import POOLED, SEQUENCES
-from tests.distributed.test_sharded_equals_unsharded import close
+from tests.executor.reference import LR, Sample, samples, train_unsharded
+from tests.executor.sharded import How, build, dense_optimizer_of, gathered, placed, step
+from tests.executor.test_flexshard import POOLED, SEQUENCES
+from tests.executor.test_sharded_equals_unsharded import close
 from tests.ranks import run_ranks
 
 DENSE, ROWS = 3, 8

@@ -11,12 +11,12 @@ import torch.distributed as dist
 
 from recsys_lab.data.interactions import open_interactions
 from recsys_lab.data.loader import RankLoader
-from recsys_lab.distributed import torchrec
 from recsys_lab.errors import UserError
+from recsys_lab.executor import shard as torchrec
 from recsys_lab.models import Sequence, fill_tables, initialise_dense
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.precision import Precision
-from recsys_lab.report.metrics import ranking
+from recsys_lab.record.metrics import ranking
 from recsys_lab.tables import Table
 from recsys_lab.train import ranks
 from recsys_lab.train.evaluate import evaluate

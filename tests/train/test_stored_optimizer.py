@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.config.options import DenseOptimizer
-from recsys_lab.distributed.dense_weights import DenseWeights, in_model_format
+from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
 from recsys_lab.kernels.choice import native_for
 from recsys_lab.train import stored_optimizer
 from recsys_lab.train.optimizer import torch_optimizer
 from recsys_lab.train.stored_optimizer import StoredOptimizer
-from tests.distributed.test_stored import BITS, floats
+from tests.executor.test_stored import BITS, floats
 
 
 def options(name: str, lr: float = 0.1, momentum: float = 0.0, decay: float = 0.0) -> DenseOptimizer:

@@ -1,0 +1,67 @@
+"""The dense part's weights where they are not plain FP32: the model's parameters are BF16, and what the optimizer needs lies beside them.
+
+All parameters of a rank lie one after the other in one store, of which each parameter is a view: one update moves them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from recsys_lab.executor.stored import MODEL_DTYPE, StoredWeights
+
+#: Parameters begin at multiples of so many elements, 64 bytes in BF16: as matrix products like them.
+ALIGNMENT = 32
+
+
+@dataclass(frozen=True)
+class DenseWeights:
+    """P elements, gaps between parameters included, which are and stay zero. `places`: by name, where each parameter lies."""
+
+    weights: StoredWeights  # [P]
+    parameters: Mapping[str, nn.Parameter]
+    places: Mapping[str, slice]
+
+    @staticmethod
+    def of(format: str, parameters: Iterable[tuple[str, nn.Parameter]], first: Mapping[str, torch.Tensor]) -> DenseWeights:
+        """Moves `parameters` into one store and sets them to their `first` values, FP32 by name."""
+        named, places, end = dict(parameters), {}, 0
+        for name, parameter in named.items():
+            places[name] = slice(end, end + parameter.numel())
+            end += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
+        device = next((p.device for p in named.values()), torch.device("cpu"))
+        weights = StoredWeights.empty(format, (end,), device)
+        weights.write(torch.zeros(end, device=device))
+        made = DenseWeights(weights, named, places)
+        for name, parameter in named.items():
+            weights.write(first[name].flatten(), places[name])
+            parameter.data = made[name].model
+        return made
+
+    def __getitem__(self, name: str) -> StoredWeights:
+        """In the parameter's shape. The live ones."""
+        return self.weights[self.places[name]].view_as(self.parameters[name])
+
+    def gradient(self) -> torch.Tensor:
+        """FP32 [P], zero where a parameter has none."""
+        gradient = torch.zeros(self.weights.shape, device=self.weights.model.device)
+        have = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
+        torch._foreach_copy_([gradient[self.places[name]].view_as(grad) for name, grad in have.items()], list(have.values()))
+        return gradient
+
+
+def in_model_format(model: nn.Module, format: str, tables: str) -> dict[str, torch.Tensor]:
+    """Makes every parameter outside of the module `tables` one of the format that the model computes in, and returns what they were,
+    FP32 by name. Before DistributedDataParallel, which goes by the parameters' format.
+    """
+    first = {}
+    for path, module in model.named_modules():
+        if path == tables or path.startswith(tables + "."):
+            continue
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            first[f"{path}.{name}" if path else name] = parameter.detach()
+            setattr(module, name, nn.Parameter(parameter.detach().to(MODEL_DTYPE[format]), requires_grad=parameter.requires_grad))
+    return first

@@ -1,0 +1,97 @@
+"""TorchRec's sharded EmbeddingBagCollection with our look-up in it.
+
+TorchRec keeps what it does well: who sends which ids to whom, and which pooled rows come back. Its look-up kernels are replaced
+by `TableBatch`, whose update is exact under every optimizer and sharding type (docs/decisions/sparse-optimizers.md).
+
+Means of rows that lie on several ranks are divided here. TorchRec 1.8 would do it, but where one table of a collection needs it, it
+divides the tables of other sharding types as well: sums become means, and means are divided twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torchrec.distributed.embedding_types import KJTList
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionContext, ShardedEmbeddingBagCollection
+from torchrec.distributed.types import Awaitable, LazyAwaitable, ParameterSharding, QuantizedCommCodecs, ShardingEnv
+from torchrec.modules.embedding_configs import PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
+
+from recsys_lab.executor.ahead import Ahead, ShardedInput
+from recsys_lab.executor.lookup import SUMMED_ACROSS_RANKS, BatchedLookup, shards_of
+from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.table_batch import TableBatch
+from recsys_lab.models.table_configs import format_of
+
+
+class ShardedBags(ShardedEmbeddingBagCollection):
+    """Has no torch parameters: its weights are in `batches`, so neither DistributedDataParallel nor `state_dict` sees them.
+
+    `replicas`: by scheme, the ranks that hold the same shards and average their gradients. `codecs`: by exchange; None: FP32.
+    """
+
+    _replicas: Mapping[str, Replicas]
+    _formats: dict[str, str]  # how weights are stored, by table
+    _means: list[str]  # features
+
+    def __init__(
+        self,
+        module: EmbeddingBagCollection,
+        params: dict[str, ParameterSharding],
+        env: ShardingEnv,
+        device: torch.device,
+        replicas: Mapping[str, Replicas],
+        codecs: dict[str, QuantizedCommCodecs] | None,
+    ):
+        self.__dict__["_replicas"] = replicas  # wanted before nn.Module's constructor has run
+        configs = module.embedding_bag_configs()
+        self.__dict__["_formats"] = {c.name: format_of(c) for c in configs}
+        spread = [c for c in configs if c.pooling == PoolingType.MEAN and params[c.name].sharding_type in SUMMED_ACROSS_RANKS]
+        self.__dict__["_means"] = [feature for config in spread for feature in config.feature_names]
+        summed = [replace(c, pooling=PoolingType.SUM) if c in spread else c for c in configs]
+        super().__init__(
+            EmbeddingBagCollection(summed, device=torch.device("meta")), params, env, device=device, qcomm_codecs_registry=codecs
+        )
+        self.ahead = Ahead(partial(ShardedInput, self))
+
+    def forward(self, features: KeyedJaggedTensor) -> LazyAwaitable[KeyedTensor]:
+        begun = self.ahead.take(features)
+        return self.compute_and_output_dist(begun.context, begun.received())
+
+    def input_dist(self, ctx: EmbeddingBagCollectionContext, features: KeyedJaggedTensor) -> Awaitable[Awaitable[KJTList]]:
+        if self._means:
+            keys, lengths = features.keys(), features.lengths().view(-1, features.stride())
+            ctx.divisor = torch.stack([lengths[keys.index(feature)] for feature in self._means]).clamp(min=1)
+        return super().input_dist(ctx, features)
+
+    def compute_and_output_dist(self, ctx: EmbeddingBagCollectionContext, input: KJTList) -> LazyAwaitable[KeyedTensor]:
+        waiting = super().compute_and_output_dist(ctx, input)
+        if self._means:
+            waiting.callbacks.append(partial(_divided, features=self._means, lengths=ctx.divisor))
+        return waiting
+
+    @property
+    def batches(self) -> list[TableBatch]:
+        return [batch for lookup in self._lookups for batch in lookup.batches]
+
+    def _create_lookups(self) -> None:
+        for scheme, sharding in zip(self._sharding_types, self._embedding_shardings):
+            groups = sharding._grouped_embedding_configs_per_rank[self._env.rank]
+            self._lookups.append(BatchedLookup(shards_of(groups, self._formats), self._device, self._replicas.get(scheme)))
+
+    def init_data_parallel(self) -> None:
+        """Replicas are averaged by us, not by a DistributedDataParallel of their own."""
+
+    def _initialize_torch_state(self, skip_registering: bool = False) -> None:
+        """No state of torch's kind: checkpoints are made from `batches`."""
+
+
+def _divided(pooled: KeyedTensor, features: list[str], lengths: torch.Tensor) -> KeyedTensor:
+    """`pooled` with the sums of `features` divided by their bags' `lengths` [features, B]."""
+    columns = pooled.to_dict()
+    columns |= {feature: columns[feature] / length.unsqueeze(1) for feature, length in zip(features, lengths)}
+    return KeyedTensor(pooled.keys(), pooled.length_per_key(), torch.cat([columns[key] for key in pooled.keys()], dim=1))

@@ -1,0 +1,88 @@
+"""Our look-up in place of TorchRec's kernels: all shards of one scheme on this rank, pooled or as sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torchrec.distributed.embedding_types import GroupedEmbeddingConfig, ShardedEmbeddingTable
+from torchrec.modules.embedding_configs import PoolingType
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.table_batch import HeldShard, TableBatch
+
+#: Where rows of one table lie on several ranks, the look-up sums, and a mean is divided at the end.
+SUMMED_ACROSS_RANKS = ("row_wise", "table_row_wise", "grid_shard")
+MODE_OF_POOLING = {PoolingType.SUM: "sum", PoolingType.MEAN: "mean", PoolingType.NONE: "none"}
+
+
+@dataclass(frozen=True)
+class ToHold:
+    """A shard that this rank shall hold; `format`: how its weights are stored; `mode` sum, mean or none."""
+
+    shard: HeldShard
+    format: str
+    mode: str
+
+
+def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str]) -> list[ToHold]:
+    """What TorchRec has this rank hold, in the order of its features. `formats`: by table, how its weights are stored."""
+    found = []
+    for group in groups:
+        mode = MODE_OF_POOLING[group.pooling]
+        found += [ToHold(_held(table), formats[table.name], mode) for table in group.embedding_tables]
+    return found
+
+
+class BatchedLookup(nn.Module):
+    """Ids of F features -> pooled rows [B, sum of the features' widths], or, of sequences, a row for each id [N, D].
+
+    `replicas`: the ranks that hold the same shards, or None.
+    """
+
+    def __init__(self, shards: Iterable[ToHold], device: torch.device, replicas: Replicas | None):
+        super().__init__()
+        self._parts: list[tuple[TableBatch, list[int]]] = []  # with the positions of its features among the look-up's
+        widths: list[int] = []  # of each feature
+        by_kind: dict[tuple, list[tuple[HeldShard, list[int]]]] = {}
+        for one in shards:
+            width = one.shard.col_stop - one.shard.col_start
+            features = list(range(len(widths), len(widths) + one.shard.features))
+            widths += [width] * len(features)
+            by_kind.setdefault((width, one.format, one.mode), []).append((one.shard, features))
+        for (width, format, mode), held in by_kind.items():
+            placed, offset = [], 0
+            for shard, _ in held:
+                placed.append(replace(shard, offset=offset))
+                offset += shard.rows
+            batch = TableBatch(placed, width, format, mode, device, replicas)
+            self._parts.append((batch, [f for _, features in held for f in features]))
+        self._features = len(widths)
+        self._anchor = torch.zeros((), device=device, requires_grad=True)
+
+    @property
+    def batches(self) -> list[TableBatch]:
+        return [batch for batch, _ in self._parts]
+
+    def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
+        rows = features.stride()
+        if not self._parts:  # this rank holds nothing, but takes part in the exchange of gradients
+            return self._anchor.expand(rows, 1)[:, :0]
+        if len(self._parts) == 1:
+            return self._parts[0][0].look_up(features.values(), features.offsets(), rows)
+        found: list[torch.Tensor] = [features.values()] * self._features
+        for batch, positions in self._parts:
+            own = features.permute(positions)
+            looked_up = batch.look_up(own.values(), own.offsets(), rows)
+            of_feature = looked_up.split(own.length_per_key()) if batch.mode == "none" else looked_up.split(batch.width, dim=1)
+            for position, part in zip(positions, of_feature):
+                found[position] = part
+        return torch.cat(found, dim=0 if self._parts[0][0].mode == "none" else 1)
+
+
+def _held(table: ShardedEmbeddingTable) -> HeldShard:
+    row, col = table.local_metadata.shard_offsets if table.local_metadata else (0, 0)
+    return HeldShard(table.name, row, row + table.local_rows, col, col + table.local_cols, table.num_features(), 0)

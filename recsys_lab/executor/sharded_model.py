@@ -1,0 +1,145 @@
+"""What an executor hands to the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.utils import get_total_norm
+
+from recsys_lab.executor.ahead import Ahead
+from recsys_lab.executor.dense_weights import DenseWeights
+from recsys_lab.executor.sparse_optim import SparseOptimizer
+from recsys_lab.executor.stored import StoredWeights
+from recsys_lab.executor.table_batch import HeldShard
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.schemes.tiers.execute.watch import TierWatch
+from recsys_lab.schemes.towers.execute.modules import PATH, SiteModules
+from recsys_lab.tables.remap import Remap
+
+
+@dataclass(frozen=True)
+class TableShard:
+    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table on this rank. Weights and state are the live ones.
+
+    `rows` int64: the table's row that each one of the shard is, where they are numbered after FlexShard's remapping; else None.
+    `writes`: whether this rank saves it; of replicas one does. `state` [rows, cols], or [rows] where the optimizer keeps one element
+    a row of this shard.
+    """
+
+    table: str
+    row_start: int
+    row_stop: int
+    col_start: int
+    col_stop: int
+    is_column_shard: bool
+    weights: StoredWeights
+    state: dict[str, torch.Tensor]
+    rows: np.ndarray | None = None
+    writes: bool = True
+
+
+@dataclass(frozen=True)
+class ShardedModel:
+    """What the trainer drives. `module(dense, sparse) -> logits [B]`; its parameters are the dense part, under
+    DistributedDataParallel, and no table. `site_modules`: tower modules, which only the ranks of their site have. `stored_dense`: the
+    weights behind all of those parameters, where they are not plain FP32. `ahead`: through which the next batch's ids may leave early.
+
+    One step: `sparse_optimizer.zero_grad()`, forward, `loss.backward()`, `sparse_optimizer.step()`, the dense optimizer's step.
+    Gradients are those of the mean over the ranks of each rank's loss. `remaps`: by name, of the tables that are sharded by row.
+    """
+
+    module: nn.Module
+    sparse_optimizer: SparseOptimizer
+    plan: ShardingPlan
+    tables_path: str
+    remaps: Mapping[str, Remap] = field(default_factory=dict)
+    watch: TierWatch | None = None
+    site_modules: SiteModules | None = None
+    stored_dense: DenseWeights | None = None
+    ahead: Ahead | None = None
+
+    def dense_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Named as in the unsharded model: those that all ranks have, then those of the tower modules of this rank's site."""
+        yield from self.module.named_parameters()
+        if self.site_modules is not None:
+            yield from self.site_modules.named()
+
+    def dense_weights(self) -> Iterator[tuple[str, torch.Tensor | StoredWeights]]:
+        """Of the same parameters, by the same names, all that is stored. The live ones."""
+        if self.stored_dense is None:
+            yield from ((name, parameter.data) for name, parameter in self.dense_parameters())
+        else:
+            yield from ((name, self.stored_dense[name]) for name, _ in self.dense_parameters())
+
+    def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The dense part's buffers, named as in the unsharded model."""
+        yield from ((name, buffer) for name, buffer in self.module.named_buffers() if not name.startswith(self.tables_path + "."))
+        if self.site_modules is not None:
+            yield from self.site_modules.named_state()
+
+    def writes_dense(self, name: str) -> bool:
+        """Whether this rank saves that parameter or buffer of the dense part: of all that have it one does."""
+        if self.site_modules is not None and name.startswith(PATH + "."):
+            return self.site_modules.writes
+        return dist.get_rank() == 0
+
+    def dense_gradient_norm(self) -> torch.Tensor:
+        """Of all dense parameters of the model, the same on every rank. Collective where there are tower modules."""
+        norm = _norm(self.module.parameters())
+        if self.site_modules is None:
+            return norm
+        of_sites = _norm(parameter for _, parameter in self.site_modules.named()).square() / self.plan.sites.ranks
+        dist.all_reduce(of_sites)  # the ranks of a site have the same
+        return (norm.square() + of_sites).sqrt()
+
+    def table_shards(self) -> list[TableShard]:
+        """Every shard with rows that this rank holds, replicas included.
+
+        To save: those that it `writes`. To load: copy into them, on every rank.
+        """
+        optimizer = self.sparse_optimizer
+        return [
+            TableShard(
+                shard.table,
+                shard.row_start,
+                shard.row_stop,
+                shard.col_start,
+                shard.col_stop,
+                shard.col_stop - shard.col_start < self.plan.by_table[shard.table][0].dim,
+                batch.weights[batch.part(shard)],
+                {name: state[batch.part(shard)] for name, state in states.items()},
+                rows=self.remaps[shard.table].to_id(np.arange(shard.row_start, shard.row_stop)) if shard.table in self.remaps else None,
+                writes=self._writes(shard),
+            )
+            for batch, states in zip(optimizer.batches, optimizer.states)
+            for shard in batch.shards
+            if shard.rows
+        ]
+
+    def _writes(self, held: HeldShard) -> bool:
+        place = (held.row_start, held.row_stop, held.col_start)
+        holders = [s.ranks for s in self.plan.by_table[held.table][1].shards if (s.row_start, s.row_stop, s.col_start) == place]
+        return any(ranks[0] == dist.get_rank() for ranks in holders)
+
+    def tier_lookups(self, reset: bool = False) -> dict[str, dict[str, int]]:
+        """How many look-ups this rank's training batches had in each tier of each table that is sharded by row, since the last reset."""
+        return {} if self.watch is None else self.watch.lookups(reset)
+
+    def keep_ids(self, limit: int) -> None:
+        """From now on keep about the last `limit` ids that this rank looks up in each table that is sharded by row."""
+        if self.watch is not None:
+            self.watch.keep_ids(limit)
+
+    def kept_ids(self) -> dict[str, torch.Tensor]:
+        """Those ids by table, int64 [at most `limit`], as the data have them: before the remapping."""
+        return {} if self.watch is None else self.watch.kept_ids()
+
+
+def _norm(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
+    """In FP32, whatever format the gradients are in."""
+    return get_total_norm([parameter.grad.float() for parameter in parameters if parameter.grad is not None])

@@ -1,0 +1,89 @@
+"""Optimizers of embedding tables: SGD, Adagrad, row-wise Adagrad, Adam. Exact, and lazy: a row moves only in a step in which
+its gradient, summed over the global batch, is not zero.
+
+| optimizer | state | update of a touched row, gradient g |
+|---|---|---|
+| sgd | none | w -= lr g |
+| adagrad | h, starts at 0 | h += g^2; w -= lr g / (sqrt(h) + eps), as torch.optim.Adagrad |
+| row_wise_adagrad | one h a row, starts at 0 | h += mean over the columns of g^2; w -= lr g / (sqrt(h) + eps) (Neo, section 4.1.4) |
+| adam | m, v, start at 0 | as torch.optim.SparseAdam: w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps), t the global step |
+
+"Not zero" is judged on the part of the row that a rank holds. Row-wise Adagrad keeps one state a row *of a shard*: on
+column-wise shards the mean is over the shard's columns, so it differs from the unsharded table. That is inherent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from recsys_lab import kernels
+from recsys_lab.executor.table_batch import TableBatch
+from recsys_lab.kernels import Rule
+
+#: State tensors by optimizer, and whether each has one element a weight or one a row.
+STATES: dict[str, dict[str, str]] = {
+    "sgd": {},
+    "adagrad": {"sum": "weight"},
+    "row_wise_adagrad": {"row_sum": "row"},
+    "adam": {"exp_avg": "weight", "exp_avg_sq": "weight"},
+}
+
+
+@dataclass(frozen=True)
+class SparseOptimizerConfig:
+    """`name`: sgd | adagrad | row_wise_adagrad | adam. `eps` of MLPerf's Adagrad is 1e-8.
+
+    `weight_decay` times a row is added to its gradient, as in torch.optim, but only in steps that move the row anyway.
+    """
+
+    name: str
+    lr: float
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+
+
+class SparseOptimizer(torch.optim.Optimizer):
+    """Steps the tables of one rank. One parameter group, whose `lr` is read at each step: a schedule never lags."""
+
+    def __init__(self, batches: list[TableBatch], config: SparseOptimizerConfig, device: torch.device):
+        assert config.name in STATES, config.name
+        self.batches, self.config = batches, config
+        self.steps = 0  # t: global steps taken
+        # An optimizer without a parameter is refused by torch, and a rank may hold no table.
+        super().__init__([b.weights.model for b in batches] or [torch.zeros(0, device=device)], {"lr": config.lr})
+        self.states = [_zeros(batch, config.name) for batch in batches]
+
+    def set_lr(self, lr: float) -> None:
+        self.param_groups[0]["lr"] = lr
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for batch in self.batches:
+            batch.forget()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Apply and forget the gradients of the backward passes since the last step. Collective: averages over replicas end here,
+        and are waited for last.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.steps += 1
+        config, lr = self.config, float(self.param_groups[0]["lr"])
+        rule = Rule(config.name, lr, config.eps, config.weight_decay, config.beta1, config.beta2, self.steps)
+        for batch, state in sorted(zip(self.batches, self.states), key=lambda pair: pair[0].replicas is not None):
+            for touched in batch.gradients():
+                weights, (kept, squares) = batch.weights, [*state.values(), None, None][:2]
+                kernels.update(weights.model, touched.lookups, touched.grad, rule, low=weights.rest, state=kept, squares=squares)
+        return loss
+
+
+def _zeros(batch: TableBatch, name: str) -> dict[str, torch.Tensor]:
+    shape, device = batch.weights.shape, batch.weights.model.device
+    return {key: torch.zeros(shape if kind == "weight" else shape[:1], device=device) for key, kind in STATES[name].items()}

@@ -1,0 +1,166 @@
+"""The shards that a rank holds, looked up and updated together. Plain PyTorch, the same on CPU and GPU.
+
+Shards of equal width lie one above the other in one matrix, so that a look-up is one `embedding_bag` (or, of sequences, one
+`embedding`) for all of them and an update one pass (recsys_lab.kernels). The backward pass writes no gradient of the weights: it keeps
+the ids and the gradient of what was looked up, and the optimizer goes from them to each touched row. So nothing as large as a table is
+ever made, and a row that is not in the batch cannot move. Only of rows that several ranks hold alike is there a whole gradient, which
+they average (`replicas`).
+
+Shapes: B samples, F features, D width of a shard, R rows of all shards together, N ids, U distinct ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from recsys_lab import kernels
+from recsys_lab.executor.replicas import ReplicaGradients, Replicas
+from recsys_lab.executor.stored import StoredWeights
+from recsys_lab.kernels import Lookups
+from recsys_lab.kernels.torch_embedding import summed
+
+#: Rows are filled in pieces of about this many elements, which stay in the cache: no part of a table is made twice.
+FILL_ELEMENTS = 1 << 17
+
+
+@dataclass(frozen=True)
+class HeldShard:
+    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held by this rank at `offset` in its batch."""
+
+    table: str
+    row_start: int
+    row_stop: int
+    col_start: int
+    col_stop: int
+    features: int  # how many features of the batch read it
+    offset: int
+
+    @property
+    def rows(self) -> int:
+        return self.row_stop - self.row_start
+
+
+@dataclass
+class Touched:
+    """What one backward pass leaves for the optimizer: look-ups and the gradient of what they gave, FP32 or BF16. `distinct`: they are
+    of different rows, in rising order, and the gradient of each is summed already.
+    """
+
+    lookups: Lookups
+    grad: torch.Tensor  # [B, F * D] of pooled rows, [N, D] of a sequence's
+    distinct: bool = False
+
+
+class TableBatch:
+    """Shards of one width, one format (as they are stored) and one pooling (`mode` sum, mean or none), in the order of the features that
+    read them.
+
+    `replicas` hold the same shards (data parallelism); None: this rank alone does. `out_dtype`: of looked-up rows, which are summed in
+    FP32 and rounded once; BF16 where nothing but a model in BF16 reads them.
+    """
+
+    def __init__(
+        self,
+        shards: list[HeldShard],
+        width: int,
+        format: str,
+        mode: str,
+        device: torch.device,
+        replicas: Replicas | None = None,
+    ):
+        self.shards, self.mode = shards, mode
+        rows = sum(s.rows for s in shards)
+        self.weights = StoredWeights.empty(format, (rows, width), device)
+        self.replicas = None if replicas is None else ReplicaGradients(replicas, rows, width, device)
+        self.feature_offsets = torch.tensor([s.offset for s in shards for _ in range(s.features)], dtype=torch.int64, device=device)
+        self.touched: list[Touched] = []
+        self.out_dtype = torch.float32
+        # Its gradient is never read: it makes autograd call our backward, also on a rank without a single id.
+        self._anchor = torch.zeros((), device=device, requires_grad=True)
+
+    @property
+    def rows(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.weights.shape[1]
+
+    def part(self, shard: HeldShard) -> slice:
+        """The rows of `shard` in whatever is laid out like the weights."""
+        return slice(shard.offset, shard.offset + shard.rows)
+
+    def fill(self, initial: Callable[[str, int, int, int, int], torch.Tensor]) -> None:
+        """Set the weights from `initial(table, row_start, row_stop, col_start, col_stop)`, a piece of rows at a time."""
+        for shard in self.shards:
+            rows = max(1, FILL_ELEMENTS // self.width)
+            for start in range(shard.row_start, shard.row_stop, rows):
+                stop = min(start + rows, shard.row_stop)
+                begin = shard.offset + start - shard.row_start
+                values = initial(shard.table, start, stop, shard.col_start, shard.col_stop)
+                self.weights.write(values.to(self.weights.model.device), slice(begin, begin + stop - start))
+
+    def look_up(self, ids: torch.Tensor, offsets: torch.Tensor, batch_size: int) -> torch.Tensor:
+        """Rows for `ids` [N], feature by feature, and `offsets` [F * B + 1]: pooled [B, F * D], or [N, D] under mode none."""
+        return _LookUp.apply(self._anchor, self, ids, offsets, batch_size)
+
+    def gradients(self) -> Iterator[Touched]:
+        """What all backward passes since the last call leave; no row is in two of them.
+
+        Collective where there are replicas, and then in several chunks.
+        """
+        if self.replicas is not None:
+            yield from (Touched(Lookups(rows), grads, distinct=True) for rows, grads in self.replicas.chunks())
+            return
+        touched, self.touched = self.touched, []
+        if touched:
+            yield touched[0] if len(touched) == 1 else self._added_up(touched)
+
+    def forget(self) -> None:
+        """Drop the gradients since the last step; waits for what is under way."""
+        self.touched = []
+        if self.replicas is not None:
+            self.replicas.drop()
+
+    def touch(self, touched: Touched) -> None:
+        """What a backward pass leaves. Where there are replicas, its average over them starts now."""
+        if self.replicas is None:
+            self.touched.append(touched)
+        else:
+            self.replicas.start(*self.summed(touched))
+
+    def summed(self, touched: Touched) -> tuple[torch.Tensor, torch.Tensor]:
+        """Distinct rows [U] in rising order, and for each the sum in FP32 [U, D] of its gradients in the order of its ids."""
+        if touched.distinct:
+            return touched.lookups.ids, touched.grad
+        lookups = touched.lookups
+        if self.rows < 2**31:
+            lookups = replace(lookups, ids=lookups.ids.int())  # sorts in half the time
+        return summed(lookups, touched.grad, self.width)
+
+    def _added_up(self, touched: list[Touched]) -> Touched:
+        """Gradients of several backward passes (accumulation) as one."""
+        rows, grads = (torch.cat(parts) for parts in zip(*(self.summed(one) for one in touched)))
+        return Touched(Lookups(rows), grads)
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor: torch.Tensor, batch: TableBatch, ids: torch.Tensor, offsets: torch.Tensor, batch_size: int) -> torch.Tensor:
+        features, offsets, weight = len(batch.feature_offsets), offsets.to(torch.int64), batch.weights.model
+        ctx.batch = batch
+        if batch.mode != "none":
+            ctx.lookups = Lookups(ids, offsets, features, batch.feature_offsets, mode=batch.mode)
+            return kernels.bags(weight, ctx.lookups, batch.out_dtype)
+        of_feature = offsets[::batch_size] if batch_size else offsets.new_zeros(features + 1)
+        base = torch.repeat_interleave(batch.feature_offsets, of_feature.diff(), output_size=ids.numel())
+        ctx.lookups = Lookups(base.add_(ids))
+        return kernels.rows(weight, ctx.lookups.ids, batch.out_dtype)
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor):
+        ctx.batch.touch(Touched(ctx.lookups, grad))
+        return None, None, None, None, None

@@ -1,0 +1,142 @@
+"""Where the time of communication goes (sections IV-C and VI-D): in preparing it, in waiting for it, and, beside compute, in transfer.
+
+Preparation is what the exchange of rows does but wait: copies into flat buffers, conversions, copies out of them, the sharing out among
+ranks. Waiting is what the training thread does nothing in. Transfer runs from a collective's issue to its end and is recorded
+with it (`recsys_lab.executor.recorded`). All of it is noted while collectives are recorded, and costs nothing else.
+
+What DistributedDataParallel copies into its buckets is not seen; its waiting is what follows the last gradient.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torchrec.distributed.types import Awaitable
+
+from recsys_lab.executor.recorded import Recorded, is_recording, named, waited_s
+
+#: What the exchange of rows is called in the record of its collectives.
+EXCHANGE = "exchange"
+#: By what is communicated, and what that takes, ms.
+Times = dict[str, dict[str, float]]
+_spent_s: dict[str, float] = defaultdict(float)  # by (what, of which communication)
+_backward_done: list[float] = []
+
+
+@contextmanager
+def waited(what: str) -> Iterator[None]:
+    """The time inside is waiting."""
+    began = time.perf_counter()
+    yield
+    _spent_s[f"{what}.waiting"] += time.perf_counter() - began
+
+
+@contextmanager
+def preparing() -> Iterator[None]:
+    """The time inside is preparation, but for what is waited in it."""
+    began, before = time.perf_counter(), waited_s()
+    with named(EXCHANGE):
+        yield
+    waiting = waited_s() - before
+    _spent_s["embedding.waiting"] += waiting
+    _spent_s["embedding.preparation"] += time.perf_counter() - began - waiting
+
+
+def take_times(seen: Sequence[Recorded], backward_ended: float) -> Times:
+    """Of one recorded step: {embedding: {preparation, transfer, waiting}, dense: {transfer, waiting}}; then forgets it. Empty where
+    nothing was noted. `backward_ended`: when the backward pass returned, by `time.perf_counter`.
+    """
+    if _backward_done:
+        _spent_s["dense.waiting"] += max(0.0, backward_ended - _backward_done[-1])
+    found = {name: 1e3 * _spent_s[name] for name in ("embedding.preparation", "embedding.waiting", "dense.waiting")}
+    _spent_s.clear()
+    _backward_done.clear()
+    rows = [one for one in seen if one.name == EXCHANGE]
+    if not rows:
+        return {}
+    dense = [one for one in seen if one.name is None and one.kind == "all_reduce"]
+    return {
+        "embedding": {
+            "preparation": found["embedding.preparation"],
+            "transfer": union_ms(_interval(one) for one in rows),
+            "waiting": found["embedding.waiting"],
+        },
+        "dense": {"transfer": union_ms(_interval(one) for one in dense), "waiting": found["dense.waiting"]},
+    }
+
+
+def mean_times(steps: Sequence[Times]) -> Times | None:
+    """Over the steps; None where one has none."""
+    if not steps or not all(steps):
+        return None
+    return {of: {what: sum(step[of][what] for step in steps) / len(steps) for what in steps[0][of]} for of in steps[0]}
+
+
+def _interval(one: Recorded) -> tuple[float, float]:
+    return one.start_ms, one.start_ms + one.ms
+
+
+def union_ms(intervals: Iterable[tuple[float, float]]) -> float:
+    """How long at least one of them (begin, end) lasts."""
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+class Timed(nn.Module):
+    """An exchange of TorchRec's form, with its times noted: issued and awaited, forward and backward."""
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, looked_up: torch.Tensor, context: Any = None) -> Awaitable[torch.Tensor]:
+        if not is_recording():
+            return self.inner(looked_up, context)
+        with preparing():
+            return _TimedWaiting(self.inner(looked_up, context))
+
+
+class _TimedWaiting(Awaitable[torch.Tensor]):
+    def __init__(self, inner: Awaitable[torch.Tensor]):
+        super().__init__()
+        self._inner = inner
+
+    def _wait_impl(self) -> torch.Tensor:
+        with preparing():
+            rows = self._inner.wait()
+        finish = rows.grad_fn
+        if finish is not None:
+            finish.register_prehook(_note_end_of_backward)
+            for node in (finish, next(node for node, _ in finish.next_functions if node is not None)):
+                _prepares(node)
+        return rows
+
+
+def _prepares(node: Any) -> None:
+    """Backward of `node` is preparation."""
+    inside: list[Any] = []
+
+    def begin(_: Any) -> None:
+        inside.append(preparing())
+        inside[-1].__enter__()
+
+    def end(*_: Any) -> None:
+        inside.pop().__exit__(None, None, None)
+
+    node.register_prehook(begin)
+    node.register_hook(end)
+
+
+def _note_end_of_backward(_: Any) -> None:
+    """Queued before DistributedDataParallel's own last word, which waits for its buckets."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    engine.queue_callback(lambda: _backward_done.append(time.perf_counter()))

@@ -1,0 +1,249 @@
+"""What every scheme's lowering needs, and the input distribution and table work that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from recsys_lab.plan.hot_rows import served_shares
+from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.steps import Step
+from recsys_lab.plan.workload import STATE_PER_ROW, STATE_PER_WEIGHT, Workload
+from recsys_lab.precision import Precision
+from recsys_lab.tables import AccessStatistics, Table, TableAccess
+from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES, STORED_BYTES
+
+ID_BYTES = ELEMENT_BYTES["int64"]  # values of a KeyedJaggedTensor
+LENGTH_BYTES = ELEMENT_BYTES["int32"]
+SPLIT_BYTES = ELEMENT_BYTES["int64"]
+REPLICATED = ("data_parallel", "replicated")  # every rank looks its own batch up at home
+SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how many values, the batch size
+
+
+@dataclass(frozen=True)
+class Context:
+    """The tables of one sharding scheme, or the rows of one of FlexShard's tiers, with everything that their bytes depend on.
+
+    `scheme` names the steps; of a tier, `placed` and `access` have its rows only. `exchange`: how whole tables' rows travel. `hot_rows`:
+    ranks that hold hot rows serve more look-ups than their share of the rows.
+    """
+
+    scheme: str
+    plan: ShardingPlan
+    placed: tuple[tuple[Table, Placement], ...]
+    access: AccessStatistics
+    precision: Precision
+    workload: Workload
+    exchange: str = "all_to_all"
+    hot_rows: bool = False
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks among which ids and rows travel."""
+        return self.hosts if self.scheme == "host_sharded" else (self.world,)
+
+    @property
+    def group_batch(self) -> int:
+        """Samples of all the ranks of a group."""
+        return self.batch * len(self.groups[0])
+
+    @property
+    def is_replicated(self) -> bool:
+        return self.scheme in REPLICATED
+
+    @property
+    def is_sequence(self) -> bool:
+        return all(table.pooling == "none" for table, _ in self.placed)
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        return tuple(range(self.plan.world_size))
+
+    @property
+    def hosts(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each host."""
+        per_host = self.plan.ranks_per_host
+        return tuple(tuple(range(h * per_host, (h + 1) * per_host)) for h in range(self.plan.hosts))
+
+    @property
+    def peers(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each local rank, one a host."""
+        per_host = self.plan.ranks_per_host
+        return tuple(tuple(range(local, self.plan.world_size, per_host)) for local in range(per_host))
+
+    @property
+    def batch(self) -> int:
+        return self.workload.batch_size
+
+    @property
+    def global_batch(self) -> int:
+        return self.batch * self.plan.world_size
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(table.name for table, _ in self.placed)
+
+    @property
+    def ids_per_sample(self) -> float:
+        return sum(self.access[table.name].mean_length for table, _ in self.placed)
+
+    @property
+    def features(self) -> int:
+        return sum(len(table.features) for table, _ in self.placed)
+
+    @property
+    def output_columns(self) -> int:
+        """Columns of the pooled output of one sample, over all features."""
+        return sum(len(table.features) * table.dim for table, _ in self.placed)
+
+    def per_rank(self) -> np.ndarray:
+        return np.zeros(self.plan.world_size)
+
+
+def folded(values: Sequence[float] | np.ndarray) -> tuple[float, ...]:
+    """One entry where all ranks are alike."""
+    values = np.asarray(values, dtype=float)
+    return (float(values[0]),) if (values == values[0]).all() else tuple(float(v) for v in values)
+
+
+def collective(
+    name: str,
+    kind: str,
+    phase: str,
+    groups: Iterable[tuple[int, ...]],
+    bytes_of_rank: Sequence[float] | np.ndarray | float,
+    after: tuple[str, ...],
+    tables: tuple[str, ...],
+    received: Sequence[float] | np.ndarray | None = None,
+) -> list[Step]:
+    """The step, or nothing where its groups are single ranks."""
+    groups = tuple(groups)
+    if len(groups[0]) == 1:
+        return []
+    sent = (float(bytes_of_rank),) if isinstance(bytes_of_rank, (int, float)) else folded(bytes_of_rank)
+    taken = () if received is None or folded(received) == sent else folded(received)
+    return [Step(name, kind, phase, sent, groups, after=after, tables=tables, received_of_rank=taken)]
+
+
+def input_distribution(
+    context: Context, lengths_sent: float, ids_sent: float, lengths_received: np.ndarray, ids_received: np.ndarray
+) -> list[Step]:
+    """TorchRec's three exchanges in each group: split sizes, then lengths, then ids. `lengths_sent`, `ids_sent`: numbers per rank."""
+    prefix, world = f"{context.scheme}.input", context.groups
+    splits = SPLIT_ROWS * len(context.groups[0]) * SPLIT_BYTES
+    return [
+        *collective(f"{prefix}.splits", "all_to_all", "input", world, splits, (), context.names),
+        *collective(
+            f"{prefix}.lengths",
+            "all_to_all",
+            "input",
+            world,
+            lengths_sent * LENGTH_BYTES,
+            (f"{prefix}.splits",),
+            context.names,
+            lengths_received * LENGTH_BYTES,
+        ),
+        *collective(
+            f"{prefix}.ids",
+            "all_to_all",
+            "input",
+            world,
+            ids_sent * ID_BYTES,
+            (f"{prefix}.splits",),
+            context.names,
+            ids_received * ID_BYTES,
+        ),
+    ]
+
+
+def copy_of_batch(tables: Iterable[Table], access: AccessStatistics, workload: Workload) -> Step:
+    """A rank's samples on their way from the host's memory to the device: ids, lengths, dense features and the label."""
+    ids = sum(access[table.name].mean_length * ID_BYTES + len(table.features) * LENGTH_BYTES for table in tables)
+    sample = ids + (workload.dense_features + 1) * ELEMENT_BYTES["fp32"]
+    return Step("input.copy", "host_to_device", "input", (float(workload.batch_size * sample),))
+
+
+def lookups_of_ranks(context: Context) -> np.ndarray:
+    """Look-ups that each rank serves in an iteration. Ids are hashed, hot rows lie anywhere: a row shard serves its share of the rows, or,
+    where `context.hot_rows`, what falls to it (hot_rows.py).
+    """
+    served = [0.0] * context.plan.world_size
+    for table, shard, samples, share in _held(context):
+        looked_up = samples * context.access[table.name].mean_length * share
+        for rank in shard.ranks:
+            served[rank] += looked_up
+    return np.asarray(served)
+
+
+def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
+    """The look-up (bytes read: look-ups x row bytes; made: FP32 rows) and the update of the scheme's tables.
+
+    The update reads one gradient row for each look-up, and reads and writes weights and optimizer state of each distinct row once;
+    of every row, where gradients were summed over replicas.
+    """
+    read, written, rows, pieces, made = ([0.0] * context.plan.world_size for _ in range(5))  # lists: a plan may have a million shards
+    optimizer = context.workload.sparse_optimizer
+    summed = context.is_replicated or (context.scheme == "host_sharded" and context.plan.hosts > 1)
+    distinct: dict[str, float] = {}
+    for table, shard, samples, served_share in _held(context):
+        share, access, cols = shard.rows / table.rows, context.access[table.name], shard.cols
+        if table.name not in distinct:
+            distinct[table.name] = distinct_rows(access, samples)
+        looked_up = samples * access.mean_length * served_share
+        touched = shard.rows if summed else distinct[table.name] * share
+        state = 4 * (cols * STATE_PER_WEIGHT[optimizer] + STATE_PER_ROW[optimizer])
+        update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
+        gives = looked_up if table.pooling == "none" else samples * len(table.features)
+        for rank in shard.ranks:
+            pieces[rank] += 1
+            rows[rank] += looked_up
+            made[rank] += gives * cols * 4
+            read[rank] += looked_up * cols * READ_BYTES[table.dtype]
+            written[rank] += update
+    scheme, names = context.scheme, context.names
+    served = folded(rows), folded(pieces)
+    return (
+        Step(
+            f"{scheme}.lookup",
+            "lookup",
+            "forward",
+            folded(read),
+            after=after_lookup,
+            tables=names,
+            rows_of_rank=served[0],
+            shards_of_rank=served[1],
+            written_of_rank=folded(made),
+        ),
+        Step(
+            f"{scheme}.update",
+            "update",
+            "backward",
+            folded(written),
+            after=after_update,
+            tables=names,
+            rows_of_rank=served[0],
+            shards_of_rank=served[1],
+        ),
+    )
+
+
+def distinct_rows(access: TableAccess, samples: int) -> float:
+    """Expected number of different rows that `samples` samples look up: the sum over rows of 1 - (1 - p) ** samples."""
+    p = np.clip(np.asarray(access.bucket_p, dtype=float), 0.0, 1.0)
+    return float(np.dot(np.asarray(access.bucket_rows, dtype=float), -np.expm1(samples * np.log1p(-np.minimum(p, 1 - 1e-12)))))
+
+
+def _held(context: Context) -> Iterable[tuple[Table, Shard, int, float]]:
+    """Each shard with the number of samples that its ranks look up in it, their own batch where replicated, else all of the group, and the
+    share of the table's look-ups that it serves.
+    """
+    samples = context.batch if context.is_replicated else context.group_batch
+    for table, placement in context.placed:
+        drawn: dict[int, float] = {}
+        if context.hot_rows and not context.is_replicated:
+            drawn = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
+        for shard in placement.shards:
+            if shard.rows:
+                yield table, shard, samples, drawn.get(shard.row_start, shard.rows / table.rows)

@@ -1,0 +1,74 @@
+"""`environment.json`: what a run ran on and with which code, so that it can be repeated."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from recsys_lab.record.files import write_json
+
+ENVIRONMENT_FILE = "environment.json"
+SOURCE = Path(__file__).resolve().parents[2]
+
+
+def environment(argv: list[str] | None = None, data: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Commit, command, Python, hardware and packages. `data`: what the data set says of itself ({notes, best_auc}). Unknown is None."""
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": None if (changes := _git("status", "--porcelain", "--untracked-files=no")) is None else bool(changes),
+        "argv": list(sys.argv if argv is None else argv),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "hardware": {
+            "cpu": _cpu_model(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "memory_bytes": psutil.virtual_memory().total,
+            "gpus": _gpus(),
+        },
+        "packages": dict(sorted((d.name.lower().replace("_", "-"), d.version) for d in distributions() if d.name)),
+        "data": data,
+    }
+
+
+def write_environment(folder: Path, argv: list[str] | None = None, data: dict[str, Any] | None = None) -> Path:
+    """Write `folder`/environment.json."""
+    return write_json(Path(folder) / ENVIRONMENT_FILE, environment(argv, data))
+
+
+def _output(*command: str) -> str | None:
+    """What `command` prints, or None where it is not there or fails."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _git(*arguments: str) -> str | None:
+    """Of the checkout that this package lies in; None where it was installed without one."""
+    return _output("git", "-C", str(SOURCE), *arguments) if (SOURCE / ".git").exists() else None
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor() or None)
+
+
+def _gpus() -> list[dict[str, Any]]:
+    """Asked of the driver's tool, so that no CUDA context is opened here."""
+    listed = _output("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
+    cells = [[cell.strip() for cell in line.split(",")] for line in (listed or "").splitlines()]
+    return [{"name": c[0], "memory_mib": int(c[1]) if c[1].isdigit() else None, "driver": c[2]} for c in cells if len(c) == 3]

@@ -1,0 +1,256 @@
+"""The record of a run: `result.json`, schema 1. Measured and simulated are separate objects; what was not done is null, never zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from recsys_lab.errors import UserError
+from recsys_lab.plan import ShardingPlan, Workload
+from recsys_lab.plan.memory import bytes_of_ranks
+from recsys_lab.plan.sharding_plan import TIERS
+from recsys_lab.record.files import read_json, write_json
+from recsys_lab.simulate.simulated import Collective, Simulated, Spread
+from recsys_lab.tables import AccessStatistics
+
+SCHEMA = 1
+RESULT_FILE = "result.json"
+CHOICES = ("model", "sharder", "precision", "cluster", "data", "launcher")
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class IterationTime:
+    median: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class WireBytes:
+    """What a rank sends per iteration, by kind of link."""
+
+    intra_host: float
+    cross_host: float
+
+
+@dataclass(frozen=True)
+class Replanning:
+    """What a plan made from the last look-ups would cover, by tier, beside what this one covers of the same `judged_on` look-ups.
+
+    `saving`: of the global exchange, the row-sharded share. `worth_it`: it is more than `threshold`.
+    """
+
+    access_share_now: Mapping[str, float]
+    access_share_new: Mapping[str, float]
+    saving: float
+    threshold: float
+    worth_it: bool
+    judged_on: int
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Shares of the look-ups by tier, over the tables that are placed row by row. `replanning` None: too few look-ups to tell."""
+
+    planned: Mapping[str, float]
+    measured: Mapping[str, float]
+    replanning: Replanning | None
+
+
+@dataclass(frozen=True)
+class LinkBytes:
+    """Bytes an iteration over the links of all hosts together: `counted` by the kernel, headers included, and the payload of the
+    recorded `collectives`.
+    """
+
+    counted: float
+    collectives: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What really ran here. `phases_ms` are means over iterations; `wire_bytes` per rank per iteration; `data_wait_share` of the time.
+
+    `peak_memory_bytes`: of the whole process on a CPU, of its tensors on a GPU; `added_memory_bytes`: what came on top of what it used when
+    it had no model yet. `coverage` is of plans that place tables row by row; `links` of launchers whose hosts have links of their own.
+    `exchange_ms`, of plans whose tables lie whole on a rank: what communication takes, {embedding: {preparation, transfer, waiting}, dense:
+    {transfer, waiting}}.
+    `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}, how long any such collective is in flight, and how
+    long after all of its ranks have come.
+    """
+
+    backend: str
+    world_size: int
+    hosts: int
+    ranks_per_host: int
+    examples_per_second: float
+    iteration_ms: IterationTime
+    phases_ms: Mapping[str, float]
+    wire_bytes: WireBytes | None
+    collectives: Sequence[Collective]
+    peak_memory_bytes: int | None
+    data_wait_share: float | None
+    coverage: Coverage | None = None
+    exchange_ms: Mapping[str, Mapping[str, float]] | None = None
+    links: LinkBytes | None = None
+    transfer_ms: Mapping[str, Mapping[str, float]] | None = None
+    added_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """`plan.json` in figures. `bytes_per_rank`: what lasts from step to step, table weights, optimizer state and dense part."""
+
+    world_size: int
+    tables: int
+    rows: int
+    parameters: int
+    bytes_per_rank: Spread
+    tiers: Mapping[str, Mapping[str, float | None]]
+    towers: Sequence[Sequence[str]] | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run failed: the name of the exception and its message."""
+
+    type: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What cut a run short: after `epoch` epochs the `metric` of the validation split was `value`, worse than `bound`."""
+
+    metric: str
+    epoch: int
+    value: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """`result.json`. `quality` is {split: {metric: value}}: metrics.QUALITY of clicks, metrics.RANKING where items are ranked.
+
+    `error` is written for a failed run only; `study` for a study, whose figures lie in it; `pruned` for a run that a
+    search cut short.
+    """
+
+    status: str  # completed | failed | pruned
+    mode: str
+    seed: int
+    config_fingerprint: str
+    choices: Mapping[str, str | None]
+    plan_fingerprint: str | None = None
+    quality: Mapping[str, Mapping[str, float | int | None]] | None = None
+    plan: PlanSummary | None = None
+    measured: Measured | None = None
+    simulated: Simulated | None = None
+    error: Failure | None = None
+    study: Mapping[str, Any] | None = None
+    pruned: Pruned | None = None
+
+    def __post_init__(self) -> None:
+        assert self.status in ("completed", "failed", "pruned"), self.status
+        assert (self.error is not None) == (self.status == "failed"), "a failed run says why, and only a failed one"
+        assert (self.pruned is not None) == (self.status == "pruned"), "a run that was cut short says where, and only such a one"
+        assert set(self.choices) <= set(CHOICES), self.choices
+        assert set(self.quality or ()) <= set(SPLITS), self.quality
+
+    def to_json(self) -> dict[str, Any]:
+        made = {
+            "schema": SCHEMA,
+            "status": self.status,
+            "mode": self.mode,
+            "seed": self.seed,
+            "config_fingerprint": self.config_fingerprint,
+            "plan_fingerprint": self.plan_fingerprint,
+            "choices": {key: self.choices.get(key) for key in CHOICES},
+            "quality": {split: dict(self.quality[split]) for split in SPLITS if split in self.quality} if self.quality else None,
+            "plan": _part(self.plan),
+            "measured": _measured(self.measured),
+            "simulated": _part(self.simulated),
+        }
+        made |= {"error": _part(self.error)} if self.error else {}
+        made |= {"pruned": _part(self.pruned)} if self.pruned else {}
+        return made | ({"study": dict(self.study)} if self.study else {})
+
+
+def _measured(measured: Measured | None) -> dict | None:
+    """`coverage` only where the plan has tiers, `exchange_ms` where its tables are whole, `links`, `transfer_ms` where hosts have links,
+    `added_memory_bytes` where the system tells.
+    """
+    made = _part(measured)
+    sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes")
+    return made and {key: value for key, value in made.items() if value is not None or key not in sometimes}
+
+
+def _part(part: Any) -> dict | None:
+    return None if part is None else asdict(part)
+
+
+def plan_summary(plan: ShardingPlan, access: AccessStatistics | None, workload: Workload | None) -> PlanSummary:
+    """`plan` in figures. Without `workload`, bytes are those of the weights alone; without a table's `access`, shares are None.
+
+    Every tier is named, also one that holds no row: its zero is a count.
+    """
+    held = bytes_of_ranks(plan, workload).lasting if workload else plan.weight_bytes_of_ranks()
+    return PlanSummary(
+        world_size=plan.world_size,
+        tables=len(plan.tables),
+        rows=sum(table.rows for table in plan.tables),
+        parameters=sum(table.parameters for table in plan.tables),
+        bytes_per_rank=Spread(max(held), sum(held) / len(held)),
+        tiers=_tiers(plan, access),
+        towers=[list(tower) for tower in plan.towers] or None,
+    )
+
+
+def _tiers(plan: ShardingPlan, access: AccessStatistics | None) -> dict[str, dict[str, float | None]]:
+    rows = dict.fromkeys(TIERS, 0)
+    lookups = dict.fromkeys(TIERS, 0.0)
+    known = access is not None and all(table.name in access.tables for table in plan.tables)
+    for table, placement in zip(plan.tables, plan.placements):
+        begin = 0
+        for tier, held in placement.tier_rows.items():
+            rows[tier] += held
+            lookups[tier] += access[table.name].length_of(begin, begin + held) if known and access else 0.0
+            begin += held
+    total = sum(lookups.values())
+    return {tier: {"rows": rows[tier], "access_share": lookups[tier] / total if total else None} for tier in TIERS}
+
+
+def write_result(folder: Path, result: Result) -> Path:
+    """Write `folder`/result.json, whole or not at all."""
+    return write_json(Path(folder) / RESULT_FILE, result.to_json())
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """The record in the run folder `folder`. UserError where it is missing, broken or of another schema."""
+    path = Path(folder) / RESULT_FILE
+    if not path.exists():
+        raise UserError(
+            "no result.json here: not a run folder, or its run has not ended", where=folder, remedy="name the folder of a finished run"
+        )
+    data = read_json(path)
+    expected = {
+        "schema",
+        "status",
+        "mode",
+        "seed",
+        "config_fingerprint",
+        "plan_fingerprint",
+        "choices",
+        "quality",
+        "plan",
+        "measured",
+        "simulated",
+    }
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        given = data.get("schema") if isinstance(data, dict) else type(data).__name__
+        raise UserError("unknown schema of a record", where=path, given=given, allowed=SCHEMA)
+    if missing := sorted(expected - set(data)):
+        raise UserError("the record is incomplete", where=path, given=f"no {', '.join(missing)}")
+    return data

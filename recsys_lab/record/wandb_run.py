@@ -1,0 +1,164 @@
+"""One Weights & Biases run per job, through W&B's own client. The only file that imports wandb.
+
+Offline unless the user is logged in; nothing is ever asked, and nothing is written outside the run folder.
+Rank 0 calls `start` before training and `finish` after the record is written, in the same process.
+
+A resumed run: online it goes on in the same W&B run. Offline it becomes a new W&B run with the first one's id in
+`config.resumed_from`, since an offline client cannot see how far the first one came. All ids are kept in `wandb/ids.json`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import wandb
+from lightning.pytorch.loggers import WandbLogger
+from wandb.errors import AuthenticationError
+from wandb.sdk.lib.wbauth import read_netrc_auth
+
+from recsys_lab.errors import UserError
+from recsys_lab.record.files import plain, read_json, write_json
+
+MODES = ("auto", "online", "offline")
+ARTIFACTS = {"plan.json": "plan", "plan_here.json": "plan", "result.json": "result"}
+
+
+class RunLogger(WandbLogger):
+    """Lightning's W&B logger over a run that belongs to one run folder, whatever other runs this process holds."""
+
+    def __init__(self, run: Any, folder: Path):
+        super().__init__(experiment=run, save_dir=folder, project=run.project, name=run.name, id=run.id)
+        self.folder = folder
+
+    def log_tables(self, kind: str, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]], page: str) -> None:
+        """Put `tables` (name: columns, rows) into the run as `kind`/name, and an HTML `page` as a panel that reports can take."""
+        with _inside(self.folder):
+            shown: dict[str, Any] = {f"{kind}/page": wandb.Html(page, inject=False)}
+            for name, (columns, rows) in tables.items():
+                shown[f"{kind}/{name}"] = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
+            self.experiment.log(shown)
+
+    def finish(self, status: str) -> None:
+        """Put plan and record into the run as artifacts, the record's figures into its summary, and close it."""
+        run = self.experiment
+        with _inside(self.folder):
+            for file, kind in ARTIFACTS.items():
+                if (path := self.folder / file).exists():
+                    artifact = wandb.Artifact(f"{run.id}-{path.stem}", type=kind)
+                    artifact.add_file(str(path), policy="immutable")
+                    run.log_artifact(artifact)
+            if (path := self.folder / "result.json").exists():
+                run.summary.update(headline(read_json(path)))
+            run.finish(exit_code=0 if status == "completed" else 1)
+
+
+def start(
+    folder: Path,
+    config: Mapping[str, Any],
+    name: str,
+    group: str | None = None,
+    *,
+    project: str = "recsys_lab",
+    entity: str | None = None,
+    mode: str = "auto",
+    tags: list[str] | None = None,
+    system_metrics_interval_s: float = 5.0,
+) -> RunLogger:
+    """A Lightning logger on a new W&B run in `folder`/wandb, with `config` as it ran. `group` is the sweep's name.
+
+    `mode`: auto is online if the user is logged in (API key in the environment, .netrc or W&B's settings), else offline.
+    UserError for an unknown mode, and for online without being logged in.
+    """
+    folder = Path(folder).resolve()
+    online = _online(mode)
+    ids = _known_ids(folder)
+    same = bool(ids) and online
+    run_id = ids[-1] if same else secrets.token_hex(4)
+    with _inside(folder):
+        run = wandb.init(
+            project=project,
+            entity=entity,
+            dir=str(folder),
+            id=run_id,
+            name=name,
+            group=group,
+            tags=tags or None,
+            config=plain(dict(config)) | ({"resumed_from": ids[-1]} if ids and not same else {}),
+            mode="online" if online else "offline",
+            resume="allow" if same else None,
+            reinit="create_new",  # never the run of another job in this process
+            settings=wandb.Settings(
+                console="off",  # the terminal belongs to the launcher
+                silent=not online,
+                x_stats_sampling_interval=system_metrics_interval_s,
+            ),
+        )
+    run.define_metric("trainer/global_step")
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    if not same:
+        write_json(folder / "wandb" / "ids.json", [*ids, run_id])
+    return RunLogger(run, folder)
+
+
+def headline(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The record's figures by flat name: `validation/auc`, `measured/examples_per_second`, `simulated/iteration_ms`, ..."""
+    found = {f"{split}/{name}": value for split, figures in (result.get("quality") or {}).items() for name, value in figures.items()}
+    measured, simulated = result.get("measured") or {}, result.get("simulated") or {}
+    found["measured/examples_per_second"] = measured.get("examples_per_second")
+    found["measured/iteration_ms"] = (measured.get("iteration_ms") or {}).get("median")
+    found["simulated/examples_per_second"] = simulated.get("examples_per_second")
+    found["simulated/iteration_ms"] = simulated.get("iteration_ms")
+    if study := result.get("study"):
+        found |= {"study/name": study["name"], "study/state": study["verdict"]["state"], "study/verdict": study["verdict"]["sentence"]}
+    found["status"] = result.get("status")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _known_ids(folder: Path) -> list[str]:
+    path = folder / "wandb" / "ids.json"
+    return read_json(path) if path.exists() else []
+
+
+def _online(mode: str) -> bool:
+    """Whether to talk to the server. WANDB_MODE=offline from the user's environment holds for auto."""
+    if mode not in MODES:
+        raise UserError("unknown mode", where="logger.mode", given=mode, allowed=", ".join(MODES))
+    if mode == "online" and not logged_in():
+        raise UserError("not logged in to W&B", where="logger.mode", given="online", remedy="run `wandb login`, or use logger.mode=offline")
+    return mode == "online" or (mode == "auto" and os.environ.get("WANDB_MODE", "online") == "online" and logged_in())
+
+
+def logged_in() -> bool:
+    """Whether W&B's client would find a key without asking: in the environment, in .netrc or in its settings."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    settings = wandb.Settings()
+    if settings.api_key:
+        return True
+    try:
+        return read_netrc_auth(host=settings.base_url) is not None
+    except AuthenticationError as error:
+        raise UserError(
+            f"W&B's key is not a key: {error}", where=".netrc", remedy="run `wandb login`, or use logger.mode=offline"
+        ) from None
+
+
+@contextlib.contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    """W&B keeps its caches and staged files in the home folder; while this lasts, in the run folder."""
+    ours = {f"WANDB_{kind}_DIR": str(folder / "wandb" / kind.lower()) for kind in ("CACHE", "DATA", "CONFIG", "ARTIFACT")}
+    before = {key: os.environ.get(key) for key in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value

@@ -1,0 +1,21 @@
+"""data_parallel and FlexShard's replicated tier: every rank holds all the rows, and the gradients of all of them are all-reduced."""
+
+from __future__ import annotations
+
+from recsys_lab.plan.context import Context, collective, table_steps
+from recsys_lab.plan.steps import Step
+
+
+def lower_replicated(context: Context) -> tuple[list[Step], list[Step]]:
+    """(forward, backward) steps. The gradient has all rows, whatever the table's format."""
+    backward = collective(
+        f"{context.scheme}.gradient.all_reduce",
+        "all_reduce",
+        "backward",
+        [context.world],
+        context.precision.dense_comm_bytes * sum(table.parameters for table, _ in context.placed),
+        ("dense.backward",),
+        context.names,
+    )
+    lookup, update = table_steps(context, (), tuple(s.name for s in backward) or ("dense.backward",))
+    return [lookup], [*backward, update]

@@ -1,0 +1,67 @@
+"""What training looked up in tables that are sharded by row: how often in which tier, and the last ids themselves."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from recsys_lab.plan.sharding_plan import TIERS
+from recsys_lab.schemes.tiers.execute.split import TierSplit
+
+
+class TierWatch:
+    """Of this rank's own batches, in passes that train. Counting costs a few small kernels a step and never waits for the device.
+
+    The ids that are kept lie in one piece, a ring a table, which takes the same memory from the first step on.
+    """
+
+    def __init__(self, split: TierSplit, device: torch.device):
+        self._split = split
+        self._counts = torch.zeros(len(split.tables), len(TIERS), dtype=torch.int64, device=device)
+        self.keep_ids(0)
+
+    def see(self, batch: KeyedJaggedTensor, tier: torch.Tensor) -> None:
+        """`batch` has the split's features in its order; `tier` int8 [N] as `TierSplit.place` gives it."""
+        if not torch.is_grad_enabled():
+            return
+        per_feature = batch.offsets()[:: batch.stride()].diff()
+        table = torch.repeat_interleave(self._split.table_of_feature, per_feature, output_size=len(tier))
+        counts = torch.bincount(table * len(TIERS) + tier, minlength=self._counts.numel()).view_as(self._counts)
+        self._counts += counts
+        if self._limit:
+            self._keep(batch.values(), table, counts.sum(dim=1))
+
+    def hook(self, _: nn.Module, inputs: tuple[KeyedJaggedTensor]) -> None:
+        """Before the forward pass of a collection that does not split its ids."""
+        batch = self._split.chosen(inputs[0])
+        self.see(batch, self._split.place(batch)[0])
+
+    def lookups(self, reset: bool) -> dict[str, dict[str, int]]:
+        """How many look-ups each table had in each tier since the last reset."""
+        counts = self._counts.tolist()
+        if reset:
+            self._counts.zero_()
+        return {table: dict(zip(TIERS, of_tier)) for table, of_tier in zip(self._split.tables, counts)}
+
+    def keep_ids(self, limit: int) -> None:
+        """From now on keep each table's last `limit` ids. 0: keep none."""
+        tables, device = len(self._split.tables), self._counts.device
+        self._limit = limit
+        self._kept = torch.zeros(tables * limit + 1, dtype=self._split.id_dtype, device=device)  # the last one is for what is not kept
+        self._seen = torch.zeros(tables, dtype=torch.int64, device=device)
+
+    def kept_ids(self) -> dict[str, torch.Tensor]:
+        """int64 [at most `limit`] a table, on the device: the ids of the last look-ups, the latest last."""
+        rings = self._kept[:-1].view(len(self._split.tables), self._limit).long()
+        found = {}
+        for table, ring, seen in zip(self._split.tables, rings, self._seen.tolist()):
+            found[table] = ring[:seen] if seen <= self._limit else ring.roll(-(seen % self._limit))
+        return found
+
+    def _keep(self, ids: torch.Tensor, table: torch.Tensor, counts: torch.Tensor) -> None:
+        """`ids` [N] of `table` [N], table after table, `counts` of each: behind those that are there, over the oldest."""
+        place = torch.arange(len(ids), device=ids.device).sub_((counts.cumsum(0) - counts)[table])
+        ring = (self._seen[table] + place).remainder_(self._limit).add_(table * self._limit)
+        self._kept[torch.where(place >= (counts - self._limit)[table], ring, len(self._kept) - 1)] = ids.to(self._kept.dtype)
+        self._seen += counts

@@ -1,0 +1,71 @@
+"""flexshard: a table's rows in three tiers (arXiv 2301.02959, sections 4.4 and 4.5), each exchanged in its own way.
+
+replicated     looked up at home; gradients all-reduced over all ranks
+host_sharded   exchanged within the host; gradients all-reduced between peers
+row_sharded    exchanged over all ranks
+
+What the tiers give for a pooled table is added up in memory, tiers.merge, which counts the sorting of its ids by tier as well; its gradient
+is taken apart in tiers.gradient.split. A sequence's rows only go to their places, which no step counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from recsys_lab.plan.context import ID_BYTES, Context
+from recsys_lab.plan.sharding_plan import TIERS, Placement
+from recsys_lab.plan.steps import Step
+from recsys_lab.schemes.replicated.lower import lower_replicated
+from recsys_lab.schemes.row_blocks.lower import lower_row_blocks
+from recsys_lab.tables import AccessStatistics, Table
+
+#: How often sorting an id out reads or writes a number as large as an id: once for all tiers, and more for each.
+PASSES, PASSES_A_TIER = 36, 11
+FP32_BYTES = 4
+
+
+def lower_tiers(context: Context) -> tuple[list[Step], list[Step]]:
+    """(input and forward, backward) steps, tier by tier. A table takes part in the tiers that hold rows of it."""
+    ahead: list[Step] = []
+    back: list[Step] = []
+    columns: list[int] = []
+    for tier in TIERS:
+        part = tier_of(context, tier)
+        if part.placed:
+            there, home = (lower_replicated if tier == "replicated" else lower_row_blocks)(part)
+            ahead, back = ahead + there, home + back
+            columns.append(part.output_columns)
+    if context.is_sequence:
+        return ahead, back
+    return _in_memory(context, columns, ahead, back)
+
+
+def _in_memory(context: Context, columns: list[int], ahead: list[Step], back: list[Step]) -> tuple[list[Step], list[Step]]:
+    """The steps of the tiers, which give `columns` for a sample, with those that add up what they give and take it apart again."""
+    given, together = sum(columns), context.output_columns
+    sorting = ID_BYTES * context.ids_per_sample * (PASSES + PASSES_A_TIER * len(columns))
+    adding = FP32_BYTES * (3 * (given - together) + 2 * together)  # two are read and one is written; then all side by side
+    last = tuple(s.name for s in ahead if s.phase == "forward" and not any(s.name in other.after for other in ahead))
+    merge = _moved(context, "tiers.merge", "forward", sorting + adding, last)
+    split = _moved(context, "tiers.gradient.split", "backward", FP32_BYTES * 2 * given, ("dense.backward",))
+    back = [replace(s, after=tuple(split.name if name == "dense.backward" else name for name in s.after)) for s in back]
+    return [*ahead, merge], [split, *back]
+
+
+def _moved(context: Context, name: str, phase: str, a_sample: float, after: tuple[str, ...]) -> Step:
+    moved, number_format = (float(context.batch * a_sample),), context.precision.compute
+    return Step(name, "dense", phase, moved, after=after, tables=context.names, number_format=number_format)
+
+
+def tier_of(context: Context, tier: str) -> Context:
+    """The tables' rows that are in `tier`, as tables of their own with the look-ups that go to them."""
+    placed: list[tuple[Table, Placement]] = []
+    access = {}
+    for table, placement in context.placed:
+        shards = tuple(shard for shard in placement.shards if shard.tier == tier)
+        rows = sum(shard.rows for shard in shards)
+        if rows:
+            begin = min(shard.row_start for shard in shards)
+            placed.append((table.with_rows(rows), replace(placement, shards=shards)))
+            access[table.name] = context.access[table.name].between(begin, begin + rows)
+    return replace(context, scheme=tier, placed=tuple(placed), access=AccessStatistics(access))

@@ -1,0 +1,88 @@
+"""Who looks up what: a plan whose tables are in towers, read rank by rank.
+
+A slot is one feature in one shard: what a rank looks up for the samples of all ranks. A rank's slots are in one order everywhere, those of
+whole rows or columns first, then those of row blocks, whose pooled parts are yet to be summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from recsys_lab.plan import Shard, ShardingPlan
+from recsys_lab.schemes.towers.sites import Sites, tower_of_features
+from recsys_lab.tables import Table
+
+ROW_WISE = "tower_row_wise"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """`feature` of `table`, in `shard` of it."""
+
+    feature: str
+    table: Table
+    shard: Shard
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Of a plan for R ranks, S sites of M ranks."""
+
+    plan: ShardingPlan
+
+    @cached_property
+    def sites(self) -> Sites:
+        return self.plan.sites
+
+    @cached_property
+    def row_features(self) -> tuple[tuple[str, Table], ...]:
+        """Every feature whose table is in row blocks, of all sites, in the plan's order."""
+        return tuple((f, t) for t, p in self.plan.by_table.values() if p.scheme == ROW_WISE for f in t.features)
+
+    @cached_property
+    def whole(self) -> tuple[tuple[Slot, ...], ...]:
+        """By rank, the slots of shards with whole rows or columns."""
+        held: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
+        for table, placement in self.plan.by_table.values():
+            if placement.scheme != ROW_WISE:
+                for shard in placement.shards:
+                    held[shard.ranks[0]] += [Slot(feature, table, shard) for feature in table.features]
+        return tuple(map(tuple, held))
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[Slot, ...], ...]:
+        """By rank, the slots of row blocks: every rank of a site has all of the site's, also where its block has no row."""
+        held: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
+        for table, placement in self.plan.by_table.values():
+            if placement.scheme == ROW_WISE:
+                shards = {shard.ranks[0]: shard for shard in placement.shards}
+                for rank in self.sites.ranks_of(self.site_of(table.features[0])):
+                    none = Shard((rank,), table.rows, table.rows, 0, table.dim)
+                    held[rank] += [Slot(feature, table, shards.get(rank, none)) for feature in table.features]
+        return tuple(map(tuple, held))
+
+    def slots(self, rank: int) -> tuple[Slot, ...]:
+        return self.whole[rank] + self.blocks[rank]
+
+    def site_of(self, feature: str) -> int:
+        return self.sites.site_of_tower(self._tower_of[feature])
+
+    def features_of(self, site: int) -> tuple[str, ...]:
+        """Of the site's towers, one after the other."""
+        return tuple(f for tower in self.sites.towers_of(site) for f in self.plan.towers[tower])
+
+    @cached_property
+    def dims(self) -> dict[str, int]:
+        """D by feature."""
+        return {feature: table.dim for table in self.plan.tables for feature in table.features}
+
+    @cached_property
+    def _tower_of(self) -> dict[str, int]:
+        return tower_of_features(self.plan.towers)
+
+
+def columns(slots: Sequence[Slot]) -> int:
+    """Of the pooled rows of one sample in `slots`."""
+    return sum(slot.shard.cols for slot in slots)

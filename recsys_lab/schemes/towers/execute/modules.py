@@ -1,0 +1,72 @@
+"""Tower modules (DMT, section 3.2) on the ranks of their site. Their gradients never leave it.
+
+Each rank of a site runs its towers on the samples of its peers; all ranks of a site together see every sample. So the mean of their
+gradients over the site is that over all samples, and DistributedDataParallel over the site does it while the backward pass goes on.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from recsys_lab.executor.formats import WireFormats, average_in
+from recsys_lab.schemes.towers.execute.layout import Layout
+
+PATH = "tower_modules"  # in a model
+
+
+class SiteModules(nn.Module):
+    """The towers of this rank's site. `columns`: O of every tower of the model. `writes`: whether this rank saves them."""
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        layout: Layout,
+        group: dist.ProcessGroup | None,
+        device: torch.device,
+        bucket_mib: int,
+        formats: WireFormats,
+    ):
+        super().__init__()
+        site = layout.sites.site_of_rank(dist.get_rank())
+        self.columns = [_columns(module, layout, tower) for tower, module in enumerate(modules)]
+        self.own = nn.ModuleDict({str(tower): modules[tower].to(device) for tower in layout.sites.towers_of(site)})
+        self.writes = layout.sites.place_of_rank(dist.get_rank()) == 0
+        each = _Each(self.own)
+        learns = group is not None and any(p.requires_grad for p in self.own.parameters())
+        self._run = DistributedDataParallel(each, process_group=group, bucket_cap_mb=bucket_mib) if learns else each
+        average_in(self._run, formats.gradients)
+
+    def forward(self, towers: list[torch.Tensor]) -> list[torch.Tensor]:
+        """[P, F, D] of each of the site's towers -> [P, O]."""
+        return self._run(towers)
+
+    def named(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters, named as in the unsharded model."""
+        yield from ((f"{PATH}.{name}", parameter) for name, parameter in self.own.named_parameters())
+
+    def named_state(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Buffers, named as in the unsharded model."""
+        yield from ((f"{PATH}.{name}", buffer) for name, buffer in self.own.named_buffers())
+
+
+class _Each(nn.Module):
+    def __init__(self, towers: nn.ModuleDict):
+        super().__init__()
+        self.towers = towers
+
+    def forward(self, rows: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [tower(given) for tower, given in zip(self.towers.values(), rows, strict=True)]
+
+
+def _columns(module: nn.Module, layout: Layout, tower: int) -> int:
+    """O: what the module gives for a sample, found without computing anything."""
+    features = layout.plan.towers[tower]
+    given = torch.empty(2, len(features), layout.dims[features[0]], device="meta")
+    with torch.no_grad():
+        return copy.deepcopy(module).to("meta", torch.float32)(given).shape[1]

@@ -1,0 +1,227 @@
+"""Tables in towers: SPTT's steps a to f (DMT, section 3.1.1), with tower modules between e and f.
+
+a  towers.input.*                                  over all ranks
+b  towers.lookup
+c  towers.permute                                  in memory, where the plan permutes rows; ids are permuted as they are unpacked
+d  towers.exchange.all_to_all, .reduce_scatter     inside each site: whole rows or columns, parts of row blocks
+e  towers.shuffle, towers.module                   in memory; dense work
+f  towers.output.all_to_all                        between peers
+
+Backward in the opposite order under `towers.gradient.`; tower modules' gradients are all-reduced inside each site.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from recsys_lab.plan.context import ID_BYTES, LENGTH_BYTES, SPLIT_BYTES, Context, collective, folded, lookups_of_ranks, table_steps
+from recsys_lab.plan.dense import activation_share, optimizer_bytes
+from recsys_lab.plan.steps import Step
+from recsys_lab.plan.workload import TowerWork
+from recsys_lab.schemes.towers.sites import Sites
+from recsys_lab.tables.spec import READ_BYTES
+
+ROW_WISE = "tower_row_wise"
+FP32_BYTES = 4
+
+
+def lower_towers(context: Context) -> tuple[list[Step], list[Step]]:
+    """(input and forward, backward) steps of all tables: they are in towers, or none is."""
+    volume = _Volume(context)
+    inputs = _inputs(context, volume)
+    forward = [*_permuted(volume, "towers.permute", "forward", "towers.lookup")]
+    forward += _inside_forward(context, volume, _last(forward, "towers.lookup"))
+    forward += _shuffled(volume, _last(forward, "towers.lookup"))
+    forward += _between_peers(context, volume)
+    backward = _backward(context, volume)
+    lookup, update = table_steps(context, tuple(s.name for s in inputs[1:]), _last(backward, "dense.backward"))
+    return [*inputs, lookup, *forward], [*backward, update, *_module_update(context, volume)]
+
+
+class _Volume:
+    """How many numbers each rank sends and takes. Arrays [R] have a figure a rank."""
+
+    def __init__(self, context: Context):
+        self.context, self.plan = context, context.plan
+        self.sites: Sites = context.plan.sites
+        self.whole, self.parts, self.counts, self.slots = (context.per_rank() for _ in range(4))
+        self.ids_sent = 0.0
+        for table, placement in context.placed:
+            length = context.access[table.name].mean_length
+            if placement.scheme == ROW_WISE:
+                ranks = list(self.ranks_of(table.features[0]))
+                self.parts[ranks] += len(table.features) * table.dim
+                self.counts[ranks] += len(table.features) * (table.pooling == "mean")
+                self.slots[ranks] += len(table.features)
+                self.ids_sent += length
+                continue
+            for shard in placement.shards:
+                self.whole[shard.ranks[0]] += len(table.features) * shard.cols
+                self.slots[shard.ranks[0]] += len(table.features)
+                self.ids_sent += length
+
+    @cached_property
+    def _tower_of(self) -> dict[str, int]:
+        return {feature: number for number, tower in enumerate(self.plan.towers) for feature in tower}
+
+    def ranks_of(self, feature: str) -> tuple[int, ...]:
+        return self.sites.ranks_of(self.sites.site_of_tower(self._tower_of[feature]))
+
+    @property
+    def peer_samples(self) -> int:
+        """P: of a rank and its peers."""
+        return self.sites.count * self.context.batch
+
+    def of_site(self, figures: np.ndarray) -> np.ndarray:
+        """[R] -> [R]: the sum over the ranks of each rank's site."""
+        return np.repeat(figures.reshape(self.sites.count, self.sites.ranks).sum(1), self.sites.ranks)
+
+    def per_site(self, figures: list[float]) -> np.ndarray:
+        """A figure a tower -> [R]: the sum over the towers of each rank's site."""
+        return np.repeat(np.reshape(figures, (self.sites.count, -1)).sum(1), self.sites.ranks)
+
+    @property
+    def site_groups(self) -> list[tuple[int, ...]]:
+        return [self.sites.ranks_of(site) for site in range(self.sites.count)]
+
+    def groups_with(self, figures: np.ndarray) -> list[tuple[int, ...]]:
+        """The sites whose ranks exchange something."""
+        return [group for group in self.site_groups if figures[list(group)].any()]
+
+    @property
+    def peers(self) -> list[tuple[int, ...]]:
+        return [self.sites.peers_at(place) for place in range(self.sites.ranks)]
+
+    @property
+    def works(self) -> tuple[TowerWork, ...]:
+        return self.context.workload.towers
+
+    def module_bytes(self, work: TowerWork) -> float:
+        """A tower module's weights as they are read, and its activations in the format that it computes in."""
+        weights = READ_BYTES[self.context.workload.dense_format] * work.parameters
+        return weights + self.peer_samples * work.activation_bytes_per_sample * activation_share(self.context.precision)
+
+    @cached_property
+    def pooled(self) -> np.ndarray:
+        """[R]: columns of the pooled rows of each rank's site."""
+        dims = {feature: table.dim for table, _ in self.context.placed for feature in table.features}
+        return self.per_site([sum(dims[feature] for feature in tower) for tower in self.plan.towers])
+
+    @cached_property
+    def outputs(self) -> np.ndarray:
+        """[R]: columns that each rank's site hands to step f."""
+        return self.per_site([work.columns for work in self.works]) if self.works else self.pooled
+
+
+def _last(steps: list[Step], otherwise: str) -> tuple[str, ...]:
+    """The steps that no other one waits for."""
+    return tuple(s.name for s in steps if not any(s.name in other.after for other in steps)) or (otherwise,)
+
+
+def _inputs(context: Context, volume: _Volume) -> list[Step]:
+    world = volume.sites.peer_order if context.plan.permute == "none" else context.world
+    batch, names = context.batch, context.names
+    after = ("towers.input.splits",)
+    lengths, their_lengths = volume.slots.sum() * batch * LENGTH_BYTES, volume.slots * context.global_batch * LENGTH_BYTES
+    ids, their_ids = volume.ids_sent * batch * ID_BYTES, lookups_of_ranks(context) * ID_BYTES
+    return [
+        *collective("towers.input.splits", "all_to_all", "input", [world], len(world) * SPLIT_BYTES, (), names),
+        *collective("towers.input.lengths", "all_to_all", "input", [world], lengths, after, names, their_lengths),
+        *collective("towers.input.ids", "all_to_all", "input", [world], ids, after, names, their_ids),
+    ]
+
+
+def _permuted(volume: _Volume, name: str, phase: str, after: str) -> list[Step]:
+    """Rows are read and written once."""
+    if volume.plan.permute != "rows" or 1 in (volume.sites.count, volume.sites.ranks):
+        return []
+    moved = 2 * FP32_BYTES * (volume.whole + volume.parts) * volume.context.global_batch
+    return [_in_memory(volume, name, phase, moved, (after,))]
+
+
+def _in_memory(volume: _Volume, name: str, phase: str, moved: np.ndarray, after: tuple[str, ...], flops: float = 0.0) -> Step:
+    names, number_format = volume.context.names, volume.context.precision.compute
+    return Step(name, "dense", phase, folded(moved), flops=flops, after=after, tables=names, number_format=number_format)
+
+
+def _inside_forward(context: Context, volume: _Volume, after: tuple[str, ...]) -> list[Step]:
+    element, names = context.precision.forward_comm_bytes, context.names
+    sent, taken = volume.whole * context.global_batch * element, volume.of_site(volume.whole) * volume.peer_samples * element
+    parts = (volume.parts + volume.counts) * context.global_batch * element
+    return [
+        *_in_sites(volume, "towers.exchange.all_to_all", "all_to_all", "forward", sent, after, names, taken),
+        *_in_sites(volume, "towers.exchange.reduce_scatter", "reduce_scatter", "forward", parts, after, names),
+    ]
+
+
+def _in_sites(volume: _Volume, name: str, kind: str, phase: str, sent, after, names, taken=None) -> list[Step]:
+    """Of the sites that have something to exchange."""
+    groups = volume.groups_with(sent)
+    return collective(name, kind, phase, groups, sent, after, names, taken) if groups else []
+
+
+def _shuffled(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
+    """Step e, and the tower modules' work on it."""
+    moved = 2 * FP32_BYTES * volume.pooled * volume.peer_samples
+    steps = [_in_memory(volume, "towers.shuffle", "forward", moved, after)]
+    if volume.works:
+        read = volume.per_site([volume.module_bytes(work) for work in volume.works])
+        flops = volume.peer_samples * volume.per_site([work.forward_flops_per_sample for work in volume.works]).max()
+        steps.append(_in_memory(volume, "towers.module", "forward", read, ("towers.shuffle",), flops))
+    return steps
+
+
+def _between_peers(context: Context, volume: _Volume) -> list[Step]:
+    element, last = context.precision.forward_comm_bytes, "towers.module" if volume.works else "towers.shuffle"
+    sent, taken = _peer_bytes(context, volume, element)
+    return collective("towers.output.all_to_all", "all_to_all", "forward", volume.peers, sent, (last,), context.names, taken)
+
+
+def _peer_bytes(context: Context, volume: _Volume, element: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a site's rank gives its peers, itself among them, and what it takes from all sites."""
+    everything = context.per_rank() + volume.outputs.reshape(volume.sites.count, -1)[:, 0].sum()
+    return volume.outputs * volume.peer_samples * element, everything * context.batch * element
+
+
+def _backward(context: Context, volume: _Volume) -> list[Step]:
+    element, names = context.precision.backward_comm_bytes, context.names
+    given, returned = _peer_bytes(context, volume, element)
+    steps = collective(
+        "towers.gradient.output.all_to_all", "all_to_all", "backward", volume.peers, returned, ("dense.backward",), names, given
+    )
+    steps += _module_backward(volume, _last(steps, "dense.backward"))
+    after = tuple(name for name in _last(steps, "dense.backward") if name != "towers.module.all_reduce") or ("towers.gradient.module",)
+    sent, taken = volume.of_site(volume.whole) * volume.peer_samples * element, volume.whole * context.global_batch * element
+    parts = volume.parts * volume.peer_samples * element
+    inside = [
+        *_in_sites(volume, "towers.gradient.exchange.all_to_all", "all_to_all", "backward", sent, after, names, taken),
+        *_in_sites(volume, "towers.gradient.exchange.all_gather", "all_gather", "backward", parts, after, names),
+    ]
+    permuted = _permuted(volume, "towers.gradient.permute", "backward", _last(inside, after[0])[0])
+    return [*steps, *inside, *permuted]
+
+
+def _module_backward(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
+    """Tower modules read weights and activations and write gradients, which are then averaged inside their site."""
+    if not volume.works:
+        return []
+    read = volume.per_site([2 * volume.module_bytes(work) for work in volume.works])
+    flops = volume.peer_samples * volume.per_site([work.backward_flops_per_sample for work in volume.works]).max()
+    gradients = volume.per_site([volume.context.precision.dense_comm_bytes * work.parameters for work in volume.works])
+    done = ("towers.gradient.module",)
+    return [
+        _in_memory(volume, "towers.gradient.module", "backward", read, after, flops),
+        *_in_sites(volume, "towers.module.all_reduce", "all_reduce", "backward", gradients, done, ()),
+    ]
+
+
+def _module_update(context: Context, volume: _Volume) -> list[Step]:
+    """The tower modules' part of the dense optimizer's step."""
+    if not volume.works:
+        return []
+    moved = volume.per_site([optimizer_bytes(context.workload) * work.parameters for work in volume.works])
+    alone = volume.sites.ranks == 1 or not moved.any()
+    after = ("towers.gradient.module",) if alone else ("towers.module.all_reduce",)
+    return [Step("towers.module.update", "update", "optimizer", folded(moved), after=after)]

@@ -1,0 +1,110 @@
+"""An exchange of pooled rows in place of TorchRec's: under way from the look-up until somebody reads its rows, and back again.
+
+Two autograd functions, as in TorchRec: `_Start` issues and `_Finish` waits; in the backward pass `_Finish` issues and `_Start` waits. What
+is computed between them overlaps. Blocking, each waits for what it issues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torchrec.distributed.types import Awaitable
+
+from recsys_lab.executor.embedding_bags import ShardedBags
+from recsys_lab.executor.formats import WireFormats
+from recsys_lab.executor.times import Timed
+from recsys_lab.schemes.whole.execute.pieces import pieces_of
+from recsys_lab.schemes.whole.execute.ways import UnderWay, Way, way_of
+from recsys_lab.schemes.whole.scatter import WHOLE_TABLES
+
+SCHEME = "table_wise"
+
+
+def exchange_by(embeddings: nn.Module, exchange: str, overlap: bool, formats: WireFormats) -> None:
+    """Has `embeddings` exchange its tables' pooled rows in this way, if all lie whole on a rank. all_to_all with overlap is TorchRec's."""
+    if not isinstance(embeddings, ShardedBags) or not {SCHEME} <= set(embeddings._sharding_types) <= set(WHOLE_TABLES):
+        return
+    at = embeddings._sharding_types.index(SCHEME)
+    group = embeddings._env.process_group
+    assert group is not None
+    if exchange != "all_to_all" or not overlap:
+        held = embeddings._embedding_shardings[at]._grouped_embedding_configs_per_rank
+        tables = [[t.num_features() * t.local_cols for g in of_rank for t in g.embedding_tables] for of_rank in held]
+        embeddings._output_dists[at] = PooledExchange(way_of(exchange, group, pieces_of(tables)), group, overlap, formats)
+    embeddings._output_dists[at] = Timed(embeddings._output_dists[at])
+
+
+class PooledExchange(nn.Module):
+    """[R * B, columns of this rank's tables] -> [B, columns of all tables], rank after rank; all ranks have B samples each.
+
+    Gradients are divided by R on their way back: behind the exchange they are of the mean over the ranks' losses.
+    """
+
+    def __init__(self, way: Way, group: dist.ProcessGroup, overlap: bool, formats: WireFormats):
+        super().__init__()
+        self.way, self.group, self.overlap, self.formats = way, group, overlap, formats
+
+    def forward(self, looked_up: torch.Tensor, context: object = None) -> Awaitable[torch.Tensor]:
+        flight = _Flight(self)
+        return _Waiting(flight, _Start.apply(flight, looked_up))
+
+
+@dataclass
+class _Flight:
+    """One batch's exchange, there or back."""
+
+    exchange: PooledExchange
+    under_way: UnderWay | None = None
+
+    def issue(self, under_way: UnderWay) -> None:
+        self.under_way = under_way
+        if not self.exchange.overlap:
+            under_way.wait()
+
+    def arrived(self) -> torch.Tensor:
+        assert self.under_way is not None
+        under_way, self.under_way = self.under_way, None
+        if self.exchange.overlap:
+            under_way.wait()
+        parts = under_way.parts
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+class _Waiting(Awaitable[torch.Tensor]):
+    def __init__(self, flight: _Flight, started: torch.Tensor):
+        super().__init__()
+        self._flight, self._started = flight, started
+
+    def _wait_impl(self) -> torch.Tensor:
+        return _Finish.apply(self._flight, self._started)
+
+
+class _Start(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, flight: _Flight, looked_up: torch.Tensor) -> torch.Tensor:
+        ctx.flight = flight
+        exchange = flight.exchange
+        flight.issue(exchange.way.spread(exchange.formats.forward.encode(looked_up.contiguous())))
+        return looked_up.new_zeros(1)
+
+    @staticmethod
+    def backward(ctx, _: torch.Tensor):
+        exchange = ctx.flight.exchange
+        grads = exchange.formats.backward.decode(ctx.flight.arrived())
+        return None, grads.div_(exchange.group.size())
+
+
+class _Finish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, flight: _Flight, started: torch.Tensor) -> torch.Tensor:
+        ctx.flight, ctx.started = flight, started
+        return flight.exchange.formats.forward.decode(flight.arrived())
+
+    @staticmethod
+    def backward(ctx, grads: torch.Tensor):
+        exchange = ctx.flight.exchange
+        ctx.flight.issue(exchange.way.collect(exchange.formats.backward.encode(grads.contiguous())))
+        return None, torch.zeros_like(ctx.started)

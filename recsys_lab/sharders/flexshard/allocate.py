@@ -1,0 +1,141 @@
+"""How many rows each tier gets (FlexShard, sections 4.3 to 4.6), on rows in falling p. Costs are those beyond row-wise sharding.
+
+For a given number of rows in each tier, the hottest belong in the replicated tier and the next in the host-sharded one, whatever
+counts, memory or communication; so an allocation is two numbers.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from recsys_lab.sharders.flexshard.costs import Costs, Setting, break_point, data_parallel, flex, row_wise
+from recsys_lab.sharders.flexshard.rows import Rows
+
+#: Sums of bytes over billions of rows are rounded: what a plan may miss its budget by.
+SLACK_BYTES = 0.01
+#: Replica counts that the exact search looks at one by one around the best one of rows that could be divided.
+MOST_CANDIDATES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Split:
+    """The first `replicated` rows are replicated, the next `host_sharded` host-sharded, the others row-sharded."""
+
+    replicated: int
+    host_sharded: int
+
+
+@dataclass(frozen=True)
+class Trade:
+    """What moving rows out of the row-sharded tier costs (above 0) or saves (below 0)."""
+
+    rows: Rows
+    setting: Setting
+
+    def costs(self, replicated: np.ndarray | float, host_sharded: np.ndarray | float = 0) -> tuple[Costs, Costs]:
+        """(of these rows in their tiers, of the same rows row-wise). Elements stand for E x D, which every cost has as a product."""
+        hot, both = replicated, replicated + host_sharded
+        hot_elements, hot_traffic = self.rows.elements(hot), self.rows.traffic(hot)
+        elements, traffic = self.rows.elements(both), self.rows.traffic(both)
+        tiers = data_parallel(hot_elements, 1, hot_traffic, self.setting)
+        tiers += flex(elements - hot_elements, 1, traffic - hot_traffic, self.setting)
+        return tiers, row_wise(elements, 1, traffic, self.setting)
+
+    def memory_bytes(self, replicated: np.ndarray | float, host_sharded: np.ndarray | float = 0) -> np.ndarray:
+        tiers, baseline = self.costs(replicated, host_sharded)
+        return tiers.memory_bytes - baseline.memory_bytes
+
+    def communication_ms(self, replicated: np.ndarray | float, host_sharded: np.ndarray | float = 0) -> np.ndarray:
+        tiers, baseline = self.costs(replicated, host_sharded)
+        return tiers.communication_ms - baseline.communication_ms
+
+    def least_memory(self) -> int:
+        """Point A of figure 5: replicated rows beyond the memory-neutral break-point; more or fewer would take more memory."""
+        return self.rows.above(break_point(data_parallel, row_wise, "memory_bytes", self.setting))
+
+    def least_communication(self) -> int:
+        """Point C of figure 5: replicated rows beyond the communication-neutral break-point."""
+        return self.rows.above(break_point(data_parallel, row_wise, "communication_ms", self.setting))
+
+    def worth_host_sharding(self) -> int:
+        """Rows beyond the communication-neutral break-point of Flex against RW."""
+        return self.rows.above(break_point(flex, row_wise, "communication_ms", self.setting))
+
+    def affordable(self, budget_bytes: float) -> tuple[int, int] | None:
+        """The fewest and the most replicated rows within the budget; None where even point A exceeds it.
+
+        Memory falls up to point A and rises from there on, so all between the two are within the budget.
+        """
+        least, budget = self.least_memory(), budget_bytes + SLACK_BYTES
+        if self.memory_bytes(least) > budget:
+            return None
+        fewest = _first(0, least, lambda k: bool(self.memory_bytes(k) <= budget))
+        most = _first(least, self.rows.total + 1, lambda k: k > self.rows.total or bool(self.memory_bytes(k) > budget)) - 1
+        return fewest, most
+
+
+def two_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
+    """Section 4.3: the least communication within the budget (0: point B, memory-neutral). None where no split is within it."""
+    affordable = trade.affordable(budget_bytes)
+    if affordable is None:
+        return None
+    fewest, most = affordable
+    return Split(min(max(trade.least_communication(), fewest), most), 0)
+
+
+def three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
+    """Section 4.5: replicate up to point A; then Flex until the memory is spent or communication-neutral; the rest row-wise.
+
+    Where rows just behind point A are so many that replicating them leaves less to the global all-to-all than Flex does, the two-tier
+    split is returned: a third tier never makes for more of it.
+    """
+    two = two_tier(trade, budget_bytes)
+    if two is None:
+        return None
+    replicated = trade.least_memory()
+    most = max(trade.worth_host_sharding() - replicated, 0)
+    host_sharded = _first(0, most + 1, lambda n: n > most or bool(trade.memory_bytes(replicated, n) > budget_bytes + SLACK_BYTES)) - 1
+    three = Split(replicated, host_sharded)
+    return max((three, two), key=lambda split: float(trade.rows.traffic(split.replicated + split.host_sharded)))
+
+
+def optimal_three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
+    """The split with the least communication of all within the budget: for each number of replicated rows, as many Flex rows as are
+    worth it and fit; then the best such number. Of equally good ones, the one with fewest replicated rows.
+
+    If rows could be divided, the cost would be convex in the number of replicated rows (it is a linear programme with that number
+    given); so a bisection finds its minimum, and whole rows are tried one by one as far around it as any could be better. Exact for
+    tables of one dimension; for several it may leave less than a row of memory unused.
+    """
+    affordable = trade.affordable(budget_bytes)
+    if affordable is None:
+        return None
+    fewest, most = affordable
+    rows, worth = trade.rows, trade.worth_host_sharding()
+    flex_bytes = flex(1, 1, 0.0, trade.setting).memory_bytes - row_wise(1, 1, 0.0, trade.setting).memory_bytes  # of an element
+
+    def host_sharded(replicated: np.ndarray | float) -> np.ndarray:
+        room = np.maximum(budget_bytes + SLACK_BYTES - trade.memory_bytes(replicated), 0.0) / flex_bytes
+        end = rows.rows_of_elements(rows.elements(replicated) + room)
+        return np.maximum(np.minimum(end, worth) - replicated, 0.0)
+
+    def divided_ms(replicated: int) -> float:
+        return float(trade.communication_ms(replicated, host_sharded(replicated)))
+
+    best = _first(fewest, most, lambda k: divided_ms(k + 1) >= divided_ms(k))
+    bound = float(trade.communication_ms(best, np.floor(host_sharded(best)))) + 1e-12
+    low = max(_first(fewest, best, lambda k: divided_ms(k) <= bound), best - MOST_CANDIDATES // 2)
+    high = min(_first(best, most + 1, lambda k: k > most or divided_ms(k) > bound), best + MOST_CANDIDATES // 2)
+    candidates = np.arange(low, high)
+    flexed = np.floor(host_sharded(candidates))
+    chosen = int(np.argmin(trade.communication_ms(candidates, flexed)))
+    return Split(int(candidates[chosen]), int(flexed[chosen]))
+
+
+def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The first number in [low, high) from which on `holds`, or `high`."""
+    return low + bisect.bisect_left(range(low, high), True, key=holds)

@@ -1,0 +1,166 @@
+"""FlexShard's analytical model (arXiv 2301.02959, sections 3.2 and 4.2, tables 1 to 3): what one rank expects of one iteration.
+
+Every cost is linear in E (rows) and L (look-ups a sample), so a function here serves a table, a range of rows (L is the sum of their p,
+equation 2), a single row (E = 1, L = p), and numpy arrays of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.plan import Workload
+from recsys_lab.plan.workload import STATE_PER_WEIGHT
+from recsys_lab.precision import Precision
+from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
+from recsys_lab.units import transfer_ms
+
+#: Bytes of a replicated row over those of its weights: TorchRec's, as the paper takes it.
+PAPER_REPLICA_MULTIPLIER = 6.0
+#: Ours: the weights, a gradient of all rows, what its all-reduce needs, and the optimizer's state per weight. Measured as 2.08 to 2.13
+#: before the state (experiments/benchmarks/replica_multiplier.py).
+REPLICA_MULTIPLIER = {name: 2.12 + state for name, state in STATE_PER_WEIGHT.items()}
+#: Row-sharded rows have no gradient that lasts: the weights and the optimizer's state.
+SHARD_MULTIPLIER = {name: 1.0 + state for name, state in STATE_PER_WEIGHT.items()}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Table 1. Sizes are of one element: in a table, and travelling forward, backward and as a replicated row's gradient."""
+
+    hosts: int  # N
+    ranks_per_host: int  # W
+    batch_size: int  # B, of a rank
+    bandwidths: Bandwidths
+    replica_multiplier: float = PAPER_REPLICA_MULTIPLIER
+    shard_multiplier: float = 1.0
+    dtype_bytes: int = 4
+    forward_bytes: int = 4
+    backward_bytes: int = 4
+    gradient_bytes: int = 4
+
+    @property
+    def world_size(self) -> int:  # U
+        return self.hosts * self.ranks_per_host
+
+
+def setting_of(
+    cluster: Cluster,
+    precision: Precision,
+    workload: Workload,
+    replica_multiplier: float | None = None,
+    bandwidths: dict[str, float] | None = None,
+) -> Setting:
+    """A run's setting. Without `replica_multiplier` both multipliers are our executor's for the run's optimizer; with it a row-sharded
+    row costs its weights alone, as in table 2."""
+    multipliers = REPLICA_MULTIPLIER[workload.sparse_optimizer], SHARD_MULTIPLIER[workload.sparse_optimizer]
+    if replica_multiplier is not None:
+        multipliers = replica_multiplier, 1.0
+    return Setting(
+        cluster.hosts,
+        cluster.ranks_per_host,
+        workload.batch_size,
+        Bandwidths.of(cluster, bandwidths),
+        *multipliers,
+        forward_bytes=precision.forward_comm_bytes,
+        backward_bytes=precision.backward_comm_bytes,
+    )
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The six metrics of section 3.2, of one rank and one iteration.
+
+    `rows_accessed`: rows read from the rank's own memory (table 2 multiplies by D: elements). `dynamic_memory_bytes` is what is alive at
+    once, not summed over the passes: table 5's rows follow only so. `dynamic_communication_ms` is table 3's entry forward and again
+    backward, as section 3.2 has it: 307 ms for 3.9 GB each way (table 6) is 25 GB/s, what the network can do, only if both are counted.
+    """
+
+    static_memory_bytes: Any = 0.0
+    input_ids: Any = 0.0
+    rows_accessed: Any = 0.0
+    dynamic_memory_bytes: Any = 0.0
+    dynamic_communication_ms: Any = 0.0
+    static_communication_ms: Any = 0.0
+
+    @property
+    def memory_bytes(self) -> Any:
+        return self.static_memory_bytes + self.dynamic_memory_bytes
+
+    @property
+    def communication_ms(self) -> Any:
+        return self.dynamic_communication_ms + self.static_communication_ms
+
+    def __add__(self, other: Costs) -> Costs:
+        return Costs(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Costs)})
+
+
+def row_wise(e: Any, d: Any, length: Any, s: Setting) -> Costs:
+    """RW: E / U rows a rank; each look-up's row is sent by the rank that holds it and kept by the one that asked."""
+    looked_up = s.batch_size * length
+    return Costs(
+        static_memory_bytes=s.shard_multiplier * e / s.world_size * d * s.dtype_bytes,
+        input_ids=looked_up,
+        rows_accessed=s.world_size * s.batch_size * length / s.world_size,
+        dynamic_memory_bytes=2 * looked_up * d * s.dtype_bytes,
+        dynamic_communication_ms=transfer_ms(looked_up * d * (s.forward_bytes + s.backward_bytes), s.bandwidths.a2a_global_gb_s),
+    )
+
+
+def column_wise(e: Any, d: Any, length: Any, s: Setting) -> Costs:
+    """CW: all rows, D / U columns of each; every rank is sent all ids."""
+    looked_up = s.batch_size * length
+    return Costs(
+        static_memory_bytes=s.shard_multiplier * e * d / s.world_size * s.dtype_bytes,
+        input_ids=s.world_size * looked_up,
+        rows_accessed=s.world_size * looked_up / s.world_size,
+        dynamic_memory_bytes=2 * looked_up * d * s.dtype_bytes,
+        dynamic_communication_ms=transfer_ms(looked_up * d * (s.forward_bytes + s.backward_bytes), s.bandwidths.a2a_global_gb_s),
+    )
+
+
+def data_parallel(e: Any, d: Any, length: Any, s: Setting) -> Costs:
+    """DP: all rows on every rank; only the gradients of all rows travel."""
+    looked_up = s.batch_size * length
+    return Costs(
+        static_memory_bytes=s.replica_multiplier * e * d * s.dtype_bytes,
+        rows_accessed=looked_up,
+        dynamic_memory_bytes=looked_up * d * s.dtype_bytes,
+        static_communication_ms=transfer_ms(e * d * s.gradient_bytes, s.bandwidths.ar_global_gb_s),
+    )
+
+
+def flex(e: Any, d: Any, length: Any, s: Setting) -> Costs:
+    """Flex: row-wise within each host (E / W rows a rank), replicated across hosts."""
+    looked_up = s.batch_size * length
+    return Costs(
+        static_memory_bytes=s.replica_multiplier * e / s.ranks_per_host * d * s.dtype_bytes,
+        input_ids=looked_up,
+        rows_accessed=s.ranks_per_host * s.batch_size * length / s.ranks_per_host,
+        dynamic_memory_bytes=2 * looked_up * d * s.dtype_bytes,
+        dynamic_communication_ms=transfer_ms(looked_up * d * (s.forward_bytes + s.backward_bytes), s.bandwidths.a2a_intra_gb_s),
+        static_communication_ms=transfer_ms(e * d * s.gradient_bytes, s.bandwidths.ar_cross_gb_s),
+    )
+
+
+Strategy = Callable[[Any, Any, Any, Setting], Costs]
+#: What each of the planner's tiers costs.
+TIER_COSTS: dict[str, Strategy] = {"replicated": data_parallel, "host_sharded": flex, "row_sharded": row_wise}
+
+
+def break_point(one: Strategy, other: Strategy, metric: str, s: Setting) -> float:
+    """The p above which a row costs less under `one` than under `other` (section 4.2); `metric`: memory_bytes | communication_ms.
+
+    0 if it always does, infinite if it never does. For DP against RW memory is neutral at B p = m - 1/U.
+    """
+
+    def slope_and_start(strategy: Strategy) -> tuple[float, float]:
+        return getattr(strategy(0, 1, 1.0, s), metric), getattr(strategy(1, 1, 0.0, s), metric)
+
+    (slope, start), (other_slope, other_start) = slope_and_start(one), slope_and_start(other)
+    falls, lead = other_slope - slope, start - other_start
+    if falls <= 0:
+        return 0.0 if lead < 0 else float("inf")
+    return max(lead / falls, 0.0)

@@ -1,0 +1,39 @@
+"""Which way each table is cut. The paper leaves that to who trains; here it is the least cost in all with no piece above a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recsys_lab.sharders.neo.cuts import Cut, Size
+
+#: Limits that are tried, as shares of what a rank would cost if all were even. Small pieces balance better, and cost more in all.
+LIMITS = (float("inf"), 1.0, 1 / 2, 1 / 4, 1 / 8)
+#: Blocks of rows are rounded up, and each shard of columns has a state a row under some optimizers.
+MORE_BYTES = 1.1
+
+
+def chosen(options: Sequence[Sequence[Cut]], limit_ms: float, room: Size) -> list[Cut]:
+    """A cut for each table: the cheapest over all ranks of those whose pieces fit a rank and cost it no more than `limit_ms`.
+
+    Where no cut stays below the limit, the one with the smallest largest piece; where none fits a rank, the one with the fewest bytes.
+    """
+    return [_of_table(cuts, limit_ms, room) for cuts in options]
+
+
+def smallest(options: Sequence[Sequence[Cut]]) -> list[Cut]:
+    """The finest cuts, whatever they cost, but none that fills ranks more than the others in all: a last resort where memory is short."""
+    found = []
+    for cuts in options:
+        least = min(cut.total_bytes for cut in cuts)
+        found.append(min((cut for cut in cuts if cut.total_bytes <= MORE_BYTES * least), key=lambda cut: (cut.largest_bytes, cut.total_ms)))
+    return found
+
+
+def _of_table(cuts: Sequence[Cut], limit_ms: float, room: Size) -> Cut:
+    fitting = [cut for cut in cuts if all(piece.size.fits(room) for piece in cut.pieces)]
+    if not fitting:
+        return min(cuts, key=lambda cut: (cut.largest_bytes, cut.total_ms))
+    below = [cut for cut in fitting if cut.largest_ms <= limit_ms]
+    if below:
+        return min(below, key=lambda cut: (cut.total_ms, len(cut.pieces)))
+    return min(fitting, key=lambda cut: (cut.largest_ms, cut.total_ms))

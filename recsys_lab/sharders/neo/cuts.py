@@ -1,0 +1,134 @@
+"""The ways in which a table can be cut: its pieces, and what each costs and fills on the ranks that it lands on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from recsys_lab.plan import Workload
+from recsys_lab.sharders.neo.costs import Cost, Setting
+from recsys_lab.sharders.neo.levels import OF_ALL, OF_HOSTS, OF_SEQUENCES, RULES_OF_SCHEME
+from recsys_lab.tables import Table
+
+#: Columns of a shard are a multiple of this: what FBGEMM's kernels read at once.
+UNIT = 4
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bytes on a rank: `lasting` from step to step, weights and optimizer state; `passing` while it computes."""
+
+    lasting: int = 0
+    passing: int = 0
+
+    def __add__(self, other: Size) -> Size:
+        return Size(self.lasting + other.lasting, self.passing + other.passing)
+
+    def fits(self, room: Size) -> bool:
+        """`room.passing`: what lasts and what passes may fill together."""
+        return self.lasting <= room.lasting and self.lasting + self.passing <= room.passing
+
+
+@dataclass(frozen=True)
+class Piece:
+    """`cols` columns of a table, with all its rows, for a rank or for all ranks of a host; `cost` (weighted) and `size`: of each rank."""
+
+    table: int
+    cols: int
+    cost: Cost
+    size: Size
+
+    @property
+    def cost_ms(self) -> float:
+        return self.cost.total
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A table under a scheme. `pieces`: to be placed on ranks, or on hosts of `holders` ranks each; one for all ranks under `OF_ALL`."""
+
+    scheme: str
+    holders: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def of_hosts(self) -> bool:
+        return self.scheme in OF_HOSTS
+
+    @property
+    def of_all(self) -> bool:
+        return self.scheme in OF_ALL
+
+    @cached_property
+    def total_ms(self) -> float:
+        """Over all ranks."""
+        return self.holders * sum(piece.cost_ms for piece in self.pieces)
+
+    @cached_property
+    def largest_ms(self) -> float:
+        return max(piece.cost_ms for piece in self.pieces)
+
+    @property
+    def total_bytes(self) -> int:
+        """That last, over all ranks."""
+        return self.holders * sum(piece.size.lasting for piece in self.pieces)
+
+    @property
+    def largest_bytes(self) -> int:
+        return max(piece.size.lasting for piece in self.pieces)
+
+
+def cuts_of(index: int, table: Table, schemes: Sequence[str], given: Setting, workload: Workload) -> list[Cut]:
+    """All cuts of the table under `schemes` that TorchRec can run: by columns in 2, 3, 4, 6, 8, ... pieces, up to one a rank or a host."""
+    cluster = given.cluster
+    found = []
+    for scheme in schemes:
+        if table.pooling == "none" and scheme not in OF_SEQUENCES or table.pooling == "mean" and scheme == "grid_shard":
+            continue  # no exchange of sequences; TorchRec computes mean pooling wrongly under grid_shard
+        across, _ = RULES_OF_SCHEME[scheme]
+        holders = cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size if scheme in OF_ALL else 1
+        members = cluster.hosts if scheme in OF_HOSTS else cluster.world_size
+        for widths in _widths(table, members) if across == "column" else [[table.dim]]:
+            alike = {width: _piece(index, table, scheme, width, given, workload) for width in set(widths)}
+            found.append(Cut(scheme, holders, tuple(alike[width] for width in widths)))
+    return found
+
+
+def column_ranges(dim: int, parts: int) -> list[tuple[int, int]]:
+    """`dim` columns in up to `parts` ranges, all but the last of one width, a multiple of `UNIT`."""
+    width = math.ceil(dim / parts / UNIT) * UNIT
+    return [(start, min(start + width, dim)) for start in range(0, dim, width)]
+
+
+def _widths(table: Table, members: int) -> list[list[int]]:
+    """The widths of the column pieces, by growing number of pieces: two at least."""
+    counts = sorted({n for k in range(1, 12) for n in (1 << k, 3 << k >> 1) if 1 < n <= members} | {members})
+    found: dict[int, list[int]] = {}
+    for count in counts:
+        widths = [stop - start for start, stop in column_ranges(table.dim, count)]
+        if len(widths) > 1:
+            found[len(widths)] = widths
+    return list(found.values())
+
+
+def _piece(index: int, table: Table, scheme: str, cols: int, given: Setting, workload: Workload) -> Piece:
+    """Of all rows and `cols` columns, as the busiest of the ranks that hold it has it."""
+    cluster, rows, mine = given.cluster, table.rows, cols
+    _, within = RULES_OF_SCHEME[scheme]
+    if within == "row":
+        rows = math.ceil(table.rows / (cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size))
+    elif scheme == "table_column_wise":
+        mine = max(stop - start for start, stop in column_ranges(cols, cluster.ranks_per_host))
+    cost = given.weighted(table, scheme, rows / table.rows, mine)
+    lasting = rows * mine * table.row_bytes // table.dim + workload.table_state_bytes(rows, mine)
+    return Piece(index, cols, cost, Size(lasting, _passing_bytes(table, scheme, rows, mine, given)))
+
+
+def _passing_bytes(table: Table, scheme: str, rows: int, cols: int, given: Setting) -> int:
+    """As `recsys_lab.plan.memory` counts it: rows that are handed to others, with their gradients, in FP32; gradients of replicas."""
+    if scheme == "data_parallel":
+        return 4 * rows * cols if given.cluster.world_size > 1 else 0
+    share = rows / table.rows if table.pooling == "none" else 1.0
+    return math.ceil(2 * 4 * given.vectors(table) * given.batch_size * given.cluster.world_size * share * cols)

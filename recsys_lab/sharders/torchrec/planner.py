@@ -1,0 +1,273 @@
+"""TorchRec's EmbeddingShardingPlanner as a pure function of our tables, access statistics and cluster.
+
+It works on the meta device and needs no process group, so a plan for 64 GPUs is made on a laptop.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
+from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import Enumerator, PlannerError, ShardingOption
+from torchrec.distributed.types import ParameterSharding
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.errors import PlanDoesNotFit, UserError, did_you_mean
+from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
+from recsys_lab.plan.memory import check_fits
+from recsys_lab.plan.sharding_plan import SCHEMES
+from recsys_lab.precision import Precision
+from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.sharders import row_wise
+from recsys_lab.sharders.torchrec.columns import AUTO, Types, first_widths, idle_ranks, more_shards
+from recsys_lab.sharders.torchrec.memory import AsStored
+from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.tables.spec import TABLE_FORMATS
+from recsys_lab.units import human_bytes
+
+#: What a look-up reads: by that TorchRec counts time.
+DATA_TYPES = dict.fromkeys(TABLE_FORMATS, DataType.BF16) | {"fp32": DataType.FP32, "fp16": DataType.FP16}
+POOLINGS = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
+#: TorchRec reads an optimizer's memory from its class.
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+#: Proposals without a better plan after which a greedy search ends. TorchRec's is endless: a minute for 26 tables on 512 ranks.
+PATIENCE = 25
+#: How often it is asked again for a plan in which every rank has a shard.
+SPREADING = 3
+BYTES_PER_MS = 1e6  # in one GB/s
+
+
+def plan(
+    tables: tuple[Table, ...],
+    access: AccessStatistics,
+    cluster: Cluster,
+    precision: Precision,
+    workload: Workload,
+    *,
+    sharding_types: list[str] | None = None,
+    force: dict[str, str] | None = None,
+    column_shard_width: int | None = None,
+    column_shards: str | None = None,
+) -> ShardingPlan:
+    """The plan that TorchRec's cost model likes best.
+
+    `sharding_types`: what the planner may choose from (None: all but grid_shard, as TorchRec does). `force`: table name or glob ->
+    the sharding type that those tables must have; a later entry wins. `column_shard_width`: columns of a column shard; None leaves
+    it to the planner, and cuts a forced table over all ranks (column_wise), a host's ranks (table_column_wise) or all hosts
+    (grid_shard). `column_shards`: into how many a table is cut that is cut by columns, instead of how wide they are; auto: where
+    ranks would hold no shard, the heaviest tables are cut, or cut again, until there are enough (DMT, section 5.1).
+
+    Raises UserError for a sharding type that does not exist or that a table cannot have, PlanDoesNotFit if no plan fits.
+    """
+    quiet_torchrec()
+    _check_types(sharding_types, "sharder.planner.sharding_types")
+    forced = _forced(tables, force or {})
+    types: dict[str, list[str] | None] = {t.name: [forced[t.name]] if t.name in forced else sharding_types for t in tables}
+    for table in tables:
+        _check_possible(table, types[table.name])
+    widths = first_widths(tables, forced, cluster, column_shard_width, column_shards)
+    best = _found(tables, access, cluster, precision, workload, types, widths)
+    tries = SPREADING if column_shards == AUTO else 0
+    while tries and (narrower := more_shards(best, access, types)):
+        types, widths, tries = types | dict.fromkeys(narrower, ["column_wise"]), widths | narrower, tries - 1
+        best = min(best, _found(tables, access, cluster, precision, workload, types, widths), key=idle_ranks)
+    check_fits(best, workload, cluster)
+    return best
+
+
+def _found(
+    tables: tuple[Table, ...],
+    access: AccessStatistics,
+    cluster: Cluster,
+    precision: Precision,
+    workload: Workload,
+    types: Types,
+    widths: Mapping[str, int],
+) -> ShardingPlan:
+    """TorchRec's plan with these types allowed and column shards of these widths."""
+    constraints = {
+        table.name: ParameterConstraints(
+            sharding_types=types[table.name],
+            compute_kernels=["fused", "dense"],  # on the device itself; dense is TorchRec's only one for data_parallel
+            min_partition=widths[table.name],
+            pooling_factors=[access[table.name].mean_length / len(table.features)] * len(table.features),
+        )
+        for table in tables
+    }
+    topology = _topology(cluster, workload)
+    planner = EmbeddingShardingPlanner(
+        topology=topology,
+        batch_size=workload.batch_size,
+        enumerator=AsStored(topology, constraints, tables, workload),
+        constraints=constraints,
+        proposer=[
+            GreedyProposer(threshold=PATIENCE),
+            GreedyProposer(use_depth=False, threshold=PATIENCE),
+            UniformProposer(),
+            _WithoutReplicas(threshold=PATIENCE),
+            _WithoutReplicas(use_depth=False, threshold=PATIENCE),
+        ],
+        storage_reservation=FixedPercentageStorageReservation(0.0),  # the topology holds only what a plan may fill
+        stats=[],
+    )
+    if not _could_fit(tables, cluster, workload):  # TorchRec would go through all of its proposals first: minutes for XLRM in FP32
+        raise _does_not_fit(tables, access, cluster, precision, workload, types)
+    try:
+        found = planner.plan(_Model(tables, workload), [_AnyTypeSharder()])
+    except PlannerError:
+        raise _does_not_fit(tables, access, cluster, precision, workload, types) from None
+    return ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, from_torchrec(tables, found.plan["tables"]))
+
+
+def from_torchrec(tables: tuple[Table, ...], found: Mapping[str, ParameterSharding]) -> tuple[Placement, ...]:
+    """TorchRec's plan of one embedding module as our placements, in the order of `tables`."""
+    return tuple(_placement(table, found[table.name]) for table in tables)
+
+
+def _placement(table: Table, sharding: ParameterSharding) -> Placement:
+    ranks = sharding.ranks or []
+    if sharding.sharding_spec is None:
+        return Placement(table.name, sharding.sharding_type, (Shard(tuple(ranks), 0, table.rows, 0, table.dim),))
+    shards = []
+    for rank, found in zip(ranks, sharding.sharding_spec.shards, strict=True):
+        (row, col), (rows, cols) = found.shard_offsets, found.shard_sizes
+        shards.append(Shard((rank,), row, row + rows, col, col + cols))
+    return Placement(table.name, sharding.sharding_type, tuple(shards))
+
+
+class _WithoutReplicas(GreedyProposer):
+    """Searches without data_parallel, where a table has another option.
+
+    TorchRec's greedy search begins with the cheapest option of each table. Replicas look cheap, and the search seldom leaves them: for
+    MLPerf's 26 tables on 64 GPUs it ends at 1.53 ms by its own estimate, without them at 1.15 ms.
+    """
+
+    def load(self, search_space: list[ShardingOption], enumerator: Enumerator | None = None) -> None:
+        others = {option.name for option in search_space if option.sharding_type != "data_parallel"}
+        super().load([o for o in search_space if o.sharding_type != "data_parallel" or o.name not in others], enumerator)
+
+
+class _Model(nn.Module):
+    """Tables on the meta device, marked with the optimizer whose state TorchRec must count."""
+
+    def __init__(self, tables: tuple[Table, ...], workload: Workload):
+        super().__init__()
+        self.tables = EmbeddingBagCollection(
+            device=torch.device("meta"),
+            tables=[
+                EmbeddingBagConfig(
+                    name=table.name,
+                    num_embeddings=table.rows,
+                    embedding_dim=table.dim,
+                    feature_names=list(table.features),
+                    pooling=POOLINGS[table.pooling],
+                    data_type=DATA_TYPES[table.dtype],
+                )
+                for table in tables
+            ],
+        )
+        kind = OPTIMIZERS.get(workload.sparse_optimizer)
+        for parameter in self.tables.parameters():
+            parameter._optimizer_classes = [kind or _row_wise_adagrad()]
+
+
+def _row_wise_adagrad() -> type:
+    from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+
+    return RowWiseAdagrad
+
+
+class _AnyTypeSharder(EmbeddingBagCollectionSharder):
+    """Offers every sharding type: TorchRec leaves out half of them on CPU, though they run."""
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        return list(SCHEMES)
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        return ["dense"] if sharding_type == "data_parallel" else ["fused"]
+
+
+def _topology(cluster: Cluster, workload: Workload) -> Topology:
+    room = max(cluster.usable_memory_bytes - workload.dense_bytes, 0)
+    bandwidth = cluster.device.memory_bandwidth_gb_s * BYTES_PER_MS
+    on_gpu = cluster.device.kind == "cuda"
+    return Topology(
+        world_size=cluster.world_size,
+        local_world_size=cluster.ranks_per_host,
+        compute_device=cluster.device.kind,
+        hbm_cap=room if on_gpu else 0,
+        ddr_cap=0 if on_gpu else room,
+        hbm_mem_bw=bandwidth,
+        ddr_mem_bw=bandwidth,
+        intra_host_bw=cluster.intra_host.bandwidth_gb_s * BYTES_PER_MS,
+        inter_host_bw=cluster.cross_host.bandwidth_gb_s * BYTES_PER_MS,
+    )
+
+
+def _check_types(types: list[str] | None, where: str) -> None:
+    for given in types or []:
+        if given not in SCHEMES:
+            raise UserError(
+                "no such sharding type", where=where, given=given, allowed=", ".join(SCHEMES), remedy=did_you_mean(given, SCHEMES)
+            )
+
+
+def _forced(tables: tuple[Table, ...], force: dict[str, str]) -> dict[str, str]:
+    """The forced type of each table that has one."""
+    names, forced = [table.name for table in tables], {}
+    for pattern, scheme in force.items():
+        where = f"sharder.planner.force.{pattern}"
+        _check_types([scheme], where)
+        matches = fnmatch.filter(names, pattern)
+        if not matches:
+            raise UserError("no such table", where=where, given=pattern, allowed=_some(names), remedy=did_you_mean(pattern, names))
+        forced.update(dict.fromkeys(matches, scheme))
+    return forced
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _check_possible(table: Table, types: list[str] | None) -> None:
+    if table.pooling not in POOLINGS:
+        raise UserError("TorchRec's planner here places pooled tables only", where=f"table {table.name}", given=f"pooling {table.pooling}")
+    if table.pooling == "mean" and types == ["grid_shard"]:
+        raise UserError(
+            "TorchRec computes mean pooling wrongly under grid_shard",
+            where=f"table {table.name}",
+            given="pooling mean, grid_shard",
+            remedy="force table_row_wise or column_wise instead",
+        )
+
+
+def _could_fit(tables: tuple[Table, ...], cluster: Cluster, workload: Workload) -> bool:
+    """Whether all ranks together can hold one copy of the tables with their optimizer's state."""
+    room = cluster.usable_memory_bytes - workload.dense_bytes
+    return sum(t.weight_bytes + workload.table_state_bytes(t.rows, t.dim) for t in tables) <= room * cluster.world_size
+
+
+def _does_not_fit(tables, access, cluster, precision, workload, types: Types) -> PlanDoesNotFit:
+    """Why TorchRec found no plan: even the most even one lacks memory (with its figures), or the allowed types are too coarse."""
+    row_wise.plan(tables, access, cluster, precision, workload)  # raises PlanDoesNotFit if that is so
+    room = cluster.usable_memory_bytes - workload.dense_bytes
+    size = {t.name: t.weight_bytes + workload.table_state_bytes(t.rows, t.dim) for t in tables}
+    whole = [name for name in size if types[name] == ["table_wise"]]
+    replicated = sum(size[name] for name in size if types[name] == ["data_parallel"])
+    spread = sum(size[name] for name in size if types[name] != ["data_parallel"]) / cluster.world_size
+    needed = replicated + max(spread, max((size[name] for name in whole), default=0))
+    lacks = f": a rank lacks {human_bytes(needed - room)}" if needed > room else ": the pieces are too large to be spread evenly"
+    return PlanDoesNotFit(
+        "no plan fits with the sharding types that are allowed" + lacks,
+        where=f"cluster {cluster.name}",
+        allowed=f"{human_bytes(room)} of tables a rank",
+        remedy="nearest change that would fit: allow or force row_wise for the largest tables, or sharder=torchrec_row_wise",
+    )

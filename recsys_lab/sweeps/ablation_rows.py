@@ -1,0 +1,112 @@
+"""A sweep, read back: its rows, what each is compared with and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recsys_lab.errors import UserError
+from recsys_lab.record.result import read_result
+from recsys_lab.record.run_folder import read_config
+from recsys_lab.sweeps import sweep_folder
+from recsys_lab.sweeps.ablation_tests import Comparison, Side, compare_all
+from recsys_lab.sweeps.baseline import Bases, find_bases
+from recsys_lab.sweeps.figures import FIGURES, Figure
+from recsys_lab.sweeps.sweep_rows import Row, SweepJob
+
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A sweep's rows, the keys that vary between them, which row each is compared with, and what came of it.
+
+    `comparisons` by row and name of the figure: of measured figures alone. `level`: the chance of any false claim in them.
+    """
+
+    folder: Path
+    rows: tuple[Row, ...]
+    varying: tuple[str, ...]
+    bases: Bases
+    comparisons: dict[tuple[int, str], Comparison]
+    level: float
+    notes: tuple[str, ...]
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Those that some row has."""
+        return figures_of(self.rows)
+
+    @property
+    def compared(self) -> bool:
+        return any(base is not None and base != row for row, base in enumerate(self.bases.of_rows))
+
+    def label(self, row: Row, key: str) -> str:
+        return row.overrides.get(key, "default")
+
+    def name(self, index: int) -> str:
+        """A row in words, such as `model=dcn sharder=dmt`."""
+        return " ".join(f"{key}={self.label(self.rows[index], key)}" for key in self.varying) or "the configuration"
+
+    def against_base(self, index: int, figure: Figure) -> float | None:
+        """The row's median minus its baseline's, or their ratio, as the figure has it; None where either is absent."""
+        base = self.bases.of_rows[index]
+        if base is None:
+            return None
+        ours, theirs = self.rows[index].median(figure), self.rows[base].median(figure)
+        if ours is None or theirs is None or (figure.against == "ratio" and not theirs):
+            return None
+        return ours - theirs if figure.against == "difference" else ours / theirs
+
+
+def read_ablation(folder: Path | str, baseline: str | None = None, level: float = LEVEL) -> Ablation:
+    """The sweep in `folder`. UserError where it holds no job. A `baseline` that fits no row becomes a note."""
+    folder = Path(folder)
+    jobs = read_jobs(folder)
+    if not jobs:
+        raise UserError("no jobs here: not the folder of a sweep", where=folder, remedy="name the folder that hydra.sweep.dir was")
+    rows = fold(jobs)
+    varying = varying_keys(rows)
+    fixed = {key: value for key, value in rows[0].overrides.items() if key not in (*varying, "data.root")}
+    bases = find_bases(rows, varying, baseline)
+    measured = [figure for figure in FIGURES if not figure.simulated]
+    sides = {(i, figure.name): Side(row.by_seed(figure), figure) for i, row in enumerate(rows) for figure in measured}
+    comparisons = compare_all(sides, bases.of_rows, level)
+    notes = [f"every job: {' '.join(f'{k}={v}' for k, v in fixed.items())}"] if fixed else []
+    return Ablation(folder, rows, varying, bases, comparisons, level, (*notes, *bases.notes))
+
+
+def fold(jobs: Sequence[SweepJob]) -> tuple[Row, ...]:
+    """One row for the jobs that differ in their seed alone, in the order of the first of each."""
+    groups: dict[tuple, list[SweepJob]] = {}
+    for job in jobs:
+        groups.setdefault(tuple(sorted((k, v) for k, v in job.choices.items() if k != "seed")), []).append(job)
+    return tuple(Row({k: v for k, v in members[0].choices.items() if k != "seed"}, tuple(members)) for members in groups.values())
+
+
+def varying_keys(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The overrides in which the rows differ."""
+    keys = list(dict.fromkeys(key for row in rows for key in row.overrides))
+    return tuple(key for key in keys if len({row.overrides.get(key) for row in rows}) > 1)
+
+
+def figures_of(rows: Sequence[Row]) -> tuple[Figure, ...]:
+    """Those that some row has."""
+    return tuple(figure for figure in FIGURES if any(row.values(figure) for row in rows))
+
+
+def read_jobs(folder: Path) -> list[SweepJob]:
+    """Every job that was asked for, then those found besides, in the order of their numbers."""
+    found = [_read_job(folder / name, choices) for name, choices in sweep_folder.jobs_in(folder).items()]
+    asked = sweep_folder.planned(folder)
+    of_asked = [next((job for job in found if job.choices == choices), SweepJob(None, choices, None, {})) for choices in asked]
+    return [*of_asked, *(job for job in found if job.choices not in asked)]
+
+
+def _read_job(folder: Path, choices: dict[str, str]) -> SweepJob:
+    try:
+        result = read_result(folder)
+    except UserError:  # the row says that the record is missing
+        result = None
+    return SweepJob(folder, choices, result, read_config(folder))

@@ -1,0 +1,128 @@
+"""An ablation table written out: numbers as CSV; Markdown and the terminal for people."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from recsys_lab.report.sections import Table
+from recsys_lab.report.terminal import console, parts_of, print_table
+from recsys_lab.sweeps.ablation_cells import HEADER, comparison_tables, explained, failures, value_tables
+from recsys_lab.sweeps.ablation_rows import Ablation
+
+
+def as_csv(made: Ablation) -> str:
+    """One row a configuration. NAME_median, _min, _max, _std; against its baseline NAME_difference or NAME_ratio.
+
+    Of measured figures also _low, _high, _confidence, _p and _verdict. Absent is blank.
+    """
+    return _csv([_configuration(made, index) for index in range(len(made.rows))])
+
+
+def _configuration(made: Ablation, index: int) -> dict[str, Any]:
+    row = made.rows[index]
+    cells: dict[str, Any] = {key: made.label(row, key) for key in made.varying} | {"seeds": len(row.jobs), "completed": len(row.done)}
+    for figure in made.figures:
+        values = row.values(figure)
+        for name, fold in (("median", statistics.median), ("min", min), ("max", max)):
+            cells[f"{figure.name}_{name}"] = repr(float(fold(values))) if values else ""
+        cells[f"{figure.name}_std"] = repr(statistics.stdev(values)) if len(values) > 1 else ""
+        if made.compared:
+            cells |= _change(made, index, figure.name)
+    base = made.bases.of_rows[index]
+    cells |= {"baseline": made.name(base)} if made.compared and base is not None else {"baseline": ""} if made.compared else {}
+    return cells | {"status": row.status, "error": row.error}
+
+
+def _change(made: Ablation, index: int, name: str) -> dict[str, Any]:
+    figure = next(figure for figure in made.figures if figure.name == name)
+    found = made.comparisons.get((index, name))
+    plain = made.against_base(index, figure)
+    value = found.estimate.value if found else plain
+    cells = {f"{name}_{figure.against}": "" if value is None else repr(float(value))}
+    if figure.simulated:
+        return cells
+    parts = ("low", "high", "confidence", "p", "verdict")
+    if found is None:
+        is_base = made.bases.of_rows[index] == index
+        return cells | {f"{name}_{part}": "" for part in parts} | ({f"{name}_verdict": "baseline"} if is_base else {})
+    estimate = found.estimate
+    values = (repr(estimate.low), repr(estimate.high), repr(estimate.confidence), "" if found.p is None else repr(found.p), found.verdict)
+    return cells | {f"{name}_{part}": value for part, value in zip(parts, values)}
+
+
+def statistics_csv(made: Ablation) -> str:
+    """One row a test, with every number of it. Only measured figures are tested."""
+    rows = []
+    for (index, name), found in made.comparisons.items():
+        base = made.bases.of_rows[index]
+        assert base is not None
+        numbers = {key: value for key, value in asdict(found).items() if key not in ("figure", "estimate")}
+        rows.append(
+            {key: made.label(made.rows[index], key) for key in made.varying}
+            | {"baseline": made.name(base), "figure": name, "better": "higher" if found.figure.higher_is_better else "lower"}
+            | {"kind": found.figure.against, **asdict(found.estimate)}
+            | {key: "" if value is None else value for key, value in numbers.items()}
+        )
+    return _csv(rows)
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    if not rows:
+        return ""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def as_markdown(made: Ablation) -> str:
+    """The tables, then every test."""
+    parts = [f"# Ablation of {made.folder.resolve().name}", "", f"{HEADER.capitalize()}.", ""]
+    for table in value_tables(made):
+        parts += [f"## {table.title}", "", *_markdown_table(table), ""]
+    parts += [line for note in explained(made) for line in (_markdown(note), "")]
+    for table in comparison_tables(made):
+        parts += [f"## {table.title}", "", *_markdown_table(table), ""]
+    if made.comparisons:
+        parts += [*(f"- {line}" for line in LEGEND), ""]
+    return "\n".join(parts)
+
+
+#: What the columns of the comparisons are.
+LEGEND = (
+    "change, interval, holds: the difference (or ratio), and an interval that holds it with that probability, each row for itself",
+    "effect r: matched-pairs rank-biserial correlation; delta: Cliff's. From -1 to 1, positive where the row is better",
+    "signed-rank p (Wilcoxon, of paired seeds), U test p (Mann-Whitney): exact, two-sided, each for itself",
+    "corrected p: over all comparisons of the table; it decides. Not asked: so few seeds could not show anything",
+    "seeds for it: of each configuration, to show such a change in four sweeps of five; from few seeds only a rough guess",
+)
+
+
+def _markdown_table(table: Table) -> list[str]:
+    align = ["---:" if column in table.right else "---" for column in table.columns]
+    cells = (tuple(map(_markdown, table.columns)), align, *(tuple(map(_markdown, row)) for row in table.rows))
+    return ["| " + " | ".join(row) + " |" for row in cells]
+
+
+def _markdown(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("\n", "<br>")
+
+
+def print_ablation(made: Ablation) -> None:
+    """The tables in the terminal, at most 120 columns; in a narrow one a table is shown in parts, each with the choices of its rows."""
+    out = console(most=120, without=120)
+    out.print(f"Ablation: {HEADER}", style="bold")
+    for table in value_tables(made, status=False):
+        for part in parts_of(table, out.width, keep=(*made.varying, "seeds")):
+            print_table(out, part, keep=made.varying)
+    for line in failures(made):
+        out.print(line, style="bold red")
+    for note in explained(made):
+        out.print(note, style="dim")
+    out.print(f"written: {made.folder}/ablation.html, .md, .tex, .csv; every test: ablation_statistics.csv")

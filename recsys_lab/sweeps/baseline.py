@@ -1,0 +1,68 @@
+"""Which row of a sweep each row is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recsys_lab.sweeps.sweep_rows import Row
+
+#: Of the config's data, what does not change what is evaluated.
+NOT_THE_DATA = ("batch_size", "prefetch_batches", "frequencies", "cache", "objective")
+
+
+@dataclass(frozen=True)
+class Bases:
+    """For each row the row that it is compared with: itself where it is a baseline, None where there is nothing to compare it with."""
+
+    of_rows: tuple[int | None, ...]
+    notes: tuple[str, ...]
+
+
+def find_bases(rows: Sequence[Row], varying: Sequence[str], baseline: str | None) -> Bases:
+    """`baseline` is `key=value,...`: each row is compared with the row that has those and else its own choices, or with the only one.
+
+    Without it, with the first configuration; `none` compares nothing. Never with a row of other data: no figure of quality would mean
+    anything. A baseline that fits no row, or every one, becomes a note.
+    """
+    if len(rows) < 2 or baseline == "none":
+        return Bases((None,) * len(rows), ())
+    data = [_data(row) for row in rows]
+    if not baseline:
+        with_figures = [j for j, row in enumerate(rows) if row.done]
+        first = [next((j for j in with_figures if _alike(data[i], data[j])), i) for i in range(len(rows))]
+        names = "; ".join(_named(rows[j], varying) for j in dict.fromkeys(first))
+        said = f"no ablation.baseline was given: compared with the first configuration, {names}"
+        return Bases(tuple(first), (said, *_of_other_data(first)))
+    wanted = dict(pair.strip().partition("=")[::2] for pair in baseline.split(","))
+    fitting = [i for i, row in enumerate(rows) if all(row.setting(key) == value for key, value in wanted.items())]
+    if not fitting or len(fitting) == len(rows):
+        said = f"ablation.baseline={baseline} fits {len(fitting) or 'none'} of the {len(rows)} rows: nothing is compared"
+        return Bases((None,) * len(rows), (said,))
+    rest = [key for key in varying if key not in wanted]
+    found: list[int | None] = []
+    for i, row in enumerate(rows):
+        same_data = [j for j in fitting if _alike(data[i], data[j])]
+        twins = [j for j in same_data if all(rows[j].overrides.get(key) == row.overrides.get(key) for key in rest)]
+        found.append(i if i in fitting else twins[0] if twins else fitting[0] if len(fitting) == 1 and same_data else None)
+    alike = " else alike" if len(fitting) > 1 else ""
+    return Bases(tuple(found), (f"compared with {baseline}{alike}", *_of_other_data(found)))
+
+
+def _of_other_data(found: Sequence[int | None]) -> list[str]:
+    alone = sum(base is None or (base == i and found.count(i) == 1) for i, base in enumerate(found))
+    return [f"{alone} of the {len(found)} rows have no baseline with the same data and other choices"] if alone else []
+
+
+def _named(row: Row, varying: Sequence[str]) -> str:
+    return " ".join(f"{key}={row.overrides.get(key, 'default')}" for key in varying)
+
+
+def _data(row: Row) -> dict | None:
+    """What is evaluated, from the config; None where no job has come so far."""
+    data = row.config.get("data")
+    return None if data is None else {key: value for key, value in data.items() if key not in NOT_THE_DATA}
+
+
+def _alike(ours: dict | None, theirs: dict | None) -> bool:
+    return ours is None or theirs is None or ours == theirs

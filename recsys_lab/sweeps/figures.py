@@ -1,0 +1,54 @@
+"""The columns of an ablation table: figures of the record, each with its origin and its better direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recsys_lab.record.metrics import HIGHER_IS_BETTER
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Its name, which begins with the split or with its origin; its place in result.json; its digits; how two are compared."""
+
+    name: str
+    path: str
+    digits: int
+    against: str  # difference | ratio
+
+    @property
+    def simulated(self) -> bool:
+        return self.path.startswith("simulated.")
+
+    @property
+    def split(self) -> str | None:
+        """Of a quality figure, its split."""
+        return self.path.split(".")[1] if self.path.startswith("quality.") else None
+
+    @property
+    def higher_is_better(self) -> bool:
+        metric = self.path.split(".")[2] if self.split else self.path.split(".")[1]
+        return metric in HIGHER_IS_BETTER or metric == "examples_per_second"
+
+    @property
+    def words(self) -> str:
+        """The figure without its split or origin."""
+        rest = self.name.replace("_per_second", "/s").partition("_")[2]
+        return {"auc": "AUC", "ne": "NE", "ndcg_10": "NDCG@10", "hit_rate_10": "hit rate@10"}.get(rest, rest.replace("_", " "))
+
+
+FIGURES = (
+    Figure("validation_auc", "quality.validation.auc", 4, "difference"),
+    Figure("validation_ne", "quality.validation.ne", 4, "difference"),
+    Figure("validation_log_loss", "quality.validation.log_loss", 4, "difference"),
+    Figure("test_auc", "quality.test.auc", 4, "difference"),
+    Figure("test_ne", "quality.test.ne", 4, "difference"),
+    Figure("test_log_loss", "quality.test.log_loss", 4, "difference"),
+    Figure("validation_ndcg_10", "quality.validation.ndcg_10", 4, "difference"),
+    Figure("test_ndcg_10", "quality.test.ndcg_10", 4, "difference"),
+    Figure("test_hit_rate_10", "quality.test.hit_rate_10", 4, "difference"),
+    Figure("measured_examples_per_second", "measured.examples_per_second", 0, "ratio"),
+    Figure("measured_iteration_ms", "measured.iteration_ms.median", 2, "ratio"),
+    Figure("simulated_examples_per_second", "simulated.examples_per_second", 0, "ratio"),
+    Figure("simulated_iteration_ms", "simulated.iteration_ms", 3, "ratio"),
+)

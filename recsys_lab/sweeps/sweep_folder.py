@@ -1,0 +1,101 @@
+"""A sweep's folder: what was asked for (`sweep.json`), and in which folder each job runs, in this call or in an earlier one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+import yaml
+
+from recsys_lab.errors import UserError
+from recsys_lab.record.files import read_json, write_json
+from recsys_lab.record.result import RESULT_FILE, read_result
+
+SWEEP_FILE = "sweep.json"
+#: Overrides of these keys change how a job is run or shown, not what it computes.
+NOT_A_CHOICE = ("hydra", "ablation", "logger", "resume")
+#: Where a finished run goes whose config has changed since.
+SUPERSEDED = "superseded"
+
+
+def choices(overrides: Iterable[str]) -> dict[str, str]:
+    """`["+a=1", "logger=none"]` as `{"a": "1"}`: what makes a job this one."""
+    pairs = [line.partition("=") for line in overrides]
+    return {name: value for key, _, value in pairs if (name := key.lstrip("+~")).split(".")[0].split("/")[0] not in NOT_A_CHOICE}
+
+
+def ask_for(sweep: Path, jobs: Sequence[Sequence[str]]) -> None:
+    """Keep in the folder which jobs this call asks for, after those of earlier calls, so that the table can show what is missing."""
+    known = planned(sweep)
+    more = [job for overrides in jobs if (job := choices(overrides)) not in known]
+    if more:
+        write_json(sweep / SWEEP_FILE, {"schema": 1, "jobs": [*known, *more]})
+
+
+def planned(sweep: Path) -> list[dict[str, str]]:
+    """The choices of every job that was ever asked for; empty where nobody said."""
+    return list(read_json(sweep / SWEEP_FILE)["jobs"]) if (sweep / SWEEP_FILE).is_file() else []
+
+
+def jobs_in(sweep: Path) -> dict[str, dict[str, str]]:
+    """Job folders by name, in the order of their numbers, each with its choices."""
+    found = {path.parent.parent.name: _read(path, path.stat().st_mtime_ns) for path in sweep.glob("*/.hydra/overrides.yaml")}
+    return {name: known for name in sorted(found, key=lambda name: (len(name), name)) if (known := found[name]) is not None}
+
+
+def folder_for(sweep: Path, overrides: Sequence[str], number: int) -> str:
+    """The name of the job's folder: the one that has these choices already, else its number, or the next one that is free."""
+    taken, wanted = jobs_in(sweep), choices(overrides)
+    for name, known in taken.items():
+        if known == wanted:
+            return name
+    while str(number) in taken:
+        number += 1
+    return str(number)
+
+
+def finished_elsewhere(folder: Path, fingerprint: str) -> str | None:
+    """The name of the sweep's job, other than that of `folder`, that completed with the same config; None where there is none."""
+    others = [name for name in jobs_in(folder.parent) if name != folder.name]
+    return next((name for name in others if has_finished(folder.parent / name, fingerprint)), None)
+
+
+def has_finished(folder: Path, fingerprint: str, pruned: bool = False) -> bool:
+    """Whether the job in `folder` completed with just this config; or, where `pruned` counts too, was cut short by a search."""
+    try:
+        result = read_result(folder)
+    except UserError:
+        return False
+    ended = ("completed", "pruned") if pruned else ("completed",)
+    return result["status"] in ended and result["config_fingerprint"] == fingerprint
+
+
+def copy_result(folder: Path, name: str) -> None:
+    """Give `folder` the record of the sweep's job `name`, which has the same config, and say so in it."""
+    write_json(folder / RESULT_FILE, read_json(folder.parent / name / RESULT_FILE) | {"same_as": name})
+    shutil.copyfile(folder.parent / name / "config.yaml", folder / "config.yaml")
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Move all but Hydra's own files from `folder` to the sweep's `superseded`. Where to; None if there is nothing."""
+    left = [path for path in folder.iterdir() if path.name != ".hydra"]
+    if not left:
+        return None
+    aside = next(path for n in count(1) if not (path := folder.parent / SUPERSEDED / f"{folder.name}-{n}").exists())
+    aside.mkdir(parents=True)
+    for path in left:
+        shutil.move(path, aside / path.name)
+    return aside
+
+
+@cache
+def _read(path: Path, written_ns: int) -> dict[str, str] | None:
+    """None for a file that a kill left empty."""
+    try:
+        lines = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError:
+        return None
+    return choices(lines) if isinstance(lines, list) else None

@@ -1,0 +1,210 @@
+"""Pictures of a whole sweep: learning curves with their band over seeds, and what trades against what. SVG text."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from recsys_lab.commands.compare import value_at
+from recsys_lab.errors import UserError
+from recsys_lab.record.metrics_csv import read_metrics
+from recsys_lab.report.svg import COLOURS, colour, dots, legend, line, nice_ticks, polyline, svg, text, tick_text
+from recsys_lab.sweeps.ablation_rows import Ablation
+from recsys_lab.sweeps.sweep_rows import Row
+from recsys_lab.units import human_bytes, human_count
+
+WIDTH, _TALL = 1180.0, 250.0
+#: So many rows have a colour, or a dashed one, of their own; of more the first are drawn as curves, and those on a Pareto line named.
+MOST_ROWS = 2 * len(COLOURS)
+CURVES = {
+    "train_loss": "training loss",
+    "validation_auc": "validation AUC",
+    "validation_ne": "validation NE",
+    "validation_ndcg_10": "validation NDCG@10",
+}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A figure of a row, the median over its seeds; which way it is better; how it is written."""
+
+    path: str
+    words: str
+    higher: bool
+    written: Callable[[float], str] | None = None
+
+    def of(self, row: Row) -> float | None:
+        found = [value_at(job.result, self.path) for job in row.done]
+        known = [float(value) for value in found if value is not None]
+        return statistics.median(known) if known else None
+
+
+_QUALITY = (
+    Axis("quality.validation.auc", "validation AUC (measured)", True),
+    Axis("quality.validation.ndcg_10", "validation NDCG@10 (measured)", True),
+)
+_MEASURED = Axis("measured.examples_per_second", "examples/s (measured)", True, human_count)
+_SIMULATED = Axis("simulated.examples_per_second", "examples/s (simulated)", True, human_count)
+_BYTES = Axis("plan.bytes_per_rank.max", "bytes of the fullest rank (of the plan)", False, human_bytes)
+
+
+def learning_bands(made: Ablation) -> str | None:
+    """A line a row, the median over its seeds at each logged step, in the band from least to most. None where nothing was logged."""
+    shown = [(index, row) for index, row in enumerate(made.rows) if row.done][:MOST_ROWS]
+    panels = []
+    for column, words in CURVES.items():
+        curves = {index: curve for index, row in shown if (curve := _curve(row, column))}
+        if any(len(curve) > 1 for curve in curves.values()):
+            panels.append((words, curves))
+    if not panels:
+        return None
+    panels = panels[:3]
+    wide = WIDTH / len(panels)
+    parts = [_curves(place * wide, wide - 24, words, curves) for place, (words, curves) in enumerate(panels)]
+    entries = [(made.name(index), colour(place)) for place, (index, _) in enumerate(shown)]
+    drawn, took = legend(0, _TALL + 42, entries, WIDTH, dashed_from=len(COLOURS))
+    return svg(WIDTH, _TALL + 34 + took, [*parts, drawn], "learning curves, the median over seeds and the band from least to most")
+
+
+def _curve(row: Row, column: str) -> dict[float, tuple[float, float, float]]:
+    """step -> least, median and most over the seeds that logged it; only steps that all of them have."""
+    by_step: dict[float, list[float]] = {}
+    for job in row.done:
+        try:
+            logged = read_metrics(job.folder) if job.folder else []
+        except (UserError, OSError):
+            continue
+        for line_of in logged:
+            step, value = line_of["step"], line_of.get(column)
+            if step is not None and value is not None:
+                by_step.setdefault(step, []).append(value)
+    most = max((len(values) for values in by_step.values()), default=0)
+    return {step: (min(v), statistics.median(v), max(v)) for step, v in sorted(by_step.items()) if len(v) == most}
+
+
+def _curves(left: float, wide: float, words: str, curves: dict[int, dict[float, tuple[float, float, float]]]) -> str:
+    steps = [step for curve in curves.values() for step in curve]
+    values = [value for curve in curves.values() for three in curve.values() for value in three]
+    frame = _Frame(left, wide, nice_ticks(0, max(steps), 4), nice_ticks(min(values), max(values)))
+    parts = [frame.drawn(words, "step")]
+    for place, curve in enumerate(curves.values()):
+        low = [frame.at(step, three[0]) for step, three in curve.items()]
+        high = [frame.at(step, three[2]) for step, three in curve.items()]
+        outline = " ".join(f"{x:.2f},{y:.2f}" for x, y in [*low, *reversed(high)])
+        parts.append(f'<polygon points="{outline}" fill="{colour(place)}" fill-opacity="0.16"/>')
+        middle = [frame.at(step, three[1]) for step, three in curve.items()]
+        parts.append(polyline(middle, colour(place), place >= len(COLOURS)) + (dots(middle, colour(place)) if len(middle) <= 12 else ""))
+    return "".join(parts)
+
+
+def pareto(made: Ablation) -> str | None:
+    """Two figures of each row against each other; on the line are rows that no other beats in both. None where rows have not two.
+
+    Quality against throughput and bytes; where nothing was trained, throughput against bytes.
+    """
+    quality = next((axis for axis in _QUALITY if any(axis.of(row) is not None for row in made.rows)), None)
+    pairs = [(x, quality) for x in (_MEASURED, _SIMULATED, _BYTES)] if quality else [(_BYTES, _SIMULATED)]
+    panels = []
+    for x, y in pairs:
+        points = {i: (a, b) for i, row in enumerate(made.rows) if (a := x.of(row)) is not None and (b := y.of(row)) is not None}
+        if len(set(points.values())) > 1:
+            panels.append((x, y, points))
+    if not panels:
+        return None
+    wide = WIDTH / max(len(panels), 2)
+    parts, named = [], set()
+    for place, (x, y, points) in enumerate(panels):
+        best = frontier(points, x.higher, y.higher)
+        named |= set(best)
+        parts.append(_scatter(place * wide, wide - 24, x, y, points, best))
+    shown = sorted(named if len(made.rows) > MOST_ROWS else range(len(made.rows)))
+    drawn, took = legend(0, _TALL + 42, [(f"{i + 1}  {made.name(i)}", colour(i)) for i in shown], WIDTH)
+    return svg(WIDTH, _TALL + 34 + took, [*parts, drawn], "; ".join(f"{y.words} against {x.words}" for x, y, _ in panels))
+
+
+def frontier(points: dict[int, tuple[float, float]], higher_x: bool, higher_y: bool) -> list[int]:
+    """Those that no other point is at least as good as in both and better in one, from left to right."""
+    signed = {i: (x if higher_x else -x, y if higher_y else -y) for i, (x, y) in points.items()}
+
+    def beaten(i: int) -> bool:
+        return any(a >= signed[i][0] and b >= signed[i][1] and (a, b) != signed[i] for a, b in signed.values())
+
+    return sorted((i for i in points if not beaten(i)), key=lambda i: points[i])
+
+
+def _scatter(left: float, wide: float, x: Axis, y: Axis, points: dict[int, tuple[float, float]], best: Sequence[int]) -> str:
+    xs, ys = zip(*points.values())
+    frame = _Frame(left, wide, nice_ticks(min(xs), max(xs), 4), nice_ticks(min(ys), max(ys)), x.written, y.written)
+    better = f"{x.words}, {'more' if x.higher else 'less'} is better"
+    parts = [frame.drawn(y.words, better), polyline([frame.at(*points[i]) for i in best], "var(--soft)")]
+    at = {index: frame.at(*point) for index, point in points.items()}
+    labels = label_places([at[i] for i in at], [str(i + 1) for i in at])
+    for (index, point), (left_of, baseline) in zip(at.items(), labels):
+        parts.append(dots([point], colour(index)) + text(left_of, baseline, str(index + 1), css="strong" if index in best else ""))
+    return "".join(parts)
+
+
+#: A label's size: the width of a digit and the height of one.
+DIGIT, HIGH = 8.0, 10.0
+
+
+def label_places(points: Sequence[tuple[float, float]], words: Sequence[str]) -> list[tuple[float, float]]:
+    """Where the words of each point begin (left, baseline): as near to it as leaves the points and the words before it uncovered."""
+    covered = [(x - 3, y - 3, x + 3, y + 3) for x, y in points]
+    places = []
+    for (x, y), word in zip(points, words):
+        wide = DIGIT * len(word)
+        boxes = [(x + dx, y + dy, x + dx + wide, y + dy + HIGH) for dx, dy in _around(wide)]
+        box = min(boxes, key=lambda one: sum(_overlap(one, other) for other in covered))
+        covered.append(box)
+        places.append((box[0], box[3]))
+    return places
+
+
+def _around(wide: float) -> list[tuple[float, float]]:
+    """Offsets of a box of width `wide` from its point, the nearest first: right above, right below, left, then rings further out."""
+    rings = [(4 + ring * (wide + 2), 4 + ring * (HIGH + 1)) for ring in range(4)]
+    return [
+        offset
+        for across, down in rings
+        for right, left, above, below in [(across, -across - wide, -down - HIGH, down)]
+        for offset in ((right, above), (right, below), (left, above), (left, below), (right, -HIGH / 2), (left, -HIGH / 2))
+    ]
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> float:
+    """The area that two boxes (left, top, right, bottom) share."""
+    return max(0.0, min(one[2], other[2]) - max(one[0], other[0])) * max(0.0, min(one[3], other[3]) - max(one[1], other[1]))
+
+
+class _Frame:
+    """Axes of a panel whose scales are `xs` and `ys`."""
+
+    def __init__(
+        self,
+        left: float,
+        wide: float,
+        xs: Sequence[float],
+        ys: Sequence[float],
+        written_x: Callable[[float], str] | None = None,
+        written_y: Callable[[float], str] | None = None,
+    ):
+        self.x0, self.x1, self.y0, self.y1 = left + 66, left + wide - 16, _TALL - 36, 28.0
+        self.xs, self.ys = xs, ys
+        self.written_x = written_x or (lambda tick: tick_text(tick, xs))
+        self.written_y = written_y or (lambda tick: tick_text(tick, ys))
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        across = (x - self.xs[0]) / (self.xs[-1] - self.xs[0])
+        up = (y - self.ys[0]) / (self.ys[-1] - self.ys[0])
+        return self.x0 + (self.x1 - self.x0) * across, self.y0 - (self.y0 - self.y1) * up
+
+    def drawn(self, title: str, below: str) -> str:
+        parts = [text(self.x0, 14, title, css="strong"), line(self.x0, self.y0, self.x1, self.y0, "axis")]
+        for tick in self.ys:
+            y = self.at(self.xs[0], tick)[1]
+            parts += [line(self.x0, y, self.x1, y, "grid"), text(self.x0 - 6, y + 4, self.written_y(tick), "end")]
+        for tick in self.xs:
+            parts.append(text(self.at(tick, self.ys[0])[0], self.y0 + 16, self.written_x(tick), "middle"))
+        return "".join([*parts, text((self.x0 + self.x1) / 2, self.y0 + 32, below, "middle")])

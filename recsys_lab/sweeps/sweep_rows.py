@@ -1,0 +1,115 @@
+"""A sweep's jobs, and the rows that they make: one a configuration, whatever its seeds."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recsys_lab.commands.compare import value_at
+from recsys_lab.sweeps.figures import Figure
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """One job. `choices` are its overrides, without those of Hydra, logger and table. `folder` None: it never began.
+
+    `result` None: it left no record.
+    """
+
+    folder: Path | None
+    choices: dict[str, str]
+    result: dict[str, Any] | None
+    config: dict[str, Any]
+
+    @property
+    def completed(self) -> bool:
+        return self.result is not None and self.result["status"] == "completed"
+
+    @property
+    def pruned(self) -> bool:
+        """Cut short by a search: what it came to is not what a whole run comes to, so it is no figure of the row's."""
+        return self.result is not None and self.result["status"] == "pruned"
+
+    @property
+    def failed(self) -> bool:
+        return self.result is not None and not self.completed and not self.pruned
+
+    @property
+    def error(self) -> str:
+        """Why it has no figures; empty where it has."""
+        if self.folder is None:
+            return "not run yet"
+        if self.result is None:
+            return "ended before its record was written"
+        if cut := self.result.get("pruned"):
+            return f"validation {cut['metric']} {cut['value']:.4f} after epoch {cut['epoch']}, bound {cut['bound']:.4f}"
+        failure = self.result.get("error")
+        return f"{failure['type']}: {failure['message']}" if failure else ""
+
+    @property
+    def seed(self) -> str:
+        return self.choices.get("seed") or (str(self.result["seed"]) if self.result else "of the config")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration: its jobs differ in the seed alone."""
+
+    overrides: dict[str, str]
+    jobs: tuple[SweepJob, ...]
+
+    @property
+    def done(self) -> list[SweepJob]:
+        return [job for job in self.jobs if job.completed]
+
+    def by_seed(self, figure: Figure) -> dict[str, float]:
+        """The figure of every completed seed that has it."""
+        found = {job.seed: value_at(job.result, figure.path) for job in self.done}
+        return {seed: float(value) for seed, value in found.items() if value is not None}
+
+    def values(self, figure: Figure) -> list[float]:
+        return list(self.by_seed(figure).values())
+
+    def median(self, figure: Figure) -> float | None:
+        values = self.values(figure)
+        return statistics.median(values) if values else None
+
+    @property
+    def status(self) -> str:
+        if len(self.done) == len(self.jobs):
+            return "completed"
+        pruned = any(job.pruned for job in self.jobs)
+        if self.done:
+            return f"{'pruned, ' * pruned}{len(self.done)} of {len(self.jobs)} seeds completed"
+        if any(job.failed for job in self.jobs):
+            return "failed"
+        if pruned:
+            return "pruned"
+        return "missing" if all(job.folder is None for job in self.jobs) else "unfinished"
+
+    @property
+    def error(self) -> str:
+        """The reasons of the jobs without figures, each with its seeds."""
+        without = [job for job in self.jobs if not job.completed]
+        reasons = list(dict.fromkeys(job.error for job in without))
+        if len(reasons) == 1:
+            return reasons[0]
+        seeds = {reason: ", ".join(job.seed for job in without if job.error == reason) for reason in reasons}
+        return "; ".join(f"seed{'s' * (',' in seeds[reason])} {seeds[reason]}: {reason}" for reason in reasons)
+
+    def setting(self, key: str) -> str | None:
+        """What it has for a key: of its overrides, its record's choices or its config."""
+        if key in self.overrides:
+            return self.overrides[key]
+        for job in self.jobs:
+            known = value_at(job.result, f"choices.{key}") or value_at(job.config, f"choices.{key}")
+            known = value_at(job.config, key) if known is None else known
+            if known is not None:
+                return str(known)
+        return None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return next((job.config for job in self.done if job.config), {})

@@ -1,0 +1,132 @@
+"""Whatever tables, towers, placement and batches: SPTT trains as the flat model, and tower modules as in one process.
+
+The ranks draw the same examples, since hypothesis is derandomised, and tell each other what they found after every one.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.validate import validate
+from recsys_lab.schemes.towers.sites import sites_of, tower_of_features
+from recsys_lab.tables import Table
+from tests.executor import reference
+from tests.executor.reference import samples
+from tests.executor.test_sharded_equals_unsharded import check
+from tests.executor.tower_cases import Towers, tower_placement, train, train_unsharded
+from tests.ranks import run_ranks
+
+DENSE = 2
+EXAMPLES = 30
+
+
+@dataclass(frozen=True)
+class Example:
+    tables: tuple[Table, ...]
+    towers: Towers
+    modules: bool
+    schemes: tuple[str, ...]
+    shift: tuple[int, ...]  # on which rank of its site a table begins
+    permute: str
+    optimizer: str
+    samples_a_rank: int
+    seed: int
+
+
+@st.composite
+def examples(draw: st.DrawFn) -> Example:
+    modules = draw(st.booleans())
+    count = draw(st.sampled_from([1, 2, 4]))
+    dim = draw(st.sampled_from([1, 4, 6]))
+    tables: list[Table] = []
+    towers: list[list[str]] = [[] for _ in range(count)]
+    for number in range(draw(st.integers(count, 6))):
+        features = tuple(f"t{number}_f{i}" for i in range(draw(st.integers(1, 2))))
+        own_dim = dim if modules else draw(st.sampled_from([1, 4, 6]))
+        tables.append(Table(f"t{number}", draw(st.integers(1, 12)), own_dim, features, draw(st.sampled_from(["sum", "mean"]))))
+        towers[number if number < count else draw(st.integers(0, count - 1))] += features
+    return Example(
+        tuple(tables),
+        tuple(tuple(draw(st.permutations(tower))) for tower in towers),
+        modules,
+        tuple(draw(st.sampled_from(["table_wise", "column_wise", "row_wise"])) for _ in tables),
+        tuple(draw(st.integers(0, 3)) for _ in tables),
+        draw(st.sampled_from(["rows", "ids", "none"])),
+        draw(st.sampled_from(["sgd", "adagrad", "adam"])),
+        draw(st.integers(1, 3)),
+        draw(st.integers(0, 999)),
+    )
+
+
+def plan_of(example: Example) -> ShardingPlan:
+    """Row-wise tables may leave out blocks without rows."""
+    local = int(os.environ["LOCAL_WORLD_SIZE"])
+    hosts, tower_of = dist.get_world_size() // local, tower_of_features(example.towers)
+    sites = sites_of(len(example.towers), hosts, local)
+    placements = []
+    for table, scheme, shift in zip(example.tables, example.schemes, example.shift):
+        ranks = sites.ranks_of(sites.site_of_tower(tower_of[table.features[0]]))
+        made = tower_placement(table, scheme, ranks, shift)
+        held: tuple[Shard, ...] = tuple(shard for shard in made.shards if shard.rows)
+        placements.append(Placement(table.name, made.scheme, held))
+    plan = ShardingPlan("by_hand", hosts, local, example.tables, tuple(placements), example.towers, example.permute)
+    validate(plan)
+    return plan
+
+
+def equals_unsharded(example: Example) -> str | None:
+    """None, or what differs on this rank."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    batches = samples(example.tables, 2, example.samples_a_rank * world, DENSE, example.seed)
+    outcome = train(plan_of(example), batches, example.optimizer, DENSE, example.modules)
+    if example.modules:
+        whole = train_unsharded(example.tables, example.towers, batches, example.optimizer, DENSE)
+        for part in (whole.dense, whole.dense_grads):
+            for name in [name for name in part if name not in outcome.dense]:
+                assert name.startswith("tower_modules."), name
+                del part[name]
+    else:
+        whole = reference.train_unsharded(example.tables, batches, example.optimizer, DENSE)
+    whole.logits = whole.logits.chunk(world)[rank]
+    try:
+        check([outcome], whole, "drawn", columns_cut=False, optimizer=example.optimizer)
+    except AssertionError as error:
+        return f"rank {rank}: {error}"
+    return None
+
+
+def draw_and_compare() -> int:
+    seen = []
+
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(examples())
+    def holds(example: Example) -> None:
+        found = equals_unsharded(example)
+        failed = torch.tensor(found is not None)
+        dist.all_reduce(failed, dist.ReduceOp.MAX)
+        seen.append(example)
+        assert not failed, f"{example}: {found}"
+
+    holds()
+    return len(seen)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(2, 2), (4, 1)])
+def test_any_towers_equal_the_unsharded_model(hosts: int, ranks_per_host: int) -> None:
+    assert set(run_ranks(draw_and_compare, hosts, ranks_per_host)) == {EXAMPLES}

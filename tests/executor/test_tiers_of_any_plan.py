@@ -1,0 +1,98 @@
+"""Whatever tables, hot rows, tier sizes and batches: sharded training equals the unsharded model.
+
+The ranks draw the same examples, since hypothesis is derandomised, and tell each other what they found after every one: so they stay
+in step, also while a failing example is made smaller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.tables import Table
+from tests.executor.reference import samples, train_unsharded
+from tests.executor.sharded import How, placed, train
+from tests.executor.test_sharded_equals_unsharded import check
+from tests.ranks import run_ranks
+
+DENSE = 2
+OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
+SCHEMES = {"sum": ("data_parallel", "table_wise", "row_wise", "table_row_wise"), "none": ("data_parallel", "table_wise", "row_wise")}
+
+
+@dataclass(frozen=True)
+class Example:
+    tables: tuple[Table, ...]
+    how: How
+    hot: dict[str, list[int]]
+    optimizer: str
+    samples_a_rank: int
+    seed: int
+
+
+@st.composite
+def examples(draw: st.DrawFn) -> Example:
+    pooled = draw(st.booleans())
+    dims = st.sampled_from([4, 8]) if pooled else st.just(draw(st.sampled_from([4, 8])))
+    tables, how, hot = [], {}, {}
+    for number in range(draw(st.integers(1, 3))):
+        name, rows = f"t{number}", draw(st.integers(1, 12))
+        features = tuple(f"{name}_f{i}" for i in range(draw(st.integers(1, 2))))
+        tables.append(Table(name, rows, draw(dims), features, draw(st.sampled_from(["sum", "mean"])) if pooled else "none"))
+        if draw(st.integers(0, 3)) == 0:
+            how[name] = draw(st.sampled_from(SCHEMES["sum" if pooled else "none"]))
+            continue
+        replicated = draw(st.integers(0, rows))
+        how[name] = replicated, draw(st.integers(0, rows - replicated))
+        hot[name] = draw(st.permutations(range(rows)))[: sum(how[name])]
+    return Example(tuple(tables), how, hot, draw(st.sampled_from(OPTIMIZERS)), draw(st.integers(1, 3)), draw(st.integers(0, 999)))
+
+
+def equals_unsharded(example: Example) -> str | None:
+    """None, or what differs on this rank."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    batches = samples(example.tables, 2, example.samples_a_rank * world, DENSE, example.seed)
+    plan = placed(example.tables, example.how)
+    hot = {name: np.array(ids, np.int64) for name, ids in example.hot.items()}
+    outcome = train(example.tables, plan, batches, example.optimizer, DENSE, hot)
+    reference = train_unsharded(example.tables, batches, example.optimizer, DENSE)
+    reference.logits = reference.logits.chunk(world)[rank]
+    try:
+        check([outcome], reference, "drawn", columns_cut=False, optimizer=example.optimizer)
+    except AssertionError as error:
+        return f"rank {rank}: {error}"
+    return None
+
+
+def draw_and_compare(wanted: int) -> int:
+    seen = []
+
+    @settings(
+        max_examples=wanted,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(examples())
+    def holds(example: Example) -> None:
+        found = equals_unsharded(example)
+        failed = torch.tensor(found is not None)
+        dist.all_reduce(failed, dist.ReduceOp.MAX)
+        seen.append(example)
+        assert not failed, f"{example}: {found}"
+
+    holds()
+    return len(seen)
+
+
+@pytest.mark.parametrize(("hosts", "ranks_per_host", "wanted"), [(2, 2, 50), (1, 2, 20)])
+def test_any_plan_equals_the_unsharded_model(hosts: int, ranks_per_host: int, wanted: int) -> None:
+    assert set(run_ranks(draw_and_compare, hosts, ranks_per_host, wanted, timeout_s=240)) == {wanted}

@@ -1,0 +1,110 @@
+"""What travels in 16 bits: what a number loses on the way, and that training stays close to FP32's, is repeatable, and is not FP32's."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.errors import UserError
+from recsys_lab.executor.formats import Codec, gradient_codec, wire_formats
+from recsys_lab.models.table_weights import initial_weight
+from recsys_lab.precision import Precision
+from recsys_lab.tables import Table
+from tests.executor.reference import SEED, Outcome, Sample, samples, train_unsharded
+from tests.executor.sharded import How, placed
+from tests.executor.sharded import train as train_flat
+from tests.executor.test_flexshard import POOLED, SEQUENCES, THREE
+from tests.executor.test_sptt_modules import MIX, TOWERS
+from tests.executor.test_sptt_modules import TABLES as OF_TOWERS
+from tests.executor.tower_cases import plan_here
+from tests.executor.tower_cases import train as train_towers
+from tests.executor.tower_cases import train_unsharded as towers_unsharded
+from tests.plan.plans import COMMS, UNLIKE
+from tests.ranks import run_ranks
+
+STEPS, ROWS, DENSE = 10, 16, 3
+#: Half a unit in the last place of FP16 and BF16, relative.
+HALF_ULP = {"fp16": 2.0**-11, "bf16": 2.0**-8}
+SPREAD: How = {"odd": "row_wise", "tiny": "table_wise", "shared": "column_wise"}
+IN_HOST: How = {"odd": "table_row_wise", "tiny": "data_parallel", "shared": "table_column_wise"}
+SUMS = tuple(Table(t.name, t.rows, t.dim, t.features) for t in POOLED)
+#: (tables, how they are placed)
+FLAT: list[tuple[tuple[Table, ...], How]] = [
+    (POOLED, SPREAD),
+    (POOLED, IN_HOST),
+    (SUMS, {"*": "grid_shard"}),
+    (POOLED, THREE),
+    (SEQUENCES, THREE),
+    (SEQUENCES, {"odd": "row_wise", "tiny": "data_parallel", "shared": "table_wise"}),
+]
+
+
+@settings(deadline=None)
+@given(st.floats(2.0**-24, 32.0, width=32), st.sampled_from(["fp16", "bf16"]), st.integers(1, 512))
+def test_gradients_of_any_size_keep_the_format_s_digits(size: float, name: str, ranks: int) -> None:
+    """From 6e-8 on, where FP16 alone would keep one bit; the mean over ranks from as far down as each rank's share reaches."""
+    sent = gradient_codec(name)
+    value = torch.tensor([size, -size])
+    assert ((sent.decode(sent.encode(value)) - value).abs() <= HALF_ULP[name] * size * 1.001).all()
+    share = sent.decode(sent.share(value, ranks))
+    if size / ranks >= 2.0**-24:
+        assert ((share - value / ranks).abs() <= HALF_ULP[name] * size / ranks * 1.001).all()
+
+
+@given(st.floats(0, 2.0**127, width=32), st.integers(1, 64))
+def test_no_mean_overflows_fp16(size: float, ranks: int) -> None:
+    sent = gradient_codec("fp16")
+    total = torch.zeros(2, dtype=torch.float16)
+    for _ in range(ranks):
+        total += sent.share(torch.tensor([size, -size]), ranks)
+    assert sent.decode(total).isfinite().all()
+    assert sent.decode(sent.encode(torch.tensor([size]))).isfinite().all()
+
+
+def test_fp32_passes_as_it_is() -> None:
+    value = torch.tensor([1e-40, 3.0, 1e38])
+    for codec in (Codec("fp32"), gradient_codec("fp32")):
+        assert codec.encode(value) is value and codec.decode(value) is value
+
+
+@pytest.mark.parametrize("part", ["forward_comm", "backward_comm"])
+@pytest.mark.parametrize("name", ["fp8", "int8"])
+def test_other_formats_are_refused_in_one_line(part: str, name: str) -> None:
+    with pytest.raises(UserError, match=rf"precision\.{part}.*{name}.*fp32, fp16, bf16"):
+        wire_formats(Precision("x", **{part: name}))
+
+
+def train_all(flat: list[list[Sample]], towers: list[Sample]) -> list[dict[str, Outcome]]:
+    """Every case in every format; rows in tiers and towers twice."""
+    made: list[dict[str, Outcome]] = []
+    for number, ((tables, how), batches) in enumerate(zip(FLAT, flat)):
+        run = partial(train_flat, tables, placed(tables, how), batches, "sgd", DENSE)
+        made.append({one.name: run(precision=one) for one in (COMMS, UNLIKE)} | ({"again": run(precision=COMMS)} if number == 3 else {}))
+    run = partial(train_towers, plan_here(OF_TOWERS, TOWERS["two"], MIX, "rows"), towers, "sgd", DENSE, True)
+    return [*made, {one.name: run(one) for one in (COMMS, UNLIKE)} | {"again": run(COMMS)}]
+
+
+@pytest.mark.timeout(180)
+def test_training_stays_close_to_fp32_and_is_the_same_bits_each_time() -> None:
+    """Of every kind of exchange: a weight ends within 1 % of the farthest that any weight of its table went."""
+    flat = [samples(tables, STEPS, ROWS, DENSE) for tables, _ in FLAT]
+    towers = samples(OF_TOWERS, STEPS, ROWS, DENSE)
+    ranks = run_ranks(train_all, 2, 2, flat, towers, timeout_s=150)
+    whole = [train_unsharded(tables, batches, "sgd", DENSE) for (tables, _), batches in zip(FLAT, flat)]
+    whole.append(towers_unsharded(OF_TOWERS, TOWERS["two"], towers, "sgd", DENSE))
+    for number, (expected, tables) in enumerate(zip(whole, [*(tables for tables, _ in FLAT), OF_TOWERS])):
+        found = ranks[0][number]
+        for table in tables:
+            moved = (expected.tables[table.name] - initial_weight(table, 0, table.rows, 0, table.dim, SEED)).abs().max()
+            for name in (COMMS.name, UNLIKE.name):
+                off = (found[name].tables[table.name] - expected.tables[table.name]).abs().max()
+                assert 0 < off <= 0.01 * moved, f"case {number}, {table.name}, {name}"
+        for rank in ranks:
+            if "again" in rank[number]:
+                first, again = rank[number][COMMS.name], rank[number]["again"]
+                for one, other in ((first.tables, again.tables), (first.dense, again.dense)):
+                    assert all(torch.equal(value, other[name]) for name, value in one.items())

@@ -1,0 +1,48 @@
+"""`sharder=dmt` as a user runs it: with the towers of a file, and refused in one line where a model cannot have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from recsys_lab.config import command_line
+from recsys_lab.errors import UserError
+from recsys_lab.inputs import build_model
+from recsys_lab.plan.serialise import load_plan
+from recsys_lab.sharders.dmt.partition_file import Partition
+from tests.end_to_end.lines import line, result
+
+FEW = ("data.rows_train=2000", "data.rows_validation=500", "data.rows_test=0", "data.batch_size=256", "trainer.max_steps=5")
+WORDS = ("model=dlrm", "data.rows_per_table=[40,30,20,10,9,8]", "logger=none", "launcher.ranks_per_host=1", *FEW)
+#: Not what strides would give, and of uneven sizes.
+TOWERS = (("C5", "C1"), ("C2", "C3", "C6", "C4"))
+
+
+def partition(path: Path) -> Path:
+    names = tuple(f"C{i}" for i in range(1, 7))
+    flat = tuple(tuple(float(a == b) for a in names) for b in names)
+    Partition(TOWERS, "coherent", names, flat, ((0.0, 0.0),) * 6, 0.0, 1, 2.0, "drawn by hand", {}, {}).save(path)
+    return path
+
+
+@pytest.mark.timeout(240)
+def test_a_run_trains_the_towers_of_a_file(tmp_path: Path) -> None:
+    file = partition(tmp_path / "towers.json")
+    words = [*WORDS, "sharder=dmt", f"sharder.towers.partition={file}", "cluster=h100x64", f"hydra.run.dir={tmp_path / 'run'}"]
+    done = line(*words, cache=tmp_path)
+    assert done.code == 0, done.err
+    here = load_plan(tmp_path / "run" / "plan_here.json")
+    assert here.towers == load_plan(tmp_path / "run" / "plan.json").towers == TOWERS
+    made = result(tmp_path / "run")
+    assert made["plan"]["towers"] == [list(tower) for tower in TOWERS]
+    assert "towers.output.all_to_all" in {one["name"] for one in made["measured"]["collectives"]}
+
+
+def test_a_sequence_model_has_no_towers(tmp_path: Path) -> None:
+    config = command_line.read(["model=sequence", "data=interactions", f"data.root={tmp_path}"]).config
+    assert config is not None
+    with pytest.raises(UserError, match="no tower modules.*2 towers for.*a sharder without tower modules") as refusal:
+        build_model(config, None, torch.device("meta"), (("a",), ("b",)))  # type: ignore[arg-type]
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,208 @@
+"""The tower partitioner: planted groups are found, bounds hold, the same in is the same out, a file says what was put in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+
+from recsys_lab.errors import UserError
+from recsys_lab.sharders.dmt import towers
+from recsys_lab.sharders.dmt.affinity import affinity, coordinates, distances
+from recsys_lab.sharders.dmt.partition import balanced_groups, size_bounds, strided
+from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index, load_partition
+from recsys_lab.tables import Table
+from tests.simulate.clusters import cluster
+
+
+def planted(groups: int, size: int, within: float, across: float, noise: float, seed: int) -> tuple[np.ndarray, list[int]]:
+    """An affinity [F, F] with the groups' labels, features in a drawn order."""
+    rng = np.random.default_rng(seed)
+    label = rng.permutation(np.repeat(np.arange(groups), size))
+    clean = np.where(np.equal.outer(label, label), within, across) + noise * rng.standard_normal((len(label), len(label)))
+    found = np.clip((clean + clean.T) / 2, 0, 1)
+    np.fill_diagonal(found, 1.0)
+    return found, label.tolist()
+
+
+def labels_of(groups: list[list[int]]) -> list[int]:
+    label = {item: number for number, group in enumerate(groups) for item in group}
+    return [label[item] for item in range(len(label))]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("groups", [4, 8])
+def test_planted_groups_are_found_in_the_plane(groups: int, seed: int) -> None:
+    found, label = planted(groups, 4, within=0.6, across=0.2, noise=0.05, seed=seed)
+    points, _ = coordinates(distances(found, "coherent"), starts=8)
+    assert adjusted_rand_score(label, labels_of(balanced_groups(points, groups))) == 1.0
+
+
+def test_the_diverse_strategy_keeps_the_alike_apart() -> None:
+    """Four pairs of twins in two towers: no tower has both of a pair, and coherent towers have whole pairs."""
+    found, label = planted(4, 2, within=0.95, across=0.1, noise=0.0, seed=1)
+    coherent, diverse = (labels_of(balanced_groups(coordinates(distances(found, s), starts=4)[0], 2)) for s in ("coherent", "diverse"))
+    twins = [(i, j) for i in range(8) for j in range(i) if label[i] == label[j]]
+    assert sum(coherent[i] == coherent[j] for i, j in twins) == 4
+    assert sum(diverse[i] == diverse[j] for i, j in twins) < 4
+
+
+def test_affinity_is_the_mean_absolute_cosine_of_the_samples_that_have_both() -> None:
+    rng = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(50, 5, 7, generator=rng)
+    embeddings[:20, 2] = 0  # no look-ups
+    expected = np.ones((5, 5))
+    for i in range(5):
+        for j in range(5):
+            both = slice(20, None) if 2 in (i, j) else slice(None)
+            x, y = embeddings[both, i].double(), embeddings[both, j].double()
+            expected[i, j] = torch.nn.functional.cosine_similarity(x, y, dim=1).abs().mean()
+    np.testing.assert_allclose(affinity([embeddings[:30], embeddings[30:]]), expected, rtol=1e-12)
+    with pytest.raises(UserError, match="no samples"):
+        affinity([])
+
+
+def test_coordinates_keep_the_distances_that_a_plane_can_keep() -> None:
+    points = np.random.default_rng(3).standard_normal((9, 2))
+    apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+    found, stress = coordinates(apart, starts=4)
+    np.testing.assert_allclose(np.linalg.norm(found[:, None] - found[None], axis=2), apart, atol=0.02)
+    assert stress < 0.01
+
+
+def test_the_same_affinity_and_seed_give_the_same_bits() -> None:
+    found, _ = planted(4, 4, within=0.4, across=0.2, noise=0.1, seed=5)
+    once, again = (coordinates(distances(found, "coherent"), seed=2, starts=4) for _ in range(2))
+    assert once[0].tobytes() == again[0].tobytes() and once[1] == again[1]
+    assert balanced_groups(once[0], 4, 2.0, seed=2) == balanced_groups(again[0], 4, 2.0, seed=2)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_every_item_is_in_one_group_and_sizes_keep_the_bound(data: st.DataObject) -> None:
+    items = data.draw(st.integers(2, 20))
+    groups = data.draw(st.integers(1, items))
+    ratio = data.draw(st.sampled_from([1.0, 1.5, 2.0, 3.0]))
+    points = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((items, 2)).round(1)
+    found = balanced_groups(points, groups, ratio)
+    assert sorted(item for group in found for item in group) == list(range(items))
+    sizes = [len(group) for group in found]
+    assert len(found) == groups and min(sizes) >= 1
+    assert max(sizes) <= max(ratio * min(sizes), -(-items // groups)) and (ratio > 1 or max(sizes) - min(sizes) <= 1)
+
+
+def test_size_bounds_allow_what_the_ratio_allows() -> None:
+    assert size_bounds(26, 8, 1.0) == [(3, 4)]
+    assert size_bounds(32, 8, 1.0) == [(4, 4)]
+    assert size_bounds(32, 8, 2.0) == [(2, 4), (3, 6), (4, 8), (4, 4)]
+    for wrong in (0.5, float("inf"), float("nan")):
+        with pytest.raises(UserError, match="size ratio"):
+            size_bounds(8, 2, wrong)
+
+
+def test_of_equally_tight_groups_those_with_even_loads_are_taken() -> None:
+    """Two heavy and two light items at each of two far places, towers of two: heavy ones are dealt to different towers."""
+    points = np.repeat([[0.0, 0.0], [9.0, 0.0]], 4, axis=0)
+    groups = balanced_groups(points, 4, loads=[5, 5, 1, 1, 1, 1, 5, 5])
+    assert {tuple(sorted(5 if i in (0, 1, 6, 7) else 1 for i in group)) for group in groups} == {(1, 5)}
+    assert all(len({i // 4 for i in group}) == 1 for group in groups)  # never at the cost of coherence
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
+def test_adjusted_rand_index_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
+    one, other = ([[str(i) for i, p in enumerate(pairs) if p[side] == g] for g in range(4)] for side in (0, 1))
+    assert adjusted_rand_index(one, other) == pytest.approx(adjusted_rand_score(*zip(*pairs)), abs=1e-12)
+
+
+def test_strided_is_the_papers_example() -> None:
+    assert strided(26, 8) == [[0, 8, 16, 24], [1, 9, 17, 25], *([i, i + 8, i + 16] for i in range(2, 8))]
+
+
+TABLES = tuple(Table(f"t{i}", 10, 4, (f"f{i}",)) for i in range(4))
+
+
+def partition(groups: tuple[tuple[str, ...], ...] = (("f3", "f0"), ("f1", "f2"))) -> Partition:
+    names = tuple(f"f{i}" for i in range(4))
+    return Partition(
+        towers=groups,
+        strategy="coherent",
+        features=names,
+        affinity=tuple(tuple(1.0 if i == j else 1 / 3 for j in range(4)) for i in range(4)),
+        coordinates=tuple((0.1 * i, -1 / 7) for i in range(4)),
+        stress=0.25,
+        seed=3,
+        size_ratio=1.0,
+        data_fingerprint="abc",
+        balance={"sizes": (2, 2), "size_ratio": 1.0},
+        source={"model": "dlrm", "steps": 5},
+    )
+
+
+def test_a_file_gives_back_what_was_saved_and_makes_the_towers(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    partition().save(path)
+    again = load_partition(path)
+    assert replace(again, balance={}) == replace(partition(), balance={})
+    assert towers(TABLES, cluster(2, 2), partition=str(path)) == (("f3", "f0"), ("f1", "f2"))
+    assert towers(TABLES, cluster(2, 2)) == (("f0", "f2"), ("f1", "f3"))
+    assert towers(TABLES, cluster(2, 2), count=4) == (("f0",), ("f1",), ("f2",), ("f3",))
+    shared = (Table("t", 10, 4, ("f0", "f1")), *TABLES[2:])
+    assert towers(shared, cluster(2, 2)) == (("f0", "f1", "f3"), ("f2",))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda read: read.update(format="other"), "not a partition; given format other"),
+        (lambda read: read.pop("stress"), "lacks a field; given no stress"),
+        (lambda read: read["towers"][0].append("f1"), "f1 is in several"),
+        (lambda read: read["towers"].append([]), "do not fit"),
+        (lambda read: read["towers"][0].append([1]), "do not fit"),
+        (lambda read: read["affinity"].pop(), "do not fit"),
+        (lambda read: read.update(towers=3), "do not fit"),
+        (lambda read: read.update(affinity=[1, 2]), "do not fit"),
+    ],
+)
+def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, change, says: str) -> None:
+    path = tmp_path / "p.json"
+    partition().save(path)
+    read = json.loads(path.read_text())
+    change(read)
+    path.write_text(json.dumps(read))
+    with pytest.raises(UserError, match=says) as refusal:
+        load_partition(path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_does_not_fit_is_refused_with_figures(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    partition().save(path)
+    file = str(path)
+    with pytest.raises(UserError, match="4 features there, 3 here: 1 only there, such as f3"):
+        towers(TABLES[:3], cluster(2, 2), partition=file)
+    with pytest.raises(UserError, match="1 only here, such as g"):
+        towers((*TABLES, Table("g", 1, 4, ("g",))), cluster(2, 2), partition=file)
+    with pytest.raises(UserError, match="another number of towers.*given 2"):
+        towers(TABLES, cluster(4, 2), count=4, partition=file)
+    with pytest.raises(UserError, match="several towers.*table t"):
+        towers((Table("t", 10, 4, ("f0", "f1")), *TABLES[2:]), cluster(2, 2), partition=file)
+    with pytest.raises(UserError, match="divide each other.*3 towers for 2 hosts"):
+        towers(TABLES, cluster(2, 2), count=3)
+    for count in (0, 5):
+        with pytest.raises(UserError, match="1 to 4"):
+            towers(TABLES, cluster(2, 2), count=count)
+    with pytest.raises(UserError, match="cannot be read"):
+        towers(TABLES, cluster(2, 2), partition=str(tmp_path / "none.json"))
+    (tmp_path / "text").write_text("{")
+    with pytest.raises(UserError, match="no JSON"):
+        towers(TABLES, cluster(2, 2), partition=str(tmp_path / "text"))
+    with pytest.raises(UserError, match="other features.*1 are in one only"):
+        adjusted_rand_index([["a"]], [["a", "b"]])

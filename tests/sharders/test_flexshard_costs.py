@@ -1,0 +1,129 @@
+"""Tables 2 and 3 of FlexShard as written, and what follows from them: rows add up, and two tiers cost the same at a break-point."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.errors import UserError
+from recsys_lab.plan import Workload
+from recsys_lab.precision import Precision
+from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
+from recsys_lab.sharders.flexshard.costs import (
+    REPLICA_MULTIPLIER,
+    Costs,
+    Setting,
+    break_point,
+    column_wise,
+    data_parallel,
+    flex,
+    row_wise,
+    setting_of,
+)
+from tests.sharders.flexshard_cases import PAPER, settings_of
+
+STRATEGIES = (row_wise, column_wise, data_parallel, flex)
+E, D, L, B, U, W = 30_000_000, 256, 960.0, 4096, 32, 8
+
+
+def seconds(size_bytes: float, bandwidth_gb_s: float) -> float:
+    return size_bytes / (bandwidth_gb_s * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "static", "ids", "rows", "dynamic", "dynamic_s", "static_s"),
+    [
+        (row_wise, E / U * D * 4, B * L, B * L, 2 * B * L * D * 4, 2 * seconds(B * L * D * 4, 25), 0),
+        (column_wise, E * D / U * 4, U * B * L, B * L, 2 * B * L * D * 4, 2 * seconds(B * L * D * 4, 25), 0),
+        (data_parallel, 6 * E * D * 4, 0, B * L, B * L * D * 4, 0, seconds(E * D * 4, 75)),
+        (flex, 6 * E / W * D * 4, B * L, B * L, 2 * B * L * D * 4, 2 * seconds(B * L * D * 4, 300), seconds(E * D * 4, 200)),
+    ],
+)
+def test_tables_2_and_3(strategy, static, ids, rows, dynamic, dynamic_s, static_s) -> None:
+    """Rows accessed without the factor D (elements); dynamic communication forward and backward."""
+    found = strategy(E, D, L, PAPER)
+    assert found.static_memory_bytes == pytest.approx(static)
+    assert found.input_ids == pytest.approx(ids)
+    assert found.rows_accessed == pytest.approx(rows)
+    assert found.dynamic_memory_bytes == pytest.approx(dynamic)
+    assert found.dynamic_communication_ms == pytest.approx(1e3 * dynamic_s)
+    assert found.static_communication_ms == pytest.approx(1e3 * static_s)
+
+
+@given(settings_of(), st.lists(st.floats(0, 2), min_size=1, max_size=20))
+@settings(deadline=None)
+def test_a_table_costs_what_its_rows_cost(setting: Setting, p: list[float]) -> None:
+    """Section 4.2: L of the rows is the sum of their p."""
+    for strategy in STRATEGIES:
+        rows = sum((strategy(1, 16, x, setting) for x in p), Costs())
+        table = strategy(len(p), 16, sum(p), setting)
+        assert rows.memory_bytes == pytest.approx(table.memory_bytes)
+        assert rows.communication_ms == pytest.approx(table.communication_ms)
+
+
+@given(settings_of())
+@settings(deadline=None)
+def test_break_points_are_where_costs_cross(setting: Setting) -> None:
+    for one, other in ((data_parallel, row_wise), (flex, row_wise), (data_parallel, flex)):
+        for metric in ("memory_bytes", "communication_ms"):
+            p = break_point(one, other, metric, setting)
+            if not 0 < p < 1e6:  # no row is looked up more often; nearly equal links cross far behind what a float can tell
+                continue
+            at, above, below = ([getattr(s(1, 16, x, setting), metric) for s in (one, other)] for x in (p, 1.001 * p, 0.999 * p))
+            assert at[0] == pytest.approx(at[1])
+            assert above[0] < above[1] and below[0] > below[1]
+
+
+def test_break_points_of_the_paper_in_closed_form() -> None:
+    m = 6
+    assert break_point(data_parallel, row_wise, "memory_bytes", PAPER) == pytest.approx((m - 1 / U) / B)
+    assert break_point(data_parallel, flex, "memory_bytes", PAPER) == pytest.approx(m * (1 - 1 / W) / B)
+    assert break_point(flex, row_wise, "memory_bytes", PAPER) == np.inf
+    assert break_point(data_parallel, row_wise, "communication_ms", PAPER) == pytest.approx(25 / (2 * B * 75))
+    assert break_point(flex, row_wise, "communication_ms", PAPER) == pytest.approx(1 / (2 * B * 200 * (1 / 25 - 1 / 300)))
+    free = replace(PAPER, bandwidths=Bandwidths(25.0, 300.0, np.inf, np.inf))
+    assert break_point(data_parallel, row_wise, "communication_ms", free) == 0
+    assert break_point(data_parallel, row_wise, "communication_ms", replace(PAPER, bandwidths=Bandwidths(*[np.inf] * 4))) == np.inf
+
+
+def cluster(hosts: int, ranks_per_host: int) -> Cluster:
+    links = Link("intra", 77.0, 1.0, "test"), Link("cross", 18.0, 1.0, "test")
+    return Cluster("test", hosts, ranks_per_host, Device("test", "cuda", 40.0, 1000.0, {"fp32": 1.0}, "test"), *links)
+
+
+def test_bandwidths_follow_from_the_links() -> None:
+    found = Bandwidths.of(cluster(4, 8))
+    assert found.a2a_global_gb_s == pytest.approx(18 / (24 / 32))  # three quarters of the bytes leave the host
+    assert found.a2a_intra_gb_s == pytest.approx(77 / (7 / 8))
+    assert found.ar_global_gb_s == pytest.approx(77 / (2 * 31 / 32))
+    assert found.ar_cross_gb_s == pytest.approx(8 * 18 / (2 * 3 / 4))
+    assert Bandwidths.of(cluster(4, 8), {"ar_cross_gb_s": 1.0}) == replace(found, ar_cross_gb_s=1.0)
+    one_host = Bandwidths.of(cluster(1, 8))
+    assert one_host.a2a_global_gb_s == one_host.a2a_intra_gb_s == pytest.approx(77 / (7 / 8))
+    assert one_host.ar_cross_gb_s == np.inf
+    assert Bandwidths.of(cluster(1, 1)) == Bandwidths(*[np.inf] * 4)
+    assert Bandwidths.of(cluster(4, 1)).a2a_intra_gb_s == np.inf
+
+
+@pytest.mark.parametrize(
+    ("given_gb_s", "message"), [({"a2a_globl_gb_s": 1}, "did you mean 'a2a_global_gb_s'"), ({"ar_cross_gb_s": 0}, "more")]
+)
+def test_impossible_bandwidths_are_refused(given_gb_s: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Bandwidths.of(cluster(2, 2), given_gb_s)
+
+
+def test_a_run_pays_for_its_optimizer_and_its_formats() -> None:
+    half = Precision("half", forward_comm="fp16", backward_comm="bf16")
+    sgd, adam = (setting_of(cluster(2, 2), half, Workload(64, 0, 0, 0, 0, name, "sgd")) for name in ("sgd", "adam"))
+    assert (sgd.replica_multiplier, sgd.shard_multiplier) == (REPLICA_MULTIPLIER["sgd"], 1)
+    assert (adam.replica_multiplier, adam.shard_multiplier) == (REPLICA_MULTIPLIER["sgd"] + 2, 3)
+    assert 2 <= REPLICA_MULTIPLIER["sgd"] < 3  # weights and a gradient of all rows
+    assert (sgd.forward_bytes, sgd.backward_bytes, sgd.gradient_bytes) == (2, 2, 4)
+    given_by_hand = setting_of(cluster(2, 2), half, Workload(64, 0, 0, 0, 0, "adam", "sgd"), replica_multiplier=6.0)
+    assert (given_by_hand.replica_multiplier, given_by_hand.shard_multiplier) == (6, 1)

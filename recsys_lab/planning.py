@@ -21,7 +21,7 @@ from recsys_lab.models.workload import describe, describe_towers
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.plan.sharding_plan import FLEXSHARD
+from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.plan.workload import DenseLayer, TowerWork
 from recsys_lab.record.files import write_json
 from recsys_lab.record.run_folder import REASONS_FILE
@@ -100,7 +100,7 @@ def make_plan(
     """
     precision, further = build(config.precision), (towers,) if towers else ()
     plan = partial(build, config.sharder.planner, tables, access)
-    if named is None or all(p.scheme != FLEXSHARD for p in named.plan.placements):
+    if named is None or not any(map(is_tiered, named.plan.placements)):
         return plan(cluster, precision, workload, *further)
     return same_tiers(plan(named.cluster, precision, named.workload), cluster)
 

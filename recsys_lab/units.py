@@ -36,3 +36,8 @@ def human_count(count: float) -> str:
         if abs(count) >= size:
             return f"{count / size:.1f} {prefix}"
     return f"{count:.0f}"
+
+
+def counted(number: int, word: str) -> str:
+    """`1 rank`, `1,024 ranks`."""
+    return f"{number:,} {word}{'s' if number != 1 else ''}"

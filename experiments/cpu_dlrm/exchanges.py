@@ -21,8 +21,8 @@ from recsys_lab.executor.recorded import start_recording, stop_recording
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.executor.times import Times, mean_times, take_times
 from recsys_lab.inputs import build_model, open_data
+from recsys_lab.plan.scheme import EXCHANGES
 from recsys_lab.planning import plan_for, this_machine
-from recsys_lab.schemes.whole.scatter import EXCHANGES
 from recsys_lab.train.objective import click_loss
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer
 from recsys_lab.train.strategy import start_process_group

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import built
 from recsys_lab.plan import ShardingPlan, Workload
+from recsys_lab.plan.tiers import tier_rows as rows_in_tiers
 from recsys_lab.precision import Precision
 from recsys_lab.sharders import flexshard
 from recsys_lab.sharders.flexshard.costs import Setting, setting_of
@@ -90,7 +91,7 @@ def plan(model: str, tiers: int, **options: Any) -> ShardingPlan:
 
 
 def tier_rows(made: ShardingPlan) -> dict[str, int]:
-    return made.placements[0].tier_rows
+    return rows_in_tiers(made.placements[0])
 
 
 def tier_shares(model: str, rows: dict[str, int]) -> dict[str, float]:

@@ -154,3 +154,8 @@ def ranks_text(ranks: Any) -> str:
     if len(steps) == 1 and (step := steps.pop()) > 0:
         return f"{ranks[0]}-{ranks[-1]}" + (f":{step}" if step > 1 else "")
     return ",".join(map(str, ranks))
+
+
+def ranks_words(ranks: Any) -> str:
+    """`rank 3` or `ranks 0-63`."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)}"

@@ -1,4 +1,4 @@
-"""TorchRec's two kinds of collection, pooled and sequences, behind one door."""
+"""TorchRec's two kinds of collection, pooled and sequences, behind one door: for the schemes that TorchRec exchanges."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from recsys_lab.executor.embedding_bags import ShardedBags
 from recsys_lab.executor.embedding_rows import ShardedRows
+from recsys_lab.executor.execution import Config, Request, Running
 from recsys_lab.executor.formats import WireFormats
+from recsys_lab.executor.groups import own_group
 from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.torchrec_plan import to_torchrec
+from recsys_lab.plan.scheme import home_scheme
 
-Config: TypeAlias = EmbeddingBagConfig | EmbeddingConfig
 Sharded: TypeAlias = ShardedBags | ShardedRows
 
 
@@ -44,3 +47,23 @@ def shard_collection(
         return ShardedBags(EmbeddingBagCollection(pooled, device=meta), parameters, env, device, alike, formats.torchrec)
     rows = [config for config in configs if isinstance(config, EmbeddingConfig)]
     return ShardedRows(EmbeddingCollection(rows, device=meta), parameters, env, device, alike, formats.torchrec)
+
+
+def collection(request: Request) -> Sharded:
+    """All tables of the request as one collection, over all ranks. Collective."""
+    plan, home = request.plan, home_scheme().name
+    replicated = any(placement.scheme == home for _, placement in request.placed)
+    replicas = own_group([list(range(plan.world_size))] if replicated else [])
+    return shard_collection(
+        request.configs,
+        to_torchrec(request.placed, plan.ranks_per_host, request.device.type),
+        ShardingEnv.from_process_group(dist.group.WORLD),
+        request.device,
+        {} if replicas is None else {home: replicas},
+        request.formats,
+    )
+
+
+def run(request: Request) -> Running:
+    """For `Execution.run` of the schemes that TorchRec exchanges."""
+    return Running(collection(request))

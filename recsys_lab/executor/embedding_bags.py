@@ -22,10 +22,11 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
 from recsys_lab.executor.ahead import Ahead, ShardedInput
-from recsys_lab.executor.lookup import SUMMED_ACROSS_RANKS, BatchedLookup, shards_of
+from recsys_lab.executor.lookup import BatchedLookup, shards_of
 from recsys_lab.executor.replicas import Replicas
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.models.table_configs import format_of
+from recsys_lab.plan.scheme import known_schemes
 
 
 class ShardedBags(ShardedEmbeddingBagCollection):
@@ -50,16 +51,22 @@ class ShardedBags(ShardedEmbeddingBagCollection):
         self.__dict__["_replicas"] = replicas  # wanted before nn.Module's constructor has run
         configs = module.embedding_bag_configs()
         self.__dict__["_formats"] = {c.name: format_of(c) for c in configs}
-        spread = [c for c in configs if c.pooling == PoolingType.MEAN and params[c.name].sharding_type in SUMMED_ACROSS_RANKS]
+        schemes = known_schemes()
+        spread = [c for c in configs if c.pooling == PoolingType.MEAN and schemes[params[c.name].sharding_type].sums_across_ranks]
         self.__dict__["_means"] = [feature for config in spread for feature in config.feature_names]
         summed = [replace(c, pooling=PoolingType.SUM) if c in spread else c for c in configs]
         super().__init__(
             EmbeddingBagCollection(summed, device=torch.device("meta")), params, env, device=device, qcomm_codecs_registry=codecs
         )
-        self.ahead = Ahead(partial(ShardedInput, self))
+        self.ahead = Ahead(self.begin)
 
     def forward(self, features: KeyedJaggedTensor) -> LazyAwaitable[KeyedTensor]:
-        begun = self.ahead.take(features)
+        return self.issue(self.ahead.take(features))
+
+    def begin(self, features: KeyedJaggedTensor) -> ShardedInput:
+        return ShardedInput(self, features)
+
+    def issue(self, begun: ShardedInput) -> LazyAwaitable[KeyedTensor]:
         return self.compute_and_output_dist(begun.context, begun.received())
 
     def input_dist(self, ctx: EmbeddingBagCollectionContext, features: KeyedJaggedTensor) -> Awaitable[Awaitable[KJTList]]:

@@ -6,7 +6,6 @@ As `embedding_bags` for pooled tables. A batch's output is a JaggedTensor a feat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torchrec.distributed.embedding import ShardedEmbeddingCollection
@@ -19,9 +18,6 @@ from recsys_lab.executor.lookup import BatchedLookup, shards_of
 from recsys_lab.executor.replicas import Replicas
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.models.table_configs import format_of
-
-#: The schemes for which TorchRec has a sequence exchange.
-SEQUENCE_SCHEMES = ("data_parallel", "table_wise", "column_wise", "row_wise")
 
 
 class ShardedRows(ShardedEmbeddingCollection):
@@ -42,10 +38,15 @@ class ShardedRows(ShardedEmbeddingCollection):
         self.__dict__["_replicas"] = replicas  # wanted before nn.Module's constructor has run
         self.__dict__["_formats"] = {c.name: format_of(c) for c in module.embedding_configs()}
         super().__init__(module, params, env, device=device, qcomm_codecs_registry=codecs)
-        self.ahead = Ahead(partial(ShardedInput, self))
+        self.ahead = Ahead(self.begin)
 
     def forward(self, features: KeyedJaggedTensor) -> LazyAwaitable[dict[str, JaggedTensor]]:
-        begun = self.ahead.take(features)
+        return self.issue(self.ahead.take(features))
+
+    def begin(self, features: KeyedJaggedTensor) -> ShardedInput:
+        return ShardedInput(self, features)
+
+    def issue(self, begun: ShardedInput) -> LazyAwaitable[dict[str, JaggedTensor]]:
         return self.compute_and_output_dist(begun.context, begun.received())
 
     @property

@@ -14,8 +14,6 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from recsys_lab.executor.replicas import Replicas
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 
-#: Where rows of one table lie on several ranks, the look-up sums, and a mean is divided at the end.
-SUMMED_ACROSS_RANKS = ("row_wise", "table_row_wise", "grid_shard")
 MODE_OF_POOLING = {PoolingType.SUM: "sum", PoolingType.MEAN: "mean", PoolingType.NONE: "none"}
 
 

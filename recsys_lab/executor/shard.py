@@ -1,15 +1,15 @@
 """The executor: a model and a plan become a model that trains on the current process group.
 
-TorchRec exchanges ids and rows, for whole tables and for FlexShard's tiers (`recsys_lab.schemes.tiers.execute.tiered`); tables in towers have
-an exchange of their own (`recsys_lab.schemes.towers.execute`). TorchRec's DistributedModelParallel puts the rest under
-DistributedDataParallel.
+Each scheme says how its tables run (`recsys_lab.executor.execution`); those that TorchRec exchanges run together as one collection.
+TorchRec's DistributedModelParallel puts the rest under DistributedDataParallel.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,33 +22,23 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from recsys_lab.errors import UserError
 from recsys_lab.executor.blocking import block
-from recsys_lab.executor.collection import Config, Sharded, configs_of, shard_collection
+from recsys_lab.executor.collection import collection, configs_of
 from recsys_lab.executor.compute import DTYPES, compute_in
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
-from recsys_lab.executor.embedding_rows import SEQUENCE_SCHEMES
-from recsys_lab.executor.formats import WireFormats, average_in, wire_formats
-from recsys_lab.executor.groups import Groups, groups_of
+from recsys_lab.executor.execution import Request, Running, together
+from recsys_lab.executor.formats import average_in, wire_formats
+from recsys_lab.executor.parts import Parts
 from recsys_lab.executor.sharded_model import ShardedModel, TableShard
 from recsys_lab.executor.sparse_optim import SparseOptimizer, SparseOptimizerConfig
 from recsys_lab.executor.threads import keep_apart
-from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import initialise_dense
 from recsys_lab.models.table_weights import initial_rows
 from recsys_lab.plan import Placement, Shard, ShardingPlan
-from recsys_lab.plan.sharding_plan import FLEXSHARD
+from recsys_lab.plan.scheme import check_exchange, home_scheme, known_schemes, scheme_of
 from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
-from recsys_lab.schemes.tiers.execute.parts import parts_of
-from recsys_lab.schemes.tiers.execute.remaps import remaps_of
-from recsys_lab.schemes.tiers.execute.split import TierSplit
-from recsys_lab.schemes.tiers.execute.tiered import TieredEmbeddings
-from recsys_lab.schemes.tiers.execute.watch import TierWatch
-from recsys_lab.schemes.towers.execute import SPTT, tower_embeddings
-from recsys_lab.schemes.whole.execute.pooled import exchange_by
-from recsys_lab.schemes.whole.scatter import check_exchange
 from recsys_lab.tables import Table
-from recsys_lab.tables.remap import Remap
 
 __all__ = ["ShardedModel", "TableShard", "shard"]
 
@@ -88,19 +78,21 @@ def shard(
     _check(plan)
     check_exchange(plan, exchange, overlap)
     formats = wire_formats(precision)
-    remaps = remaps_of(plan, hot_rows or {}, device)
     quiet_torchrec()
     path = _tables_of(model)
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
     first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
-    embeddings, watch = _in_place_of_tables(model, path, plan, remaps, device, dense_bucket_mib, formats)
-    exchange_by(embeddings, exchange, overlap, formats)
+    tables = model.get_submodule(path)
+    assert isinstance(tables, EmbeddingBagCollection | EmbeddingCollection)
+    alone = plan.world_size == 1
+    request = Request(configs_of(tables), plan, model, path, hot_rows or {}, device, dense_bucket_mib, formats, exchange, overlap)
+    running = _alone(request) if alone else _on_ranks(request)
+    embeddings, remaps, local_modules = running.part, running.remaps, running.local_modules
     model.set_submodule(path, embeddings)
-    site_modules = embeddings.modules_here if isinstance(embeddings, SPTT) else None
-    compute_in(precision.compute, model, embeddings, site_modules)
-    if alone := plan.world_size == 1:
-        plan, remaps = _on_one_rank(plan), {}
+    compute_in(precision.compute, model, embeddings, local_modules if isinstance(local_modules, nn.Module) else None)
+    if alone:
+        plan = _on_one_rank(plan)
     wrapped = DistributedModelParallel(
         model,
         env=ShardingEnv.from_process_group(dist.group.WORLD),
@@ -121,57 +113,48 @@ def shard(
         batch.out_dtype = DTYPES[precision.compute] if alone else torch.float32  # what travels, travels in the formats of exchanges
     sparse = SparseOptimizer(embeddings.batches, SparseOptimizerConfig(*optimizer), device)
     keep_apart(0 if alone else communication_cores)
-    made = ShardedModel(wrapped, sparse, plan, path, remaps, watch, site_modules)
+    sharded = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch, local_modules)
     if pipeline and not alone:
-        made = replace(made, ahead=embeddings.ahead)
+        sharded = replace(sharded, ahead=embeddings.ahead)
     if first_dense:
-        made = replace(made, stored_dense=DenseWeights.of(precision.dense, made.dense_parameters(), first_dense))
-    return made
+        sharded = replace(sharded, stored_dense=DenseWeights.of(precision.dense, sharded.dense_parameters(), first_dense))
+    return sharded
 
 
-def _in_place_of_tables(
-    model: ClickModel,
-    path: str,
-    plan: ShardingPlan,
-    remaps: Mapping[str, Remap],
-    device: torch.device,
-    bucket_mib: int,
-    formats: WireFormats,
-) -> tuple[Sharded | TieredEmbeddings | SPTT, TierWatch | None]:
-    if plan.has_tower_tables and plan.world_size > 1:
-        return tower_embeddings(model, path, plan, device, bucket_mib, formats), None
-    return _sharded(model.get_submodule(path), plan, remaps, device, formats)
+def _on_ranks(request: Request) -> Running:
+    """The tables as their schemes run them, several parts as one."""
+    parts: list[tuple[Any, list[str]]] = []
+    running: list[Running] = []
+    for configs, executions in together(request.configs, request.plan):
+        own = replace(request, configs=configs)
+        running.append(executions[0].run(own))
+        for execution in executions:
+            if execution.finish is not None:
+                execution.finish(running[-1].part, own)
+        parts.append((running[-1].part, [feature for config in configs for feature in config.feature_names]))
+    if len(running) == 1:
+        return running[0]
+    remaps = {table: remap for one in running for table, remap in one.remaps.items()}
+    return Running(
+        Parts(request.configs, parts), remaps, _the_one(one.watch for one in running), _the_one(one.local_modules for one in running)
+    )
 
 
-def _sharded(
-    collection: nn.Module, plan: ShardingPlan, remaps: Mapping[str, Remap], device: torch.device, formats: WireFormats
-) -> tuple[Sharded | TieredEmbeddings, TierWatch | None]:
-    """The collection that takes the place of the model's own."""
-    assert isinstance(collection, EmbeddingBagCollection | EmbeddingCollection)
-    configs = configs_of(collection)
-    placements = {p.table: p for p in plan.placements}
-    tiered = [c for c in configs if placements[c.name].scheme == FLEXSHARD]
-    split = TierSplit([plan.by_table[c.name][0] for c in tiered], {c.name: placements[c.name].tier_rows for c in tiered}, remaps, device)
-    watch = TierWatch(split, device) if tiered else None
-    if plan.world_size == 1:
-        alone = _whole(configs, _on_one_rank(plan), Groups(None, None, None, None), device, formats)
-        if watch is not None:
-            alone.register_forward_pre_hook(watch.hook)
-        return alone, watch
-    groups = groups_of(plan)
-    others = [c for c in configs if c not in tiered]
-    whole = _whole(others, plan, groups, device, formats) if others else None
-    if watch is None:
-        assert whole is not None
-        return whole, None
-    return TieredEmbeddings(configs, parts_of(tiered, placements, groups, device, formats), split, watch, whole), watch
+def _alone(request: Request) -> Running:
+    """All tables whole on the one rank there is; their look-ups are noted as their schemes would have it."""
+    whole = collection(replace(request, plan=_on_one_rank(request.plan)))
+    watches = []
+    for configs, executions in together(request.configs, request.plan):
+        own = replace(request, configs=configs)
+        watches += [execution.watch(own, whole) for execution in executions if execution.watch is not None]
+    return Running(whole, watch=_the_one(watches))
 
 
-def _whole(configs: Sequence[Config], plan: ShardingPlan, groups: Groups, device: torch.device, formats: WireFormats) -> Sharded:
-    """The tables that `plan` places as a whole."""
-    parameters = {name: p for name, p in to_torchrec(plan, device.type).items() if name in {c.name for c in configs}}
-    replicas = {} if groups.replicas is None else {"data_parallel": groups.replicas}
-    return shard_collection(configs, parameters, ShardingEnv.from_process_group(dist.group.WORLD), device, replicas, formats)
+def _the_one(parts: Iterable[Any]) -> Any:
+    """Of what at most one scheme of a plan has, that one's; else None."""
+    there = [part for part in parts if part is not None]
+    assert len(there) <= 1, "two schemes of one plan watch look-ups, or have parts of the model"
+    return there[0] if there else None
 
 
 def _tables_of(model: nn.Module) -> str:
@@ -183,7 +166,8 @@ def _tables_of(model: nn.Module) -> str:
 
 def _on_one_rank(plan: ShardingPlan) -> ShardingPlan:
     """Every table whole, as if replicated: nothing is exchanged. TorchRec would sort ids into one bucket and send them to itself."""
-    return replace(plan, placements=tuple(Placement(t.name, "data_parallel", (Shard((0,), 0, t.rows, 0, t.dim),)) for t in plan.tables))
+    home = home_scheme().name
+    return replace(plan, placements=tuple(Placement(t.name, home, (Shard((0,), 0, t.rows, 0, t.dim),)) for t in plan.tables))
 
 
 def _check(plan: ShardingPlan) -> None:
@@ -195,29 +179,20 @@ def _check(plan: ShardingPlan) -> None:
         raise UserError(
             "the plan is for another number of ranks per host", where="LOCAL_WORLD_SIZE", given=local, allowed=plan.ranks_per_host
         )
-    for table, placement in plan.by_table.values():
-        if placement.scheme == "grid_shard" and table.pooling == "mean":
-            raise UserError(
-                "TorchRec computes mean pooling wrongly under grid_shard", where=f"table {table.name}", remedy="use table_row_wise"
-            )
     _check_sequences(plan)
+    by_scheme: dict[str, list[tuple[Table, Placement]]] = {}
+    for table, placement in plan.by_table.values():
+        by_scheme.setdefault(placement.scheme, []).append((table, placement))
+    for scheme, placed in by_scheme.items():
+        known_schemes()[scheme].check_execution(placed)
 
 
 def _check_sequences(plan: ShardingPlan) -> None:
-    sequences = [(table, placement) for table, placement in plan.by_table.values() if table.pooling == "none"]
-    for table, placement in sequences:
-        if placement.scheme not in (*SEQUENCE_SCHEMES, FLEXSHARD):
+    for table, placement in plan.by_table.values():
+        if table.pooling == "none" and not scheme_of(placement).sequences:
             raise UserError(
                 "TorchRec cannot shard a sequence table in this way",
                 where=f"table {table.name}",
                 given=placement.scheme,
-                allowed=", ".join((*SEQUENCE_SCHEMES, FLEXSHARD)),
+                allowed=", ".join(scheme.name for scheme in known_schemes().values() if scheme.sequences),
             )
-    widths = {shard.cols for _, placement in sequences if placement.scheme == "column_wise" for shard in placement.shards}
-    if len(widths) > 1:
-        raise UserError(
-            "TorchRec wants column shards of one width for all sequence tables",
-            where="column_wise",
-            given=", ".join(map(str, sorted(widths))),
-            remedy="use row_wise",
-        )

@@ -13,12 +13,11 @@ from torch.nn.utils import get_total_norm
 
 from recsys_lab.executor.ahead import Ahead
 from recsys_lab.executor.dense_weights import DenseWeights
+from recsys_lab.executor.execution import LocalModules, Watch
 from recsys_lab.executor.sparse_optim import SparseOptimizer
 from recsys_lab.executor.stored import StoredWeights
 from recsys_lab.executor.table_batch import HeldShard
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.schemes.tiers.execute.watch import TierWatch
-from recsys_lab.schemes.towers.execute.modules import PATH, SiteModules
 from recsys_lab.tables.remap import Remap
 
 
@@ -46,7 +45,7 @@ class TableShard:
 @dataclass(frozen=True)
 class ShardedModel:
     """What the trainer drives. `module(dense, sparse) -> logits [B]`; its parameters are the dense part, under
-    DistributedDataParallel, and no table. `site_modules`: tower modules, which only the ranks of their site have. `stored_dense`: the
+    DistributedDataParallel, and no table. `local_modules`: parts of the model that only a group of ranks has. `stored_dense`: the
     weights behind all of those parameters, where they are not plain FP32. `ahead`: through which the next batch's ids may leave early.
 
     One step: `sparse_optimizer.zero_grad()`, forward, `loss.backward()`, `sparse_optimizer.step()`, the dense optimizer's step.
@@ -58,16 +57,16 @@ class ShardedModel:
     plan: ShardingPlan
     tables_path: str
     remaps: Mapping[str, Remap] = field(default_factory=dict)
-    watch: TierWatch | None = None
-    site_modules: SiteModules | None = None
+    watch: Watch | None = None
+    local_modules: LocalModules | None = None
     stored_dense: DenseWeights | None = None
     ahead: Ahead | None = None
 
     def dense_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Named as in the unsharded model: those that all ranks have, then those of the tower modules of this rank's site."""
+        """Named as in the unsharded model: those that all ranks have, then those that only a group of ranks has."""
         yield from self.module.named_parameters()
-        if self.site_modules is not None:
-            yield from self.site_modules.named()
+        if self.local_modules is not None:
+            yield from self.local_modules.named()
 
     def dense_weights(self) -> Iterator[tuple[str, torch.Tensor | StoredWeights]]:
         """Of the same parameters, by the same names, all that is stored. The live ones."""
@@ -79,23 +78,23 @@ class ShardedModel:
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The dense part's buffers, named as in the unsharded model."""
         yield from ((name, buffer) for name, buffer in self.module.named_buffers() if not name.startswith(self.tables_path + "."))
-        if self.site_modules is not None:
-            yield from self.site_modules.named_state()
+        if self.local_modules is not None:
+            yield from self.local_modules.named_state()
 
     def writes_dense(self, name: str) -> bool:
         """Whether this rank saves that parameter or buffer of the dense part: of all that have it one does."""
-        if self.site_modules is not None and name.startswith(PATH + "."):
-            return self.site_modules.writes
+        if self.local_modules is not None and name.startswith(self.local_modules.prefix + "."):
+            return self.local_modules.writes
         return dist.get_rank() == 0
 
     def dense_gradient_norm(self) -> torch.Tensor:
-        """Of all dense parameters of the model, the same on every rank. Collective where there are tower modules."""
+        """Of all dense parameters of the model, the same on every rank. Collective where there are `local_modules`."""
         norm = _norm(self.module.parameters())
-        if self.site_modules is None:
+        if self.local_modules is None:
             return norm
-        of_sites = _norm(parameter for _, parameter in self.site_modules.named()).square() / self.plan.sites.ranks
-        dist.all_reduce(of_sites)  # the ranks of a site have the same
-        return (norm.square() + of_sites).sqrt()
+        of_groups = _norm(parameter for _, parameter in self.local_modules.named()).square() / self.local_modules.ranks
+        dist.all_reduce(of_groups)  # the ranks of a group have the same
+        return (norm.square() + of_groups).sqrt()
 
     def table_shards(self) -> list[TableShard]:
         """Every shard with rows that this rank holds, replicas included.

@@ -1,19 +1,21 @@
-"""Our plan as TorchRec's. The other direction is the planner's (`recsys_lab.sharders.torchrec.planner`)."""
+"""Our plan as TorchRec's. The other direction is the planner's (`recsys_lab.sharders.torchrec`)."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from torchrec.distributed import types as tr
 from torchrec.distributed.sharding_plan import placement as device_of
 from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardMetadata
 
-from recsys_lab.plan import Placement, ShardingPlan
-from recsys_lab.plan.sharding_plan import SCHEMES
+from recsys_lab.plan import Placement, Shard
+from recsys_lab.plan.scheme import scheme_of
+from recsys_lab.tables import Table
 
 
-def to_torchrec(plan: ShardingPlan, device_kind: str) -> tr.EmbeddingModuleShardingPlan:
-    """TorchRec's plan for the tables that `plan` places as a whole, on devices of `device_kind` (cpu, cuda)."""
-    placements = [p for p in plan.placements if p.scheme in SCHEMES]
-    return tr.EmbeddingModuleShardingPlan({p.table: parameter_sharding(p, device_kind, plan.ranks_per_host) for p in placements})
+def to_torchrec(placed: Iterable[tuple[Table, Placement]], ranks_per_host: int, device_kind: str) -> tr.EmbeddingModuleShardingPlan:
+    """TorchRec's plan for those tables, whose schemes it has by the same names, on devices of `device_kind` (cpu, cuda)."""
+    return tr.EmbeddingModuleShardingPlan({p.table: parameter_sharding(p, device_kind, ranks_per_host) for _, p in placed})
 
 
 def parameter_sharding(placement: Placement, device_kind: str, ranks_per_host: int) -> ParameterSharding:
@@ -22,27 +24,19 @@ def parameter_sharding(placement: Placement, device_kind: str, ranks_per_host: i
     The compute kernel is always `dense`: the executor brings its own look-up, so TorchRec must make no fused optimizer.
     """
     ranks = [rank for shard in placement.shards for rank in shard.ranks]
-    spec = None
-    if placement.scheme != "data_parallel":
-        spec = EnumerableShardingSpec(
-            [
-                ShardMetadata(
-                    shard_offsets=[shard.row_start, shard.col_start],
-                    shard_sizes=[shard.rows, shard.cols],
-                    placement=device_of(device_kind, rank, ranks_per_host),
-                )
-                for shard, rank in zip(placement.shards, ranks, strict=True)
-            ]
-        )
+    spec = None if scheme_of(placement).at_home else shards_spec(placement.shards, device_kind, ranks_per_host)
     return ParameterSharding(sharding_type=placement.scheme, compute_kernel="dense", ranks=ranks, sharding_spec=spec)
 
 
-def even_blocks(rows: int, cols: int, ranks: int, device_kind: str) -> ParameterSharding:
-    """Row-wise over a group of `ranks`, in TorchRec's equal blocks: the last ones may be short or empty."""
-    block = -(-rows // ranks)
-    starts = [min(rank * block, rows) for rank in range(ranks + 1)]
-    shards = [
-        ShardMetadata(shard_offsets=[a, 0], shard_sizes=[b - a, cols], placement=device_of(device_kind, rank, ranks))
-        for rank, (a, b) in enumerate(zip(starts, starts[1:]))
-    ]
-    return ParameterSharding("row_wise", "dense", list(range(ranks)), EnumerableShardingSpec(shards))
+def shards_spec(shards: Iterable[Shard], device_kind: str, ranks_per_host: int) -> EnumerableShardingSpec:
+    """Of shards on one rank each."""
+    return EnumerableShardingSpec(
+        [
+            ShardMetadata(
+                shard_offsets=[shard.row_start, shard.col_start],
+                shard_sizes=[shard.rows, shard.cols],
+                placement=device_of(device_kind, shard.ranks[0], ranks_per_host),
+            )
+            for shard in shards
+        ]
+    )

@@ -9,7 +9,7 @@ import numpy as np
 
 from recsys_lab.plan.hot_rows import served_shares
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
-from recsys_lab.plan.steps import Step
+from recsys_lab.plan.steps import EMBEDDING, SIZES, Step
 from recsys_lab.plan.workload import STATE_PER_ROW, STATE_PER_WEIGHT, Workload
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
@@ -18,19 +18,20 @@ from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES, STORED_BYTES
 ID_BYTES = ELEMENT_BYTES["int64"]  # values of a KeyedJaggedTensor
 LENGTH_BYTES = ELEMENT_BYTES["int32"]
 SPLIT_BYTES = ELEMENT_BYTES["int64"]
-REPLICATED = ("data_parallel", "replicated")  # every rank looks its own batch up at home
 SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how many values, the batch size
 
 
 @dataclass(frozen=True)
 class Context:
-    """The tables of one sharding scheme, or the rows of one of FlexShard's tiers, with everything that their bytes depend on.
+    """The tables of one family of schemes, or a part of their rows, with everything that their bytes depend on.
 
-    `scheme` names the steps; of a tier, `placed` and `access` have its rows only. `exchange`: how whole tables' rows travel. `hot_rows`:
-    ranks that hold hot rows serve more look-ups than their share of the rows.
+    `prefix` names the steps; of a part, `placed` and `access` have its rows only. `exchange`: how whole tables' rows travel. `hot_rows`:
+    ranks that hold hot rows serve more look-ups than their share of the rows. `role`: of the steps. `at_home`: every rank looks its own
+    batch up and sends nothing. `inside_hosts`: ids and rows travel within each host. `averaged`: several ranks hold the same rows, and
+    gradients of all of them are averaged.
     """
 
-    scheme: str
+    prefix: str
     plan: ShardingPlan
     placed: tuple[tuple[Table, Placement], ...]
     access: AccessStatistics
@@ -38,20 +39,20 @@ class Context:
     workload: Workload
     exchange: str = "all_to_all"
     hot_rows: bool = False
+    role: str = EMBEDDING
+    at_home: bool = False
+    inside_hosts: bool = False
+    averaged: bool = False
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The ranks among which ids and rows travel."""
-        return self.hosts if self.scheme == "host_sharded" else (self.world,)
+        return self.hosts if self.inside_hosts else (self.world,)
 
     @property
     def group_batch(self) -> int:
         """Samples of all the ranks of a group."""
         return self.batch * len(self.groups[0])
-
-    @property
-    def is_replicated(self) -> bool:
-        return self.scheme in REPLICATED
 
     @property
     def is_sequence(self) -> bool:
@@ -117,6 +118,7 @@ def collective(
     after: tuple[str, ...],
     tables: tuple[str, ...],
     received: Sequence[float] | np.ndarray | None = None,
+    role: str = EMBEDDING,
 ) -> list[Step]:
     """The step, or nothing where its groups are single ranks."""
     groups = tuple(groups)
@@ -124,17 +126,17 @@ def collective(
         return []
     sent = (float(bytes_of_rank),) if isinstance(bytes_of_rank, (int, float)) else folded(bytes_of_rank)
     taken = () if received is None or folded(received) == sent else folded(received)
-    return [Step(name, kind, phase, sent, groups, after=after, tables=tables, received_of_rank=taken)]
+    return [Step(name, kind, phase, sent, groups, after=after, tables=tables, received_of_rank=taken, role=role)]
 
 
 def input_distribution(
     context: Context, lengths_sent: float, ids_sent: float, lengths_received: np.ndarray, ids_received: np.ndarray
 ) -> list[Step]:
     """TorchRec's three exchanges in each group: split sizes, then lengths, then ids. `lengths_sent`, `ids_sent`: numbers per rank."""
-    prefix, world = f"{context.scheme}.input", context.groups
+    prefix, world = f"{context.prefix}.input", context.groups
     splits = SPLIT_ROWS * len(context.groups[0]) * SPLIT_BYTES
     return [
-        *collective(f"{prefix}.splits", "all_to_all", "input", world, splits, (), context.names),
+        *collective(f"{prefix}.splits", "all_to_all", "input", world, splits, (), context.names, role=SIZES),
         *collective(
             f"{prefix}.lengths",
             "all_to_all",
@@ -185,14 +187,13 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     """
     read, written, rows, pieces, made = ([0.0] * context.plan.world_size for _ in range(5))  # lists: a plan may have a million shards
     optimizer = context.workload.sparse_optimizer
-    summed = context.is_replicated or (context.scheme == "host_sharded" and context.plan.hosts > 1)
     distinct: dict[str, float] = {}
     for table, shard, samples, served_share in _held(context):
         share, access, cols = shard.rows / table.rows, context.access[table.name], shard.cols
         if table.name not in distinct:
             distinct[table.name] = distinct_rows(access, samples)
         looked_up = samples * access.mean_length * served_share
-        touched = shard.rows if summed else distinct[table.name] * share
+        touched = shard.rows if context.averaged else distinct[table.name] * share
         state = 4 * (cols * STATE_PER_WEIGHT[optimizer] + STATE_PER_ROW[optimizer])
         update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
         gives = looked_up if table.pooling == "none" else samples * len(table.features)
@@ -202,11 +203,11 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
             made[rank] += gives * cols * 4
             read[rank] += looked_up * cols * READ_BYTES[table.dtype]
             written[rank] += update
-    scheme, names = context.scheme, context.names
+    prefix, names = context.prefix, context.names
     served = folded(rows), folded(pieces)
     return (
         Step(
-            f"{scheme}.lookup",
+            f"{prefix}.lookup",
             "lookup",
             "forward",
             folded(read),
@@ -215,9 +216,10 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
             rows_of_rank=served[0],
             shards_of_rank=served[1],
             written_of_rank=folded(made),
+            role=context.role,
         ),
         Step(
-            f"{scheme}.update",
+            f"{prefix}.update",
             "update",
             "backward",
             folded(written),
@@ -225,6 +227,7 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
             tables=names,
             rows_of_rank=served[0],
             shards_of_rank=served[1],
+            role=context.role,
         ),
     )
 
@@ -239,10 +242,10 @@ def _held(context: Context) -> Iterable[tuple[Table, Shard, int, float]]:
     """Each shard with the number of samples that its ranks look up in it, their own batch where replicated, else all of the group, and the
     share of the table's look-ups that it serves.
     """
-    samples = context.batch if context.is_replicated else context.group_batch
+    samples = context.batch if context.at_home else context.group_batch
     for table, placement in context.placed:
         drawn: dict[int, float] = {}
-        if context.hot_rows and not context.is_replicated:
+        if context.hot_rows and not context.at_home:
             drawn = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
         for shard in placement.shards:
             if shard.rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recsys_lab.plan.context import collective
-from recsys_lab.plan.steps import Step
+from recsys_lab.plan.steps import DENSE, DENSE_SYNC, Step
 from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
 from recsys_lab.precision import Precision
 from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES, STORED_BYTES
@@ -13,23 +13,27 @@ def dense_forward(precision: Precision, workload: Workload, after: tuple[str, ..
     """Reads the model's weights once and writes the activations."""
     size = READ_BYTES[workload.dense_format] * workload.dense_parameters + _activation_bytes(precision, workload)
     flops = workload.batch_size * workload.forward_flops_per_sample
-    return Step("dense.forward", "dense", "forward", (size,), flops=flops, after=after, number_format=precision.compute)
+    return Step("dense.forward", "dense", "forward", (size,), flops=flops, after=after, number_format=precision.compute, role=DENSE)
 
 
 def dense_backward(world_size: int, precision: Precision, workload: Workload) -> list[Step]:
     """Reads weights and activations, writes gradients; then the all-reduce. DDP's buckets are one step with their total bytes."""
     size = 2.0 * READ_BYTES[workload.dense_format] * workload.dense_parameters + 2 * _activation_bytes(precision, workload)
     flops = workload.batch_size * workload.backward_flops_per_sample
-    backward = Step("dense.backward", "dense", "backward", (size,), flops=flops, after=("dense.forward",), number_format=precision.compute)
+    backward = Step(
+        "dense.backward", "dense", "backward", (size,), flops=flops, after=("dense.forward",), number_format=precision.compute, role=DENSE
+    )
     gradient_bytes = workload.dense_parameters * precision.dense_comm_bytes
     world = [tuple(range(world_size))]
-    return [backward, *collective("dense.all_reduce", "all_reduce", "backward", world, gradient_bytes, ("dense.backward",), ())]
+    averaged = collective("dense.all_reduce", "all_reduce", "backward", world, gradient_bytes, ("dense.backward",), (), role=DENSE_SYNC)
+    return [backward, *averaged]
 
 
 def dense_optimizer(world_size: int, workload: Workload) -> Step:
     """Reads weights as they are stored and gradients, writes weights; reads and writes the FP32 optimizer state."""
     after = ("dense.all_reduce",) if world_size > 1 else ("dense.backward",)
-    return Step("dense.optimizer", "update", "optimizer", (float(workload.dense_parameters * optimizer_bytes(workload)),), after=after)
+    moved = float(workload.dense_parameters * optimizer_bytes(workload))
+    return Step("dense.optimizer", "update", "optimizer", (moved,), after=after, role=DENSE)
 
 
 def optimizer_bytes(workload: Workload) -> int:

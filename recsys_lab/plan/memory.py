@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
-from recsys_lab.plan.sharding_plan import FLEXSHARD, Placement, Shard, ShardingPlan
+from recsys_lab.plan.scheme import ModuleMemory, even_scheme, scheme_of, schemes_of
+from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
-from recsys_lab.schemes.towers.memory import received_columns, tower_bytes
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import KEPT_IDS, kept_id_bytes
 from recsys_lab.tables.spec import ELEMENT_BYTES
+from recsys_lab.tables.tiers import REPLICATED
 from recsys_lab.units import human_bytes
 
 MOST_HOSTS = 1 << 12  # where the search for a cluster that is big enough ends
@@ -58,13 +60,12 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
                 weights[rank] += shard.rows * shard.cols * table.row_bytes // table.dim
                 state[rank] += workload.table_state_bytes(shard.rows, shard.cols)
                 buffers[rank] += passing
-    columns = received_columns(plan, workload)
-    received = batch * (sum(_vectors(table, workload) * table.dim for table in plan.tables) if columns is None else columns)
-    everywhere = 2 * 4 * received + workload.activation_bytes_per_sample * batch
-    in_towers, through_towers = tower_bytes(plan, workload)
-    dense = tuple(workload.dense_bytes + size for size in in_towers)
-    living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers, through_towers))
-    tiered = [table for table, placement in plan.by_table.values() if placement.scheme == FLEXSHARD]
+    modules = _module_memory(plan, workload)
+    columns = sum(_vectors(table, workload) * table.dim for table in plan.tables) if modules.received is None else modules.received
+    everywhere = 2 * 4 * batch * columns + workload.activation_bytes_per_sample * batch
+    dense = tuple(workload.dense_bytes + size for size in modules.lasting)
+    living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers, modules.buffers))
+    tiered = [table for table, placement in plan.by_table.values() if is_tiered(placement)]
     kept = (len(tiered) * KEPT_IDS * kept_id_bytes(tiered),) * world
     return RankMemory(tuple(weights), tuple(state), dense, living, kept)
 
@@ -74,14 +75,24 @@ def _vectors(table: Table, workload: Workload) -> float:
     return workload.lengths[table.name] if table.pooling == "none" else len(table.features)
 
 
+def _module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
+    """Of tower modules: on the ranks that a scheme gives them, else all of them on every rank, for its own samples."""
+    for scheme in schemes_of(plan):
+        if (memory := scheme.module_memory(plan, workload)) is not None:
+            return memory
+    everything = sum(workload.dense_bytes_of(work.parameters) for work in workload.towers)
+    passing = sum(work.activation_bytes_per_sample for work in workload.towers) * workload.batch_size
+    return ModuleMemory((everything,) * plan.world_size, (passing,) * plan.world_size, None)
+
+
 def _served(table: Table, placement: Placement, shard: Shard, plan: ShardingPlan, workload: Workload) -> float:
     """Rows, pooled or not, that a rank looks up in `shard` for its own and other ranks' samples, and then sends."""
-    if placement.scheme == "data_parallel" or shard.tier == "replicated":
+    ranks = scheme_of(placement).served_ranks(shard, plan)
+    if not ranks:
         return 0.0
-    ranks = plan.ranks_per_host if shard.tier == "host_sharded" else plan.world_size
     share = 1.0
     if table.pooling == "none":  # of the look-ups that travel: by rows, as if all were alike; in total no more than a rank's own
-        share = shard.rows / (table.rows - placement.tier_rows["replicated"])
+        share = shard.rows / (table.rows - tier_rows(placement)[REPLICATED])
     return _vectors(table, workload) * workload.batch_size * ranks * share
 
 
@@ -129,10 +140,10 @@ def _changes(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Iterat
     def fits(changed: ShardingPlan, work: Workload = workload) -> bool:
         return missing_bytes(bytes_of_ranks(changed, work), cluster)[0] <= 0
 
-    row_wise = _row_wise(plan, plan.hosts)
+    evenly = _evenly(plan, plan.hosts)
     halved = replace(plan, tables=tuple(replace(t, dtype="fp16") if t.dtype == "fp32" else t for t in plan.tables))
     lighter = replace(workload, sparse_optimizer="row_wise_adagrad")
-    if fits(row_wise):
+    if fits(evenly):
         yield "sharder=torchrec_row_wise, which divides every table evenly"
     if halved != plan and fits(halved):
         yield "tables in FP16, half the bytes a row"
@@ -153,10 +164,10 @@ def _changes(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Iterat
 
 
 def _fewest_hosts(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> int | None:
-    """The fewest hosts, no fewer than the plan's, that hold the tables row-wise; None where no number does: buffers grow with the ranks."""
+    """The fewest hosts, no fewer than the plan's, that hold the tables divided evenly; None where none do: buffers grow with the ranks."""
 
     def fits(hosts: int) -> bool:
-        return missing_bytes(bytes_of_ranks(_row_wise(plan, hosts), workload), cluster)[0] <= 0
+        return missing_bytes(bytes_of_ranks(_evenly(plan, hosts), workload), cluster)[0] <= 0
 
     least = enough = plan.hosts
     while not fits(enough):
@@ -170,8 +181,8 @@ def _fewest_hosts(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> i
     return enough
 
 
-def _row_wise(plan: ShardingPlan, hosts: int) -> ShardingPlan:
+def _evenly(plan: ShardingPlan, hosts: int) -> ShardingPlan:
     """The same tables with their rows in equal blocks over all ranks of `hosts`. Only the fullest rank's shard is kept: the first."""
-    world = hosts * plan.ranks_per_host
-    placements = tuple(Placement(t.name, "row_wise", (Shard((0,), 0, math.ceil(t.rows / world), 0, t.dim),)) for t in plan.tables)
+    world, scheme = hosts * plan.ranks_per_host, even_scheme().name
+    placements = tuple(Placement(t.name, scheme, (Shard((0,), 0, math.ceil(t.rows / world), 0, t.dim),)) for t in plan.tables)
     return replace(plan, hosts=hosts, placements=placements)

@@ -7,31 +7,14 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from recsys_lab.schemes.towers.sites import Sites, sites_of
 from recsys_lab.tables import Table
-
-#: TorchRec's seven sharding types: they place a table as a whole.
-SCHEMES = ("data_parallel", "table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise", "grid_shard")
-#: FlexShard's places a table row by row, each of its shards in a tier.
-FLEXSHARD = "flexshard"
-#: Tables of one plan may have any of these.
-FLAT_SCHEMES = (*SCHEMES, FLEXSHARD)
-#: DMT's, which all tables of a plan have or none: table-, column- and row-wise inside the site of the table's tower
-#: (`recsys_lab.schemes.towers.sites`).
-TOWER_SCHEMES = ("tower_table_wise", "tower_column_wise", "tower_row_wise")
-ALL_SCHEMES = (*FLAT_SCHEMES, *TOWER_SCHEMES)
-#: What SPTT brings into peer order (DMT, section 3.1.3): looked-up rows, ids before the look-up, or nothing, because the ids already
-#: travel in a process group that is in peer order.
-PERMUTES = ("rows", "ids", "none")
-TIERS = ("replicated", "host_sharded", "row_sharded")
-TIER_OF_SCHEME = {"data_parallel": "replicated"}  # every other table scheme splits or moves a table and is counted as row_sharded
 
 
 @dataclass(frozen=True)
 class Shard:
     """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held alike by every rank of `ranks`.
 
-    Under FlexShard rows are numbered after the remapping (`recsys_lab.tables.remap`), and `tier` says which tier they are in.
+    `tier`: of rows that are placed one by one; they are then numbered after the remapping (`recsys_lab.tables.remap`). Else empty.
     """
 
     ranks: tuple[int, ...]
@@ -59,30 +42,15 @@ class Placement:
     shards: tuple[Shard, ...]
 
     @property
-    def tier(self) -> str:
-        """FlexShard's word for where the rows live: replicated | host_sharded | row_sharded, or mixed."""
-        held = [tier for tier, rows in self.tier_rows.items() if rows]
-        return held[0] if len(held) == 1 else "mixed"
-
-    @property
-    def tier_rows(self) -> dict[str, int]:
-        """How many of the table's rows are in each tier. They lie one tier after the other, in this order."""
-        rows = dict.fromkeys(TIERS, 0)
-        for shard in self.shards:
-            if shard.col_start == 0:
-                rows[shard.tier or TIER_OF_SCHEME.get(self.scheme, "row_sharded")] += shard.rows
-        return rows
-
-    @property
     def ranks(self) -> tuple[int, ...]:
         return tuple(sorted({rank for shard in self.shards for rank in shard.ranks}))
 
 
 @dataclass(frozen=True)
 class ShardingPlan:
-    """Placements of `tables` on `hosts` x `ranks_per_host` ranks, in the tables' order. `towers` are groups of features.
+    """Placements of `tables` on `hosts` x `ranks_per_host` ranks, in the tables' order. `sharder` names the planner that made the plan.
 
-    `permute`: what is brought into peer order where tables are in towers (PERMUTES); else empty.
+    `towers` are groups of features. `permute`: what is brought into peer order where tables are in towers; else empty.
     """
 
     sharder: str
@@ -92,15 +60,6 @@ class ShardingPlan:
     placements: tuple[Placement, ...]
     towers: tuple[tuple[str, ...], ...] = ()
     permute: str = ""
-
-    @property
-    def has_tower_tables(self) -> bool:
-        return any(placement.scheme in TOWER_SCHEMES for placement in self.placements)
-
-    @property
-    def sites(self) -> Sites:
-        """Where its towers are. Raises UserError where they do not divide over the hosts."""
-        return sites_of(len(self.towers), self.hosts, self.ranks_per_host)
 
     @property
     def world_size(self) -> int:

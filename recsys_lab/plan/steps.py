@@ -13,6 +13,18 @@ from dataclasses import dataclass
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast", "scatter", "gather")
 KINDS = ("lookup", "update", "dense", "host_to_device", *COLLECTIVES)
 PHASES = ("input", "forward", "backward", "optimizer")
+#: What a step is of, by which it is scheduled and priced.
+#:   sizes        how many ids go where, exchanged before all ids
+#:   embedding    ids, rows and gradients of tables
+#:   tier         rows that were sorted out from others of their table, table by table
+#:   host_tier    the same, exchanged within hosts on process groups of their own
+#:   dense        the dense part: all ranks have it
+#:   dense_sync   its gradients, averaged in buckets as the backward pass makes them
+#:   module       a part of the model that only some ranks have
+#:   module_sync  its gradients, averaged over those ranks
+SIZES, EMBEDDING, TIER, HOST_TIER = "sizes", "embedding", "tier", "host_tier"
+DENSE, DENSE_SYNC, MODULE, MODULE_SYNC = "dense", "dense_sync", "module", "module_sync"
+ROLES = (SIZES, EMBEDDING, TIER, HOST_TIER, DENSE, DENSE_SYNC, MODULE, MODULE_SYNC)
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,8 @@ class Step:
     rank takes out, where they are not those it puts in. `blocks`: nothing else runs meanwhile, whatever the software could.
     `rows_of_rank`, `shards_of_rank`: of a look-up or an update of tables, the look-ups that each rank serves and the pieces of tables that
     it holds; `written_of_rank`: of a look-up, the bytes of pooled rows (or of a sequence's rows) that it makes, empty bags' zeros among
-    them. One entry where all ranks are alike.
+    them. One entry where all ranks are alike. `role`: what it is of (ROLES). `part`: of a step that the
+    simulator has cut in two, which one.
     """
 
     name: str
@@ -44,6 +57,8 @@ class Step:
     rows_of_rank: tuple[float, ...] = ()
     shards_of_rank: tuple[float, ...] = ()
     written_of_rank: tuple[float, ...] = ()
+    role: str = EMBEDDING
+    part: str = ""
 
     @property
     def is_collective(self) -> bool:

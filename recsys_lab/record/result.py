@@ -10,10 +10,11 @@ from typing import Any
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks
-from recsys_lab.plan.sharding_plan import TIERS
+from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.record.files import read_json, write_json
 from recsys_lab.simulate.simulated import Collective, Simulated, Spread
 from recsys_lab.tables import AccessStatistics
+from recsys_lab.tables.tiers import TIERS
 
 SCHEMA = 1
 RESULT_FILE = "result.json"
@@ -214,7 +215,7 @@ def _tiers(plan: ShardingPlan, access: AccessStatistics | None) -> dict[str, dic
     known = access is not None and all(table.name in access.tables for table in plan.tables)
     for table, placement in zip(plan.tables, plan.placements):
         begin = 0
-        for tier, held in placement.tier_rows.items():
+        for tier, held in tier_rows(placement).items():
             rows[tier] += held
             lookups[tier] += access[table.name].length_of(begin, begin + held) if known and access else 0.0
             begin += held

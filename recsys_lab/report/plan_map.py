@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.plan.sharding_plan import FLEXSHARD, TIER_OF_SCHEME, Placement, Shard
+from recsys_lab.plan.sharding_plan import Placement, Shard
+from recsys_lab.plan.tiers import is_tiered, tier_of_shard
 from recsys_lab.report.svg import colour, legend, line, rect, svg, text
 from recsys_lab.tables import Table
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED
 from recsys_lab.units import human_bytes, human_count
 
 WIDTH = 860.0
 #: Of more tables the largest are drawn, of more ranks the first: a map is to be read, not to be whole.
 MOST_TABLES, MOST_RANKS = 12, 32
 _LEFT, _GAP, _HEAD = 92.0, 12.0, 68.0
-_FILLS = {"replicated": colour(4), "host_sharded": colour(1), "row_sharded": colour(0)}
-_WORDS = {"replicated": "on every rank", "host_sharded": "in every host once", "row_sharded": "once"}
+_FILLS = {REPLICATED: colour(4), HOST_SHARDED: colour(1), ROW_SHARDED: colour(0)}
+_WORDS = {REPLICATED: "on every rank", HOST_SHARDED: "in every host once", ROW_SHARDED: "once"}
 
 
 def plan_map(plan: ShardingPlan, title: str = "") -> str:
@@ -41,7 +43,7 @@ def plan_map(plan: ShardingPlan, title: str = "") -> str:
         parts += _head(table, placement, x, wide)
         parts += [rect(x, top + 1, wide, tall - 2, "var(--empty, #8882)") for top in tops]
         for shard in placement.shards:
-            tier = _tier(placement, shard, plan)
+            tier = tier_of_shard(placement, shard)
             tiers.add(tier)
             for rank in (rank for rank in shard.ranks if rank < ranks):
                 parts.append(_part(table, placement, shard, (x, tops[rank] + 1, wide, tall - 2), rank, _FILLS[tier]))
@@ -54,14 +56,6 @@ def plan_map(plan: ShardingPlan, title: str = "") -> str:
         bottom += 14
         parts.append(text(_LEFT, bottom, left))
     return svg(WIDTH, bottom + 8, [*parts, drawn], f"{title or 'plan'}: where the rows of {len(shown)} tables lie on {ranks} ranks")
-
-
-def _tier(placement: Placement, shard: Shard, plan: ShardingPlan) -> str:
-    if placement.scheme == FLEXSHARD:
-        return shard.tier
-    if len(shard.ranks) == plan.world_size > 1:
-        return "replicated"
-    return TIER_OF_SCHEME.get(placement.scheme, "row_sharded" if len(shard.ranks) == 1 else "host_sharded")
 
 
 def _head(table: Table, placement: Placement, x: float, wide: float) -> list[str]:
@@ -78,7 +72,7 @@ def _part(table: Table, placement: Placement, shard: Shard, frame: tuple[float, 
     tip = (
         f"{table.name}, rank {rank}: rows {shard.row_start:,} to {shard.row_stop:,}, columns {shard.col_start} to {shard.col_stop}, {held}"
     )
-    scaled = math.log1p if placement.scheme == FLEXSHARD else float
+    scaled = math.log1p if is_tiered(placement) else float
     left, right = (wide * scaled(row) / scaled(table.rows) for row in (shard.row_start, shard.row_stop))
     top, bottom = (tall * column / table.dim for column in (shard.col_start, shard.col_stop))
     return rect(x + left, y + top, max(right - left, 1.0), max(bottom - top, 1.0), fill, tip)

@@ -9,17 +9,15 @@ import numpy as np
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
-from recsys_lab.plan.sharding_plan import TIERS
-from recsys_lab.plan.steps import Step
+from recsys_lab.plan.steps import DENSE, HOST_TIER, TIER, Step
 from recsys_lab.plan.workload import DenseLayer, Workload
 from recsys_lab.simulate.collectives import Cost, exchange_cost, groups_cost
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.tables.spec import ELEMENT_BYTES
 from recsys_lab.units import NS_PER_MS, US_PER_MS, compute_ms, transfer_ms
 
-AHEAD = ".ahead"  # ends the name of the part of a dense step that needs no embedding: the bottom MLP
-REST = ".rest"  # and that of the other part
-DENSE = ("dense.forward", "dense.backward")
+#: The parts of a dense step that was cut in two: what needs no embedding, the bottom MLP, and the rest.
+AHEAD, REST = "ahead", "rest"
 #: Matrix products of a layer: its output; the gradients of its input and of its weights.
 PRODUCTS = {"forward": 1, "backward": 2}
 
@@ -55,7 +53,7 @@ def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Wo
     figures = (step.rows_of_rank, step.shards_of_rank, step.written_of_rank)
     rows, shards, written = (np.asarray(given or (0.0,), dtype=float) for given in figures)
     per_row_ns = profile.lookup_ns if step.phase == "backward" else 0.0
-    each_us = profile.table_overhead_us + (profile.tier_overhead_us if step.name.partition(".")[0] in TIERS else 0.0)
+    each_us = profile.table_overhead_us + (profile.tier_overhead_us if step.role in (TIER, HOST_TIER) else 0.0)
     of_rows = rows * per_row_ns / NS_PER_MS + shards * each_us / US_PER_MS
     if profile.output_efficiency is not None:
         of_rows = of_rows + transfer_ms(1.0, cluster.device.memory_bandwidth_gb_s * profile.output_efficiency) * written
@@ -99,14 +97,13 @@ def layers_of(step: Step, profile: Profile, workload: Workload | None) -> list[t
     Of a step in two parts: what needs embeddings, or their gradients need, is the rest's; the bottom MLP is the other part's. So are, where
     gradients of weights are computed last, those of all layers.
     """
-    base = step.name.removesuffix(AHEAD).removesuffix(REST)
-    if workload is None or base not in DENSE:
+    if workload is None or step.kind != "dense" or step.role != DENSE:
         return []
     products = PRODUCTS[step.phase]
-    if step.name == base:
+    if not step.part:
         return [(layer, products) for layer in workload.layers]
     last = 1 if products > 1 and "weight_gradients" in profile.overlaps else 0
-    if step.name.endswith(REST):
+    if step.part == REST:
         return [(layer, products - last) for layer in workload.layers if not layer.ahead]
     return [(layer, products if layer.ahead else last) for layer in workload.layers if layer.ahead or last]
 
@@ -142,7 +139,7 @@ def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Clust
         flops = 2 * rows * layer.n_in * layer.n_out
         moved = element * (layer.n_in * layer.n_out + rows * (layer.n_in + layer.n_out))
         total += products * max(compute_ms(flops, rate), transfer_ms(moved, memory_gb_s))
-    if step.name.endswith(AHEAD):
+    if step.part == AHEAD:
         return total
     linear = sum(2 * workload.batch_size * layer.rows * layer.n_in * layer.n_out for layer in workload.layers)
     other = max(step.flops - all_products * linear, 0.0)

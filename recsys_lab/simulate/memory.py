@@ -12,6 +12,8 @@ from recsys_lab.plan.memory import RankMemory
 from recsys_lab.plan.steps import Steps
 from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.collectives import copied_bytes
+from recsys_lab.simulate.costs import AHEAD
+from recsys_lab.simulate.order import is_dense_work
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.timeline import Event
 from recsys_lab.units import MB
@@ -55,11 +57,11 @@ def memory_over_time(events: Sequence[Event], memory: RankMemory, rank: int, wor
     changes: list[tuple[float, float, float]] = []  # ms, activations, communication
     own = [event for event in events if not event.elsewhere]
     end = max((event.end_ms for event in own), default=0.0)
-    backward = [event for event in own if event.step.name.startswith("dense.backward")]
+    backward = [event for event in own if is_dense_work(event.step) and event.step.phase == "backward"]
     read = max((event.end_ms for event in backward), default=end)
     activations = workload.batch_size * workload.activation_bytes_per_sample
     for event in own:
-        if event.step.name.startswith("dense.forward") and not event.step.name.endswith(".ahead"):
+        if is_dense_work(event.step) and event.step.phase == "forward" and event.step.part != AHEAD:
             changes.append((event.start_ms, activations, 0.0))
         if event.step.is_collective:
             taken = max(event.step.received_of_rank or event.step.bytes_of_rank)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recsys_lab.plan.steps import Step
+from recsys_lab.plan.steps import DENSE, DENSE_SYNC, Step
 from recsys_lab.plan.workload import Workload
-from recsys_lab.simulate.costs import AHEAD, DENSE, REST
+from recsys_lab.simulate.costs import AHEAD, REST
 from recsys_lab.simulate.profile import Profile
-
-DENSE_ALL_REDUCE = "dense.all_reduce"
 
 
 def ordered(steps: tuple[Step, ...], profile: Profile, workload: Workload | None) -> list[Step]:
@@ -21,31 +19,40 @@ def ordered(steps: tuple[Step, ...], profile: Profile, workload: Workload | None
     if "collectives" in profile.overlaps:
         found.sort(key=lambda step: step.kind == "update")
     if "bottom" in profile.overlaps and workload is not None and any(layer.ahead for layer in workload.layers):
-        found = _bottom_apart(found, workload)
+        found = _bottom_apart(found)
     return _input_beside(found) if "input" in profile.overlaps else found
 
 
-def _bottom_apart(steps: list[Step], workload: Workload) -> list[Step]:
-    """`dense.forward.ahead` needs no embedding; `dense.backward.ahead` comes when the embeddings' gradients are on their way."""
-    renamed = {name: f"{name}{REST}" for name in DENSE}
-    found: list[Step] = []
+def is_dense_work(step: Step) -> bool:
+    """Forward or backward of the part of the model that all ranks have."""
+    return step.kind == "dense" and step.role == DENSE
+
+
+def _bottom_apart(steps: list[Step]) -> list[Step]:
+    """The forward's part that needs no embedding begins at once; the backward's comes when the embeddings' gradients are on their way."""
+    dense = {step.phase: step for step in steps if is_dense_work(step)}
+    ahead = {phase: f"{step.name}.{AHEAD}" for phase, step in dense.items()}
+    rest = {step.name: f"{step.name}.{REST}" for step in dense.values()}
+    apart: list[Step] = []
     for step in steps:
-        after = tuple(renamed.get(name, name) for name in step.after)
-        if step.name == "dense.forward":
-            found.append(replace(step, name=f"{step.name}{AHEAD}", flops=0.0, after=()))
-            found.append(replace(step, name=renamed[step.name], after=(*after, f"{step.name}{AHEAD}")))
-        elif step.name == "dense.backward":
-            found.append(replace(step, name=renamed[step.name], after=after))
-            found.append(replace(step, name=f"{step.name}{AHEAD}", flops=0.0, after=(renamed[step.name],)))
+        after = tuple(rest.get(name, name) for name in step.after)
+        if not is_dense_work(step):
+            apart.append(replace(step, after=(*after, ahead["backward"]) if step.kind == "update" else after))
+            continue
+        first = replace(step, name=ahead[step.phase], part=AHEAD, flops=0.0, after=())
+        other = replace(step, name=rest[step.name], part=REST, after=after)
+        if step.phase == "forward":
+            apart += [first, replace(other, after=(*after, first.name))]
         else:
-            found.append(replace(step, after=(*after, f"dense.backward{AHEAD}") if step.kind == "update" else after))
-    return found
+            apart += [other, replace(first, after=(other.name,))]
+    return apart
 
 
 def _sync_late(steps: list[Step]) -> list[Step]:
-    syncs = [step for step in steps if step.name == DENSE_ALL_REDUCE]
-    rest = [step for step in steps if step.name != DENSE_ALL_REDUCE]
-    at = next((i for i, step in enumerate(rest) if DENSE_ALL_REDUCE in step.after), len(rest))
+    syncs = [step for step in steps if step.role == DENSE_SYNC]
+    names = {step.name for step in syncs}
+    rest = [step for step in steps if step.role != DENSE_SYNC]
+    at = next((i for i, step in enumerate(rest) if names & set(step.after)), len(rest))
     return [*rest[:at], *syncs, *rest[at:]]
 
 

@@ -19,19 +19,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recsys_lab.cluster import Cluster
-from recsys_lab.plan.steps import Step, Steps
+from recsys_lab.plan.steps import DENSE_SYNC, HOST_TIER, MODULE_SYNC, Step, Steps
 from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.background import First, at_rest_ms, fitted_in_ms
 from recsys_lab.simulate.collectives import Cost
-from recsys_lab.simulate.costs import AHEAD, REST, collective_step_cost, compute_step_ms, copy_ms, launches, of_profile
-from recsys_lab.simulate.order import DENSE_ALL_REDUCE, ordered
+from recsys_lab.simulate.costs import collective_step_cost, compute_step_ms, copy_ms, launches, of_profile
+from recsys_lab.simulate.order import is_dense_work, ordered
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.rooted import exchanges
 from recsys_lab.units import MIB, US_PER_MS
 
-DENSE_SYNCS = (DENSE_ALL_REDUCE, "towers.module.all_reduce")
-HOST_TIER = "host_sharded."
-COMPUTE, DENSE_SYNC, EMBEDDING_COMM, OTHER = "compute", "exposed_dense_sync", "exposed_embedding_comm", "other"
+SYNCS = (DENSE_SYNC, MODULE_SYNC)
+COMPUTE, EXPOSED_SYNC, EMBEDDING_COMM, OTHER = "compute", "exposed_dense_sync", "exposed_embedding_comm", "other"
 #: Streams of a rank: collectives of ids, of embeddings across hosts and within one, and of dense gradients, and copies from the host, each
 #: in order.
 STREAMS = ("compute", "input", "across", "within", "dense_sync", "copy")
@@ -55,7 +54,7 @@ class Event:
             return OTHER
         if not self.step.is_collective:
             return COMPUTE
-        return DENSE_SYNC if self.step.name in DENSE_SYNCS else EMBEDDING_COMM
+        return EXPOSED_SYNC if self.step.role in SYNCS else EMBEDDING_COMM
 
     @property
     def ms(self) -> float:
@@ -169,7 +168,7 @@ def _collective(
     beside, link = _overlaps(step, profile), _link_of(step, cluster)
     together = "collectives" in profile.overlaps and not step.blocks
     stream = _stream_of(step, link)
-    if beside and step.name == DENSE_ALL_REDUCE:
+    if beside and step.role == DENSE_SYNC:
         ready = _first_bucket_ms(step, max(costs).ms, placed, profile)
     elif not beside:
         ready = np.maximum(ready, streams["compute"])
@@ -242,7 +241,7 @@ def _first(ranks: list[int], link: str, others: Iterable[Placed]) -> list[First]
 
 
 def _stream_of(step: Step, link: str) -> str:
-    if step.name in DENSE_SYNCS:
+    if step.role in SYNCS:
         return "dense_sync"
     return "input" if step.phase == "input" else "across" if link == "far" else "within"
 
@@ -258,7 +257,7 @@ def _all_alike(steps: Steps) -> bool:
 
 def _first_bucket_ms(step: Step, ms: float, placed: dict[str, Placed], profile: Profile) -> np.ndarray:
     """When an all-reduce in equal buckets begins: not before the backward has filled the first, and so that the last follows its end."""
-    whole = [placed[name] for name in ("dense.backward", f"dense.backward{REST}", f"dense.backward{AHEAD}") if name in placed]
+    whole = [p for p in placed.values() if is_dense_work(p.step) and p.step.phase == "backward"]
     start, end = whole[0].start, whole[-1].end
     buckets = max(math.ceil(step.max_bytes / (profile.dense_bucket_mib * MIB)), 1)
     return np.maximum(start + (end - start) / buckets, end + ms / buckets - ms)
@@ -272,10 +271,10 @@ def exposed_phases(events: Iterable[Event]) -> dict[str, float]:
     events = [event for event in events if not event.elsewhere]
     begins = [event.start_ms for event in events if event.stream not in BACKGROUND]
     edges = sorted({0.0, *(e.start_ms for e in events), *(e.end_ms for e in events)})
-    phases = {COMPUTE: 0.0, EMBEDDING_COMM: 0.0, DENSE_SYNC: 0.0, OTHER: 0.0}
+    phases = {COMPUTE: 0.0, EMBEDDING_COMM: 0.0, EXPOSED_SYNC: 0.0, OTHER: 0.0}
     for start, end in zip(edges, edges[1:]):
         running = {e.phase for e in events if e.start_ms <= start and e.end_ms >= end and _waited_for(e, start, begins)}
-        phases[next((p for p in (COMPUTE, EMBEDDING_COMM, DENSE_SYNC) if p in running), OTHER)] += end - start
+        phases[next((p for p in (COMPUTE, EMBEDDING_COMM, EXPOSED_SYNC) if p in running), OTHER)] += end - start
     return phases
 
 
@@ -290,8 +289,8 @@ def _overlaps(step: Step, profile: Profile) -> bool:
         return False
     if step.phase == "input":
         return "input" in profile.overlaps
-    if step.name.startswith(HOST_TIER) and "host_tier" in profile.overlaps:
+    if step.role == HOST_TIER and "host_tier" in profile.overlaps:
         return True
-    if step.name in DENSE_SYNCS:
-        return step.name == DENSE_ALL_REDUCE and "dense_sync" in profile.overlaps
+    if step.role in SYNCS:
+        return step.role == DENSE_SYNC and "dense_sync" in profile.overlaps
     return "bottom" in profile.overlaps

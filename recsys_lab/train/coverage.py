@@ -16,11 +16,12 @@ import torch.distributed as dist
 from recsys_lab.data.batch import Hottest
 from recsys_lab.executor.shard import ShardedModel
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.plan.sharding_plan import FLEXSHARD, TIERS
+from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.record.result import Coverage, Replanning
 from recsys_lab.tables import AccessStatistics, TableAccess
 from recsys_lab.tables.access import distinct
 from recsys_lab.tables.remap import KEPT_IDS
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED, TIERS
 
 #: access statistics -> the plan that this run's planner makes of them, for the same ranks.
 Replan = Callable[[AccessStatistics], ShardingPlan]
@@ -28,8 +29,8 @@ Replan = Callable[[AccessStatistics], ShardingPlan]
 
 def hot_rows(plan: ShardingPlan, hottest: Hottest) -> dict[str, np.ndarray]:
     """int64 ids of the rows that the plan replicates (everywhere or once a host), in falling frequency, by table placed row by row."""
-    hot = {p.table: p.tier_rows["replicated"] + p.tier_rows["host_sharded"] for p in plan.placements if p.scheme == FLEXSHARD}
-    return {table: hottest(table, rows) for table, rows in hot.items()}
+    rows = {placement.table: tier_rows(placement) for placement in plan.placements if is_tiered(placement)}
+    return {table: hottest(table, tiers[REPLICATED] + tiers[HOST_SHARDED]) for table, tiers in rows.items()}
 
 
 class WatchTiers(pl.Callback):
@@ -65,7 +66,7 @@ def coverage(
 
     `hot_rows`: the tables' rows in falling frequency, as the plan has them; `threshold`: the saving from which a new plan is worth it.
     """
-    tables = [p.table for p in plan.placements if p.scheme == FLEXSHARD and any(seen.lookups[p.table].values())]
+    tables = [p.table for p in plan.placements if is_tiered(p) and any(seen.lookups[p.table].values())]
     if not tables:
         return None
     planned = _shares({table: _planned(plan, access, table) for table in tables})
@@ -77,7 +78,7 @@ def coverage(
     new_plan = replan(AccessStatistics(dict(access.tables) | {table: found for table, (found, _) in sampled.items()}))
     now = _shares({t: _counted(plan, t, hot_rows[t], halves[t][1], access[t].mean_length) for t in tables})
     new = _shares({t: _counted(new_plan, t, sampled[t][1], halves[t][1], access[t].mean_length) for t in tables})
-    saving = 1 - new["row_sharded"] / now["row_sharded"] if now["row_sharded"] else 0.0
+    saving = 1 - new[ROW_SHARDED] / now[ROW_SHARDED] if now[ROW_SHARDED] else 0.0
     judged_on = sum(len(halves[t][1]) for t in tables)
     return Coverage(planned, measured, Replanning(now, new, saving, threshold, saving > threshold, judged_on))
 
@@ -96,7 +97,7 @@ def sampled_access(known: TableAccess, ids: np.ndarray, rows: int) -> tuple[Tabl
 
 def _planned(plan: ShardingPlan, access: AccessStatistics, table: str) -> dict[str, float]:
     made, begin = {}, 0
-    for tier, rows in plan.by_table[table][1].tier_rows.items():
+    for tier, rows in tier_rows(plan.by_table[table][1]).items():
         made[tier] = access[table].length_of(begin, begin + rows)
         begin += rows
     return made
@@ -104,10 +105,10 @@ def _planned(plan: ShardingPlan, access: AccessStatistics, table: str) -> dict[s
 
 def _counted(plan: ShardingPlan, table: str, hottest: np.ndarray, ids: np.ndarray, length: float) -> dict[str, float]:
     """Look-ups of `ids` in each tier, as those of a sample with `length` of them; `hottest` are the rows in falling frequency."""
-    rows = plan.by_table[table][1].tier_rows
-    replicated = np.isin(ids, hottest[: rows["replicated"]])
-    host = np.isin(ids, hottest[rows["replicated"] : rows["replicated"] + rows["host_sharded"]])
-    hits = {"replicated": replicated, "host_sharded": host, "row_sharded": ~replicated & ~host}
+    rows = tier_rows(plan.by_table[table][1])
+    replicated = np.isin(ids, hottest[: rows[REPLICATED]])
+    in_host = np.isin(ids, hottest[rows[REPLICATED] : rows[REPLICATED] + rows[HOST_SHARDED]])
+    hits = {REPLICATED: replicated, HOST_SHARDED: in_host, ROW_SHARDED: ~replicated & ~in_host}
     return {tier: float(hit.mean()) * length for tier, hit in hits.items()}
 
 

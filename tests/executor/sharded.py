@@ -14,6 +14,7 @@ from recsys_lab.config.options import DenseOptimizer
 from recsys_lab.executor.groups import close_groups
 from recsys_lab.executor.shard import ShardedModel, TableShard, shard
 from recsys_lab.plan import ShardingPlan, Workload
+from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.torchrec.planner import plan
@@ -68,7 +69,7 @@ def hottest(table: Table, rows: int) -> np.ndarray:
 
 
 def hot_rows_of(made: ShardingPlan) -> dict[str, np.ndarray]:
-    rows = {t.name: p.tier_rows for t, p in made.by_table.values() if p.scheme == "flexshard"}
+    rows = {t.name: tier_rows(p) for t, p in made.by_table.values() if is_tiered(p)}
     return {name: hottest(made.by_table[name][0], r["replicated"] + r["host_sharded"]) for name, r in rows.items()}
 
 

@@ -15,8 +15,8 @@ from recsys_lab.executor.threads import COMMUNICATION, keep_apart, threads
 from recsys_lab.executor.times import take_times
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
+from recsys_lab.plan.scheme import EXCHANGES
 from recsys_lab.precision import Precision
-from recsys_lab.schemes.whole.scatter import EXCHANGES
 from recsys_lab.simulate.collectives import collective_ms
 from recsys_lab.tables import Table
 from tests.executor.reference import EPS, LR, SEED, Concat, Sample, samples

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.precision import Precision
 from recsys_lab.tables import Table
 from tests.executor import tower_cases
@@ -13,6 +12,7 @@ from tests.executor.seen_part import DENSE, FP16_TABLES, MASTER, SPLIT, batches_
 from tests.executor.sharded import How, placed
 from tests.executor.sharded import train as train_flat
 from tests.plan.plans import COMMS
+from tests.plan.plans import TORCHREC_SCHEMES as SCHEMES
 from tests.ranks import run_ranks
 
 #: One width, as tower modules want it; fewer rows than ranks; two features on one table; a mean.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.tables import Table
 from tests.executor.reference import Outcome, samples, train_unsharded
 from tests.executor.sharded import train_sharded
+from tests.plan.plans import TORCHREC_SCHEMES as SCHEMES
 from tests.ranks import run_ranks
 
 #: Rows that no number of ranks divides, fewer rows than ranks, two widths, and two features on one table.

@@ -89,7 +89,7 @@ def touched(batches: list[Sample]) -> list[torch.Tensor]:
                     parameter.mul_(3)
         part = batches[0].part(dist.get_rank(), dist.get_world_size())
         sharded.module.eval()
-        assert not any(module.training for module in sharded.site_modules.modules())
+        assert not any(module.training for module in sharded.local_modules.modules())
         with torch.no_grad():
             found.append(sharded.module(part.dense, part.sparse))
     return found

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.shard import shard
-from recsys_lab.plan.sharding_plan import TIERS
 from recsys_lab.schemes.tiers.execute.merge import to_places
 from recsys_lab.schemes.tiers.execute.split import TierSplit
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import Remap
+from recsys_lab.tables.tiers import TIERS
 from tests.executor.reference import SEED, Concat, samples
 from tests.executor.sharded import FP32, How, build, dense_optimizer_of, hot_rows_of, hottest, placed, step
 from tests.ranks import RankFailed, run_ranks

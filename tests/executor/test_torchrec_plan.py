@@ -12,11 +12,11 @@ from torchrec.distributed.types import EmbeddingModuleShardingPlan
 
 from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.sharders.torchrec.planner import from_torchrec, plan
 from recsys_lab.tables import Table
 from tests.executor.reference import Concat
 from tests.executor.sharded import FP32, small_cluster, statistics, workload
+from tests.plan.plans import TORCHREC_SCHEMES as SCHEMES
 
 TABLES = (Table("odd", 11, 16, ("f_odd",)), Table("tiny", 3, 8, ("f_tiny",)))
 SHAPES = [(1, 1), (1, 4), (2, 2), (4, 1)]

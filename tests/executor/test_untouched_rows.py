@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.tables import Table
 from tests.executor.reference import Sample, samples
 from tests.executor.sharded import build, dense_optimizer_of, gathered, here, step
 from tests.executor.test_sharded_equals_unsharded import DENSE, OPTIMIZERS
+from tests.plan.plans import TORCHREC_SCHEMES as SCHEMES
 from tests.ranks import run_ranks
 
 TABLES = (Table("wide", 13, 16, ("f_wide",)), Table("tiny", 3, 8, ("f_tiny",)))

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.precision import Precision
 from tests.executor.reference import LR, Concat, Sample, samples
 from tests.executor.sharded import build, dense_optimizer_of, gathered, here, step
 from tests.executor.test_sharded_equals_unsharded import DENSE, TABLES
+from tests.plan.plans import TORCHREC_SCHEMES as SCHEMES
 from tests.ranks import run_ranks
 
 

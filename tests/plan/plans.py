@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
-from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
+from torchrec.distributed.types import ShardingType
+
+from recsys_lab.plan import Placement, ShardingPlan, Workload
+from recsys_lab.plan.scheme import known_schemes
 from recsys_lab.precision import Precision
+from recsys_lab.schemes.tiers.placement import in_tiers
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 
+#: The schemes whose tables may stand beside any others, and those of them that TorchRec exchanges.
+FLAT_SCHEMES = tuple(scheme.name for scheme in known_schemes().values() if not scheme.family)
+TORCHREC_SCHEMES = tuple(name for name in FLAT_SCHEMES if name in {kind.value for kind in ShardingType})
 FP32 = Precision("fp32")
 COMMS = Precision("fp16_comms", forward_comm="fp16", backward_comm="bf16", dense_comm="bf16")
 #: Each kind of exchange in a format of its own size.
@@ -45,58 +52,18 @@ def access(tables: tuple[Table, ...], lengths: dict[str, float]) -> AccessStatis
 
 
 def placement(table: Table, scheme: str, index: int, hosts: int, ranks_per_host: int) -> Placement:
-    """`index` spreads the tables over ranks and hosts."""
-    world, host = hosts * ranks_per_host, index % hosts
-    on_host = [host * ranks_per_host + local for local in range(ranks_per_host)]
-    if scheme == "data_parallel":
-        shards = [Shard(tuple(range(world)), 0, table.rows, 0, table.dim)]
-    elif scheme == "table_wise":
-        shards = [Shard(((index * 3 + 1) % world,), 0, table.rows, 0, table.dim)]
-    elif scheme == "flexshard":
-        return flexshard(table, table.rows // 5, table.rows // 4, hosts, ranks_per_host)
-    elif scheme == "row_wise":
-        shards = _rows(table, list(range(world)), 0, table.dim)
-    elif scheme == "column_wise":
-        shards = [Shard(((index + i) % world,), 0, table.rows, *cols) for i, cols in enumerate(_halves(table))]
-    elif scheme == "table_row_wise":
-        shards = _rows(table, on_host, 0, table.dim)
-    elif scheme == "table_column_wise":
-        shards = [Shard((on_host[i % ranks_per_host],), 0, table.rows, *cols) for i, cols in enumerate(_halves(table))]
-    else:
-        shards = []
-        for i, cols in enumerate(_halves(table)):
-            other = (host + i) % hosts
-            shards += _rows(table, [other * ranks_per_host + local for local in range(ranks_per_host)], *cols)
-    return Placement(table.name, scheme, tuple(shards))
+    """As the scheme's reference plan has the table; `index` spreads tables over ranks and hosts."""
+    before = tuple(replace(table, name=f"before_{i}", features=(f"before_{i}",)) for i in range(index))
+    reference = next(iter(known_schemes()[scheme].reference_cases((*before, table), hosts, ranks_per_host)))
+    return reference.placements[index]
 
 
 def flexshard(table: Table, replicated: int, host_sharded: int, hosts: int, ranks_per_host: int) -> Placement:
     """The table row by row: its hottest rows on every rank, the next once a host, the rest over all ranks."""
-    world = list(range(hosts * ranks_per_host))
-    shards: list[Shard] = []
-    if replicated:
-        shards.append(Shard(tuple(world), 0, replicated, 0, table.dim, "replicated"))
-    for tier, begin, stop, holders in (
-        ("host_sharded", replicated, replicated + host_sharded, [tuple(world[local::ranks_per_host]) for local in range(ranks_per_host)]),
-        ("row_sharded", replicated + host_sharded, table.rows, [(rank,) for rank in world]),
-    ):
-        block = math.ceil((stop - begin) / len(holders))
-        edges = [min(begin + i * block, stop) for i in range(len(holders) + 1)]
-        shards += [Shard(ranks, *edges[i : i + 2], 0, table.dim, tier) for i, ranks in enumerate(holders) if stop > begin]
-    return Placement(table.name, "flexshard", tuple(shards))
+    return in_tiers(table, replicated, host_sharded, hosts, ranks_per_host)
 
 
 def plan(schemes: tuple[str, ...], hosts: int, ranks_per_host: int, tables: tuple[Table, ...] = TABLES) -> ShardingPlan:
     """The tables under `schemes` in turn."""
     placements = tuple(placement(t, schemes[i % len(schemes)], i, hosts, ranks_per_host) for i, t in enumerate(tables))
     return ShardingPlan("by_hand", hosts, ranks_per_host, tables, placements)
-
-
-def _halves(table: Table) -> list[tuple[int, int]]:
-    return [(0, table.dim // 2), (table.dim // 2, table.dim)]
-
-
-def _rows(table: Table, ranks: list[int], col_start: int, col_stop: int) -> list[Shard]:
-    block = math.ceil(table.rows / len(ranks))
-    edges = [min(i * block, table.rows) for i in range(len(ranks) + 1)]
-    return [Shard((rank,), edges[i], edges[i + 1], col_start, col_stop) for i, rank in enumerate(ranks)]

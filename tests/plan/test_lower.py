@@ -16,7 +16,6 @@ from recsys_lab.models.workload import describe
 from recsys_lab.plan import ShardingPlan, Step, Steps
 from recsys_lab.plan.context import distinct_rows
 from recsys_lab.plan.lower import lower
-from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.plan.validate import validate
 from recsys_lab.plan.workload import TowerWork
 from recsys_lab.precision import Precision
@@ -24,7 +23,7 @@ from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.units import MIB
 from tests.executor.test_sptt_modules import MIX
 from tests.executor.tower_cases import tower_plan
-from tests.plan.plans import COMMS, FP32, LENGTHS, TABLES, access, flexshard, plan, workload
+from tests.plan.plans import COMMS, FLAT_SCHEMES, FP32, LENGTHS, TABLES, access, flexshard, plan, workload
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 4))
 

@@ -15,10 +15,9 @@ from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.diff import diff
 from recsys_lab.plan.explain import explain, table_facts
 from recsys_lab.plan.serialise import load_plan, save_plan
-from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.plan.validate import validate
 from recsys_lab.tables import Table
-from tests.plan.plans import plan
+from tests.plan.plans import FLAT_SCHEMES, plan
 
 EVERYTHING = tuple(FLAT_SCHEMES)
 

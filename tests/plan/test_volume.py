@@ -15,11 +15,11 @@ from recsys_lab.executor.recorded import register, start_recording, stop_recordi
 from recsys_lab.executor.shard import shard
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
-from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision
 from recsys_lab.tables import Table
 from tests.plan.plans import COMMS, FP32, LENGTHS, TABLES, UNLIKE, access, plan, workload
+from tests.plan.plans import TORCHREC_SCHEMES as SCHEMES
 from tests.ranks import run_ranks
 
 BATCH = 6

@@ -15,6 +15,7 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.workload import TowerWork, Workload
 from recsys_lab.precision import Precision
+from recsys_lab.schemes.towers.sites import sites_of_plan
 from recsys_lab.tables import Table
 from tests.executor.tower_cases import Towers, model_of, tower_plan
 from tests.plan.plans import COMMS, FP32, LENGTHS, UNLIKE, access, workload
@@ -106,7 +107,7 @@ def test_recorded_collectives_equal_the_steps(shape: tuple[int, int]) -> None:
 
 def leave_the_site(made: ShardingPlan, rank: int, seen: Seen, dense_bytes: int) -> None:
     """Between sites: three exchanges of ids over all ranks, one of rows each way between peers, and the dense part's all-reduce."""
-    sites = made.sites
+    sites = sites_of_plan(made)
     if sites.count == 1:
         return
     world, peers = set(range(made.world_size)), sites.peers_at(sites.place_of_rank(rank))

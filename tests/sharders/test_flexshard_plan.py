@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import ShardingPlan, Workload
+from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision
 from recsys_lab.sharders import flexshard, row_wise
@@ -43,7 +44,7 @@ def plan(tables: tuple[Table, ...] = TABLES, where: Cluster | None = None, tiers
 
 
 def rows_of(made: ShardingPlan, table: str) -> tuple[int, int, int]:
-    found = made.by_table[table][1].tier_rows
+    found = tier_rows(made.by_table[table][1])
     return found["replicated"], found["host_sharded"], found["row_sharded"]
 
 
@@ -58,7 +59,7 @@ def test_every_plan_is_valid_and_the_same_when_made_again(shape, tiers: int, exp
     assert made[0] == made[1] == ShardingPlan.from_json(made[0].to_json())
     assert made[0].fingerprint == made[1].fingerprint
     if tiers == 2 or 1 in shape:
-        assert all(p.tier_rows["host_sharded"] == 0 for p in made[0].placements)
+        assert all(tier_rows(p)["host_sharded"] == 0 for p in made[0].placements)
 
 
 def test_hot_rows_of_all_tables_are_in_three_tiers() -> None:

@@ -14,12 +14,12 @@ import torch
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import ShardingPlan, Workload
-from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.precision import Precision
 from recsys_lab.sharders import row_wise
 from recsys_lab.sharders.torchrec import planner as torchrec
 from recsys_lab.sharders.torchrec.memory import uncounted_bytes
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
+from tests.plan.plans import TORCHREC_SCHEMES as SCHEMES
 
 ROOT = Path(__file__).resolve().parents[2]
 FP32 = Precision("fp32")

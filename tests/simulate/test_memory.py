@@ -6,10 +6,9 @@ import pytest
 
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import bytes_of_ranks
-from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.simulate import simulate
 from recsys_lab.tables.remap import KEPT_IDS
-from tests.plan.plans import FP32, LENGTHS, TABLES, access, plan, workload
+from tests.plan.plans import FLAT_SCHEMES, FP32, LENGTHS, TABLES, access, plan, workload
 from tests.simulate.clusters import cluster, profile
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recsys_lab.cluster import Cluster
 from recsys_lab.plan import Step, Steps
 from recsys_lab.plan.lower import lower
-from recsys_lab.schemes.whole.scatter import EXCHANGES
+from recsys_lab.plan.scheme import EXCHANGES
 from recsys_lab.simulate.collectives import collective_ms, exchange_cost
 from recsys_lab.simulate.rooted import ROOTED, exchanges, parts_in_rounds
 from recsys_lab.simulate.timeline import place

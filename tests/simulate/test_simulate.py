@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from recsys_lab.errors import UserError
 from recsys_lab.plan import Steps
 from recsys_lab.plan.lower import lower
-from recsys_lab.plan.sharding_plan import FLAT_SCHEMES
 from recsys_lab.precision import Precision
 from recsys_lab.simulate import simulate, trace_json, write_trace
 from recsys_lab.simulate.collectives import collective_ms
 from recsys_lab.simulate.costs import compute_step_ms
 from recsys_lab.simulate.timeline import STREAMS, place, schedule
-from tests.plan.plans import FP32, LENGTHS, TABLES, access, plan, workload
+from tests.plan.plans import FLAT_SCHEMES, FP32, LENGTHS, TABLES, access, plan, workload
 from tests.simulate.clusters import cluster, of_file, profile
 
 PHASES = ["compute", "exposed_embedding_comm", "exposed_dense_sync", "other"]

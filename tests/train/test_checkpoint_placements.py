@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.tables import Table
 from recsys_lab.train.optimizer import DenseAndTables
 from recsys_lab.train.strategy import ShardedStrategy
@@ -39,7 +40,7 @@ class Leg:
 def go_on(tables: tuple[Table, ...], optimizer: str, leg: Leg, batches: list[Sample]) -> tuple[Tables, Tables]:
     """Tables and their optimizer state as they were loaded, and after `batches`, when they were saved."""
     made = placed(tables, leg.how)
-    sizes = {name: p.tier_rows for name, (_, p) in made.by_table.items() if p.scheme == "flexshard"}
+    sizes = {name: tier_rows(p) for name, (_, p) in made.by_table.items() if is_tiered(p)}
     hot = {name: np.roll(np.arange(sum(r.values())), leg.shift)[: r["replicated"] + r["host_sharded"]] for name, r in sizes.items()}
     sharded = build(tables, made, optimizer, DENSE, hot)
     dense = dense_optimizer_of(sharded)

@@ -1,4 +1,4 @@
-"""table_row_wise, grid_shard: the rows of a (column shard of a) table are split over the ranks of one host.
+"""The rows of a table, or of its column shards, split over the ranks of one host.
 
 Pooled parts are reduce-scattered within the host, then travel between peers in an all-to-all, as TorchRec's
 TwRwPooledEmbeddingSharding and GridPooledEmbeddingSharding do it; backward in the opposite order, with an all-gather.
@@ -26,7 +26,7 @@ def lower_in_host(context: Context) -> tuple[list[Step], list[Step]]:
     inputs = input_distribution(
         context, features.sum() * per_host * batch, ids_sent, features[on_rank] * context.global_batch, lookups_of_ranks(context)
     )
-    scheme, names, precision = context.scheme, context.names, context.precision
+    prefix, names, precision = context.prefix, context.names, context.precision
     of_host = columns[on_rank]  # columns that the rank's host holds
     of_all = context.output_columns + context.per_rank()
 
@@ -34,20 +34,20 @@ def lower_in_host(context: Context) -> tuple[list[Step], list[Step]]:
         return collective(name, "all_to_all", phase, context.peers, sent * element, (after,), names, received * element)
 
     reduced = collective(
-        f"{scheme}.output.reduce_scatter",
+        f"{prefix}.output.reduce_scatter",
         "reduce_scatter",
         "forward",
         context.hosts,
         of_host * context.global_batch * precision.forward_comm_bytes,
-        (f"{scheme}.lookup",),
+        (f"{prefix}.lookup",),
         names,
     )
-    after = reduced[-1].name if reduced else f"{scheme}.lookup"
+    after = reduced[-1].name if reduced else f"{prefix}.lookup"
     spread = exchange(
-        f"{scheme}.output.all_to_all", "forward", of_host * hosts * batch, of_all * batch, precision.forward_comm_bytes, after
+        f"{prefix}.output.all_to_all", "forward", of_host * hosts * batch, of_all * batch, precision.forward_comm_bytes, after
     )
     returned = exchange(
-        f"{scheme}.gradient.all_to_all",
+        f"{prefix}.gradient.all_to_all",
         "backward",
         of_all * batch,
         of_host * hosts * batch,
@@ -55,7 +55,7 @@ def lower_in_host(context: Context) -> tuple[list[Step], list[Step]]:
         "dense.backward",
     )
     gathered = collective(
-        f"{scheme}.gradient.all_gather",
+        f"{prefix}.gradient.all_gather",
         "all_gather",
         "backward",
         context.hosts,

@@ -1,6 +1,8 @@
-"""data_parallel and FlexShard's replicated tier: every rank holds all the rows, and the gradients of all of them are all-reduced."""
+"""Every rank holds all the rows, and the gradients of all of them are all-reduced: a replicated table, or FlexShard's replicated tier."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from recsys_lab.plan.context import Context, collective, table_steps
 from recsys_lab.plan.steps import Step
@@ -8,8 +10,9 @@ from recsys_lab.plan.steps import Step
 
 def lower_replicated(context: Context) -> tuple[list[Step], list[Step]]:
     """(forward, backward) steps. The gradient has all rows, whatever the table's format."""
+    context = replace(context, at_home=True, averaged=True)
     backward = collective(
-        f"{context.scheme}.gradient.all_reduce",
+        f"{context.prefix}.gradient.all_reduce",
         "all_reduce",
         "backward",
         [context.world],

@@ -1,19 +1,30 @@
-"""Rows in equal blocks: the one rule by which ids find the rank of their row."""
+"""Rows in equal blocks over all ranks, as TorchRec cuts them: the last blocks may be short or empty."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
-from recsys_lab.errors import UserError
-from recsys_lab.plan.sharding_plan import Shard
+from recsys_lab.plan.checks import check_all_columns, check_blocks, check_one_rank_each
+from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.tables import Table
+
+ROW_WISE = "row_wise"
 
 
-def check_blocks(where: str, rows: int, shards: list[Shard], ranks: list[int]) -> None:
-    """Rows in equal blocks of ceil(rows / ranks), one a rank, in the order of the ranks: TorchRec sends ids by this rule alone."""
-    block = math.ceil(rows / len(ranks))
-    expected = {rank: (min(i * block, rows), min((i + 1) * block, rows)) for i, rank in enumerate(ranks)}
-    given = {shard.ranks[0]: (shard.row_start, shard.row_stop) for shard in shards}
-    for rank, (start, stop) in expected.items():
-        found = given.get(rank, (rows, rows))
-        if found != (start, stop) and not (start == stop and found[0] == found[1]):
-            raise UserError(f"rank {rank} must hold rows {start} to {stop}", where=where, given=f"{found[0]} to {found[1]}")
+def row_blocks(table: Table, ranks: Sequence[int], col_start: int = 0, col_stop: int | None = None) -> tuple[Shard, ...]:
+    """One block of whole rows a rank, of those columns. Five rows on four ranks are blocks of 2, 2, 1 and 0."""
+    block = -(-table.rows // len(ranks))
+    starts = [min(i * block, table.rows) for i in range(len(ranks) + 1)]
+    stop = table.dim if col_stop is None else col_stop
+    return tuple(Shard((rank,), first, last, col_start, stop) for rank, first, last in zip(ranks, starts, starts[1:]))
+
+
+def in_row_blocks(table: Table, ranks: Sequence[int]) -> Placement:
+    return Placement(table.name, ROW_WISE, row_blocks(table, ranks))
+
+
+def validate(where: str, table: Table, placement: Placement, plan: ShardingPlan) -> None:
+    """Raises UserError."""
+    check_one_rank_each(where, placement.shards)
+    check_all_columns(where, table, placement.shards)
+    check_blocks(where, table.rows, placement.shards, range(plan.world_size))

@@ -1,8 +1,8 @@
-"""flexshard: a table's rows in three tiers (arXiv 2301.02959, sections 4.4 and 4.5), each exchanged in its own way.
+"""A table's rows in three tiers (arXiv 2301.02959, sections 4.4 and 4.5), each exchanged in its own way.
 
 replicated     looked up at home; gradients all-reduced over all ranks
-host_sharded   exchanged within the host; gradients all-reduced between peers
-row_sharded    exchanged over all ranks
+host-sharded   exchanged within the host; gradients all-reduced between peers
+row-sharded    exchanged over all ranks
 
 What the tiers give for a pooled table is added up in memory, tiers.merge, which counts the sorting of its ids by tier as well; its gradient
 is taken apart in tiers.gradient.split. A sequence's rows only go to their places, which no step counts.
@@ -13,11 +13,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recsys_lab.plan.context import ID_BYTES, Context
-from recsys_lab.plan.sharding_plan import TIERS, Placement
-from recsys_lab.plan.steps import Step
+from recsys_lab.plan.sharding_plan import Placement
+from recsys_lab.plan.steps import HOST_TIER, TIER, Step
 from recsys_lab.schemes.replicated.lower import lower_replicated
 from recsys_lab.schemes.row_blocks.lower import lower_row_blocks
 from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, TIERS
 
 #: How often sorting an id out reads or writes a number as large as an id: once for all tiers, and more for each.
 PASSES, PASSES_A_TIER = 36, 11
@@ -32,7 +33,7 @@ def lower_tiers(context: Context) -> tuple[list[Step], list[Step]]:
     for tier in TIERS:
         part = tier_of(context, tier)
         if part.placed:
-            there, home = (lower_replicated if tier == "replicated" else lower_row_blocks)(part)
+            there, home = (lower_replicated if tier == REPLICATED else lower_row_blocks)(part)
             ahead, back = ahead + there, home + back
             columns.append(part.output_columns)
     if context.is_sequence:
@@ -68,4 +69,13 @@ def tier_of(context: Context, tier: str) -> Context:
             begin = min(shard.row_start for shard in shards)
             placed.append((table.with_rows(rows), replace(placement, shards=shards)))
             access[table.name] = context.access[table.name].between(begin, begin + rows)
-    return replace(context, scheme=tier, placed=tuple(placed), access=AccessStatistics(access))
+    in_host = tier == HOST_SHARDED
+    return replace(
+        context,
+        prefix=tier,
+        role=HOST_TIER if in_host else TIER,
+        inside_hosts=in_host,
+        averaged=in_host and context.plan.hosts > 1,
+        placed=tuple(placed),
+        access=AccessStatistics(access),
+    )

@@ -18,12 +18,14 @@ import numpy as np
 
 from recsys_lab.plan.context import ID_BYTES, LENGTH_BYTES, SPLIT_BYTES, Context, collective, folded, lookups_of_ranks, table_steps
 from recsys_lab.plan.dense import activation_share, optimizer_bytes
-from recsys_lab.plan.steps import Step
+from recsys_lab.plan.steps import EMBEDDING, MODULE, MODULE_SYNC, SIZES, Step
 from recsys_lab.plan.workload import TowerWork
-from recsys_lab.schemes.towers.sites import Sites
+from recsys_lab.schemes.towers.placement import TOWER_ROW_WISE
+from recsys_lab.schemes.towers.sites import Sites, sites_of_plan
 from recsys_lab.tables.spec import READ_BYTES
 
-ROW_WISE = "tower_row_wise"
+#: Names the steps of all tables in towers: they are exchanged together.
+FAMILY = "towers"
 FP32_BYTES = 4
 
 
@@ -45,12 +47,12 @@ class _Volume:
 
     def __init__(self, context: Context):
         self.context, self.plan = context, context.plan
-        self.sites: Sites = context.plan.sites
+        self.sites: Sites = sites_of_plan(context.plan)
         self.whole, self.parts, self.counts, self.slots = (context.per_rank() for _ in range(4))
         self.ids_sent = 0.0
         for table, placement in context.placed:
             length = context.access[table.name].mean_length
-            if placement.scheme == ROW_WISE:
+            if placement.scheme == TOWER_ROW_WISE:
                 ranks = list(self.ranks_of(table.features[0]))
                 self.parts[ranks] += len(table.features) * table.dim
                 self.counts[ranks] += len(table.features) * (table.pooling == "mean")
@@ -127,7 +129,7 @@ def _inputs(context: Context, volume: _Volume) -> list[Step]:
     lengths, their_lengths = volume.slots.sum() * batch * LENGTH_BYTES, volume.slots * context.global_batch * LENGTH_BYTES
     ids, their_ids = volume.ids_sent * batch * ID_BYTES, lookups_of_ranks(context) * ID_BYTES
     return [
-        *collective("towers.input.splits", "all_to_all", "input", [world], len(world) * SPLIT_BYTES, (), names),
+        *collective("towers.input.splits", "all_to_all", "input", [world], len(world) * SPLIT_BYTES, (), names, role=SIZES),
         *collective("towers.input.lengths", "all_to_all", "input", [world], lengths, after, names, their_lengths),
         *collective("towers.input.ids", "all_to_all", "input", [world], ids, after, names, their_ids),
     ]
@@ -141,9 +143,11 @@ def _permuted(volume: _Volume, name: str, phase: str, after: str) -> list[Step]:
     return [_in_memory(volume, name, phase, moved, (after,))]
 
 
-def _in_memory(volume: _Volume, name: str, phase: str, moved: np.ndarray, after: tuple[str, ...], flops: float = 0.0) -> Step:
+def _in_memory(
+    volume: _Volume, name: str, phase: str, moved: np.ndarray, after: tuple[str, ...], flops: float = 0.0, role: str = EMBEDDING
+) -> Step:
     names, number_format = volume.context.names, volume.context.precision.compute
-    return Step(name, "dense", phase, folded(moved), flops=flops, after=after, tables=names, number_format=number_format)
+    return Step(name, "dense", phase, folded(moved), flops=flops, after=after, tables=names, number_format=number_format, role=role)
 
 
 def _inside_forward(context: Context, volume: _Volume, after: tuple[str, ...]) -> list[Step]:
@@ -156,10 +160,10 @@ def _inside_forward(context: Context, volume: _Volume, after: tuple[str, ...]) -
     ]
 
 
-def _in_sites(volume: _Volume, name: str, kind: str, phase: str, sent, after, names, taken=None) -> list[Step]:
+def _in_sites(volume: _Volume, name: str, kind: str, phase: str, sent, after, names, taken=None, role: str = EMBEDDING) -> list[Step]:
     """Of the sites that have something to exchange."""
     groups = volume.groups_with(sent)
-    return collective(name, kind, phase, groups, sent, after, names, taken) if groups else []
+    return collective(name, kind, phase, groups, sent, after, names, taken, role) if groups else []
 
 
 def _shuffled(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
@@ -169,7 +173,7 @@ def _shuffled(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
     if volume.works:
         read = volume.per_site([volume.module_bytes(work) for work in volume.works])
         flops = volume.peer_samples * volume.per_site([work.forward_flops_per_sample for work in volume.works]).max()
-        steps.append(_in_memory(volume, "towers.module", "forward", read, ("towers.shuffle",), flops))
+        steps.append(_in_memory(volume, "towers.module", "forward", read, ("towers.shuffle",), flops, MODULE))
     return steps
 
 
@@ -212,8 +216,8 @@ def _module_backward(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
     gradients = volume.per_site([volume.context.precision.dense_comm_bytes * work.parameters for work in volume.works])
     done = ("towers.gradient.module",)
     return [
-        _in_memory(volume, "towers.gradient.module", "backward", read, after, flops),
-        *_in_sites(volume, "towers.module.all_reduce", "all_reduce", "backward", gradients, done, ()),
+        _in_memory(volume, "towers.gradient.module", "backward", read, after, flops, MODULE),
+        *_in_sites(volume, "towers.module.all_reduce", "all_reduce", "backward", gradients, done, (), role=MODULE_SYNC),
     ]
 
 

@@ -1,17 +1,33 @@
-"""Whether the tables of a plan are in its towers: each on the ranks of its tower's site."""
+"""Tables in towers: each on the ranks of its tower's site, whole, cut by columns or cut by rows."""
 
 from __future__ import annotations
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.sharding_plan import PERMUTES, TOWER_SCHEMES, Placement, ShardingPlan
-from recsys_lab.schemes.row_blocks.placement import check_blocks
-from recsys_lab.schemes.towers.sites import tower_of_features
+from recsys_lab.plan.checks import check_all_columns, check_all_rows, check_blocks, check_one_rank_each, check_one_shard
+from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
+from recsys_lab.schemes.towers.sites import PERMUTES, sites_of_plan, tower_of_features
 from recsys_lab.tables import Table
+
+TOWER_TABLE_WISE = "tower_table_wise"
+TOWER_COLUMN_WISE = "tower_column_wise"
+TOWER_ROW_WISE = "tower_row_wise"
+TOWER_SCHEMES = (TOWER_TABLE_WISE, TOWER_COLUMN_WISE, TOWER_ROW_WISE)
+
+
+def validate(where: str, table: Table, placement: Placement) -> None:
+    """Raises UserError unless the shards are as the scheme wants them, on whatever ranks."""
+    check_one_rank_each(where, placement.shards)
+    if placement.scheme == TOWER_TABLE_WISE:
+        check_one_shard(where, placement.shards)
+    if placement.scheme != TOWER_ROW_WISE:
+        check_all_rows(where, table, placement.shards)
+    if placement.scheme != TOWER_COLUMN_WISE:
+        check_all_columns(where, table, placement.shards)
 
 
 def check_towers(plan: ShardingPlan) -> None:
     """Raises UserError. A plan places all of its tables in towers, or none."""
-    sites = plan.sites
+    sites = sites_of_plan(plan)
     listed = [feature for tower in plan.towers for feature in tower]
     if doubled := {feature for feature in listed if listed.count(feature) > 1}:
         raise UserError("a feature is in two towers", where="towers", given=min(doubled))
@@ -29,7 +45,7 @@ def check_towers(plan: ShardingPlan) -> None:
                 given=f"rank {outside[0]}",
                 allowed=f"{ranks[0]} to {ranks[-1]}",
             )
-        if placement.scheme == "tower_row_wise":
+        if placement.scheme == TOWER_ROW_WISE:
             check_blocks(where, table.rows, list(placement.shards), list(ranks))
 
 
@@ -39,7 +55,7 @@ def _tower(table: Table, placement: Placement, tower_of: dict[str, int]) -> int:
         raise UserError("a plan with towers has all tables in them", where=where, given=placement.scheme, allowed=", ".join(TOWER_SCHEMES))
     if table.pooling == "none":
         raise UserError("a sequence has no pooled row for a tower", where=where, given="pooling none", allowed="sum, mean")
-    found = {tower_of.get(feature) for feature in table.features}
-    if None in found or len(found) > 1:
-        raise UserError("all features of a table must be in one tower", where=where, given=sorted(map(str, found)))
+    towers = {tower_of.get(feature) for feature in table.features}
+    if None in towers or len(towers) > 1:
+        raise UserError("all features of a table must be in one tower", where=where, given=sorted(map(str, towers)))
     return tower_of[table.features[0]]

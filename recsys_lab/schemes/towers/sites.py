@@ -10,6 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recsys_lab.errors import UserError
+from recsys_lab.plan.sharding_plan import ShardingPlan
+
+#: What SPTT brings into peer order (DMT, section 3.1.3): looked-up rows, ids before the look-up, or nothing, because the ids already
+#: travel in a process group that is in peer order.
+PERMUTES = ("rows", "ids", "none")
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,11 @@ def sites_of(towers: int, hosts: int, ranks_per_host: int) -> Sites:
         )
     count = min(towers, hosts)
     return Sites(count, hosts // count * ranks_per_host, towers // count)
+
+
+def sites_of_plan(plan: ShardingPlan) -> Sites:
+    """Raises UserError where its towers do not divide over the hosts."""
+    return sites_of(len(plan.towers), plan.hosts, plan.ranks_per_host)
 
 
 def tower_of_features(towers: Sequence[Sequence[str]]) -> dict[str, int]:

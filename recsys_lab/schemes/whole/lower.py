@@ -1,4 +1,4 @@
-"""table_wise, column_wise, table_column_wise: a shard has all rows, on one rank.
+"""Shards with all rows, each on one rank.
 
 Pooled outputs, or the rows of a sequence, travel in an all-to-all: TorchRec's TwPooledEmbeddingSharding, its sequence form, and their
 column-wise children. Whole tables may travel in scatters instead (scatter.py).
@@ -11,12 +11,13 @@ from collections.abc import Callable
 import numpy as np
 
 from recsys_lab.plan.context import Context, collective, input_distribution, table_steps
+from recsys_lab.plan.scheme import ALL_TO_ALL
 from recsys_lab.plan.steps import Step
 from recsys_lab.schemes.whole.scatter import scattered
 from recsys_lab.tables import Table
 
 
-def lower_whole_rank(context: Context) -> tuple[list[Step], list[Step]]:
+def lower_whole(context: Context) -> tuple[list[Step], list[Step]]:
     """(input and forward, backward) steps. A feature goes once to each column shard of its table."""
 
     def vectors(table: Table) -> float:
@@ -32,28 +33,28 @@ def lower_whole_rank(context: Context) -> tuple[list[Step], list[Step]]:
             columns[rank] += vectors(table) * shard.cols
     everyone = context.global_batch
     inputs = input_distribution(context, lengths.sum() * context.batch, ids.sum() * context.batch, lengths * everyone, ids * everyone)
-    forward, backward = _all_to_all(context, columns, vectors) if context.exchange == "all_to_all" else scattered(context)
+    forward, backward = _all_to_all(context, columns, vectors) if context.exchange == ALL_TO_ALL else scattered(context)
     lookup, update = table_steps(context, tuple(s.name for s in inputs[1:]), tuple(s.name for s in backward) or ("dense.backward",))
     return [*inputs, lookup, *forward], [*backward, update]
 
 
 def _all_to_all(context: Context, columns: np.ndarray, vectors: Callable[[Table], float]) -> tuple[list[Step], list[Step]]:
     """(forward, backward). `columns` that each rank has for a sample; `vectors` of a table that come back for one."""
-    scheme, names, precision = context.scheme, context.names, context.precision
+    prefix, names, precision = context.prefix, context.names, context.precision
     held = columns * context.global_batch
     wanted = context.per_rank() + context.batch * sum(vectors(table) * table.dim for table, _ in context.placed)
     forward = collective(
-        f"{scheme}.output.all_to_all",
+        f"{prefix}.output.all_to_all",
         "all_to_all",
         "forward",
         [context.world],
         held * precision.forward_comm_bytes,
-        (f"{scheme}.lookup",),
+        (f"{prefix}.lookup",),
         names,
         wanted * precision.forward_comm_bytes,
     )
     backward = collective(
-        f"{scheme}.gradient.all_to_all",
+        f"{prefix}.gradient.all_to_all",
         "all_to_all",
         "backward",
         [context.world],

@@ -8,10 +8,9 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.plan import Placement, ShardingPlan, Workload
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.plan.sharding_plan import PERMUTES
 from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision
-from recsys_lab.schemes.towers.sites import Sites, sites_of, tower_of_features
+from recsys_lab.schemes.towers.sites import PERMUTES, Sites, sites_of, tower_of_features
 from recsys_lab.sharders.dmt.place import Given, Site, place
 from recsys_lab.tables import AccessStatistics, Table
 

@@ -11,6 +11,7 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.precision import Precision
+from recsys_lab.schemes.towers.sites import sites_of_plan
 from recsys_lab.sharders.dmt.planner import SCHEMES, placed
 from recsys_lab.tables import AccessStatistics, Table
 from recsys_lab.units import human_bytes
@@ -85,8 +86,8 @@ def reasons(
     return Reasons(
         permute=plan.permute,
         schemes=dict(Counter(placement.scheme for placement in plan.placements)),
-        sites=plan.sites.count,
-        ranks_of_site=plan.sites.ranks,
+        sites=sites_of_plan(plan).count,
+        ranks_of_site=sites_of_plan(plan).ranks,
         chosen=moved("this plan", plan),
         alternatives=tuple(others),
         flat_bytes=columns * workload.batch_size * float(precision.forward_comm_bytes + precision.backward_comm_bytes),
@@ -101,7 +102,7 @@ def _moved(name: str, made: ShardingPlan, access: AccessStatistics, precision: P
 
     ids = of("towers.input.lengths", "towers.input.ids")
     permuted = of("towers.permute", "towers.gradient.permute") / 2  # a step reads and writes
-    if made.permute == "ids" and 1 not in (made.sites.count, made.sites.ranks):
+    if made.permute == "ids" and 1 not in (sites_of_plan(made).count, sites_of_plan(made).ranks):
         taken = [s.received_of_rank or s.bytes_of_rank for s in steps if s.name in ("towers.input.lengths", "towers.input.ids")]
         permuted = sum(max(size) for size in taken)
     inside = of("towers.exchange.", "towers.gradient.exchange.")

@@ -9,8 +9,9 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError, did_you_mean
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.plan.sharding_plan import FLEXSHARD
+from recsys_lab.plan.tiers import tier_rows as tier_rows_of
 from recsys_lab.precision import Precision
+from recsys_lab.schemes.tiers import FLEXSHARD
 from recsys_lab.sharders.flexshard.allocate import Split, Trade, optimal_three_tier, three_tier, two_tier
 from recsys_lab.sharders.flexshard.costs import setting_of
 from recsys_lab.sharders.flexshard.rows import Rows
@@ -188,7 +189,7 @@ def same_tiers(plan: ShardingPlan, cluster: Cluster) -> ShardingPlan:
     """`plan` on other ranks: each row in the tier that it has, tables that are placed as a whole by the same scheme."""
     schemes = {p.table: p.scheme for p in plan.placements if p.scheme != FLEXSHARD}
     whole = whole_placements(plan.tables, schemes, cluster)
-    rows = {p.table: p.tier_rows for p in plan.placements}
+    rows = {p.table: tier_rows_of(p) for p in plan.placements}
     placements = tuple(
         whole[t.name] if t.name in whole else place(t, Split(rows[t.name]["replicated"], rows[t.name]["host_sharded"]), cluster)
         for t in plan.tables

@@ -7,8 +7,9 @@ from typing import Any
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.plan import ShardingPlan, Workload
-from recsys_lab.plan.sharding_plan import FLEXSHARD
+from recsys_lab.plan.tiers import tier_rows as tier_rows_of
 from recsys_lab.precision import Precision
+from recsys_lab.schemes.tiers import FLEXSHARD
 from recsys_lab.sharders.flexshard.allocate import Split, Trade
 from recsys_lab.sharders.flexshard.costs import Costs, Setting, break_point, data_parallel, flex, row_wise
 from recsys_lab.sharders.flexshard.flips import flips_of
@@ -63,7 +64,7 @@ def reasons(
     def other(name: str, **changes: Any) -> Choice:
         return choice(name, splits_of(trade, split_for(trade, replace(options, **changes)), placed, cluster, options))
 
-    tier_rows = [plan.by_table[table.name][1].tier_rows for table in placed]
+    tier_rows = [tier_rows_of(plan.by_table[table.name][1]) for table in placed]
     chosen = choice("this plan", [Split(rows["replicated"], rows["host_sharded"]) for rows in tier_rows])
     baseline = choice("row-wise only", [Split(0, 0)] * len(placed))
     alternatives = [baseline]

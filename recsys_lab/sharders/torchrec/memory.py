@@ -10,8 +10,8 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import ShardingOption, Storage
 from torchrec.distributed.types import ModuleSharder
 
-from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
+from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
 

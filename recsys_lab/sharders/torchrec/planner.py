@@ -23,12 +23,12 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError, did_you_mean
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.plan.sharding_plan import SCHEMES
 from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.sharders import row_wise
 from recsys_lab.sharders.torchrec.columns import AUTO, Types, first_widths, idle_ranks, more_shards
 from recsys_lab.sharders.torchrec.memory import AsStored
+from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import AccessStatistics, Table
 from recsys_lab.tables.spec import TABLE_FORMATS
 from recsys_lab.units import human_bytes

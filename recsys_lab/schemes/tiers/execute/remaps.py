@@ -10,30 +10,28 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan import ShardingPlan
-from recsys_lab.plan.sharding_plan import FLEXSHARD
+from recsys_lab.executor.execution import Request
+from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.tables.remap import Remap
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED
 
 
-def remaps_of(plan: ShardingPlan, hot_rows: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Remap]:
-    """By table, of those that are sharded by row. Collective.
+def remaps_of(request: Request) -> dict[str, Remap]:
+    """By table. Collective.
 
-    Raises UserError where `hot_rows` lack a table, do not match the plan or the table, or differ between the ranks.
+    Raises UserError where the request's hot rows lack a table, do not match the plan or the table, or differ between the ranks.
     """
-    remaps = {}
-    for table, placement in plan.by_table.values():
-        if placement.scheme != FLEXSHARD:
-            continue
-        rows = placement.tier_rows
-        hot = rows["replicated"] + rows["host_sharded"]
+    remaps, hot_rows = {}, request.hot_rows
+    for table, placement in request.placed:
+        rows = tier_rows(placement)
+        hot = rows[REPLICATED] + rows[HOST_SHARDED]
         if hot and table.name not in hot_rows:
             raise UserError(
                 "a table is sharded by row, and its most frequent rows are not known", where=f"table {table.name}", given=f"{hot} hot rows"
             )
         ids = np.asarray(hot_rows[table.name] if hot else [], np.int64)
-        remaps[table.name] = Remap.of(table.name, ids, rows["replicated"], rows["host_sharded"], plan.ranks_per_host, table.rows)
-    if remaps:
-        _check_alike(remaps, device)
+        remaps[table.name] = Remap.of(table.name, ids, rows[REPLICATED], rows[HOST_SHARDED], request.plan.ranks_per_host, table.rows)
+    _check_alike(remaps, request.device)
     return remaps
 
 

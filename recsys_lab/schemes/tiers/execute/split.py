@@ -12,9 +12,12 @@ import numpy as np
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.plan.sharding_plan import TIERS
+from recsys_lab.executor.parts import only
+from recsys_lab.plan import Placement
+from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import Remap, kept_id_bytes
+from recsys_lab.tables.tiers import REPLICATED, TIERS
 
 
 @dataclass(frozen=True)
@@ -26,19 +29,19 @@ class TierPart:
 
 
 class TierSplit:
-    """Of `tables`, whose rows are in tiers: `tier_rows[table][tier]`.
+    """Of `tables`, whose rows are in tiers: `rows_of[table][tier]`.
 
     One binary search among the hot ids of all tables: each table's ids are moved behind those of the tables before it.
     """
 
     def __init__(
-        self, tables: Sequence[Table], tier_rows: Mapping[str, Mapping[str, int]], remaps: Mapping[str, Remap], device: torch.device
+        self, tables: Sequence[Table], rows_of: Mapping[str, Mapping[str, int]], remaps: Mapping[str, Remap], device: torch.device
     ):
         self.tables = [t.name for t in tables]
         self.id_dtype = torch.int32 if kept_id_bytes(tables) == 4 else torch.int64  # of ids as the data have them, where many are kept
         self.features = [f for t in tables for f in t.features]
         self.table_of_feature = torch.tensor([i for i, t in enumerate(tables) for _ in t.features], device=device)
-        self._features_of_tier = {tier: [f for t in tables if tier_rows[t.name][tier] for f in t.features] for tier in TIERS}
+        self._features_of_tier = {tier: [f for t in tables if rows_of[t.name][tier] for f in t.features] for tier in TIERS}
         self._chosen = {
             tier: torch.tensor([self.features.index(f) for f in own], device=device) for tier, own in self._features_of_tier.items() if own
         }
@@ -46,7 +49,7 @@ class TierSplit:
         hot_before = np.cumsum([0, *(remaps[t.name].hot_rows for t in tables)])
         hot, tier, local = [], [], []
         for t, base in zip(tables, bases):
-            replicated = tier_rows[t.name]["replicated"]
+            replicated = rows_of[t.name][REPLICATED]
             row = remaps[t.name].position
             hot.append(remaps[t.name].sorted_ids + base)
             tier.append((row >= replicated).astype(np.int8))
@@ -59,6 +62,11 @@ class TierSplit:
         self._base = torch.from_numpy(np.repeat(bases[:-1], repeats)).to(device)
         # A cold id x is the tier's row x - (hot ids of its table below x).
         self._hot_before = torch.from_numpy(np.repeat(hot_before[:-1], repeats)).to(device)
+
+    @staticmethod
+    def of(placed: Sequence[tuple[Table, Placement]], remaps: Mapping[str, Remap], device: torch.device) -> TierSplit:
+        """Of those tables, as they are placed."""
+        return TierSplit([table for table, _ in placed], {p.table: tier_rows(p) for _, p in placed}, remaps, device)
 
     def chosen(self, batch: KeyedJaggedTensor) -> KeyedJaggedTensor:
         """Of a whole batch, what this splits."""
@@ -87,9 +95,3 @@ class TierSplit:
                 lengths = lengths[chosen]
             parts[name] = TierPart(KeyedJaggedTensor(self._features_of_tier[name], row[order], lengths=lengths.reshape(-1)), order)
         return parts
-
-
-def only(batch: KeyedJaggedTensor, features: list[str]) -> KeyedJaggedTensor:
-    """Those features of `batch`, in this order."""
-    keys = batch.keys()
-    return batch if keys == features else batch.permute([keys.index(feature) for feature in features])

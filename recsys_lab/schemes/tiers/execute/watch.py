@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.plan.sharding_plan import TIERS
 from recsys_lab.schemes.tiers.execute.split import TierSplit
+from recsys_lab.tables.tiers import TIERS
 
 
 class TierWatch:

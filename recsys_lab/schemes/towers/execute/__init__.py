@@ -8,7 +8,7 @@ modules      tower modules, their gradients averaged within their site
 build        all of that from a model and a plan
 """
 
-from recsys_lab.schemes.towers.execute.build import tower_embeddings
-from recsys_lab.schemes.towers.execute.sptt import SPTT
+from recsys_lab.executor.execution import Execution
+from recsys_lab.schemes.towers.execute.build import run
 
-__all__ = ["SPTT", "tower_embeddings"]
+EXECUTION = Execution(run)

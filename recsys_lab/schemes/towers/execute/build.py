@@ -9,10 +9,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from recsys_lab.errors import UserError
-from recsys_lab.executor.formats import WireFormats
+from recsys_lab.executor.execution import Request, Running
 from recsys_lab.executor.groups import own_group
 from recsys_lab.executor.lookup import BatchedLookup, ToHold
 from recsys_lab.executor.table_batch import HeldShard
@@ -21,18 +20,18 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.schemes.towers.execute.layout import Layout, Slot
 from recsys_lab.schemes.towers.execute.modules import PATH, SiteModules
 from recsys_lab.schemes.towers.execute.sptt import SPTT, TowerGroups
+from recsys_lab.schemes.towers.sites import sites_of_plan
 
 
-def tower_embeddings(model: nn.Module, path: str, plan: ShardingPlan, device: torch.device, bucket_mib: int, formats: WireFormats) -> SPTT:
-    """What takes the place of the tables at `path` of `model`. Collective.
+def run(request: Request) -> Running:
+    """SPTT in place of the model's tables. Collective.
 
     A model with tower modules loses them to it, and its forward pass becomes `predict_from_towers` of what they give.
     Raises UserError where the model has other towers than the plan.
     """
+    model, plan, device, formats = request.model, request.plan, request.device, request.formats
     layout, groups = Layout(plan), _groups(plan, modules=bool(getattr(model, PATH, None)))
-    collection = model.get_submodule(path)
-    assert isinstance(collection, EmbeddingBagCollection), "towers are of pooled tables"
-    configs = collection.embedding_bag_configs()
+    configs = request.configs
     stored = {config.name: format_of(config) for config in configs}
     lookup = BatchedLookup(_to_hold(layout, dist.get_rank(), stored), device, None)
     modules = None
@@ -40,12 +39,12 @@ def tower_embeddings(model: nn.Module, path: str, plan: ShardingPlan, device: to
     if tower_modules := getattr(model, PATH, None):
         if tuple(map(tuple, given.tower_features)) != plan.towers:
             raise UserError("the model has other towers than the plan", where="towers", given=given.tower_features, allowed=plan.towers)
-        modules = SiteModules(list(tower_modules), layout, groups.gradients, device, bucket_mib, formats)
+        modules = SiteModules(list(tower_modules), layout, groups.gradients, device, request.bucket_mib, formats)
         setattr(model, PATH, nn.ModuleList())
     sptt = SPTT(layout, [f for config in configs for f in config.feature_names], lookup, groups, modules, device, formats)
     if modules is not None:
         model.forward = partial(_predict, sptt, given.predict_from_towers)
-    return sptt
+    return Running(sptt, local_modules=modules)
 
 
 def _predict(sptt: SPTT, predict_from_towers: Callable, dense: torch.Tensor | None, sparse: Any) -> torch.Tensor:
@@ -70,7 +69,7 @@ def _first_of_each_shard(slots: Sequence[Slot]) -> list[Slot]:
 
 def _groups(plan: ShardingPlan, modules: bool) -> TowerGroups:
     """Every rank makes all groups, in one order, its own or not."""
-    sites = plan.sites
+    sites = sites_of_plan(plan)
     of_site = [sites.ranks_of(site) for site in range(sites.count)]
     world = None
     if plan.permute == "none" and sites.peer_order != tuple(range(plan.world_size)):

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from recsys_lab.plan import Shard, ShardingPlan
-from recsys_lab.schemes.towers.sites import Sites, tower_of_features
+from recsys_lab.schemes.towers.placement import TOWER_ROW_WISE
+from recsys_lab.schemes.towers.sites import Sites, sites_of_plan, tower_of_features
 from recsys_lab.tables import Table
-
-ROW_WISE = "tower_row_wise"
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,19 @@ class Layout:
 
     @cached_property
     def sites(self) -> Sites:
-        return self.plan.sites
+        return sites_of_plan(self.plan)
 
     @cached_property
     def row_features(self) -> tuple[tuple[str, Table], ...]:
         """Every feature whose table is in row blocks, of all sites, in the plan's order."""
-        return tuple((f, t) for t, p in self.plan.by_table.values() if p.scheme == ROW_WISE for f in t.features)
+        return tuple((f, t) for t, p in self.plan.by_table.values() if p.scheme == TOWER_ROW_WISE for f in t.features)
 
     @cached_property
     def whole(self) -> tuple[tuple[Slot, ...], ...]:
         """By rank, the slots of shards with whole rows or columns."""
         held: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
         for table, placement in self.plan.by_table.values():
-            if placement.scheme != ROW_WISE:
+            if placement.scheme != TOWER_ROW_WISE:
                 for shard in placement.shards:
                     held[shard.ranks[0]] += [Slot(feature, table, shard) for feature in table.features]
         return tuple(map(tuple, held))
@@ -56,7 +55,7 @@ class Layout:
         """By rank, the slots of row blocks: every rank of a site has all of the site's, also where its block has no row."""
         held: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
         for table, placement in self.plan.by_table.values():
-            if placement.scheme == ROW_WISE:
+            if placement.scheme == TOWER_ROW_WISE:
                 shards = {shard.ranks[0]: shard for shard in placement.shards}
                 for rank in self.sites.ranks_of(self.site_of(table.features[0])):
                     none = Shard((rank,), table.rows, table.rows, 0, table.dim)

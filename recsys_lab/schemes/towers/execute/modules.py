@@ -21,7 +21,7 @@ PATH = "tower_modules"  # in a model
 
 
 class SiteModules(nn.Module):
-    """The towers of this rank's site. `columns`: O of every tower of the model. `writes`: whether this rank saves them."""
+    """The towers of this rank's site. `columns`: O of every tower of the model. `writes`, `ranks`, `prefix`: as `LocalModules`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class SiteModules(nn.Module):
         site = layout.sites.site_of_rank(dist.get_rank())
         self.columns = [_columns(module, layout, tower) for tower, module in enumerate(modules)]
         self.own = nn.ModuleDict({str(tower): modules[tower].to(device) for tower in layout.sites.towers_of(site)})
-        self.writes = layout.sites.place_of_rank(dist.get_rank()) == 0
+        self.writes, self.ranks, self.prefix = layout.sites.place_of_rank(dist.get_rank()) == 0, layout.sites.ranks, PATH
         each = _Each(self.own)
         learns = group is not None and any(p.requires_grad for p in self.own.parameters())
         self._run = DistributedDataParallel(each, process_group=group, bucket_cap_mb=bucket_mib) if learns else each

@@ -26,7 +26,7 @@ from recsys_lab.executor.ahead import Ahead
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.lookup import BatchedLookup
 from recsys_lab.executor.table_batch import TableBatch
-from recsys_lab.schemes.towers.execute.distribute import FeatureDistribution, Received
+from recsys_lab.schemes.towers.execute.distribute import FeatureDistribution, OnTheWay, Received
 from recsys_lab.schemes.towers.execute.exchange import Inside, between_peers, inside_site, peer_order
 from recsys_lab.schemes.towers.execute.layout import Layout, columns
 from recsys_lab.schemes.towers.execute.modules import SiteModules
@@ -40,6 +40,16 @@ class TowerGroups:
     site: dist.ProcessGroup | None
     peers: dist.ProcessGroup | None
     gradients: dist.ProcessGroup | None  # the site again: of its tower modules' gradients, beside the exchange of rows
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What nobody needs to wait for."""
+
+    rows: KeyedTensor | list[torch.Tensor]
+
+    def wait(self) -> KeyedTensor | list[torch.Tensor]:
+        return self.rows
 
 
 class SPTT(nn.Module):
@@ -67,7 +77,8 @@ class SPTT(nn.Module):
         sites, rank = layout.sites, dist.get_rank()
         self._sites, self._site = sites, sites.site_of_rank(rank)
         in_order = sites.peer_order if layout.plan.permute != "rows" else tuple(range(layout.plan.world_size))
-        self.ahead = Ahead(FeatureDistribution(layout, features, groups.world, in_order, device).begin)
+        self.begin = FeatureDistribution(layout, features, groups.world, in_order, device).begin
+        self.ahead = Ahead(self.begin)
         own = layout.slots(rank)
         self._averaged = [i for i, slot in enumerate(own) if slot in layout.blocks[rank] and slot.table.pooling == "mean"]
         self._own_columns = [columns(layout.whole[rank]), columns(layout.blocks[rank])]
@@ -79,8 +90,13 @@ class SPTT(nn.Module):
     def batches(self) -> list[TableBatch]:
         return self._lookup.batches
 
+    def issue(self, begun: OnTheWay) -> Arrived:
+        return Arrived(self._pass(begun.received()))
+
     def forward(self, sparse: KeyedJaggedTensor) -> KeyedTensor | list[torch.Tensor]:
-        received = self.ahead.take(sparse).received()  # a
+        return self._pass(self.ahead.take(sparse).received())  # a
+
+    def _pass(self, received: Received) -> KeyedTensor | list[torch.Tensor]:
         rows, counts = self._look_up(received)  # b
         if self._layout.plan.permute == "rows":
             rows, counts = (peer_order(part, self._sites.count, self._sites.ranks) for part in (rows, counts))  # c

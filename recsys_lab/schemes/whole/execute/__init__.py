@@ -1,6 +1,5 @@
-"""The exchange of whole tables' pooled rows as the CPU DLRM paper does it (Kalamkar et al. 2020, sections IV-B and IV-C).
-
-Tables lie whole on one rank each, samples on all: pooled rows go from the ranks that look them up to those whose samples want them.
+"""Whole tables and column shards are of a TorchRec collection, whose exchange of pooled rows may be replaced by that of the CPU DLRM paper
+(Kalamkar et al. 2020, sections IV-B and IV-C).
 
 scatter_list    a scatter a table, and a gather of its gradient
 fused_scatter   a scatter a rank, of all its tables' columns at once
@@ -10,3 +9,9 @@ pieces      what travels in which call
 ways        the calls
 pooled      one exchange in place of TorchRec's, forward and backward, overlapped or blocking
 """
+
+from recsys_lab.executor.collection import run
+from recsys_lab.executor.execution import Execution
+from recsys_lab.schemes.whole.execute.pooled import exchange_by
+
+EXECUTION = Execution(run, finish=exchange_by)

@@ -14,23 +14,28 @@ from torch import nn
 from torchrec.distributed.types import Awaitable
 
 from recsys_lab.executor.embedding_bags import ShardedBags
+from recsys_lab.executor.execution import Request
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.times import Timed
+from recsys_lab.plan.scheme import ALL_TO_ALL, scheme_of
 from recsys_lab.schemes.whole.execute.pieces import pieces_of
 from recsys_lab.schemes.whole.execute.ways import UnderWay, Way, way_of
-from recsys_lab.schemes.whole.scatter import WHOLE_TABLES
-
-SCHEME = "table_wise"
+from recsys_lab.schemes.whole.placement import TABLE_WISE
 
 
-def exchange_by(embeddings: nn.Module, exchange: str, overlap: bool, formats: WireFormats) -> None:
-    """Has `embeddings` exchange its tables' pooled rows in this way, if all lie whole on a rank. all_to_all with overlap is TorchRec's."""
-    if not isinstance(embeddings, ShardedBags) or not {SCHEME} <= set(embeddings._sharding_types) <= set(WHOLE_TABLES):
+def exchange_by(embeddings: nn.Module, request: Request) -> None:
+    """Has `embeddings` exchange its tables' pooled rows as the request says, if all lie whole on a rank. all_to_all with overlap is
+    TorchRec's.
+    """
+    exchange, overlap, formats = request.exchange, request.overlap, request.formats
+    if not isinstance(embeddings, ShardedBags) or TABLE_WISE not in embeddings._sharding_types:
         return
-    at = embeddings._sharding_types.index(SCHEME)
+    if not all(scheme_of(placement).any_exchange for _, placement in request.placed):
+        return
+    at = embeddings._sharding_types.index(TABLE_WISE)
     group = embeddings._env.process_group
     assert group is not None
-    if exchange != "all_to_all" or not overlap:
+    if exchange != ALL_TO_ALL or not overlap:
         held = embeddings._embedding_shardings[at]._grouped_embedding_configs_per_rank
         tables = [[t.num_features() * t.local_cols for g in of_rank for t in g.embedding_tables] for of_rank in held]
         embeddings._output_dists[at] = PooledExchange(way_of(exchange, group, pieces_of(tables)), group, overlap, formats)

@@ -1,0 +1,138 @@
+"""How a scheme's tables run: what its `execute` gives, and what the executor asks of it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from recsys_lab.executor.ahead import Ahead, Begun
+from recsys_lab.executor.formats import WireFormats
+from recsys_lab.executor.table_batch import TableBatch
+from recsys_lab.plan import Placement, ShardingPlan
+from recsys_lab.plan.scheme import Scheme, scheme_of
+from recsys_lab.tables import Table
+from recsys_lab.tables.remap import Remap
+
+Config: TypeAlias = EmbeddingBagConfig | EmbeddingConfig
+
+
+@dataclass(frozen=True)
+class Request:
+    """Tables to run, those of `configs`, and everything that may matter to how. `plan` is the whole one. `hot_rows`: by table, the ids of
+    its most frequent rows. `exchange`, `overlap`: of whole tables' pooled rows. `model`, its tables at `path`: of which a scheme may take
+    more than the tables.
+    """
+
+    configs: Sequence[Config]
+    plan: ShardingPlan
+    model: nn.Module
+    path: str
+    hot_rows: Mapping[str, np.ndarray]
+    device: torch.device
+    bucket_mib: int
+    formats: WireFormats
+    exchange: str
+    overlap: bool
+
+    @property
+    def placed(self) -> list[tuple[Table, Placement]]:
+        return [self.plan.by_table[config.name] for config in self.configs]
+
+
+class Waiting(Protocol):
+    """Rows on their way."""
+
+    def wait(self) -> Any:
+        """As the unsharded collection gives them: a KeyedTensor, or a JaggedTensor a feature."""
+
+
+class Part(Protocol):
+    """Runs some of a model's tables: an nn.Module whose forward is `issue(ahead.take(batch))`.
+
+    Collectives are issued in `begin`, in what that gives and in `issue`, so that those of several parts are under way together.
+    """
+
+    ahead: Ahead
+
+    @property
+    def batches(self) -> list[TableBatch]:
+        """The shards of this rank."""
+
+    def begin(self, sparse: KeyedJaggedTensor) -> Any:
+        """Ids on their way (`Begun`). Collective."""
+
+    def issue(self, begun: Any) -> Waiting:
+        """Looks up what has arrived and sends it. Collective."""
+
+
+class Watch(Protocol):
+    """What training looked up in tables that are placed row by row, for the plan to be judged by."""
+
+    def lookups(self, reset: bool) -> dict[str, dict[str, int]]: ...
+
+    def keep_ids(self, limit: int) -> None: ...
+
+    def kept_ids(self) -> dict[str, torch.Tensor]: ...
+
+
+class LocalModules(Protocol):
+    """Parts of the model that only a group of ranks has. `ranks`: how many those are; `writes`: whether this rank saves them."""
+
+    ranks: int
+    writes: bool
+    prefix: str
+
+    def named(self) -> Iterable[tuple[str, nn.Parameter]]: ...
+
+    def named_state(self) -> Iterable[tuple[str, torch.Tensor]]: ...
+
+
+@dataclass(frozen=True)
+class Running:
+    """What a request has become. `remaps`: by table, where its ids are numbered anew. `local_modules`: taken from the model."""
+
+    part: Any  # Part and nn.Module
+    remaps: Mapping[str, Remap] = field(default_factory=dict)
+    watch: Watch | None = None
+    local_modules: LocalModules | None = None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """`run`: several ranks' tables; schemes with the same one run together, and then `finish` has each scheme's last word.
+
+    `watch`: what notes look-ups on a rank that is alone, where `collection` holds all tables whole; None: nothing is noted.
+    """
+
+    run: Callable[[Request], Running]
+    finish: Callable[[Any, Request], None] | None = None
+    watch: Callable[[Request, nn.Module], Watch | None] | None = None
+
+
+def execution_of(scheme: Scheme) -> Execution:
+    """Imported by the name that the scheme gives."""
+    module, _, name = scheme.execution.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def together(configs: Sequence[Config], plan: ShardingPlan) -> list[tuple[list[Config], list[Execution]]]:
+    """The tables that run together, with their schemes' executions, in the order in which the model has the first of each."""
+    groups: dict[Callable, tuple[list[Config], list[Execution]]] = {}
+    for config in configs:
+        execution = execution_of(scheme_of(plan.by_table[config.name][1]))
+        own, executions = groups.setdefault(execution.run, ([], []))
+        own.append(config)
+        if execution not in executions:
+            executions.append(execution)
+    return list(groups.values())
+
+
+__all__ = ["Begun", "Config", "Execution", "LocalModules", "Part", "Request", "Running", "Waiting", "Watch", "execution_of", "together"]

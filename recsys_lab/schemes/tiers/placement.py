@@ -1,0 +1,64 @@
+"""A table row by row: its hottest rows on every rank, the next once in every host, the others once (arXiv 2301.02959, section 4.4)."""
+
+from __future__ import annotations
+
+import math
+
+from recsys_lab.errors import UserError
+from recsys_lab.plan.checks import extent_text
+from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.tables import Table
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED, TIERS
+
+FLEXSHARD = "flexshard"
+
+
+def holders(hosts: int, ranks_per_host: int) -> dict[str, list[tuple[int, ...]]]:
+    """By tier, the groups of ranks that hold the same rows, block after block."""
+    world = tuple(range(hosts * ranks_per_host))
+    return {
+        REPLICATED: [world],
+        HOST_SHARDED: [world[local::ranks_per_host] for local in range(ranks_per_host)],
+        ROW_SHARDED: [(rank,) for rank in world],
+    }
+
+
+def in_tiers(table: Table, replicated: int, in_host: int, hosts: int, ranks_per_host: int) -> Placement:
+    """`replicated` rows, then `in_host` rows, then the rest, numbered after the remapping. Within a tier, blocks of ceil(rows / holders),
+    the last short or empty.
+    """
+    sizes = {REPLICATED: replicated, HOST_SHARDED: in_host, ROW_SHARDED: table.rows - replicated - in_host}
+    shards, begin = [], 0
+    for tier, groups in holders(hosts, ranks_per_host).items():
+        rows = sizes[tier]
+        block = -(-rows // len(groups))
+        for number, ranks in enumerate(groups if rows else []):
+            start, stop = (begin + min(i * block, rows) for i in (number, number + 1))
+            shards.append(Shard(ranks, start, stop, 0, table.dim, tier))
+        begin += rows
+    return Placement(table.name, FLEXSHARD, tuple(shards))
+
+
+def validate(where: str, table: Table, placement: Placement, plan: ShardingPlan) -> None:
+    """The tiers lie one after the other, each in equal blocks over the groups of ranks that hold its rows. Raises UserError."""
+    shards, groups = placement.shards, holders(plan.hosts, plan.ranks_per_host)
+    if unknown := sorted({shard.tier for shard in shards} - set(TIERS)):
+        raise UserError("unknown tier", where=where, given=unknown[0] or "none", allowed=", ".join(TIERS))
+    begin = 0
+    for tier in TIERS:
+        own = [shard for shard in shards if shard.tier == tier]
+        rows = sum(shard.rows for shard in own)
+        if own and [shard.ranks for shard in own] != groups[tier]:
+            raise UserError(
+                f"the {tier} tier is held by other ranks", where=where, given=[s.ranks for s in own][:4], allowed=groups[tier][:4]
+            )
+        block = math.ceil(rows / len(groups[tier]))
+        for number, shard in enumerate(own):
+            expected = (begin + min(number * block, rows), begin + min((number + 1) * block, rows))
+            if (shard.row_start, shard.row_stop) != expected or shard.cols != table.dim:
+                raise UserError(
+                    f"block {number} of the {tier} tier must hold rows {expected[0]} to {expected[1]}, all columns",
+                    where=where,
+                    given=extent_text(shard),
+                )
+        begin += rows

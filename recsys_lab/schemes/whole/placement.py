@@ -1,0 +1,56 @@
+"""A shard has all rows of its table, on one rank: the whole table, or some of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from recsys_lab.errors import UserError
+from recsys_lab.plan.checks import check_all_columns, check_all_rows, check_one_host, check_one_rank_each, check_one_shard
+from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.tables import Table
+
+TABLE_WISE = "table_wise"
+COLUMN_WISE = "column_wise"
+TABLE_COLUMN_WISE = "table_column_wise"  # the column shards of a table lie on one host
+
+
+def on_rank(table: Table, rank: int) -> Placement:
+    """The whole table."""
+    return Placement(table.name, TABLE_WISE, (Shard((rank,), 0, table.rows, 0, table.dim),))
+
+
+def in_columns(table: Table, scheme: str, columns: Iterable[tuple[int, int, int]]) -> Placement:
+    """Column shards (rank, first, one behind the last)."""
+    return Placement(table.name, scheme, tuple(Shard((rank,), 0, table.rows, start, stop) for rank, start, stop in columns))
+
+
+def halves(table: Table, ranks: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The table's columns in two shards, for `in_columns`; a single column is one shard."""
+    middle = table.dim // 2
+    edges = [(0, middle), (middle, table.dim)] if middle else [(0, table.dim)]
+    return [(ranks[i % len(ranks)], *columns) for i, columns in enumerate(edges)]
+
+
+def validate(where: str, table: Table, placement: Placement, plan: ShardingPlan) -> None:
+    """Raises UserError."""
+    shards = placement.shards
+    check_one_rank_each(where, shards)
+    if placement.scheme == TABLE_WISE:
+        check_one_shard(where, shards)
+    check_all_rows(where, table, shards)
+    if placement.scheme == TABLE_WISE:
+        check_all_columns(where, table, shards)
+    if placement.scheme == TABLE_COLUMN_WISE:
+        check_one_host(where, shards, plan.ranks_per_host)
+
+
+def check_execution(placed: Sequence[tuple[Table, Placement]]) -> None:
+    """Raises UserError for column shards of sequences that TorchRec cannot exchange together."""
+    widths = {shard.cols for table, placement in placed if table.pooling == "none" for shard in placement.shards}
+    if len(widths) > 1 and placed[0][1].scheme == COLUMN_WISE:
+        raise UserError(
+            "TorchRec wants column shards of one width for all sequence tables",
+            where=COLUMN_WISE,
+            given=", ".join(map(str, sorted(widths))),
+            remedy="cut their rows instead",
+        )

@@ -59,7 +59,9 @@ class Ranking(Protocol):
     @property
     def rows(self) -> int: ...
     @property
-    def items(self) -> int: ...  # numbered 1 to items, as the rows of table item
+    def items(self) -> int: ...  # numbered 1 to items
+    @property
+    def item_rows(self) -> int: ...  # of table item: item i is its row i, modulo that
     def target(self, rows: np.ndarray) -> np.ndarray: ...  # int64 [n]: the held-out item
     def seen(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...  # what came before: lengths [n] and items [sum]
     def sampled(self, rows: np.ndarray, wanted: int) -> np.ndarray: ...  # int64 [n, wanted]: items never had, 0 where no more

@@ -78,7 +78,7 @@ class NextItemEvaluation:
         self._rows.clear()
         if self._candidates is None:
             self._candidates = Candidates.of(self.ranked, rows, users.device)
-        chunks = item_chunks(model, self.loader.keys, self.ranked.items, users.device)
+        chunks = item_chunks(model, self.loader.keys, self.ranked.items, self.ranked.item_rows, users.device)
         return _ranked(*counts_by_vectors(users, self._candidates, chunks), self.ranked.rows, self.split)
 
 

@@ -63,8 +63,8 @@ def unwrapped(model: nn.Module) -> ClickModel:
     return model
 
 
-def item_chunks(model: nn.Module, keys: list[str], items: int, device: torch.device) -> Chunks:
-    """All item vectors of a model for the next item, looked up through its tables, wherever they are."""
+def item_chunks(model: nn.Module, keys: list[str], items: int, item_rows: int, device: torch.device) -> Chunks:
+    """All item vectors of a model for the next item, looked up through its tables, wherever they are: item i in row i % `item_rows`."""
     inner, size = unwrapped(model), min(CHUNK_ITEMS, items)
     lengths = torch.zeros(len(keys), size, dtype=torch.int32, device=device)
     lengths[keys.index(ITEM)] = 1
@@ -72,7 +72,7 @@ def item_chunks(model: nn.Module, keys: list[str], items: int, device: torch.dev
     def chunks() -> Iterator[tuple[int, Tensor]]:
         for first in range(1, items + 1, size):
             ids = torch.arange(first, first + size, device=device).clamp(max=items)  # the last chunk is as long as the others
-            found = inner.embeddings(KeyedJaggedTensor(keys=keys, values=ids, lengths=lengths.flatten(), stride=size))
+            found = inner.embeddings(KeyedJaggedTensor(keys=keys, values=ids % item_rows, lengths=lengths.flatten(), stride=size))
             yield first, found[ITEM].values()[: items + 1 - first].float()
 
     return chunks

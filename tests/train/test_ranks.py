@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from recsys_lab.data.capped import capped
 from recsys_lab.data.interactions import open_interactions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.errors import UserError
@@ -26,6 +27,7 @@ from tests.models.sequences import SETTINGS, keyed
 from tests.ranks import run_ranks
 
 ITEMS, USERS, D, SEED = 130, 23, 8, 5
+ITEM_WEIGHTS = "embeddings.embeddings.item.weight"
 FP32 = Precision("fp32", "fp32", "fp32", "fp32", "fp32", "fp32")
 CPU = torch.device("cpu")
 
@@ -108,6 +110,18 @@ def sharded(root: Path) -> tuple[list[dict], str]:
     return found, ""
 
 
+def judged_in_smaller_tables(root: Path) -> list[tuple[dict, dict]]:
+    """Each case's figures with 40 rows for all items, and those of a table of every item whose rows repeat these 40."""
+    found = []
+    for objective, split in CASES:
+        data = opened(root, objective)
+        small = capped(data, 40)
+        model, repeated = unsharded(small, objective), unsharded(data, objective)
+        repeated.load_state_dict(model.state_dict() | {ITEM_WEIGHTS: model.state_dict()[ITEM_WEIGHTS][torch.arange(ITEMS + 1) % 40]})
+        found.append((judged(model, small, objective, split), judged(repeated, data, objective, split)))
+    return found
+
+
 def by_hand(root: Path, objective: str, split: str) -> dict:
     """One user at a time, item against item."""
     data = opened(root, objective)
@@ -155,6 +169,12 @@ def test_ranks_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     assert bounded["ndcg_10_of_100"] == found[-1]["ndcg_10_of_100"]
 
 
+def test_items_share_the_rows_of_a_smaller_table(tmp_path: Path) -> None:
+    (cases,) = run_ranks(judged_in_smaller_tables, 1, 1, log_file(tmp_path))
+    for found, expected in cases:
+        assert found == expected and found["ndcg_10"] is not None
+
+
 def test_ranks_are_the_same_wherever_items_and_users_are(tmp_path: Path) -> None:
     ((expected, _),) = run_ranks(alone, 1, 1, log_file(tmp_path))
     for found, error in run_ranks(sharded, 1, 3, tmp_path):
@@ -179,7 +199,7 @@ def test_chunks_and_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(ranks, "CHUNK_ITEMS", 37)
     monkeypatch.setattr(ranks, "BLOCK_USERS", 4)
     with torch.no_grad():
-        chunks = ranks.item_chunks(model, [f.name for f in data.features], ITEMS, CPU)
+        chunks = ranks.item_chunks(model, [f.name for f in data.features], ITEMS, ITEMS + 1, CPU)
         every, sampled = ranks.counts_by_vectors(users, candidates, chunks)
     assert [len(part) for _, part in chunks()] == [37, 37, 37, 19]
     assert every.above.tolist() == (scores > target).sum(1).tolist() and every.equal.tolist() == (scores == target).sum(1).tolist()

@@ -29,6 +29,10 @@ class HeldOut:
     def items(self) -> int:
         return self.inputs.histories.items
 
+    @property
+    def item_rows(self) -> int:
+        return self.items + 1
+
     def before(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the history before the held-out item ends in the flat arrays, and its length, both int64 [n]."""
         users = self.users[rows]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recsys_lab.cluster.ranges import COUNT, COUNT_OR_NONE, FACTOR, SHARE, POSITIVE, TIME, check_ranges
+from recsys_lab.cluster.ranges import COUNT, COUNT_OR_NONE, FACTOR, POSITIVE, SHARE, TIME, check_ranges
 
 KINDS = ("cuda", "cpu")
 NUMBER_FORMATS = ("fp32", "tf32", "bf16", "fp16")

@@ -53,7 +53,7 @@ class Split(Protocol):
         ...
 
 
-class Ranking(Protocol):
+class HeldOutItems(Protocol):
     """Users of a split with one held-out item each; user r of [0, rows) is row r of the split where that has a row a user."""
 
     @property
@@ -94,7 +94,7 @@ class DataSet(Protocol):
     @property
     def hottest(self) -> Hottest: ...  # for planners that place a table row by row
     @property
-    def rankings(self) -> Mapping[str, Ranking]: ...  # by split; empty where there are no items to rank
+    def held_out(self) -> Mapping[str, HeldOutItems]: ...  # by split; empty where no items are held out
 
 
 @dataclass

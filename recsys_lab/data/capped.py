@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from recsys_lab.data.batch import DataSet, Hottest, Ranking, Rows, Split
+from recsys_lab.data.batch import DataSet, HeldOutItems, Hottest, Rows, Split
 from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.errors import UserError
@@ -35,7 +35,7 @@ class CappedSplit:
 class CappedHeldOut:
     """Held-out items whose vectors are in a table of `item_rows` rows: items that share one score alike."""
 
-    whole: Ranking
+    whole: HeldOutItems
     table_rows: tuple[int, ...]
     item_rows: int
 
@@ -86,10 +86,8 @@ def capped(dataset: DataSet, max_rows: int) -> DataSet:
         fingerprint=digest([dataset.fingerprint, "capped", max_rows]),
         notes=(*dataset.notes, note),
         row_counts=row_counts,
-        ranked=lambda table, rows: fold_hottest(dataset.hottest, table, rows, rows_of[table]),
-        rankings={
-            name: CappedHeldOut(held_out, table_rows, min(held_out.item_rows, max_rows)) for name, held_out in dataset.rankings.items()
-        },
+        hottest_by_law=lambda table, rows: fold_hottest(dataset.hottest, table, rows, rows_of[table]),
+        held_out={name: CappedHeldOut(whole, table_rows, min(whole.item_rows, max_rows)) for name, whole in dataset.held_out.items()},
     )
 
 

@@ -55,20 +55,20 @@ def test_only_the_larger_tables_are_capped_and_the_note_says_so(tmp_path: Path) 
 
 
 #: What is another for smaller tables; every other field is the whole data set's.
-CHANGED = {"features", "splits", "access", "fingerprint", "notes", "row_counts", "ranked", "rankings"}
+CHANGED = {"features", "splits", "access", "fingerprint", "notes", "row_counts", "hottest_by_law", "held_out"}
 
 
 def test_every_field_survives(tmp_path: Path) -> None:
     write(tmp_path / "log.txt", ["1 5 6 7 8", "2 5 9 7 6"])
-    held_out = open_interactions(**interactions_options(tmp_path, format="sequences")).rankings
+    held_out = open_interactions(**interactions_options(tmp_path, format="sequences")).held_out
     data = dataclasses.replace(
         array_data(10),
         notes=("a note",),
         best_auc={"test": 0.9},
         learnable=False,
         row_counts=lambda: [np.ones(1000, np.int64)] * 2,
-        ranked=lambda table, rows: np.arange(rows),
-        rankings=held_out,
+        hottest_by_law=lambda table, rows: np.arange(rows),
+        held_out=held_out,
         groups=(("a", "b"),),
     )
     small = capped(data, 7)
@@ -83,9 +83,9 @@ def test_held_out_items_are_looked_up_in_the_smaller_table(tmp_path: Path, max_r
     write(tmp_path / "log.txt", ["1 5 6 7 8 1", "2 5 9 7 6 3"])
     data = open_interactions(**interactions_options(tmp_path, format="sequences", objective="click"))
     small = capped(data, max_rows)
-    assert small.rankings.keys() == data.rankings.keys() == {"validation", "test"}
-    for split, whole in data.rankings.items():
-        held_out, users = small.rankings[split], np.arange(whole.rows)
+    assert small.held_out.keys() == data.held_out.keys() == {"validation", "test"}
+    for split, whole in data.held_out.items():
+        held_out, users = small.held_out[split], np.arange(whole.rows)
         assert (held_out.rows, held_out.items, held_out.item_rows) == (whole.rows, whole.items, min(max_rows, whole.items + 1))
         assert held_out.target(users).tolist() == whole.target(users).tolist()
         for mine, theirs in zip(held_out.seen(users), whole.seen(users)):

@@ -65,7 +65,7 @@ def check_ranges(part: Any, where: str) -> None:
 
 def _check_figure(value: Any, figures: Range, where: str, otherwise: str = "") -> None:
     if not figures.has(value):
-        raise UserError("no such figure", where=where, given="null" if value is None else value, allowed=f"{figures}{otherwise}")
+        raise UserError("out of range", where=where, given="null" if value is None else value, allowed=f"{figures}{otherwise}")
 
 
 def _check_name(value: Any, names: tuple[str, ...], where: str) -> None:

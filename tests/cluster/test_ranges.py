@@ -12,6 +12,8 @@ import pytest
 
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.config.choices import built
+from recsys_lab.config.command_line import read
+from recsys_lab.config.schema import build
 from recsys_lab.errors import UserError
 from tests.end_to_end.lines import line
 from tests.simulate.clusters import cluster
@@ -137,10 +139,16 @@ def test_a_cluster_from_a_record_is_checked_too() -> None:
         (["cluster=h100", "cluster.device.peak_tflops.bf16=nan"], ["cluster.device.peak_tflops.bf16", "nan", "more than 0"]),
     ],
 )
-def test_a_command_line_is_refused(words: list[str], parts: list[str], tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    done = line("mode=simulate", "data=random", *words, f"hydra.run.dir={folder}", cache=tmp_path)
-    assert done.code == 2 and done.err.count("\n") == 1 and done.err.startswith("error: ")
+def test_an_override_is_refused(words: list[str], parts: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        build(read(["mode=simulate", "data=random", *words]).config.cluster)
     for part in parts:
-        assert part in done.err
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["cluster.cross_host.latency_us=-500", "cluster.reserved_memory_share=1.7"])
+def test_a_command_line_is_refused_before_anything_is_written(word: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = line("mode=simulate", "data=random", "cluster=h100", word, f"hydra.run.dir={folder}", cache=tmp_path)
+    assert done.code == 2 and done.err.count("\n") == 1 and done.err.startswith(f"error: {word.split('=')[0]}: ")
     assert not folder.exists()

@@ -6,29 +6,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recsys_lab.errors import UserError
+from recsys_lab.cluster.ranges import COUNT, COUNT_OR_NONE, FACTOR, POSITIVE, SHARE, TIME, check_ranges
+
+KINDS = ("cuda", "cpu")
+NUMBER_FORMATS = ("fp32", "tf32", "bf16", "fp16")
 
 
 @dataclass(frozen=True)
 class Device:
-    """What one rank computes on. `peak_tflops` maps a number format (fp32, tf32, bf16, fp16) to dense TFLOP/s."""
+    """What one rank computes on. Its cluster checks it.
+
+    `peak_tflops`: by number format, dense TFLOP/s. `cache_mb`: last-level cache, where hot rows stay; None: not known, and no hit is
+    counted. `host_link_gb_s`: from the host's memory; of a GPU, a simulation refuses None; a CPU's input lies in its own memory.
+    """
 
     name: str
-    kind: str  # cuda | cpu
-    memory_gb: float
-    memory_bandwidth_gb_s: float
-    peak_tflops: dict[str, float]
+    kind: str = field(metadata={"names": KINDS})
+    memory_gb: float = field(metadata=POSITIVE)
+    memory_bandwidth_gb_s: float = field(metadata=POSITIVE)
+    peak_tflops: dict[str, float] = field(metadata=POSITIVE | {"names": NUMBER_FORMATS})
     source: str
-    cache_mb: float | None = None  # last-level cache, where hot rows stay; None: not known, and no hit is counted
-    host_link_gb_s: float | None = None  # from the host's memory; of a GPU, a simulation refuses None; a CPU's input lies in its own memory
-
-    def __post_init__(self) -> None:
-        positive(self, "cluster.device", "memory_gb", "memory_bandwidth_gb_s", "cache_mb", "host_link_gb_s")
+    cache_mb: float | None = field(default=None, metadata=POSITIVE)
+    host_link_gb_s: float | None = field(default=None, metadata=POSITIVE)
 
 
 @dataclass(frozen=True)
 class Link:
-    """What one rank can send, one way, on this kind of link, and what a message costs before its first byte.
+    """What one rank can send, one way, on this kind of link, and what a message costs before its first byte. Its cluster checks it.
 
     `bandwidth_gb_s`: in an all-to-all. `latency_us`: of a step of the smallest messages. `ring_gb_s`: the bus bandwidth of a ring, of one
     rank within a host and of one rank's own link across hosts; None: as in an all-to-all. `in_network_gb_s`: that of an all-reduce that
@@ -39,18 +43,15 @@ class Link:
     """
 
     name: str
-    bandwidth_gb_s: float
-    latency_us: float
+    bandwidth_gb_s: float = field(metadata=POSITIVE)
+    latency_us: float = field(metadata=TIME)
     source: str
-    ring_gb_s: float | None = None
-    in_network_gb_s: float | None = None
-    message_us: float | None = None
-    start_us: float = 0.0
+    ring_gb_s: float | None = field(default=None, metadata=POSITIVE)
+    in_network_gb_s: float | None = field(default=None, metadata=POSITIVE)
+    message_us: float | None = field(default=None, metadata=TIME)
+    start_us: float = field(default=0.0, metadata=TIME)
     shared: bool = False
-    line_gb_s: float | None = None
-
-    def __post_init__(self) -> None:
-        positive(self, f"link {self.name}", "bandwidth_gb_s", "ring_gb_s", "in_network_gb_s", "line_gb_s")
+    line_gb_s: float | None = field(default=None, metadata=POSITIVE)
 
     @property
     def around_gb_s(self) -> float:
@@ -70,35 +71,28 @@ class Link:
 class Cluster:
     """H hosts of `ranks_per_host` ranks. `intra_host` and `cross_host` are per rank; every figure has a source.
 
+    `reserved_memory_share`: for activations, buffers and the framework; TorchRec's planner keeps back as much.
     `hosts_per_leaf`: hosts behind one leaf switch, whose links upwards carry 1 / `leaf_oversubscription` of what its hosts can send; 0: all
     hosts reach each other at full speed. `price_per_device_hour`: of one rank's device, in whatever money; None: costs are not told.
     """
 
     name: str
-    hosts: int
-    ranks_per_host: int
+    hosts: int = field(metadata=COUNT)
+    ranks_per_host: int = field(metadata=COUNT)
     device: Device
     intra_host: Link
     cross_host: Link
-    reserved_memory_share: float = 0.15  # for activations, buffers and the framework; TorchRec's planner keeps back as much
+    reserved_memory_share: float = field(default=0.15, metadata=SHARE)
     notes: list[str] = field(default_factory=list)
-    hosts_per_leaf: int = 0
-    leaf_oversubscription: float = 1.0
-    price_per_device_hour: float | None = None
+    hosts_per_leaf: int = field(default=0, metadata=COUNT_OR_NONE)
+    leaf_oversubscription: float = field(default=1.0, metadata=FACTOR)
+    price_per_device_hour: float | None = field(default=None, metadata=POSITIVE)
 
     def __post_init__(self) -> None:
         for name, kind in (("device", Device), ("intra_host", Link), ("cross_host", Link)):
-            if isinstance(given := getattr(self, name), Mapping):  # as a YAML has it
-                object.__setattr__(self, name, kind(**given))
-        for name, value in (("hosts", self.hosts), ("ranks_per_host", self.ranks_per_host)):
-            if value < 1:
-                raise UserError("a cluster needs at least one", where=f"cluster.{name}", given=value, allowed="1 or more")
-        if self.leaf_oversubscription < 1:
-            where = "cluster.leaf_oversubscription"
-            raise UserError(
-                "links upwards carry no more than hosts send", where=where, given=self.leaf_oversubscription, allowed="1 or more"
-            )
-        positive(self, "cluster", "price_per_device_hour")
+            if isinstance(figures := getattr(self, name), Mapping):  # as a YAML has it
+                object.__setattr__(self, name, kind(**figures))
+        check_ranges(self, "cluster")
 
     @property
     def world_size(self) -> int:
@@ -135,14 +129,6 @@ class Cluster:
     def reshaped(self, hosts: int, ranks_per_host: int) -> Cluster:
         """The same devices and links in another number."""
         return replace(self, hosts=hosts, ranks_per_host=ranks_per_host)
-
-
-def positive(given: Any, where: str, *names: str) -> None:
-    """Raises UserError for the first of the fields `names` that is a figure, but not above zero."""
-    for name in names:
-        value = getattr(given, name)
-        if value is not None and not value > 0:
-            raise UserError("a figure", where=f"{where}.{name}", given=value, allowed="more than 0")
 
 
 def ranks_text(ranks: Any) -> str:

@@ -93,14 +93,14 @@ def check_values(config: DictConfig) -> None:
             given=0,
             allowed="1 or more",
         )
-    ranked = config.model.get("objective") == "next_item"
+    next_item = config.model.get("objective") == "next_item"
     metric = trainer.early_stopping.metric
-    if (trainer.early_stopping.patience or trainer.restore_best) and (metric in ("ndcg_10", "hit_rate_10")) != ranked:
+    if (trainer.early_stopping.patience or trainer.restore_best) and (metric in ("ndcg_10", "hit_rate_10")) != next_item:
         raise UserError(
             "the validation split has no such metric",
             where="trainer.early_stopping.metric",
             given=metric,
-            allowed="ndcg_10, hit_rate_10" if ranked else "auc, ne, log_loss",
+            allowed="ndcg_10, hit_rate_10" if next_item else "auc, ne, log_loss",
         )
     if not 0 < config.ablation.level < 1:
         raise UserError("not a probability", where="ablation.level", given=config.ablation.level, allowed="between 0 and 1")

@@ -53,7 +53,7 @@ class OptimizerOptions:
 class EarlyStoppingOptions:
     """Stop when `metric` of the validation split has not got better `patience` times; 0: never.
 
-    auc, ne and log_loss are of clicks, ndcg_10 and hit_rate_10 of ranked items.
+    auc, ne and log_loss are of clicks, ndcg_10 and hit_rate_10 of held-out items.
     """
 
     metric: str

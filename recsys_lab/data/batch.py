@@ -53,13 +53,15 @@ class Split(Protocol):
         ...
 
 
-class Ranking(Protocol):
+class HeldOutItems(Protocol):
     """Users of a split with one held-out item each; user r of [0, rows) is row r of the split where that has a row a user."""
 
     @property
     def rows(self) -> int: ...
     @property
-    def items(self) -> int: ...  # numbered 1 to items, as the rows of table item
+    def items(self) -> int: ...  # numbered 1 to items
+    @property
+    def item_rows(self) -> int: ...  # of table item: item i is its row i, modulo that
     def target(self, rows: np.ndarray) -> np.ndarray: ...  # int64 [n]: the held-out item
     def seen(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...  # what came before: lengths [n] and items [sum]
     def sampled(self, rows: np.ndarray, wanted: int) -> np.ndarray: ...  # int64 [n, wanted]: items never had, 0 where no more
@@ -92,7 +94,7 @@ class DataSet(Protocol):
     @property
     def hottest(self) -> Hottest: ...  # for planners that place a table row by row
     @property
-    def rankings(self) -> Mapping[str, Ranking]: ...  # by split; empty where there are no items to rank
+    def held_out(self) -> Mapping[str, HeldOutItems]: ...  # by split; empty where no items are held out
 
 
 @dataclass

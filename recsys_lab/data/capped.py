@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from recsys_lab.data.batch import DataSet, Hottest, Rows, Split
+from recsys_lab.data.batch import DataSet, HeldOutItems, Hottest, Rows, Split
 from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.errors import UserError
@@ -31,11 +31,41 @@ class CappedSplit:
         return replace(read, ids=read.ids % limits)
 
 
+@dataclass(frozen=True)
+class CappedHeldOut:
+    """Held-out items whose vectors are in a table of `item_rows` rows: items that share one score alike."""
+
+    whole: HeldOutItems
+    table_rows: tuple[int, ...]
+    item_rows: int
+
+    @property
+    def rows(self) -> int:
+        return self.whole.rows
+
+    @property
+    def items(self) -> int:
+        return self.whole.items
+
+    def target(self, rows: np.ndarray) -> np.ndarray:
+        return self.whole.target(rows)
+
+    def seen(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.whole.seen(rows)
+
+    def sampled(self, rows: np.ndarray, wanted: int) -> np.ndarray:
+        return self.whole.sampled(rows, wanted)
+
+    def candidates(self, sampled: int) -> CappedSplit:
+        return CappedSplit(self.whole.candidates(sampled), self.table_rows)
+
+
 def capped(dataset: DataSet, max_rows: int) -> DataSet:
     """`dataset` with at most `max_rows` rows a table; itself if no table is larger. What became of the rows is in its notes.
 
     Statistics are folded exactly where the rows were counted, else by `fold_access`.
     """
+    assert isinstance(dataset, OpenDataSet), "openers return one"
     if max_rows < 1:
         raise UserError("too small", where="rows a table", given=max_rows, allowed="1 or more")
     if all(f.rows <= max_rows for f in dataset.features):
@@ -45,20 +75,19 @@ def capped(dataset: DataSet, max_rows: int) -> DataSet:
     before, after = sum(f.rows for f in dataset.features), sum(table_rows)
     smaller = sum(f.rows > max_rows for f in dataset.features)
     note = f"{smaller} of {len(features)} tables capped at {max_rows:,} rows (ids modulo that): {before:,} rows became {after:,}"
-    counted: Callable[[], list[np.ndarray]] | None = getattr(dataset, "row_counts", None)
     rows_of = {f.table_name: f.rows for f in features}
-    row_counts = None if counted is None else (lambda: [fold_counts(c, rows) for c, rows in zip(counted(), rows_of.values())])
-    return OpenDataSet(
-        features,
-        dataset.dense_features,
-        {name: CappedSplit(split, table_rows) for name, split in dataset.splits.items()},
-        _folded(dataset, rows_of, row_counts),
-        digest([dataset.fingerprint, "capped", max_rows]),
-        (*dataset.notes, note),
-        dataset.best_auc,
-        dataset.learnable,
-        row_counts,
-        lambda table, rows: fold_hottest(dataset.hottest, table, rows, rows_of[table]),
+    counts = dataset.row_counts
+    row_counts = None if counts is None else (lambda: [fold_counts(c, rows) for c, rows in zip(counts(), rows_of.values())])
+    return replace(
+        dataset,
+        features=features,
+        splits={name: CappedSplit(split, table_rows) for name, split in dataset.splits.items()},
+        access=_folded(dataset, rows_of, row_counts),
+        fingerprint=digest([dataset.fingerprint, "capped", max_rows]),
+        notes=(*dataset.notes, note),
+        row_counts=row_counts,
+        hottest_by_law=lambda table, rows: fold_hottest(dataset.hottest, table, rows, rows_of[table]),
+        held_out={name: CappedHeldOut(whole, table_rows, min(whole.item_rows, max_rows)) for name, whole in dataset.held_out.items()},
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recsys_lab.data.batch import Feature, Hottest, Ranking, Rows, Split
+from recsys_lab.data.batch import Feature, HeldOutItems, Hottest, Rows, Split
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics
 
@@ -17,8 +17,8 @@ class OpenDataSet:
     """A `DataSet` in plain fields.
 
     `row_counts`: exact look-ups per row of each table in the train split, where they were counted, in the order of `table_names`.
-    `ranked`: where they follow from a formula instead, the rows of a table from the most frequent one on.
-    `rankings`: by split, where items are ranked.
+    `hottest_by_law`: where they follow from a formula instead, the rows of a table from the most frequent one on.
+    `held_out`: by split, the items that models are to find.
     `groups`: features that interact, where such groups were planted.
     """
 
@@ -31,16 +31,16 @@ class OpenDataSet:
     best_auc: Mapping[str, float] = field(default_factory=dict)
     learnable: bool = True
     row_counts: Callable[[], list[np.ndarray]] | None = None
-    ranked: Hottest | None = None
-    rankings: Mapping[str, Ranking] = field(default_factory=dict)
+    hottest_by_law: Hottest | None = None
+    held_out: Mapping[str, HeldOutItems] = field(default_factory=dict)
     groups: tuple[tuple[str, ...], ...] = ()
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
         """The `rows` most frequent rows of `table`, int64, in falling frequency; of equally frequent ones the lower id first."""
         if self.row_counts is not None:
             return most_frequent(self.row_counts()[table_names(self.features).index(table)], rows)
-        if self.ranked is not None:
-            return self.ranked(table, rows)
+        if self.hottest_by_law is not None:
+            return self.hottest_by_law(table, rows)
         raise UserError("the rows of this data set were not counted", where="data", remedy="choose a sharder that places whole tables")
 
 

@@ -104,5 +104,5 @@ def open_random(
         digest(["random", sizes, [asdict(f) for f in shape.features], dense_features, float(exponent), seed_of_draws, *repeated]),
         ("random labels: for speed only, quality means nothing",),
         learnable=False,
-        ranked=shape.hottest,
+        hottest_by_law=shape.hottest,
     )

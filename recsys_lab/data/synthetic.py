@@ -196,7 +196,15 @@ def open_synthetic(
         part = f" (its first {BEST_AUC_ROWS:,} rows)" if splits[name].rows > BEST_AUC_ROWS else ""
         notes.append(f"best reachable AUC on {name}: {auc:.4f}{part}")
     return OpenDataSet(
-        shape.features, dense_features, splits, shape.access(), fingerprint, tuple(notes), best, ranked=shape.hottest, groups=planted
+        shape.features,
+        dense_features,
+        splits,
+        shape.access(),
+        fingerprint,
+        tuple(notes),
+        best,
+        hottest_by_law=shape.hottest,
+        groups=planted,
     )
 
 

@@ -1,4 +1,4 @@
-"""Quality over a whole split, exact: AUC, normalized entropy, log loss, calibration, TorchRec's names and definitions; ranks of items.
+"""Quality over a whole split, exact: AUC, normalized entropy, log loss, calibration, TorchRec's names and definitions; places of items.
 
 TorchRec's own `auc` looks at a window of recent samples; here every sample counts, and the order in which samples come does not matter.
 """
@@ -11,16 +11,16 @@ from numpy.typing import ArrayLike
 from recsys_lab.errors import UserError
 
 QUALITY = ("auc", "ne", "log_loss", "calibration", "examples")
-RANKING = ("hit_rate_10", "ndcg_10", "hit_rate_10_of_100", "ndcg_10_of_100", "users")
+RETRIEVAL = ("hit_rate_10", "ndcg_10", "hit_rate_10_of_100", "ndcg_10_of_100", "users")
 #: The metrics of which more is better; of the others less is.
-HIGHER_IS_BETTER = {"auc", *RANKING[:-1]}
+HIGHER_IS_BETTER = {"auc", *RETRIEVAL[:-1]}
 PLACES = 10
 
 
 def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> dict[str, float | int]:
     """Quality of `logits` [N] (any finite value) against `labels` [N] (0 or 1) of the split `where`.
 
-    - `auc`: chance that a positive is ranked above a negative, ties counted half.
+    - `auc`: chance that a positive scores above a negative, ties counted half.
     - `log_loss`: mean cross entropy, in nats.
     - `ne`: log loss over the entropy of the base rate (He et al., 2014): 1 is no better than predicting the average.
     - `calibration`: mean prediction over mean label.
@@ -59,7 +59,7 @@ def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> 
     }
 
 
-def ranking(above: ArrayLike, equal: ArrayLike, places: int = PLACES) -> tuple[float, float]:
+def retrieval(above: ArrayLike, equal: ArrayLike, places: int = PLACES) -> tuple[float, float]:
     """Hit rate and NDCG at `places` of users' held-out items, from how many other items scored `above` [N] and `equal` [N] to it.
 
     One item is right, so the ideal DCG is 1: NDCG is the mean of 1 / log2(place + 1), 0 below the first `places` (Kang and McAuley

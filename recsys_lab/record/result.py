@@ -133,7 +133,7 @@ class Pruned:
 
 @dataclass(frozen=True)
 class Result:
-    """`result.json`. `quality` is {split: {metric: value}}: metrics.QUALITY of clicks, metrics.RANKING where items are ranked.
+    """`result.json`. `quality` is {split: {metric: value}}: metrics.QUALITY of clicks, metrics.RETRIEVAL of held-out items.
 
     `error` is written for a failed run only; `study` for a study, whose figures lie in it; `pruned` for a run that a
     search cut short.

@@ -14,7 +14,7 @@ MOST_BARS = 128
 
 
 def learning_curve(rows: Sequence[Mapping[str, float | None]], best_auc: float | None = None) -> str | None:
-    """Training loss and validation AUC, or NDCG@10 where items are ranked, over steps, one panel each; None where there is neither."""
+    """Training loss and validation AUC, or NDCG@10 of held-out items, over steps, one panel each; None where there is neither."""
     loss, auc, ndcg = (_points(rows, metric) for metric in ("train_loss", "validation_auc", "validation_ndcg_10"))
     shown = (("training loss", loss, None), ("validation AUC", auc, best_auc), ("validation NDCG@10", [] if auc else ndcg, None))
     panels = [(title, points, best) for title, points, best in shown if points]

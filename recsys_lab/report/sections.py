@@ -9,7 +9,7 @@ from typing import Any
 from recsys_lab.cluster import ranks_text
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import table_facts
-from recsys_lab.record.metrics import QUALITY, RANKING
+from recsys_lab.record.metrics import QUALITY, RETRIEVAL
 from recsys_lab.record.run_folder import Run
 from recsys_lab.units import human_bytes, human_count
 
@@ -56,7 +56,7 @@ def quality(run: Run) -> Table:
     """Quality by split, beside the best reachable AUC where it is known."""
     splits = run.result["quality"] or {}
     best = run.best_auc
-    metrics = [name for name in (*QUALITY, *RANKING) if any(name in q for q in splits.values())]
+    metrics = [name for name in (*QUALITY, *RETRIEVAL) if any(name in q for q in splits.values())]
     columns = ("split", *(metrics or QUALITY), *(("best auc",) if best else ()))
     rows = [
         (

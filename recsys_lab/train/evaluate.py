@@ -1,4 +1,4 @@
-"""What the predictions of a whole split are worth, gathered from all ranks: clicks by AUC and log loss, next items by their rank."""
+"""What the predictions of a whole split are worth, gathered from all ranks: clicks by AUC and log loss, next items by their place."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from recsys_lab.data.batch import Batch, Ranking
+from recsys_lab.data.batch import Batch, HeldOutItems
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.errors import UserError
-from recsys_lab.record.metrics import PLACES, quality, ranking
-from recsys_lab.train.ranks import SAMPLED, Candidates, Counts, counts_by_logits, counts_by_vectors, item_chunks, unwrapped
+from recsys_lab.record.metrics import PLACES, quality, retrieval
+from recsys_lab.train.held_out import SAMPLED, Candidates, Counts, counts_by_logits, counts_by_vectors, item_chunks, unwrapped
 
 #: By name; None where it was not found out.
 Figures = dict[str, Any]
@@ -30,11 +30,11 @@ class Evaluation(Protocol):
 
 
 class ClickEvaluation:
-    """Of logits [B] against labels. `ranked`: users whose held-out items are ranked too, by scoring candidates row by row; random ones
+    """Of logits [B] against labels. `held_out`: items that are to be found too, by scoring candidates row by row; random ones
     and all items each only where that takes no more than `most_pairs` rows, else their metrics are None."""
 
-    def __init__(self, split: str, loader: RankLoader, ranked: Ranking | None = None, most_pairs: int = 0):
-        self.split, self.loader, self.ranked, self.most_pairs = split, loader, ranked, most_pairs
+    def __init__(self, split: str, loader: RankLoader, held_out: HeldOutItems | None = None, most_pairs: int = 0):
+        self.split, self.loader, self.held_out, self.most_pairs = split, loader, held_out, most_pairs
         self._seen: list[tuple[Tensor, Tensor]] = []
 
     def add(self, model: nn.Module, batch: Batch, index: int) -> None:
@@ -45,23 +45,23 @@ class ClickEvaluation:
         logits, labels = (torch.cat(part) for part in zip(*self._seen))
         self._seen.clear()
         found = _judged(torch.stack([logits, labels]), lambda both: quality(both[0].numpy(), both[1].numpy(), self.split))
-        return found if self.ranked is None else found | self._ranks(model, self.ranked, logits.device)
+        return found if self.held_out is None else found | self._of_held_out(model, self.held_out, logits.device)
 
-    def _ranks(self, model: nn.Module, ranked: Ranking, device: torch.device) -> Figures:
+    def _of_held_out(self, model: nn.Module, held_out: HeldOutItems, device: torch.device) -> Figures:
         every, drawn = (
-            counts_by_logits(model, ranked, self.loader.keys, self.loader.rows_per_rank, every_item, device)
-            if ranked.rows * per_user <= self.most_pairs
+            counts_by_logits(model, held_out, self.loader.keys, self.loader.rows_per_rank, every_item, device)
+            if held_out.rows * per_user <= self.most_pairs
             else None
-            for every_item, per_user in ((True, ranked.items), (False, SAMPLED + 1))
+            for every_item, per_user in ((True, held_out.items), (False, SAMPLED + 1))
         )
-        return _ranked(every, drawn, ranked.rows, self.split)
+        return _retrieval(every, drawn, held_out.rows, self.split)
 
 
 class NextItemEvaluation:
     """Of a model whose `users` are vectors that every item's vector is multiplied with. The loader's split has a row a user."""
 
-    def __init__(self, split: str, loader: RankLoader, ranked: Ranking):
-        self.split, self.loader, self.ranked = split, loader, ranked
+    def __init__(self, split: str, loader: RankLoader, held_out: HeldOutItems):
+        self.split, self.loader, self.held_out = split, loader, held_out
         self._users: list[Tensor] = []
         self._rows: list[np.ndarray] = []
         self._candidates: Candidates | None = None  # those of an earlier time are the same
@@ -77,9 +77,9 @@ class NextItemEvaluation:
         self._users.clear()
         self._rows.clear()
         if self._candidates is None:
-            self._candidates = Candidates.of(self.ranked, rows, users.device)
-        chunks = item_chunks(model, self.loader.keys, self.ranked.items, users.device)
-        return _ranked(*counts_by_vectors(users, self._candidates, chunks), self.ranked.rows, self.split)
+            self._candidates = Candidates.of(self.held_out, rows, users.device)
+        chunks = item_chunks(model, self.loader.keys, self.held_out.items, self.held_out.item_rows, users.device)
+        return _retrieval(*counts_by_vectors(users, self._candidates, chunks), self.held_out.rows, self.split)
 
 
 @torch.no_grad()
@@ -94,7 +94,7 @@ def evaluate(model: nn.Module, evaluation: Evaluation, device: torch.device) -> 
     return found
 
 
-def _ranked(every: Counts | None, drawn: Counts | None, users: int, split: str) -> Figures:
+def _retrieval(every: Counts | None, drawn: Counts | None, users: int, split: str) -> Figures:
     """Hit rate and NDCG against all items and against the random ones; None where they were not counted."""
     found: Figures = {}
     for suffix, counts in (("", every), (f"_of_{SAMPLED + 1}", drawn)):
@@ -114,7 +114,7 @@ def _hit_rate_and_ndcg(table: Tensor, split: str) -> tuple[float, float]:
             f"{bad} of {table.shape[1]} scores on split {split} are not finite: training diverged",
             remedy="lower the learning rate or clip gradients",
         )
-    return ranking(table[0].numpy(), table[1].numpy())
+    return retrieval(table[0].numpy(), table[1].numpy())
 
 
 def _judged(mine: Tensor, metrics: Callable[[Tensor], Any]) -> Any:

@@ -28,7 +28,7 @@ class Objective:
 
 
 def objective_of(name: str, data: DataSet, most_pairs: int) -> Objective:
-    """The objective `name` of a model on `data`. `most_pairs`: the most rows that a click model scores to rank a split."""
+    """The objective `name` of a model on `data`. `most_pairs`: the most rows that a click model scores for held-out items."""
     if name == "next_item":
         length = {feature.name: feature.mean_length for feature in data.features}["positive"]
         judge = partial(_next_item_evaluation, data)
@@ -58,8 +58,8 @@ def next_item_loss(logits: Tensor, batch: Batch, parts: int, *, mean_length: flo
 
 
 def _final_click_evaluation(data: DataSet, most_pairs: int, split: str, loader: RankLoader) -> Evaluation:
-    return ClickEvaluation(split, loader, data.rankings.get(split), most_pairs)
+    return ClickEvaluation(split, loader, data.held_out.get(split), most_pairs)
 
 
 def _next_item_evaluation(data: DataSet, split: str, loader: RankLoader) -> Evaluation | None:
-    return NextItemEvaluation(split, loader, data.rankings[split]) if split in data.rankings else None
+    return NextItemEvaluation(split, loader, data.held_out[split]) if split in data.held_out else None

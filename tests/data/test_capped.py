@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.data.capped import capped, fold_access, fold_counts
+from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frappe import open_frappe
+from recsys_lab.data.interactions.open import open_interactions
 from recsys_lab.data.measure import load_access, measure_access, measure_row_counts, save_access
 from recsys_lab.data.random_ids import open_random
 from recsys_lab.errors import UserError
 from recsys_lab.tables import power_law_access
-from tests.data.helpers import FRAPPE_HEADER, FRAPPE_LINES, array_data, frappe_options, write
+from tests.data.helpers import FRAPPE_HEADER, FRAPPE_LINES, array_data, frappe_options, interactions_options, write
 
 
 @settings(deadline=None, max_examples=40)
@@ -49,6 +52,50 @@ def test_only_the_larger_tables_are_capped_and_the_note_says_so(tmp_path: Path) 
         assert (table.bucket_rows, table.bucket_p) == (measured[name].bucket_rows, measured[name].bucket_p)
     assert [c.tolist() for c in small.row_counts()] == [c.tolist() for c in measure_row_counts(small)]  # type: ignore[attr-defined]
     assert capped(small, 2).features[0].rows == 2
+
+
+#: What is another for smaller tables; every other field is the whole data set's.
+CHANGED = {"features", "splits", "access", "fingerprint", "notes", "row_counts", "hottest_by_law", "held_out"}
+
+
+def test_every_field_survives(tmp_path: Path) -> None:
+    write(tmp_path / "log.txt", ["1 5 6 7 8", "2 5 9 7 6"])
+    held_out = open_interactions(**interactions_options(tmp_path, format="sequences")).held_out
+    data = dataclasses.replace(
+        array_data(10),
+        notes=("a note",),
+        best_auc={"test": 0.9},
+        learnable=False,
+        row_counts=lambda: [np.ones(1000, np.int64)] * 2,
+        hottest_by_law=lambda table, rows: np.arange(rows),
+        held_out=held_out,
+        groups=(("a", "b"),),
+    )
+    small = capped(data, 7)
+    for field in dataclasses.fields(OpenDataSet):
+        before, after = getattr(data, field.name), getattr(small, field.name)
+        assert before != field.default and after != field.default, field.name
+        assert (after is before) == (field.name not in CHANGED), field.name
+
+
+@pytest.mark.parametrize("max_rows", [1, 3, 9, 10])
+def test_held_out_items_are_looked_up_in_the_smaller_table(tmp_path: Path, max_rows: int) -> None:
+    write(tmp_path / "log.txt", ["1 5 6 7 8 1", "2 5 9 7 6 3"])
+    data = open_interactions(**interactions_options(tmp_path, format="sequences", objective="click"))
+    small = capped(data, max_rows)
+    assert small.held_out.keys() == data.held_out.keys() == {"validation", "test"}
+    for split, whole in data.held_out.items():
+        held_out, users = small.held_out[split], np.arange(whole.rows)
+        assert (held_out.rows, held_out.items, held_out.item_rows) == (whole.rows, whole.items, min(max_rows, whole.items + 1))
+        assert held_out.target(users).tolist() == whole.target(users).tolist()
+        for mine, theirs in zip(held_out.seen(users), whole.seen(users)):
+            assert mine.tolist() == theirs.tolist()
+        assert held_out.sampled(users, 2).tolist() == whole.sampled(users, 2).tolist()
+        for sampled in (0, 2):
+            mine, theirs = held_out.candidates(sampled), whole.candidates(sampled)
+            rows = np.arange(theirs.rows)
+            assert mine.rows == theirs.rows
+            assert mine.read(rows).ids.tolist() == (theirs.read(rows).ids % held_out.item_rows).tolist()
 
 
 @settings(deadline=None, max_examples=60)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from recsys_lab.data import hashing
 from recsys_lab.data.interactions import open_interactions
+from recsys_lab.data.interactions.held_out import distinct_below
 from recsys_lab.data.interactions.histories import Unseen, histories_of
-from recsys_lab.data.interactions.ranking import distinct_below
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.measure import measure_access
 from tests.data.helpers import interactions_options, write
@@ -52,9 +52,9 @@ def test_leave_one_out(tmp_path: Path) -> None:
     assert [row["item"] for row in everything(data, "validation")] == [[5, 3, 8, 3], [7, 6, 5], [9]]
     assert [row["item"] for row in everything(data, "test")] == [[5, 3, 8, 3, 1], [7, 6, 5, 4], [9, 1]]
     who = np.arange(3)
-    assert data.rankings["validation"].target(who).tolist() == [1, 4, 1]
-    assert data.rankings["test"].target(who).tolist() == [2, 3, 2]
-    lengths, seen = data.rankings["test"].seen(who)
+    assert data.held_out["validation"].target(who).tolist() == [1, 4, 1]
+    assert data.held_out["test"].target(who).tolist() == [2, 3, 2]
+    lengths, seen = data.held_out["test"].seen(who)
     assert lengths.tolist() == [5, 4, 2] and seen.tolist() == [5, 3, 8, 3, 1, 7, 6, 5, 4, 9, 1]
     assert "2 users with fewer than 3 interactions are in train alone" in data.notes
 
@@ -63,7 +63,7 @@ def test_a_history_is_cut_to_its_last_items(tmp_path: Path) -> None:
     data = opened(tmp_path, max_length=2)
     assert [(row["item"], row["positive"]) for row in everything(data, "train")][:2] == [([3, 8], [8, 3]), ([7, 6], [6, 5])]
     assert everything(data, "test")[0]["item"] == [3, 1]
-    assert data.rankings["test"].seen(np.array([0]))[0].tolist() == [5]  # what is excluded is not cut
+    assert data.held_out["test"].seen(np.array([0]))[0].tolist() == [5]  # what is excluded is not cut
 
 
 def test_clicks_are_pairs_of_a_positive_and_a_negative(tmp_path: Path) -> None:
@@ -86,13 +86,13 @@ def test_pooled_features_for_models_that_pool(tmp_path: Path) -> None:
 
 def test_candidates_of_a_click_model(tmp_path: Path) -> None:
     data = opened(tmp_path, objective="click")
-    ranking = data.rankings["test"]
-    drawn = ranking.candidates(3)
+    held_out = data.held_out["test"]
+    drawn = held_out.candidates(3)
     rows = features_of(data, drawn.read(np.arange(drawn.rows)))
     assert drawn.rows == 12 and [row["candidate"] for row in rows[::4]] == [[2], [3], [2]]
-    assert [[rows[4 * u + j]["candidate"][0] for j in (1, 2, 3)] for u in range(3)] == ranking.sampled(np.arange(3), 3).tolist()
+    assert [[rows[4 * u + j]["candidate"][0] for j in (1, 2, 3)] for u in range(3)] == held_out.sampled(np.arange(3), 3).tolist()
     assert [row["item"] for row in rows[4:8]] == [[7, 6, 5, 4]] * 4
-    whole = ranking.candidates(0)
+    whole = held_out.candidates(0)
     assert [row["candidate"][0] for row in features_of(data, whole.read(np.arange(whole.rows)))] == [*range(1, 10)] * 3
 
 
@@ -167,7 +167,7 @@ def test_access_is_that_of_the_rows(tmp_path: Path, objective: str) -> None:
 def test_a_user_that_had_everything_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "log.txt", ["1 1 2 3 1 2", "2 1 2 3 1", "3 3 2 4 1 1"])
     data = opened(tmp_path)
-    assert data.rankings["test"].users.tolist() == [0, 1]  # user 3 has had all four
+    assert data.held_out["test"].users.tolist() == [0, 1]  # user 3 has had all four
     write(tmp_path / "b.txt", ["1 1 2 3 1 2 1"])
     click = opened(tmp_path, objective="click", file="log.txt")
     assert click.splits["test"].rows == 4

@@ -42,7 +42,7 @@ def opened(root: Path, **options):
 
 def histories(data) -> dict[str, list[int]]:
     """What was read, by the place of the user in rising order."""
-    found = data.rankings["test"].inputs.histories
+    found = data.held_out["test"].inputs.histories
     return dict(zip(HISTORIES, (part.tolist() for part in np.split(found.ids, found.first[1:-1]))))
 
 
@@ -63,7 +63,7 @@ def test_every_format_reads_to_the_same_histories(tmp_path: Path, name: str, end
 def test_ids_may_be_words_and_are_kept(tmp_path: Path) -> None:
     write(tmp_path / "log.csv", ["bob,x9", "bob,B00A", "bob,a", "bob,a", "ann,x9", "ann,a", "ann,B00A", "cy,zz"])
     data = opened(tmp_path)
-    found = data.rankings["test"].inputs.histories
+    found = data.held_out["test"].inputs.histories
     assert found.ids.tolist() == [3, 2, 1, 3, 1, 2, 2, 4]  # ann first
     folder = next((tmp_path / "cache").glob("interactions-*"))
     assert (folder / "items.txt").read_text().split() == ["B00A", "a", "x9", "zz"]
@@ -76,7 +76,7 @@ def test_equal_times_keep_the_order_of_the_file(tmp_path: Path) -> None:
     )
     data = opened(tmp_path)
     assert data.splits["test"].read(np.array([1])).ids.tolist() == [2, 3, 1, 6, 5]
-    assert data.rankings["test"].target(np.array([0, 1])).tolist() == [4, 4]
+    assert data.held_out["test"].target(np.array([0, 1])).tolist() == [4, 4]
     assert any("equal times the earlier line is first" in note for note in data.notes)
 
 
@@ -99,7 +99,7 @@ def test_categories_of_both_kinds(tmp_path: Path) -> None:
     )
     for name, expected in (("items.json", [0, 1, 0, 2, 0]), ("x.item.gz", [0, 1, 0, 2, 0])):
         data = opened(tmp_path / "log", category=name)
-        assert data.rankings["test"].inputs.histories.categories.tolist() == expected
+        assert data.held_out["test"].inputs.histories.categories.tolist() == expected
         category = [f for f in data.features if f.name == "category"][0]
         assert (category.rows, category.table) == (3, "category")
         assert opened(tmp_path / "log").fingerprint != data.fingerprint
@@ -109,7 +109,7 @@ def test_gaps_in_powers_of_two(tmp_path: Path) -> None:
     times = [10, 10, 11, 13, 17, 10**9, 10**15]
     write(tmp_path / "log.csv", ["user,item,time", *(f"1,{i},{t}" for i, t in enumerate(times)), "1,99,2000000000000000", "2,100,5"])
     found = opened(tmp_path, time=True)
-    assert found.rankings["test"].inputs.histories.gaps.tolist() == [0, 1, 2, 3, 4, 31, 47, 47, 0]
+    assert found.held_out["test"].inputs.histories.gaps.tolist() == [0, 1, 2, 3, 4, 31, 47, 47, 0]
     assert "there are no times" in refused(opened, _with(tmp_path / "b", "x.txt", FILES["blanks.txt"]), time=True)
 
 
@@ -144,7 +144,7 @@ def test_a_bad_line_is_named_or_skipped(tmp_path: Path, name: str, bad: str) -> 
     assert message.startswith(f"{path}:{len(good) + 1}: ") and all(part in message for part in BAD[name][bad]), message
     assert not [p for p in (tmp_path / "cache").glob("*") if not p.name.startswith(".")]
     skipped = opened(tmp_path, on_bad_line="skip")
-    assert len(skipped.rankings["test"].inputs.histories.ids) == 2 * len(EVENTS)
+    assert len(skipped.held_out["test"].inputs.histories.ids) == 2 * len(EVENTS)
     assert any(note.startswith("1 bad lines skipped") for note in skipped.notes)
 
 
@@ -235,7 +235,7 @@ def test_real_files(tmp_path: Path) -> None:
     beauty = opened(root / "amazon_beauty", cache=str(tmp_path), category="Beauty_item2attributes.json.gz")
     assert beauty.notes[0].startswith("22,363 users, 12,101 items, 198,502 interactions")
     first = beauty.splits["train"].read(np.array([0]))
-    assert first.ids[:4].tolist() == [1, 2, 2, 3] and beauty.rankings["test"].target(np.array([0])).tolist() == [5]
+    assert first.ids[:4].tolist() == [1, 2, 2, 3] and beauty.held_out["test"].target(np.array([0])).tolist() == [5]
     games = opened(root / "amazon_games", cache=str(tmp_path))
     assert games.notes[0].startswith("31,013 users, 23,715 items, 287,107 interactions")
     assert games.splits["test"].rows == 30_901

@@ -42,9 +42,9 @@ def release(folder: Path, name: str) -> Path:
 def test_every_release_gives_the_histories_in_the_order_of_time(tmp_path: Path, name: str) -> None:
     data = open_movielens(**options(release(tmp_path, name)))
     assert {feature.table_name for feature in data.features} == {"item"} and data.features[0].rows == 6
-    seen = data.rankings["test"].seen(np.array([0, 1]))
+    seen = data.held_out["test"].seen(np.array([0, 1]))
     assert seen[0].tolist() == [3, 2]
-    held_out = data.rankings["test"].target(np.array([0, 1])), data.rankings["validation"].target(np.array([0, 1]))
+    held_out = data.held_out["test"].target(np.array([0, 1])), data.held_out["validation"].target(np.array([0, 1]))
     assert len({*seen[1].tolist(), *held_out[0].tolist()}) == 5  # 10 and 30 twice, 20, and the two that are held out
     assert held_out[1].tolist() == [seen[1][2], seen[1][4]]
 
@@ -59,4 +59,4 @@ def test_a_folder_without_ratings_is_one_line(tmp_path: Path) -> None:
 def test_the_real_100k(tmp_path: Path) -> None:
     root = Path(os.environ["RECSYS_LAB_DATA"]) / "ml-100k"
     data = open_movielens(**options(root, cache=str(tmp_path)))
-    assert data.features[0].rows == 1683 and data.rankings["test"].rows == 943
+    assert data.features[0].rows == 1683 and data.held_out["test"].rows == 943

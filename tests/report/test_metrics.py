@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
 from recsys_lab.errors import UserError
-from recsys_lab.record.metrics import quality, ranking
+from recsys_lab.record.metrics import quality, retrieval
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.sections import headline
 from recsys_lab.report.sections import quality as quality_table
@@ -96,31 +96,31 @@ def test_diverged_predictions_are_refused_not_averaged(bad):
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=20), st.integers(1, 12))
-def test_ranks_are_means_over_all_orders_of_equals(counts, places):
+def test_places_are_means_over_all_orders_of_equals(counts, places):
     """Each order of the held-out item among its equals is one place, and all are as likely."""
     hits, gains = [], []
     for above, equal in counts:
         possible = [above + k for k in range(equal + 1)]
         hits.append(np.mean([place < places for place in possible]))
         gains.append(np.mean([1 / math.log2(place + 2) if place < places else 0.0 for place in possible]))
-    assert ranking(*zip(*counts), places=places) == pytest.approx((np.mean(hits), np.mean(gains)), rel=1e-12, abs=1e-15)
+    assert retrieval(*zip(*counts), places=places) == pytest.approx((np.mean(hits), np.mean(gains)), rel=1e-12, abs=1e-15)
 
 
-def test_ranks_of_a_known_case():
-    assert ranking([0, 1, 2, 10], [0, 0, 0, 0]) == pytest.approx((0.75, (1 + 1 / math.log2(3) + 0.5) / 4))
-    assert ranking([0] * 5, [99] * 5)[0] == pytest.approx(0.1)  # a model that scores all alike: chance
+def test_places_of_a_known_case():
+    assert retrieval([0, 1, 2, 10], [0, 0, 0, 0]) == pytest.approx((0.75, (1 + 1 / math.log2(3) + 0.5) / 4))
+    assert retrieval([0] * 5, [99] * 5)[0] == pytest.approx(0.1)  # a model that scores all alike: chance
 
 
 def test_the_order_of_users_changes_no_bit():
     rng = np.random.default_rng(1)
     above, equal = rng.integers(0, 15, 5000), rng.integers(0, 4, 5000)
     order = rng.permutation(5000)
-    assert ranking(above, equal) == ranking(above[order], equal[order])
+    assert retrieval(above, equal) == retrieval(above[order], equal[order])
 
 
-def test_a_report_shows_ranks_where_there_are_ranks_and_no_empty_columns(tmp_path):
-    ranks = {"hit_rate_10": 0.06, "ndcg_10": 0.03, "hit_rate_10_of_100": None, "ndcg_10_of_100": None, "users": 22_363}
-    run = read_run(write_run(tmp_path / "ranked", replace(make_result(), quality={"validation": ranks, "test": ranks})))
+def test_a_report_shows_places_where_items_are_held_out_and_no_empty_columns(tmp_path):
+    figures = {"hit_rate_10": 0.06, "ndcg_10": 0.03, "hit_rate_10_of_100": None, "ndcg_10_of_100": None, "users": 22_363}
+    run = read_run(write_run(tmp_path / "held_out", replace(make_result(), quality={"validation": figures, "test": figures})))
     table = quality_table(run)
     assert table.columns[1:6] == ("hit_rate_10", "ndcg_10", "hit_rate_10_of_100", "ndcg_10_of_100", "users")
     assert table.rows[0][1:6] == ("0.06000", "0.03000", "not known", "not known", "22,363")

@@ -15,10 +15,10 @@ from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet, refuse_empty
 from recsys_lab.data.interactions.format import sniff
+from recsys_lab.data.interactions.held_out import HeldOut
 from recsys_lab.data.interactions.histories import TIME_ROWS, Histories
 from recsys_lab.data.interactions.inputs import Inputs
 from recsys_lab.data.interactions.prepare import prepared_histories
-from recsys_lab.data.interactions.ranking import HeldOut
 from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
 from recsys_lab.data.measure import measure_row_counts
 from recsys_lab.data.sources import check_root, only_file
@@ -76,7 +76,7 @@ def open_interactions(
         AccessStatistics({}),
         digest(["interactions", meta["fingerprint"], objective, seed_of_negatives, max_length, passes, [vars(f) for f in features]]),
         tuple(meta["notes"]),
-        rankings=held_out,
+        held_out=held_out,
     )
     return _measured(data, passes, cache_folder(cache))
 

@@ -51,4 +51,4 @@ def _shards(table: Table, scheme: str, start: int, stop: int, number: int, clust
     ranks = cluster.ranks_of_host(number)
     if scheme == "table_column_wise":
         return [Shard((rank,), 0, table.rows, *cols) for rank, cols in zip(ranks, column_ranges(table.dim, len(ranks)))]
-    return [Shard(s.ranks, s.row_start, s.row_stop, start, stop) for s in row_blocks(table, ranks)]
+    return [replace(s, col_start=start, col_stop=stop) for s in row_blocks(table, ranks)]

@@ -1,4 +1,4 @@
-"""Held-out items are ranked as by a plain loop over all items, wherever their table lies and however users are split."""
+"""Held-out items are found as by a plain loop over all items, wherever their table lies and however users are split."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from recsys_lab.data.capped import capped
 from recsys_lab.data.interactions import open_interactions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.errors import UserError
@@ -16,9 +17,9 @@ from recsys_lab.executor import shard as torchrec
 from recsys_lab.models import Sequence, fill_tables, initialise_dense
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.precision import Precision
-from recsys_lab.record.metrics import ranking
+from recsys_lab.record.metrics import retrieval
 from recsys_lab.tables import Table
-from recsys_lab.train import ranks
+from recsys_lab.train import held_out as places
 from recsys_lab.train.evaluate import evaluate
 from recsys_lab.train.objective import objective_of
 from tests.data.helpers import interactions_options, write
@@ -26,12 +27,13 @@ from tests.models.sequences import SETTINGS, keyed
 from tests.ranks import run_ranks
 
 ITEMS, USERS, D, SEED = 130, 23, 8, 5
+ITEM_WEIGHTS = "embeddings.embeddings.item.weight"
 FP32 = Precision("fp32", "fp32", "fp32", "fp32", "fp32", "fp32")
 CPU = torch.device("cpu")
 
 
 def log_file(root: Path) -> Path:
-    """Users with 3 to 14 items, some more than once; the last one has had every item, so that there is nothing to rank for it."""
+    """Users with 3 to 14 items, some more than once; the last one has had every item, so that there is nothing to find for it."""
     rng = np.random.default_rng(3)
     lines = [" ".join(map(str, [user, *rng.integers(1, ITEMS + 1, rng.integers(3, 15))])) for user in range(1, USERS + 1)]
     write(root / "log.txt", [*lines, " ".join(map(str, [USERS + 1, *range(1, ITEMS + 1)]))])
@@ -108,10 +110,22 @@ def sharded(root: Path) -> tuple[list[dict], str]:
     return found, ""
 
 
+def judged_in_smaller_tables(root: Path) -> list[tuple[dict, dict]]:
+    """Each case's figures with 40 rows for all items, and those of a table of every item whose rows repeat these 40."""
+    found = []
+    for objective, split in CASES:
+        data = opened(root, objective)
+        small = capped(data, 40)
+        model, repeated = unsharded(small, objective), unsharded(data, objective)
+        repeated.load_state_dict(model.state_dict() | {ITEM_WEIGHTS: model.state_dict()[ITEM_WEIGHTS][torch.arange(ITEMS + 1) % 40]})
+        found.append((judged(model, small, objective, split), judged(repeated, data, objective, split)))
+    return found
+
+
 def by_hand(root: Path, objective: str, split: str) -> dict:
     """One user at a time, item against item."""
     data = opened(root, objective)
-    model, held_out = unsharded(data, objective), data.rankings[split]
+    model, held_out = unsharded(data, objective), data.held_out[split]
     h = held_out.inputs.histories
     found: dict[str, list] = {"every": [], "drawn": []}
     for row, user in enumerate(held_out.users):
@@ -123,7 +137,7 @@ def by_hand(root: Path, objective: str, split: str) -> dict:
         assert len(set(drawn)) == 99 and not set(drawn) & set(h.ids[h.first[user] : h.first[user + 1]].tolist())
         for name, against in (("every", others), ("drawn", drawn)):
             found[name].append(sum(score[item] > score[target] for item in against))
-    both = [ranking(above, np.zeros_like(above)) for above in found.values()]
+    both = [retrieval(above, np.zeros_like(above)) for above in found.values()]
     return {
         "hit_rate_10": both[0][0],
         "ndcg_10": both[0][1],
@@ -145,7 +159,7 @@ def scores_of(model: Sequence, objective: str, history: list[int]) -> dict[int, 
     return dict(zip(items, found.tolist()))
 
 
-def test_ranks_are_those_of_a_plain_loop(tmp_path: Path) -> None:
+def test_places_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     ((found, bounded),) = run_ranks(alone, 1, 1, log_file(tmp_path))
     for (objective, split), figures in zip(CASES, found):
         expected = by_hand(tmp_path, objective, split)
@@ -155,7 +169,13 @@ def test_ranks_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     assert bounded["ndcg_10_of_100"] == found[-1]["ndcg_10_of_100"]
 
 
-def test_ranks_are_the_same_wherever_items_and_users_are(tmp_path: Path) -> None:
+def test_items_share_the_rows_of_a_smaller_table(tmp_path: Path) -> None:
+    (cases,) = run_ranks(judged_in_smaller_tables, 1, 1, log_file(tmp_path))
+    for found, expected in cases:
+        assert found == expected and found["ndcg_10"] is not None
+
+
+def test_places_are_the_same_wherever_items_and_users_are(tmp_path: Path) -> None:
     ((expected, _),) = run_ranks(alone, 1, 1, log_file(tmp_path))
     for found, error in run_ranks(sharded, 1, 3, tmp_path):
         assert found == [pytest.approx(figures) for figures in expected]
@@ -165,22 +185,22 @@ def test_ranks_are_the_same_wherever_items_and_users_are(tmp_path: Path) -> None
 def test_chunks_and_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Items in chunks that no number divides, users in blocks, against one matrix of all scores."""
     data = opened(log_file(tmp_path), "next_item")
-    held_out, model = data.rankings["test"], unsharded(data, "next_item")
+    held_out, model = data.held_out["test"], unsharded(data, "next_item")
     rows = np.arange(held_out.rows)
     users = torch.randn(len(rows), D)
     users[3] = 0.0  # scores every item alike
-    candidates = ranks.Candidates.of(held_out, rows, CPU)
+    candidates = places.Candidates.of(held_out, rows, CPU)
     vectors = model.embeddings.embeddings["item"].weight.detach()
     scores = users @ vectors.T
     scores[:, 0] = -np.inf
     target = scores.gather(1, candidates.target[:, None])
     drawn = scores.gather(1, candidates.sampled)
     scores[candidates.excluded[0], candidates.excluded[1]] = -np.inf
-    monkeypatch.setattr(ranks, "CHUNK_ITEMS", 37)
-    monkeypatch.setattr(ranks, "BLOCK_USERS", 4)
+    monkeypatch.setattr(places, "CHUNK_ITEMS", 37)
+    monkeypatch.setattr(places, "BLOCK_USERS", 4)
     with torch.no_grad():
-        chunks = ranks.item_chunks(model, [f.name for f in data.features], ITEMS, CPU)
-        every, sampled = ranks.counts_by_vectors(users, candidates, chunks)
+        chunks = places.item_chunks(model, [f.name for f in data.features], ITEMS, ITEMS + 1, CPU)
+        every, sampled = places.counts_by_vectors(users, candidates, chunks)
     assert [len(part) for _, part in chunks()] == [37, 37, 37, 19]
     assert every.above.tolist() == (scores > target).sum(1).tolist() and every.equal.tolist() == (scores == target).sum(1).tolist()
     assert sampled.above.tolist() == (drawn > target).sum(1).tolist()

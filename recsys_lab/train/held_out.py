@@ -16,12 +16,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.data.batch import Ranking, Split
+from recsys_lab.data.batch import HeldOutItems, Split
 from recsys_lab.data.loader import as_batch, rank_slice
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.sequence import ITEM
 
-#: Random items that the held-out one is ranked against, as in SASRec and S3-Rec, beside all items.
+#: Random items that the held-out one is to be found among, as in SASRec and S3-Rec, beside all items.
 SAMPLED = 99
 CHUNK_ITEMS = 4096
 BLOCK_USERS = 1024
@@ -49,11 +49,11 @@ class Candidates:
     sampled: Tensor
 
     @staticmethod
-    def of(ranking: Ranking, rows: np.ndarray, device: torch.device) -> Candidates:
-        target, (lengths, seen) = ranking.target(rows), ranking.seen(rows)
+    def of(held_out: HeldOutItems, rows: np.ndarray, device: torch.device) -> Candidates:
+        target, (lengths, seen) = held_out.target(rows), held_out.seen(rows)
         users = np.arange(len(rows))
         excluded = np.stack([np.concatenate([np.repeat(users, lengths), users]), np.concatenate([seen, target])])
-        return Candidates(*(torch.from_numpy(a).to(device) for a in (target, excluded, ranking.sampled(rows, SAMPLED))))
+        return Candidates(*(torch.from_numpy(a).to(device) for a in (target, excluded, held_out.sampled(rows, SAMPLED))))
 
 
 def unwrapped(model: nn.Module) -> ClickModel:
@@ -63,8 +63,8 @@ def unwrapped(model: nn.Module) -> ClickModel:
     return model
 
 
-def item_chunks(model: nn.Module, keys: list[str], items: int, device: torch.device) -> Chunks:
-    """All item vectors of a model for the next item, looked up through its tables, wherever they are."""
+def item_chunks(model: nn.Module, keys: list[str], items: int, item_rows: int, device: torch.device) -> Chunks:
+    """All item vectors of a model for the next item, looked up through its tables, wherever they are: item i in row i % `item_rows`."""
     inner, size = unwrapped(model), min(CHUNK_ITEMS, items)
     lengths = torch.zeros(len(keys), size, dtype=torch.int32, device=device)
     lengths[keys.index(ITEM)] = 1
@@ -72,7 +72,7 @@ def item_chunks(model: nn.Module, keys: list[str], items: int, device: torch.dev
     def chunks() -> Iterator[tuple[int, Tensor]]:
         for first in range(1, items + 1, size):
             ids = torch.arange(first, first + size, device=device).clamp(max=items)  # the last chunk is as long as the others
-            found = inner.embeddings(KeyedJaggedTensor(keys=keys, values=ids, lengths=lengths.flatten(), stride=size))
+            found = inner.embeddings(KeyedJaggedTensor(keys=keys, values=ids % item_rows, lengths=lengths.flatten(), stride=size))
             yield first, found[ITEM].values()[: items + 1 - first].float()
 
     return chunks
@@ -103,15 +103,15 @@ def counts_by_vectors(users: Tensor, candidates: Candidates, chunks: Chunks) -> 
 
 
 def counts_by_logits(
-    model: nn.Module, ranking: Ranking, keys: list[str], batch_rows: int, every_item: bool, device: torch.device
+    model: nn.Module, held_out: HeldOutItems, keys: list[str], batch_rows: int, every_item: bool, device: torch.device
 ) -> Counts:
     """Of this rank's part of the users, by scoring the held-out item and `SAMPLED` others, or every item, row by row."""
-    split = ranking.candidates(0 if every_item else SAMPLED)
-    per_user = split.rows // ranking.rows
-    first, end = rank_slice(ranking.rows, _rank(), _ranks())
-    scores = _scores(model, split, first * per_user, end * per_user, _steps(ranking.rows, per_user, batch_rows), keys, batch_rows, device)
+    split = held_out.candidates(0 if every_item else SAMPLED)
+    per_user = split.rows // held_out.rows
+    first, end = rank_slice(held_out.rows, _rank(), _ranks())
+    scores = _scores(model, split, first * per_user, end * per_user, _steps(held_out.rows, per_user, batch_rows), keys, batch_rows, device)
     scores = scores.view(end - first, per_user)
-    candidates = Candidates.of(ranking, np.arange(first, end), device)
+    candidates = Candidates.of(held_out, np.arange(first, end), device)
     if not every_item:
         return _counts(scores[:, 0], scores[:, 1:].masked_fill(candidates.sampled == 0, -float("inf")))
     target = scores.gather(1, candidates.target[:, None] - 1).squeeze(1)

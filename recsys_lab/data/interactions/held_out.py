@@ -1,4 +1,4 @@
-"""What ranking a user's held-out item needs: the item, what the user had before it, and random items that it never had."""
+"""Users' held-out items, to be found among others: the item, what the user had before it, and random items that it never had."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from recsys_lab.data import hashing
 from recsys_lab.data.batch import Rows
 from recsys_lab.data.interactions.histories import stretches
 from recsys_lab.data.interactions.inputs import Inputs, click_rows
+
+#: Part of the key of the random items: with another word, others are drawn.
+DRAWS = "ranked"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,10 @@ class HeldOut:
     def items(self) -> int:
         return self.inputs.histories.items
 
+    @property
+    def item_rows(self) -> int:
+        return self.items + 1
+
     def before(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the history before the held-out item ends in the flat arrays, and its length, both int64 [n]."""
         users = self.users[rows]
@@ -47,7 +54,7 @@ class HeldOut:
     def sampled(self, rows: np.ndarray, wanted: int) -> np.ndarray:
         """int64 [n, wanted]: distinct random items that the user never had, before or after; 0 where there are no more."""
         users = self.users[rows]
-        numbers = distinct_below(self.inputs.histories.unseen.count(users), wanted, hashing.key("ranked", self.seed, self.back), users)
+        numbers = distinct_below(self.inputs.histories.unseen.count(users), wanted, hashing.key(DRAWS, self.seed, self.back), users)
         drawn = self.inputs.histories.unseen.item(np.repeat(users, wanted), np.maximum(numbers, 0).ravel()).reshape(numbers.shape)
         return np.where(numbers < 0, 0, drawn)
 

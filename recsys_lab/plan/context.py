@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES, STORED_BYTES
 ID_BYTES = ELEMENT_BYTES["int64"]  # values of a KeyedJaggedTensor
 LENGTH_BYTES = ELEMENT_BYTES["int32"]
 SPLIT_BYTES = ELEMENT_BYTES["int64"]
+Groups: TypeAlias = Iterable[tuple[int, ...]]
+Figures: TypeAlias = np.ndarray | float  # one a rank, or one for all
 SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how many values, the batch size
 
 
@@ -102,6 +105,30 @@ class Context:
     def per_rank(self) -> np.ndarray:
         return np.zeros(self.plan.world_size)
 
+    def rows_there(self, kind: str, groups: Groups, sent: Figures, taken: Figures | None = None, **where: Any) -> list[Step]:
+        """Looked-up rows on their way to the ranks whose samples want them: numbers that each rank puts in, and takes out.
+
+        `where`: the step's `name` behind the prefix, what it is `after`, and whose `tables` rows they are, where these are not the usual.
+        """
+        usual = {"name": f"output.{kind}", "after": (f"{self.prefix}.lookup",), "tables": self.names}
+        return self._travel("forward", self.precision.forward_comm_bytes, kind, groups, sent, taken, **usual | where)
+
+    def gradients_back(self, kind: str, groups: Groups, sent: Figures, taken: Figures | None = None, **where: Any) -> list[Step]:
+        """Their gradients, on their way back."""
+        usual = {"name": f"gradient.{kind}", "after": ("dense.backward",), "tables": self.names}
+        return self._travel("backward", self.precision.backward_comm_bytes, kind, groups, sent, taken, **usual | where)
+
+    def _travel(
+        self, phase: str, element: int, kind: str, groups: Groups, sent: Figures, taken: Figures | None, **where: Any
+    ) -> list[Step]:
+        name, received = f"{self.prefix}.{where['name']}", None if taken is None else taken * element
+        return collective(name, kind, phase, groups, sent * element, where["after"], where["tables"], received, self.role)
+
+
+def last_of(steps: Sequence[Step], otherwise: str) -> tuple[str, ...]:
+    """The steps that no other one waits for."""
+    return tuple(s.name for s in steps if not any(s.name in other.after for other in steps)) or (otherwise,)
+
 
 def folded(values: Sequence[float] | np.ndarray) -> tuple[float, ...]:
     """One entry where all ranks are alike."""
@@ -113,11 +140,11 @@ def collective(
     name: str,
     kind: str,
     phase: str,
-    groups: Iterable[tuple[int, ...]],
-    bytes_of_rank: Sequence[float] | np.ndarray | float,
+    groups: Groups,
+    bytes_of_rank: Figures,
     after: tuple[str, ...],
     tables: tuple[str, ...],
-    received: Sequence[float] | np.ndarray | None = None,
+    received: Figures | None = None,
     role: str = EMBEDDING,
 ) -> list[Step]:
     """The step, or nothing where its groups are single ranks."""
@@ -133,31 +160,15 @@ def input_distribution(
     context: Context, lengths_sent: float, ids_sent: float, lengths_received: np.ndarray, ids_received: np.ndarray
 ) -> list[Step]:
     """TorchRec's three exchanges in each group: split sizes, then lengths, then ids. `lengths_sent`, `ids_sent`: numbers per rank."""
-    prefix, world = f"{context.prefix}.input", context.groups
-    splits = SPLIT_ROWS * len(context.groups[0]) * SPLIT_BYTES
-    return [
-        *collective(f"{prefix}.splits", "all_to_all", "input", world, splits, (), context.names, role=SIZES),
-        *collective(
-            f"{prefix}.lengths",
-            "all_to_all",
-            "input",
-            world,
-            lengths_sent * LENGTH_BYTES,
-            (f"{prefix}.splits",),
-            context.names,
-            lengths_received * LENGTH_BYTES,
-        ),
-        *collective(
-            f"{prefix}.ids",
-            "all_to_all",
-            "input",
-            world,
-            ids_sent * ID_BYTES,
-            (f"{prefix}.splits",),
-            context.names,
-            ids_received * ID_BYTES,
-        ),
-    ]
+    prefix, groups, names = f"{context.prefix}.input", context.groups, context.names
+
+    def exchange(what: str, sent: Figures, after: tuple[str, ...], taken: np.ndarray | None, role: str) -> list[Step]:
+        return collective(f"{prefix}.{what}", "all_to_all", "input", groups, sent, after, names, taken, role)
+
+    splits = exchange("splits", SPLIT_ROWS * len(groups[0]) * SPLIT_BYTES, (), None, SIZES)
+    after = (f"{prefix}.splits",)
+    lengths = exchange("lengths", lengths_sent * LENGTH_BYTES, after, lengths_received * LENGTH_BYTES, EMBEDDING)
+    return [*splits, *lengths, *exchange("ids", ids_sent * ID_BYTES, after, ids_received * ID_BYTES, EMBEDDING)]
 
 
 def copy_of_batch(tables: Iterable[Table], access: AccessStatistics, workload: Workload) -> Step:
@@ -177,6 +188,14 @@ def lookups_of_ranks(context: Context) -> np.ndarray:
         for rank in shard.ranks:
             served[rank] += looked_up
     return np.asarray(served)
+
+
+def iteration(
+    context: Context, inputs: list[Step], forward: list[Step], backward: list[Step], after: list[Step] | None = None
+) -> tuple[list[Step], list[Step]]:
+    """(input and forward, backward) steps with the tables' look-up and update between and behind them. `after`: what follows the update."""
+    lookup, update = table_steps(context, tuple(s.name for s in inputs[1:]), last_of(backward, "dense.backward"))
+    return [*inputs, lookup, *forward], [*backward, update, *(after or [])]
 
 
 def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
@@ -203,33 +222,10 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
             made[rank] += gives * cols * 4
             read[rank] += looked_up * cols * READ_BYTES[table.dtype]
             written[rank] += update
-    prefix, names = context.prefix, context.names
-    served = folded(rows), folded(pieces)
-    return (
-        Step(
-            f"{prefix}.lookup",
-            "lookup",
-            "forward",
-            folded(read),
-            after=after_lookup,
-            tables=names,
-            rows_of_rank=served[0],
-            shards_of_rank=served[1],
-            written_of_rank=folded(made),
-            role=context.role,
-        ),
-        Step(
-            f"{prefix}.update",
-            "update",
-            "backward",
-            folded(written),
-            after=after_update,
-            tables=names,
-            rows_of_rank=served[0],
-            shards_of_rank=served[1],
-            role=context.role,
-        ),
-    )
+    prefix, names, role = context.prefix, context.names, context.role
+    work = {"tables": names, "rows_of_rank": folded(rows), "shards_of_rank": folded(pieces), "role": role}
+    lookup = Step(f"{prefix}.lookup", "lookup", "forward", folded(read), after=after_lookup, written_of_rank=folded(made), **work)
+    return lookup, Step(f"{prefix}.update", "update", "backward", folded(written), after=after_update, **work)
 
 
 def distinct_rows(access: TableAccess, samples: int) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsys_lab.plan.context import Context, collective, input_distribution, lookups_of_ranks, table_steps
+from recsys_lab.plan.context import Context, input_distribution, iteration, last_of, lookups_of_ranks
 from recsys_lab.plan.steps import Step
 
 
@@ -26,43 +26,10 @@ def lower_in_host(context: Context) -> tuple[list[Step], list[Step]]:
     inputs = input_distribution(
         context, features.sum() * per_host * batch, ids_sent, features[on_rank] * context.global_batch, lookups_of_ranks(context)
     )
-    prefix, names, precision = context.prefix, context.names, context.precision
     of_host = columns[on_rank]  # columns that the rank's host holds
-    of_all = context.output_columns + context.per_rank()
-
-    def exchange(name: str, phase: str, sent: np.ndarray, received: np.ndarray, element: int, after: str) -> list[Step]:
-        return collective(name, "all_to_all", phase, context.peers, sent * element, (after,), names, received * element)
-
-    reduced = collective(
-        f"{prefix}.output.reduce_scatter",
-        "reduce_scatter",
-        "forward",
-        context.hosts,
-        of_host * context.global_batch * precision.forward_comm_bytes,
-        (f"{prefix}.lookup",),
-        names,
-    )
-    after = reduced[-1].name if reduced else f"{prefix}.lookup"
-    spread = exchange(
-        f"{prefix}.output.all_to_all", "forward", of_host * hosts * batch, of_all * batch, precision.forward_comm_bytes, after
-    )
-    returned = exchange(
-        f"{prefix}.gradient.all_to_all",
-        "backward",
-        of_all * batch,
-        of_host * hosts * batch,
-        precision.backward_comm_bytes,
-        "dense.backward",
-    )
-    gathered = collective(
-        f"{prefix}.gradient.all_gather",
-        "all_gather",
-        "backward",
-        context.hosts,
-        of_host * hosts * batch * precision.backward_comm_bytes,
-        (returned[-1].name if returned else "dense.backward",),
-        names,
-    )
-    backward = [*returned, *gathered]
-    lookup, update = table_steps(context, tuple(s.name for s in inputs[1:]), tuple(s.name for s in backward[-1:]) or ("dense.backward",))
-    return [*inputs, lookup, *reduced, *spread], [*backward, update]
+    summed, own = of_host * hosts * batch, (context.output_columns + context.per_rank()) * batch
+    reduced = context.rows_there("reduce_scatter", context.hosts, of_host * context.global_batch)
+    spread = context.rows_there("all_to_all", context.peers, summed, own, after=last_of(reduced, f"{context.prefix}.lookup"))
+    returned = context.gradients_back("all_to_all", context.peers, own, summed)
+    gathered = context.gradients_back("all_gather", context.hosts, summed, after=last_of(returned, "dense.backward"))
+    return iteration(context, inputs, [*reduced, *spread], [*returned, *gathered])

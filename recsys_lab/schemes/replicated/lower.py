@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recsys_lab.plan.context import Context, collective, table_steps
+from recsys_lab.plan.context import Context, collective, iteration
 from recsys_lab.plan.steps import Step
 
 
 def lower_replicated(context: Context) -> tuple[list[Step], list[Step]]:
     """(forward, backward) steps. The gradient has all rows, whatever the table's format."""
     context = replace(context, at_home=True, averaged=True)
-    backward = collective(
-        f"{context.prefix}.gradient.all_reduce",
-        "all_reduce",
-        "backward",
-        [context.world],
-        context.precision.dense_comm_bytes * sum(table.parameters for table, _ in context.placed),
-        ("dense.backward",),
-        context.names,
-    )
-    lookup, update = table_steps(context, (), tuple(s.name for s in backward) or ("dense.backward",))
-    return [lookup], [*backward, update]
+    size, after = context.precision.dense_comm_bytes * sum(table.parameters for table, _ in context.placed), ("dense.backward",)
+    name = f"{context.prefix}.gradient.all_reduce"
+    return iteration(context, [], [], collective(name, "all_reduce", "backward", [context.world], size, after, context.names))

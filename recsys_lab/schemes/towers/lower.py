@@ -12,11 +12,13 @@ Backward in the opposite order under `towers.gradient.`; tower modules' gradient
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from recsys_lab.plan.context import ID_BYTES, LENGTH_BYTES, SPLIT_BYTES, Context, collective, folded, lookups_of_ranks, table_steps
+from recsys_lab.plan.context import ID_BYTES, LENGTH_BYTES, SPLIT_BYTES, Context, collective, folded, iteration, last_of, lookups_of_ranks
 from recsys_lab.plan.dense import activation_share, optimizer_bytes
 from recsys_lab.plan.steps import EMBEDDING, MODULE, MODULE_SYNC, SIZES, Step
 from recsys_lab.plan.workload import TowerWork
@@ -34,12 +36,11 @@ def lower_towers(context: Context) -> tuple[list[Step], list[Step]]:
     volume = _Volume(context)
     inputs = _inputs(context, volume)
     forward = [*_permuted(volume, "towers.permute", "forward", "towers.lookup")]
-    forward += _inside_forward(context, volume, _last(forward, "towers.lookup"))
-    forward += _shuffled(volume, _last(forward, "towers.lookup"))
+    forward += _inside_forward(context, volume, last_of(forward, "towers.lookup"))
+    forward += _shuffled(volume, last_of(forward, "towers.lookup"))
     forward += _between_peers(context, volume)
     backward = _backward(context, volume)
-    lookup, update = table_steps(context, tuple(s.name for s in inputs[1:]), _last(backward, "dense.backward"))
-    return [*inputs, lookup, *forward], [*backward, update, *_module_update(context, volume)]
+    return iteration(context, inputs, forward, backward, _module_update(context, volume))
 
 
 class _Volume:
@@ -117,11 +118,6 @@ class _Volume:
         return self.per_site([work.columns for work in self.works]) if self.works else self.pooled
 
 
-def _last(steps: list[Step], otherwise: str) -> tuple[str, ...]:
-    """The steps that no other one waits for."""
-    return tuple(s.name for s in steps if not any(s.name in other.after for other in steps)) or (otherwise,)
-
-
 def _inputs(context: Context, volume: _Volume) -> list[Step]:
     world = volume.sites.peer_order if context.plan.permute == "none" else context.world
     batch, names = context.batch, context.names
@@ -151,19 +147,20 @@ def _in_memory(
 
 
 def _inside_forward(context: Context, volume: _Volume, after: tuple[str, ...]) -> list[Step]:
-    element, names = context.precision.forward_comm_bytes, context.names
-    sent, taken = volume.whole * context.global_batch * element, volume.of_site(volume.whole) * volume.peer_samples * element
-    parts = (volume.parts + volume.counts) * context.global_batch * element
+    sent, taken = volume.whole * context.global_batch, volume.of_site(volume.whole) * volume.peer_samples
+    parts = (volume.parts + volume.counts) * context.global_batch
     return [
-        *_in_sites(volume, "towers.exchange.all_to_all", "all_to_all", "forward", sent, after, names, taken),
-        *_in_sites(volume, "towers.exchange.reduce_scatter", "reduce_scatter", "forward", parts, after, names),
+        *_in_sites(volume, context.rows_there, "all_to_all", sent, taken, name="exchange.all_to_all", after=after),
+        *_in_sites(volume, context.rows_there, "reduce_scatter", parts, name="exchange.reduce_scatter", after=after),
     ]
 
 
-def _in_sites(volume: _Volume, name: str, kind: str, phase: str, sent, after, names, taken=None, role: str = EMBEDDING) -> list[Step]:
+def _in_sites(
+    volume: _Volume, travel: Callable[..., list[Step]], kind: str, sent: np.ndarray, taken: np.ndarray | None = None, **where: Any
+) -> list[Step]:
     """Of the sites that have something to exchange."""
     groups = volume.groups_with(sent)
-    return collective(name, kind, phase, groups, sent, after, names, taken, role) if groups else []
+    return travel(kind, groups, sent, taken, **where) if groups else []
 
 
 def _shuffled(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
@@ -178,32 +175,28 @@ def _shuffled(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
 
 
 def _between_peers(context: Context, volume: _Volume) -> list[Step]:
-    element, last = context.precision.forward_comm_bytes, "towers.module" if volume.works else "towers.shuffle"
-    sent, taken = _peer_bytes(context, volume, element)
-    return collective("towers.output.all_to_all", "all_to_all", "forward", volume.peers, sent, (last,), context.names, taken)
+    sent, taken = _of_peers(context, volume)
+    return context.rows_there("all_to_all", volume.peers, sent, taken, after=("towers.module" if volume.works else "towers.shuffle",))
 
 
-def _peer_bytes(context: Context, volume: _Volume, element: int) -> tuple[np.ndarray, np.ndarray]:
+def _of_peers(context: Context, volume: _Volume) -> tuple[np.ndarray, np.ndarray]:
     """What a site's rank gives its peers, itself among them, and what it takes from all sites."""
     everything = context.per_rank() + volume.outputs.reshape(volume.sites.count, -1)[:, 0].sum()
-    return volume.outputs * volume.peer_samples * element, everything * context.batch * element
+    return volume.outputs * volume.peer_samples, everything * context.batch
 
 
 def _backward(context: Context, volume: _Volume) -> list[Step]:
-    element, names = context.precision.backward_comm_bytes, context.names
-    given, returned = _peer_bytes(context, volume, element)
-    steps = collective(
-        "towers.gradient.output.all_to_all", "all_to_all", "backward", volume.peers, returned, ("dense.backward",), names, given
-    )
-    steps += _module_backward(volume, _last(steps, "dense.backward"))
-    after = tuple(name for name in _last(steps, "dense.backward") if name != "towers.module.all_reduce") or ("towers.gradient.module",)
-    sent, taken = volume.of_site(volume.whole) * volume.peer_samples * element, volume.whole * context.global_batch * element
-    parts = volume.parts * volume.peer_samples * element
+    back = context.gradients_back
+    taken, sent = _of_peers(context, volume)
+    steps = back("all_to_all", volume.peers, sent, taken, name="gradient.output.all_to_all")
+    steps += _module_backward(volume, last_of(steps, "dense.backward"))
+    after = last_of([step for step in steps if step.role != MODULE_SYNC], "dense.backward")
+    sent, taken = volume.of_site(volume.whole) * volume.peer_samples, volume.whole * context.global_batch
     inside = [
-        *_in_sites(volume, "towers.gradient.exchange.all_to_all", "all_to_all", "backward", sent, after, names, taken),
-        *_in_sites(volume, "towers.gradient.exchange.all_gather", "all_gather", "backward", parts, after, names),
+        *_in_sites(volume, back, "all_to_all", sent, taken, name="gradient.exchange.all_to_all", after=after),
+        *_in_sites(volume, back, "all_gather", volume.parts * volume.peer_samples, name="gradient.exchange.all_gather", after=after),
     ]
-    permuted = _permuted(volume, "towers.gradient.permute", "backward", _last(inside, after[0])[0])
+    permuted = _permuted(volume, "towers.gradient.permute", "backward", last_of(inside, after[0])[0])
     return [*steps, *inside, *permuted]
 
 
@@ -213,12 +206,12 @@ def _module_backward(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
         return []
     read = volume.per_site([2 * volume.module_bytes(work) for work in volume.works])
     flops = volume.peer_samples * volume.per_site([work.backward_flops_per_sample for work in volume.works]).max()
+    module = _in_memory(volume, "towers.gradient.module", "backward", read, after, flops, MODULE)
     gradients = volume.per_site([volume.context.precision.dense_comm_bytes * work.parameters for work in volume.works])
-    done = ("towers.gradient.module",)
-    return [
-        _in_memory(volume, "towers.gradient.module", "backward", read, after, flops, MODULE),
-        *_in_sites(volume, "towers.module.all_reduce", "all_reduce", "backward", gradients, done, (), role=MODULE_SYNC),
-    ]
+    if not (groups := volume.groups_with(gradients)):
+        return [module]
+    name, after = "towers.module.all_reduce", (module.name,)
+    return [module, *collective(name, "all_reduce", "backward", groups, gradients, after, (), role=MODULE_SYNC)]
 
 
 def _module_update(context: Context, volume: _Volume) -> list[Step]:

@@ -8,38 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recsys_lab.plan.context import Context, collective
+from recsys_lab.plan.context import Context
 from recsys_lab.plan.steps import Step
 
 
 def scattered(context: Context) -> tuple[list[Step], list[Step]]:
     """(forward, backward) steps of the exchange."""
-    prefix, precision = context.prefix, context.precision
     forward: list[Step] = []
     backward: list[Step] = []
     for piece, root, columns, tables in _pieces(context):
         all_rows, own_rows = context.per_rank(), context.per_rank() + columns * context.batch
         all_rows[root] = columns * context.global_batch
-        forward += collective(
-            f"{prefix}.output.scatter.{piece}",
-            "scatter",
-            "forward",
-            [context.world],
-            all_rows * precision.forward_comm_bytes,
-            (f"{prefix}.lookup",),
-            tables,
-            own_rows * precision.forward_comm_bytes,
-        )
-        backward += collective(
-            f"{prefix}.gradient.gather.{piece}",
-            "gather",
-            "backward",
-            [context.world],
-            own_rows * precision.backward_comm_bytes,
-            ("dense.backward",),
-            tables,
-            all_rows * precision.backward_comm_bytes,
-        )
+        forward += context.rows_there("scatter", [context.world], all_rows, own_rows, name=f"output.scatter.{piece}", tables=tables)
+        backward += context.gradients_back("gather", [context.world], own_rows, all_rows, name=f"gradient.gather.{piece}", tables=tables)
     return forward, backward
 
 

@@ -184,7 +184,8 @@ def _check(plan: ShardingPlan) -> None:
     for table, placement in plan.by_table.values():
         by_scheme.setdefault(placement.scheme, []).append((table, placement))
     for scheme, placed in by_scheme.items():
-        known_schemes()[scheme].check_execution(placed)
+        if check := known_schemes()[scheme].check_execution:
+            check(placed)
 
 
 def _check_sequences(plan: ShardingPlan) -> None:

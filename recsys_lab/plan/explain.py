@@ -59,7 +59,7 @@ def explain(plan: ShardingPlan) -> tuple[str, ...]:
     )
     biggest = max(table_facts(plan), key=lambda facts: facts.bytes)
     lines.append(f"The biggest table is {biggest.table} ({human_count(biggest.rows)} rows, {human_bytes(biggest.bytes)}): {biggest.where}.")
-    lines += [sentence for scheme in schemes_of(plan) for sentence in scheme.sentences(plan)]
+    lines += [sentence for scheme in schemes_of(plan) if scheme.sentences for sentence in scheme.sentences(plan)]
     for number, tower in enumerate(plan.towers):
         lines.append(f"Tower {number} has {counted(len(tower), 'feature')}: {', '.join(tower)}.")
     return tuple(lines)

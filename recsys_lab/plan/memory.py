@@ -78,8 +78,8 @@ def _vectors(table: Table, workload: Workload) -> float:
 def _module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
     """Of tower modules: on the ranks that a scheme gives them, else all of them on every rank, for its own samples."""
     for scheme in schemes_of(plan):
-        if (memory := scheme.module_memory(plan, workload)) is not None:
-            return memory
+        if scheme.module_memory:
+            return scheme.module_memory(plan, workload)
     everything = sum(workload.dense_bytes_of(work.parameters) for work in workload.towers)
     passing = sum(work.activation_bytes_per_sample for work in workload.towers) * workload.batch_size
     return ModuleMemory((everything,) * plan.world_size, (passing,) * plan.world_size, None)
@@ -87,7 +87,7 @@ def _module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
 
 def _served(table: Table, placement: Placement, shard: Shard, plan: ShardingPlan, workload: Workload) -> float:
     """Rows, pooled or not, that a rank looks up in `shard` for its own and other ranks' samples, and then sends."""
-    ranks = scheme_of(placement).served_ranks(shard, plan)
+    ranks = scheme_of(placement).ranks_served(shard, plan)
     if not ranks:
         return 0.0
     share = 1.0

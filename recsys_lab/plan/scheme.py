@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeAlias
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan.context import Context
@@ -24,6 +24,19 @@ HOME = "recsys_lab.schemes"
 #: How pooled rows of whole tables travel: TorchRec's way, a scatter a table, a scatter a rank.
 ALL_TO_ALL = "all_to_all"
 EXCHANGES = (ALL_TO_ALL, "scatter_list", "fused_scatter")
+Placed: TypeAlias = Sequence[tuple[Table, Placement]]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What shards of a table must be, beside covering each of its cells once."""
+
+    everywhere: bool = False  # one shard, on all ranks
+    one_shard: bool = False
+    all_rows: bool = False
+    all_columns: bool = False
+    one_host: bool = False
+    blocks: str = ""  # rows in equal blocks over the ranks of the `world`, or of each `host` that has a shard
 
 
 @dataclass(frozen=True)
@@ -38,61 +51,43 @@ class ModuleMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scheme(ABC):
-    """One way to lay a table out.
+class Scheme:
+    """One way to lay a table out. Its functions:
 
-    `name`: as plans say it. `travels`: what travels in an iteration because of it, for people. `execution`: `module:name` of how it runs
-    (`recsys_lab.executor.execution.Execution`), imported only where something runs; schemes that name the same part run together.
-    `family`: schemes of one family are lowered together and their steps have its name; empty: the scheme's own.
-    `tier`: where its rows count, unless a shard says so itself. `sequences`: it has an exchange of sequences.
-    `at_home`: every rank holds the table, so nothing is exchanged. `divides_evenly`: each rank holds an equal part of each table.
-    `sums_across_ranks`: pooled rows are added up over ranks. `any_exchange`: pooled rows may travel in each of `EXCHANGES`.
+    `lower`: (input and forward, backward) steps of its tables, with the collectives that the executor really issues.
+    `words`: (where a table is, why) for people, from the table, its placement, the size on the rank with most of it, and the plan.
+    `reference_cases`: small plans of some tables on (hosts, ranks a host), which tests hold to an unsharded model and to their steps.
+    `validate`: UserError, with where, for shards that break more than the `rules`. `validate_plan`: the same of a plan, once.
+    `served_ranks`: of how many ranks a holder of a shard looks samples up, where that is not all; 0: its own alone, and nothing is sent.
+    `module_memory`: where the scheme decides which ranks have the model's tower modules. `sentences`: more words on a plan.
+    `check_execution`: UserError for tables that can be planned and priced, but not run.
     """
 
-    name: str
-    travels: str
-    execution: str
-    family: str = ""
-    tier: str = ROW_SHARDED
-    sequences: bool = False
-    at_home: bool = False
-    divides_evenly: bool = False
-    sums_across_ranks: bool = False
-    any_exchange: bool = False
+    name: str  # as plans say it
+    travels: str  # in an iteration because of it, for people
+    execution: str  # `module:name` of a `recsys_lab.executor.execution.Execution`, imported only where something runs
+    lower: Callable[[Context], tuple[list[Step], list[Step]]]
+    words: Callable[[Table, Placement, str, ShardingPlan], tuple[str, str]]
+    reference_cases: Callable[[tuple[Table, ...], int, int], Iterator[ShardingPlan]]
+    rules: Rules = Rules()
+    family: str = ""  # schemes of one family are lowered together and name their steps by it; empty: the scheme alone
+    tier: str = ROW_SHARDED  # where its rows count, unless a shard says so itself
+    sequences: bool = False  # it has an exchange of sequences
+    at_home: bool = False  # every rank holds the table: nothing is exchanged
+    divides_evenly: bool = False  # each rank holds an equal part of each table
+    sums_across_ranks: bool = False  # pooled rows are added up over ranks
+    any_exchange: bool = False  # pooled rows may travel by each of `EXCHANGES`
+    tiered: bool = False  # shards have tiers of their own
+    validate: Callable[[str, Table, Placement, ShardingPlan], None] | None = None
+    validate_plan: Callable[[ShardingPlan], None] | None = None
+    served_ranks: Callable[[Shard, ShardingPlan], int] | None = None
+    module_memory: Callable[[ShardingPlan, Workload], ModuleMemory] | None = None
+    sentences: Callable[[ShardingPlan], tuple[str, ...]] | None = None
+    check_execution: Callable[[Placed], None] | None = None
 
-    @abstractmethod
-    def validate(self, where: str, table: Table, placement: Placement, plan: ShardingPlan) -> None:
-        """Raises UserError, `where` named, unless the shards are as the scheme wants them. Each cell is covered exactly once already."""
-
-    def validate_plan(self, plan: ShardingPlan) -> None:  # noqa: B027 - most schemes ask nothing more
-        """What the scheme asks of a plan that uses it, once. Raises UserError."""
-
-    def served_ranks(self, shard: Shard, plan: ShardingPlan) -> int:
-        """Of how many ranks a holder of `shard` looks the samples up; 0: its own alone, and nothing is sent."""
-        return 0 if self.at_home else plan.world_size
-
-    def module_memory(self, plan: ShardingPlan, workload: Workload) -> ModuleMemory | None:
-        """Where the scheme decides which ranks have the model's tower modules; else None."""
-        return None
-
-    @abstractmethod
-    def lower(self, context: Context) -> tuple[list[Step], list[Step]]:
-        """(input and forward, backward) steps of the tables of `context`: the collectives that the executor really issues."""
-
-    @abstractmethod
-    def words(self, table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
-        """(where the table is, why), for people. `most_bytes`: on the rank that holds most of it."""
-
-    def sentences(self, plan: ShardingPlan) -> tuple[str, ...]:
-        """What else there is to say about a plan that uses it."""
-        return ()
-
-    def check_execution(self, placed: Sequence[tuple[Table, Placement]]) -> None:  # noqa: B027 - most run whatever can be planned
-        """Raises UserError for tables of the scheme that can be planned and priced, but not run."""
-
-    @abstractmethod
-    def reference_cases(self, tables: tuple[Table, ...], hosts: int, ranks_per_host: int) -> Iterator[ShardingPlan]:
-        """Plans of `tables` under this scheme, small and uneven, that tests hold to an unsharded model and to their own steps."""
+    def ranks_served(self, shard: Shard, plan: ShardingPlan) -> int:
+        """Of how many ranks a holder of `shard` looks the samples up."""
+        return self.served_ranks(shard, plan) if self.served_ranks else 0 if self.at_home else plan.world_size
 
 
 _KNOWN: dict[str, Scheme] = {}
@@ -155,6 +150,16 @@ def check_exchange(plan: ShardingPlan, exchange: str, overlap: bool) -> None:
                 allowed=", ".join(whole),
                 remedy=f"sharder=torchrec 'sharder.planner.sharding_types=[{','.join(whole)}]', or exchange all_to_all with overlap",
             )
+
+
+def examples(place: Callable[[Table, int, int, int], Placement]) -> Callable[[tuple[Table, ...], int, int], Iterator[ShardingPlan]]:
+    """Reference cases of a scheme whose tables are placed one by one, by `place(table, number, hosts, ranks_per_host)`."""
+
+    def reference_cases(tables: tuple[Table, ...], hosts: int, ranks_per_host: int) -> Iterator[ShardingPlan]:
+        placements = tuple(place(table, number, hosts, ranks_per_host) for number, table in enumerate(tables))
+        yield ShardingPlan("reference", hosts, ranks_per_host, tables, placements)
+
+    return reference_cases
 
 
 def _only(wanted: Callable[[Scheme], bool]) -> Scheme:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.checks import extent_text
-from recsys_lab.plan.scheme import known_schemes, schemes_of
+from recsys_lab.plan.scheme import Scheme, known_schemes, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import TABLE_FORMATS
@@ -46,7 +47,8 @@ def _check(plan: ShardingPlan) -> None:
         if unknown := sorted(set(tower) - features):
             raise UserError("a tower has a feature of no table", where="towers", given=unknown[0])
     for scheme in schemes_of(plan):
-        scheme.validate_plan(plan)
+        if scheme.validate_plan:
+            scheme.validate_plan(plan)
 
 
 def _check_table(table: Table) -> None:
@@ -75,7 +77,9 @@ def _check_placement(table: Table, placement: Placement, plan: ShardingPlan) -> 
                 "a shard reaches outside its table", where=where, given=extent_text(shard), allowed=f"{table.rows} x {table.dim}"
             )
     _check_cover(table, placement.shards)
-    scheme.validate(f"{where}, {scheme.name}", table, placement, plan)
+    _check_rules(f"{where}, {scheme.name}", table, placement.shards, plan, scheme)
+    if scheme.validate:
+        scheme.validate(f"{where}, {scheme.name}", table, placement, plan)
 
 
 def _check_cover(table: Table, shards: tuple[Shard, ...]) -> None:
@@ -91,3 +95,47 @@ def _check_cover(table: Table, shards: tuple[Shard, ...]) -> None:
     area = sum(s.rows * s.cols for s in held)
     if area != table.parameters:
         raise UserError("the shards do not cover the table", where=where, given=f"{area} of {table.parameters} cells")
+
+
+def _check_rules(where: str, table: Table, shards: Sequence[Shard], plan: ShardingPlan, scheme: Scheme) -> None:
+    rules, per_host = scheme.rules, plan.ranks_per_host
+    if scheme.tiered:
+        return
+    if any(shard.tier for shard in shards):
+        raise UserError("only the shards of a table that is sharded by row have a tier", where=where)
+    if rules.everywhere:
+        if len(shards) != 1 or shards[0].ranks != tuple(range(plan.world_size)):
+            raise UserError("a replicated table is one shard on every rank", where=where, given=f"{len(shards)} shards")
+        return
+    if any(len(shard.ranks) != 1 for shard in shards):
+        raise UserError("only a replicated table may lie on several ranks", where=where)
+    if rules.one_shard and len(shards) != 1:
+        raise UserError("a table-wise table is one shard", where=where, given=f"{len(shards)} shards")
+    if rules.all_rows and any(shard.rows != table.rows for shard in shards):
+        raise UserError("each shard must have all rows", where=where)
+    if rules.all_columns and any(shard.cols != table.dim for shard in shards):
+        raise UserError("each shard must have all columns", where=where)
+    hosts = sorted({shard.ranks[0] // per_host for shard in shards})
+    if rules.one_host and len(hosts) != 1:
+        raise UserError("all shards must lie on one host", where=where, given=f"hosts {hosts}")
+    if rules.blocks == "world":
+        check_blocks(where, table.rows, shards, range(plan.world_size))
+    for host in hosts if rules.blocks == "host" else []:
+        own, ranks = [s for s in shards if s.ranks[0] // per_host == host], range(host * per_host, (host + 1) * per_host)
+        for columns in {(shard.col_start, shard.col_stop) for shard in own}:
+            check_blocks(where, table.rows, [s for s in own if (s.col_start, s.col_stop) == columns], ranks)
+
+
+def check_blocks(where: str, rows: int, shards: Sequence[Shard], ranks: Sequence[int]) -> None:
+    """Rows in equal blocks of ceil(rows / ranks), one a rank, in the order of the ranks: TorchRec sends ids by this rule alone."""
+    block = math.ceil(rows / len(ranks))
+    held = {shard.ranks[0]: (shard.row_start, shard.row_stop) for shard in shards}
+    for i, rank in enumerate(ranks):
+        start, stop = min(i * block, rows), min((i + 1) * block, rows)
+        extent = held.get(rank, (rows, rows))
+        if extent != (start, stop) and not (start == stop and extent[0] == extent[1]):
+            raise UserError(f"rank {rank} must hold rows {start} to {stop}", where=where, given=f"{extent[0]} to {extent[1]}")
+
+
+def extent_text(shard: Shard) -> str:
+    return f"rows {shard.row_start}-{shard.row_stop}, columns {shard.col_start}-{shard.col_stop}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.checks import check_all_columns, check_blocks, check_one_host, check_one_rank_each
-from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
+from recsys_lab.plan.scheme import Placed
+from recsys_lab.plan.sharding_plan import Placement
 from recsys_lab.schemes.row_blocks.placement import row_blocks
+from recsys_lab.schemes.whole.placement import halves
 from recsys_lab.tables import Table
 
 TABLE_ROW_WISE = "table_row_wise"
@@ -25,21 +26,16 @@ def on_hosts(table: Table, columns: Sequence[tuple[Sequence[int], int, int]]) ->
     return Placement(table.name, GRID_SHARD, shards)
 
 
-def validate(where: str, table: Table, placement: Placement, plan: ShardingPlan) -> None:
-    """Raises UserError."""
-    shards, per_host = placement.shards, plan.ranks_per_host
-    check_one_rank_each(where, shards)
-    if placement.scheme == TABLE_ROW_WISE:
-        check_all_columns(where, table, shards)
-        check_one_host(where, shards, per_host)
-    for host in {shard.ranks[0] // per_host for shard in shards}:
-        own = [shard for shard in shards if shard.ranks[0] // per_host == host]
-        ranks = range(host * per_host, (host + 1) * per_host)
-        for columns in {(shard.col_start, shard.col_stop) for shard in own}:
-            check_blocks(where, table.rows, [s for s in own if (s.col_start, s.col_stop) == columns], ranks)
+def example(table: Table, number: int, hosts: int, ranks_per_host: int, scheme: str) -> Placement:
+    """Tables are spread over hosts; the grid's column shards over two of them."""
+    columns = [
+        (range(host * ranks_per_host, (host + 1) * ranks_per_host), start, stop)
+        for host, (_, start, stop) in ((((number + i) % hosts), half) for i, half in enumerate(halves(table, [0])))
+    ]
+    return on_host(table, columns[0][0]) if scheme == TABLE_ROW_WISE else on_hosts(table, columns)
 
 
-def check_execution(placed: Sequence[tuple[Table, Placement]]) -> None:
+def check_execution(placed: Placed) -> None:
     """Raises UserError for means that TorchRec gets wrong."""
     for table, placement in placed:
         if placement.scheme == GRID_SHARD and table.pooling == "mean":

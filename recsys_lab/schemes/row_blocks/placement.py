@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recsys_lab.plan.checks import check_all_columns, check_blocks, check_one_rank_each
-from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.sharding_plan import Placement, Shard
 from recsys_lab.tables import Table
 
 ROW_WISE = "row_wise"
@@ -23,8 +22,5 @@ def in_row_blocks(table: Table, ranks: Sequence[int]) -> Placement:
     return Placement(table.name, ROW_WISE, row_blocks(table, ranks))
 
 
-def validate(where: str, table: Table, placement: Placement, plan: ShardingPlan) -> None:
-    """Raises UserError."""
-    check_one_rank_each(where, placement.shards)
-    check_all_columns(where, table, placement.shards)
-    check_blocks(where, table.rows, placement.shards, range(plan.world_size))
+def example(table: Table, number: int, hosts: int, ranks_per_host: int) -> Placement:
+    return in_row_blocks(table, range(hosts * ranks_per_host))

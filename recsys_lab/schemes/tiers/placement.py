@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.checks import extent_text
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.validate import extent_text
 from recsys_lab.tables import Table
 from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED, TIERS
 
@@ -62,3 +63,25 @@ def validate(where: str, table: Table, placement: Placement, plan: ShardingPlan)
                     given=extent_text(shard),
                 )
         begin += rows
+
+
+def served_ranks(shard: Shard, plan: ShardingPlan) -> int:
+    """Of how many ranks a holder of `shard` looks the samples up."""
+    return {REPLICATED: 0, HOST_SHARDED: plan.ranks_per_host}.get(shard.tier, plan.world_size)
+
+
+#: Shares of the replicated and of the host-sharded rows: three tiers, two of them, one alone.
+EXAMPLES = ((1 / 5, 1 / 4), (1 / 2, 1 / 2), (1 / 3, 0.0), (0.0, 1.0), (0.0, 0.0), (1.0, 0.0))
+
+
+def reference_cases(tables: tuple[Table, ...], hosts: int, ranks_per_host: int) -> Iterator[ShardingPlan]:
+    """Every table in all tiers; then tables in fewer, each in others."""
+
+    def example(table: Table, shares: tuple[float, float]) -> Placement:
+        replicated = int(table.rows * shares[0])
+        in_host = min(int(table.rows * shares[1] + 0.5), table.rows - replicated)
+        return in_tiers(table, replicated, in_host, hosts, ranks_per_host)
+
+    for first, step in ((0, 0), (1, 1)):
+        placements = tuple(example(t, EXAMPLES[(first + step * i) % len(EXAMPLES)]) for i, t in enumerate(tables))
+        yield ShardingPlan("reference", hosts, ranks_per_host, tables, placements)

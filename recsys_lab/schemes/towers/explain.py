@@ -22,7 +22,7 @@ PERMUTED = {
 }
 
 
-def words(table: Table, placement: Placement, most_bytes: str) -> tuple[str, str]:
+def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
     """(where, why)."""
     size, at_most = human_bytes(table.weight_bytes), f"at most {most_bytes} a rank"
     if placement.scheme == TOWER_TABLE_WISE:
@@ -35,10 +35,10 @@ def words(table: Table, placement: Placement, most_bytes: str) -> tuple[str, str
     return f"rows in equal blocks on {on}", f"{size} are divided over the site, {at_most}; sums stay inside it"
 
 
-def sites_sentence(plan: ShardingPlan) -> str:
+def sentences(plan: ShardingPlan) -> tuple[str, ...]:
     """Where the towers are, and what peer order costs."""
     sites = sites_of_plan(plan)
     on = "one host" if sites.ranks == plan.ranks_per_host else f"{sites.ranks // plan.ranks_per_host} hosts"
     where = f"{counted(len(plan.towers), 'tower')} on {counted(sites.count, 'site')}: {sites.towers} on each, which is {on}"
     across = f"Between sites travel ids, and in {counted(sites.ranks, 'exchange')} of {sites.count} peers side by side what towers give"
-    return f"{where}. {across if sites.count > 1 else 'Nothing travels between sites'}. {PERMUTED[plan.permute]}."
+    return (f"{where}. {across if sites.count > 1 else 'Nothing travels between sites'}. {PERMUTED[plan.permute]}.",)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from recsys_lab.errors import UserError
-from recsys_lab.plan.checks import check_all_columns, check_all_rows, check_blocks, check_one_rank_each, check_one_shard
-from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
-from recsys_lab.schemes.towers.sites import PERMUTES, sites_of_plan, tower_of_features
+from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.validate import check_blocks
+from recsys_lab.schemes.row_blocks.placement import row_blocks
+from recsys_lab.schemes.towers.sites import PERMUTES, sites_of, sites_of_plan, tower_of_features
+from recsys_lab.schemes.whole.placement import halves
 from recsys_lab.tables import Table
 
 TOWER_TABLE_WISE = "tower_table_wise"
 TOWER_COLUMN_WISE = "tower_column_wise"
 TOWER_ROW_WISE = "tower_row_wise"
 TOWER_SCHEMES = (TOWER_TABLE_WISE, TOWER_COLUMN_WISE, TOWER_ROW_WISE)
-
-
-def validate(where: str, table: Table, placement: Placement) -> None:
-    """Raises UserError unless the shards are as the scheme wants them, on whatever ranks."""
-    check_one_rank_each(where, placement.shards)
-    if placement.scheme == TOWER_TABLE_WISE:
-        check_one_shard(where, placement.shards)
-    if placement.scheme != TOWER_ROW_WISE:
-        check_all_rows(where, table, placement.shards)
-    if placement.scheme != TOWER_COLUMN_WISE:
-        check_all_columns(where, table, placement.shards)
 
 
 def check_towers(plan: ShardingPlan) -> None:
@@ -59,3 +52,19 @@ def _tower(table: Table, placement: Placement, tower_of: dict[str, int]) -> int:
     if None in towers or len(towers) > 1:
         raise UserError("all features of a table must be in one tower", where=where, given=sorted(map(str, towers)))
     return tower_of[table.features[0]]
+
+
+def reference_cases(tables: tuple[Table, ...], hosts: int, ranks_per_host: int, scheme: str) -> Iterator[ShardingPlan]:
+    """A tower a host, tables dealt to towers in turn, with each permute; none where hosts outnumber tables."""
+    sites, members = sites_of(hosts, hosts, ranks_per_host), [tables[host::hosts] for host in range(hosts)]
+    towers = tuple(tuple(feature for table in own for feature in table.features) for own in members)
+    placements = tuple(_example(table, i, sites.ranks_of(i % hosts), scheme) for i, table in enumerate(tables))
+    for permute in PERMUTES if all(towers) else ():
+        yield ShardingPlan("reference", hosts, ranks_per_host, tables, placements, towers, permute)
+
+
+def _example(table: Table, number: int, ranks: tuple[int, ...], scheme: str) -> Placement:
+    if scheme == TOWER_ROW_WISE:
+        return Placement(table.name, scheme, row_blocks(table, ranks))
+    columns = [(ranks[number % len(ranks)], 0, table.dim)] if scheme == TOWER_TABLE_WISE else halves(table, ranks)
+    return Placement(table.name, scheme, tuple(Shard((rank,), 0, table.rows, start, stop) for rank, start, stop in columns))

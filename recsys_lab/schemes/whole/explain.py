@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recsys_lab.cluster import ranks_words
-from recsys_lab.plan.sharding_plan import Placement
+from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.tables import Table
 from recsys_lab.units import human_bytes
 
@@ -12,12 +12,12 @@ COLUMNS_TRAVEL = "ids to each column shard's rank, pooled columns back, by all-t
 HOST_COLUMNS_TRAVEL = "ids to each column shard's rank on one host, pooled columns back, by all-to-all"
 
 
-def table_words(table: Table, placement: Placement) -> tuple[str, str]:
+def table_words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
     """(where, why) of a whole table."""
     return f"whole on rank {placement.ranks[0]}", f"{human_bytes(table.weight_bytes)} fit on one rank, so ids and rows travel once"
 
 
-def column_words(placement: Placement, most_bytes: str) -> tuple[str, str]:
+def column_words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
     """(where, why) of column shards."""
     columns = len({shard.col_start for shard in placement.shards})
     where = f"{columns} column shards on {ranks_words(placement.ranks)}"

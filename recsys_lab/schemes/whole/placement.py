@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.checks import check_all_columns, check_all_rows, check_one_host, check_one_rank_each, check_one_shard
-from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.scheme import Placed
+from recsys_lab.plan.sharding_plan import Placement, Shard
 from recsys_lab.tables import Table
 
 TABLE_WISE = "table_wise"
@@ -31,20 +31,18 @@ def halves(table: Table, ranks: Sequence[int]) -> list[tuple[int, int, int]]:
     return [(ranks[i % len(ranks)], *columns) for i, columns in enumerate(edges)]
 
 
-def validate(where: str, table: Table, placement: Placement, plan: ShardingPlan) -> None:
-    """Raises UserError."""
-    shards = placement.shards
-    check_one_rank_each(where, shards)
-    if placement.scheme == TABLE_WISE:
-        check_one_shard(where, shards)
-    check_all_rows(where, table, shards)
-    if placement.scheme == TABLE_WISE:
-        check_all_columns(where, table, shards)
-    if placement.scheme == TABLE_COLUMN_WISE:
-        check_one_host(where, shards, plan.ranks_per_host)
+def example(table: Table, number: int, hosts: int, ranks_per_host: int, scheme: str) -> Placement:
+    """Tables are spread over ranks, and column shards of a table over two of them."""
+    world, first = hosts * ranks_per_host, number % hosts * ranks_per_host
+    if scheme == TABLE_WISE:
+        return on_rank(table, (number * 3 + 1) % world)
+    of_host = range(first, first + ranks_per_host)
+    return in_columns(
+        table, scheme, halves(table, of_host if scheme == TABLE_COLUMN_WISE else [(number + i) % world for i in range(world)])
+    )
 
 
-def check_execution(placed: Sequence[tuple[Table, Placement]]) -> None:
+def check_execution(placed: Placed) -> None:
     """Raises UserError for column shards of sequences that TorchRec cannot exchange together."""
     widths = {shard.cols for table, placement in placed if table.pooling == "none" for shard in placement.shards}
     if len(widths) > 1 and placed[0][1].scheme == COLUMN_WISE:

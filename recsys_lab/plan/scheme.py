@@ -69,7 +69,7 @@ class Scheme:
     lower: Callable[[Context], tuple[list[Step], list[Step]]]
     words: Callable[[Table, Placement, str, ShardingPlan], tuple[str, str]]
     reference_cases: Callable[[tuple[Table, ...], int, int], Iterator[ShardingPlan]]
-    rules: Rules = Rules()
+    rules: Rules | None = Rules()  # None: `validate` alone decides
     family: str = ""  # schemes of one family are lowered together and name their steps by it; empty: the scheme alone
     tier: str = ROW_SHARDED  # where its rows count, unless a shard says so itself
     sequences: bool = False  # it has an exchange of sequences
@@ -77,7 +77,6 @@ class Scheme:
     divides_evenly: bool = False  # each rank holds an equal part of each table
     sums_across_ranks: bool = False  # pooled rows are added up over ranks
     any_exchange: bool = False  # pooled rows may travel by each of `EXCHANGES`
-    tiered: bool = False  # shards have tiers of their own
     validate: Callable[[str, Table, Placement, ShardingPlan], None] | None = None
     validate_plan: Callable[[ShardingPlan], None] | None = None
     served_ranks: Callable[[Shard, ShardingPlan], int] | None = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.scheme import Scheme, known_schemes, schemes_of
+from recsys_lab.plan.scheme import Rules, known_schemes, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import TABLE_FORMATS
@@ -77,7 +77,8 @@ def _check_placement(table: Table, placement: Placement, plan: ShardingPlan) -> 
                 "a shard reaches outside its table", where=where, given=extent_text(shard), allowed=f"{table.rows} x {table.dim}"
             )
     _check_cover(table, placement.shards)
-    _check_rules(f"{where}, {scheme.name}", table, placement.shards, plan, scheme)
+    if scheme.rules:
+        _check_rules(f"{where}, {scheme.name}", table, placement.shards, plan, scheme.rules)
     if scheme.validate:
         scheme.validate(f"{where}, {scheme.name}", table, placement, plan)
 
@@ -97,10 +98,8 @@ def _check_cover(table: Table, shards: tuple[Shard, ...]) -> None:
         raise UserError("the shards do not cover the table", where=where, given=f"{area} of {table.parameters} cells")
 
 
-def _check_rules(where: str, table: Table, shards: Sequence[Shard], plan: ShardingPlan, scheme: Scheme) -> None:
-    rules, per_host = scheme.rules, plan.ranks_per_host
-    if scheme.tiered:
-        return
+def _check_rules(where: str, table: Table, shards: Sequence[Shard], plan: ShardingPlan, rules: Rules) -> None:
+    per_host = plan.ranks_per_host
     if any(shard.tier for shard in shards):
         raise UserError("only the shards of a table that is sharded by row have a tier", where=where)
     if rules.everywhere:

@@ -15,7 +15,7 @@ SCHEMES = (
         words=words,
         reference_cases=reference_cases,
         sequences=True,
-        tiered=True,
+        rules=None,
         validate=validate,
         served_ranks=served_ranks,
     ),

@@ -55,11 +55,12 @@ def _tower(table: Table, placement: Placement, tower_of: dict[str, int]) -> int:
 
 
 def reference_cases(tables: tuple[Table, ...], hosts: int, ranks_per_host: int, scheme: str) -> Iterator[ShardingPlan]:
-    """A tower a host, tables dealt to towers in turn, with each permute; none where hosts outnumber tables."""
-    sites, members = sites_of(hosts, hosts, ranks_per_host), [tables[host::hosts] for host in range(hosts)]
-    towers = tuple(tuple(feature for table in own for feature in table.features) for own in members)
-    placements = tuple(_example(table, i, sites.ranks_of(i % hosts), scheme) for i, table in enumerate(tables))
-    for permute in PERMUTES if all(towers) else ():
+    """As many towers as divide the hosts and have a table each, tables dealt to them in turn; with each permute."""
+    count = max(n for n in range(1, min(hosts, len(tables)) + 1) if hosts % n == 0)
+    sites = sites_of(count, hosts, ranks_per_host)
+    towers = tuple(tuple(feature for table in tables[tower::count] for feature in table.features) for tower in range(count))
+    placements = tuple(_example(table, number, sites.ranks_of(number % count), scheme) for number, table in enumerate(tables))
+    for permute in PERMUTES:
         yield ShardingPlan("reference", hosts, ranks_per_host, tables, placements, towers, permute)
 
 

@@ -1,0 +1,43 @@
+"""Every scheme that there is, by its reference cases: plans are valid, training equals the unsharded model, collectives equal the steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from recsys_lab.executor.execution import execution_of
+from recsys_lab.executor.recorded import register
+from recsys_lab.plan.explain import explain
+from recsys_lab.plan.scheme import known_schemes
+from tests.plan.plans import COMMS, UNLIKE
+from tests.schemes.generated import all_cases, check_equality, check_plans, check_volume
+
+SHAPES = [(1, 2), (2, 2), (1, 4), (4, 1)]
+register()  # before a rank joins its process group
+
+
+@pytest.mark.parametrize("shape", [(1, 1), *SHAPES, (3, 2)], ids=lambda s: f"{s[0]}x{s[1]}")
+def test_reference_plans_are_valid_and_explained(shape: tuple[int, int]) -> None:
+    checked = all_cases(*shape)
+    check_plans(checked)
+    assert {case.scheme for case in checked} == set(known_schemes()), "a scheme without a reference case"
+    for case in checked:
+        assert any(known_schemes()[case.scheme].travels in sentence for sentence in explain(case.plan))
+
+
+@pytest.mark.parametrize("name", known_schemes())
+def test_its_execution_is_there(name: str) -> None:
+    assert callable(execution_of(known_schemes()[name]).run)
+
+
+def test_training_equals_the_unsharded_model() -> None:
+    check_equality(all_cases(2, 2))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
+def test_recorded_collectives_equal_the_steps(shape: tuple[int, int]) -> None:
+    check_volume(all_cases(*shape))
+
+
+@pytest.mark.parametrize("precision", [COMMS, UNLIKE], ids=lambda p: p.name)
+def test_recorded_collectives_equal_the_steps_in_other_formats(precision) -> None:
+    check_volume(all_cases(2, 2), precision)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,8 @@ from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.validate import validate
-from recsys_lab.sharders.dmt import plan, reasons
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.dmt import DMT, Reasons
 from recsys_lab.sharders.dmt.place import LEAST_COLUMNS
 from recsys_lab.sharders.dmt.volume import Links, column_shards, row_blocks
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
@@ -37,6 +40,14 @@ def strided(made: tuple[Table, ...], count: int) -> Towers:
 
 def schemes(made: ShardingPlan) -> list[str]:
     return [p.scheme.removeprefix("tower_") for p in made.placements]
+
+
+def plan(*inputs: Any, **options: str) -> ShardingPlan:
+    return DMT(**options).plan(PlanInputs(*inputs))
+
+
+def reasons(found: ShardingPlan, *inputs: Any, **options: str) -> Reasons:
+    return DMT(**options).reasons(found, PlanInputs(*inputs, towers=found.towers))
 
 
 def planned(made: tuple[Table, ...], cluster: Cluster, towers: int, *each: float, **options: str) -> ShardingPlan:

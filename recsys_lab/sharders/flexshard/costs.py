@@ -15,6 +15,7 @@ from recsys_lab.plan import Workload
 from recsys_lab.plan.workload import STATE_PER_WEIGHT
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED
 from recsys_lab.units import transfer_ms
 
 #: Bytes of a replicated row over those of its weights: TorchRec's, as the paper takes it.
@@ -147,7 +148,7 @@ def flex(e: Any, d: Any, length: Any, s: Setting) -> Costs:
 
 Strategy = Callable[[Any, Any, Any, Setting], Costs]
 #: What each of the planner's tiers costs.
-TIER_COSTS: dict[str, Strategy] = {"replicated": data_parallel, "host_sharded": flex, "row_sharded": row_wise}
+TIER_COSTS: dict[str, Strategy] = {REPLICATED: data_parallel, HOST_SHARDED: flex, ROW_SHARDED: row_wise}
 
 
 def break_point(one: Strategy, other: Strategy, metric: str, s: Setting) -> float:

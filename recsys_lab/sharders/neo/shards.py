@@ -8,7 +8,7 @@ from dataclasses import replace
 from recsys_lab.cluster import Cluster
 from recsys_lab.plan import Placement, Shard
 from recsys_lab.sharders.neo.cuts import Cut, Piece, column_ranges
-from recsys_lab.sharders.row_wise import row_blocks
+from recsys_lab.sharders.torchrec_row_wise import row_blocks
 from recsys_lab.tables import Table
 
 

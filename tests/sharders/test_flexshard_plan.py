@@ -130,6 +130,29 @@ def test_tables_may_be_left_whole() -> None:
     assert len({p.ranks for p in spread.placements}) == 3
 
 
+def inputs(where: Cluster, batch_size: int) -> PlanInputs:
+    return PlanInputs(TABLES, statistics(), where, FP32, workload(batch_size=batch_size))
+
+
+def test_ranks_that_stand_in_for_a_cluster_keep_its_tiers() -> None:
+    """Tiers follow from batch and links of the named cluster; a plan for the few ranks here would have others."""
+    sharder, named, here = FlexShard(tiers=3), inputs(cluster(4, 4), 4096), inputs(cluster(1, 2), 64)
+    adapted = sharder.adapt(named, here)
+    validate(adapted)
+    assert (adapted.hosts, adapted.ranks_per_host) == (1, 2)
+    assert [p.tier_rows for p in adapted.placements] == [p.tier_rows for p in sharder.plan(named).placements]
+    assert [p.tier_rows for p in adapted.placements] != [p.tier_rows for p in sharder.plan(here).placements]
+
+
+def test_whole_tables_are_placed_for_the_ranks_that_there_are() -> None:
+    named, here = inputs(cluster(4, 4), 4096), inputs(cluster(1, 2), 64)
+    whole = FlexShard(tiers=3, force={"*": "row_wise"})
+    assert whole.adapt(named, here) == whole.plan(here)
+    mixed = FlexShard(tiers=3, force={"pair": "table_wise"}).adapt(named, here)
+    assert [p.scheme for p in mixed.placements] == ["flexshard", "table_wise", "flexshard"]
+    assert mixed.placements[1] == FlexShard(tiers=3, force={"pair": "table_wise"}).plan(here).placements[1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recsys_lab.sharders.flexshard.costs import Costs, Setting, break_point, data_parallel, flex, row_wise
+from recsys_lab.sharders.flexshard.costs import Costs, Setting, break_point, flex, replication, row_sharding
 from recsys_lab.sharders.flexshard.rows import Rows
 
 #: Sums of bytes over billions of rows are rounded: what a plan may miss its budget by.
@@ -49,9 +49,9 @@ class Trade:
         hot, both = replicated, replicated + in_host
         hot_elements, hot_traffic = self.rows.elements(hot), self.rows.traffic(hot)
         elements, traffic = self.rows.elements(both), self.rows.traffic(both)
-        tiers = data_parallel(hot_elements, 1, hot_traffic, self.setting)
+        tiers = replication(hot_elements, 1, hot_traffic, self.setting)
         tiers += flex(elements - hot_elements, 1, traffic - hot_traffic, self.setting)
-        return tiers, row_wise(elements, 1, traffic, self.setting)
+        return tiers, row_sharding(elements, 1, traffic, self.setting)
 
     def memory_bytes(self, replicated: np.ndarray | float, in_host: np.ndarray | float = 0) -> np.ndarray:
         tiers, baseline = self.costs(replicated, in_host)
@@ -63,15 +63,15 @@ class Trade:
 
     def least_memory(self) -> int:
         """Point A of figure 5: replicated rows beyond the memory-neutral break-point; more or fewer would take more memory."""
-        return self.rows.above(break_point(data_parallel, row_wise, "memory_bytes", self.setting))
+        return self.rows.above(break_point(replication, row_sharding, "memory_bytes", self.setting))
 
     def least_communication(self) -> int:
         """Point C of figure 5: replicated rows beyond the communication-neutral break-point."""
-        return self.rows.above(break_point(data_parallel, row_wise, "communication_ms", self.setting))
+        return self.rows.above(break_point(replication, row_sharding, "communication_ms", self.setting))
 
     def worth_host_sharding(self) -> int:
         """Rows beyond the communication-neutral break-point of Flex against RW."""
-        return self.rows.above(break_point(flex, row_wise, "communication_ms", self.setting))
+        return self.rows.above(break_point(flex, row_sharding, "communication_ms", self.setting))
 
     def affordable(self, budget_bytes: float) -> tuple[int, int] | None:
         """The fewest and the most replicated rows within the budget; None where even point A exceeds it.
@@ -124,7 +124,7 @@ def optimal_three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
         return None
     fewest, most = affordable
     rows, worth = trade.rows, trade.worth_host_sharding()
-    flex_bytes = flex(1, 1, 0.0, trade.setting).memory_bytes - row_wise(1, 1, 0.0, trade.setting).memory_bytes  # of an element
+    flex_bytes = flex(1, 1, 0.0, trade.setting).memory_bytes - row_sharding(1, 1, 0.0, trade.setting).memory_bytes  # of an element
 
     def in_host(replicated: np.ndarray | float) -> np.ndarray:
         room = np.maximum(budget_bytes + SLACK_BYTES - trade.memory_bytes(replicated), 0.0) / flex_bytes

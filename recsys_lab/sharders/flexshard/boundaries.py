@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recsys_lab.sharders.flexshard.allocate import Split, Trade
-from recsys_lab.sharders.flexshard.costs import break_point, data_parallel, flex, row_wise
+from recsys_lab.sharders.flexshard.costs import break_point, flex, replication, row_sharding
 from recsys_lab.sharders.flexshard.reasons import ALL_ROWS, Boundary
 from recsys_lab.tables.tiers import HOST_SHARDED, ROW_SHARDED
 
@@ -20,13 +20,16 @@ def boundaries_of(trade: Trade, split: Split, placed: Split, goal: str, optimal:
     hot, both = split.replicated, split.replicated + split.in_host
     replica_memory: Decided = (
         "from here a replica takes more memory than it saves",
-        break_point(data_parallel, row_wise, "memory_bytes", setting),
+        break_point(replication, row_sharding, "memory_bytes", setting),
     )
     replica_time: Decided = (
         "from here a replica takes longer than row-sharding",
-        break_point(data_parallel, row_wise, "communication_ms", setting),
+        break_point(replication, row_sharding, "communication_ms", setting),
     )
-    flex_time: Decided = "from here host-sharding takes longer than row-sharding", break_point(flex, row_wise, "communication_ms", setting)
+    flex_time: Decided = (
+        "from here host-sharding takes longer than row-sharding",
+        break_point(flex, row_sharding, "communication_ms", setting),
+    )
     least_time: Decided = "the least communication" + (" within the memory budget" if goal == "memory_neutral" else ""), None
     begins, ends = replica_memory, BUDGET_SPENT
     if optimal:

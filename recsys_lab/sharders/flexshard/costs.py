@@ -98,7 +98,7 @@ class Costs:
         return Costs(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Costs)})
 
 
-def row_wise(e: Any, d: Any, length: Any, s: Setting) -> Costs:
+def row_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     """RW: E / U rows a rank; each look-up's row is sent by the rank that holds it and kept by the one that asked."""
     looked_up = s.batch_size * length
     return Costs(
@@ -110,7 +110,7 @@ def row_wise(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     )
 
 
-def column_wise(e: Any, d: Any, length: Any, s: Setting) -> Costs:
+def column_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     """CW: all rows, D / U columns of each; every rank is sent all ids."""
     looked_up = s.batch_size * length
     return Costs(
@@ -122,7 +122,7 @@ def column_wise(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     )
 
 
-def data_parallel(e: Any, d: Any, length: Any, s: Setting) -> Costs:
+def replication(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     """DP: all rows on every rank; only the gradients of all rows travel."""
     looked_up = s.batch_size * length
     return Costs(
@@ -148,7 +148,7 @@ def flex(e: Any, d: Any, length: Any, s: Setting) -> Costs:
 
 Strategy = Callable[[Any, Any, Any, Setting], Costs]
 #: What each of the planner's tiers costs.
-TIER_COSTS: dict[str, Strategy] = {REPLICATED: data_parallel, HOST_SHARDED: flex, ROW_SHARDED: row_wise}
+TIER_COSTS: dict[str, Strategy] = {REPLICATED: replication, HOST_SHARDED: flex, ROW_SHARDED: row_sharding}
 
 
 def break_point(one: Strategy, other: Strategy, metric: str, s: Setting) -> float:

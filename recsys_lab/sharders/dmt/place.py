@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from recsys_lab.plan import Placement, Shard
+from recsys_lab.schemes.row_blocks import ROW_WISE
+from recsys_lab.schemes.row_blocks.placement import row_blocks as blocks_of
+from recsys_lab.schemes.towers import TOWER_COLUMN_WISE, TOWER_ROW_WISE, TOWER_TABLE_WISE
+from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.dmt.volume import Links, column_shards, row_blocks
-from recsys_lab.sharders.torchrec_row_wise import row_blocks as blocks_of
 from recsys_lab.tables import Table
 
 LEAST_COLUMNS = 4  # of a shard: 16 bytes of FP32, and a multiple of it in every shard but the last
-TABLE, COLUMN, ROW = "tower_table_wise", "tower_column_wise", "tower_row_wise"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def _first_cut(site: Site, loads: Loads) -> dict[str, int]:
     """Column shards by table; 0: row blocks."""
     ranks = len(site.ranks)
     if loads.scheme != "auto":
-        return {t.name: {"table_wise": 1, "column_wise": _most(t, ranks), "row_wise": 0}[loads.scheme] for t in site.tables}
+        return {t.name: {TABLE_WISE: 1, COLUMN_WISE: _most(t, ranks), ROW_WISE: 0}[loads.scheme] for t in site.tables}
     shards = _work_for_all(site, loads)
     links = Links.of(loads.inputs.cluster, ranks)
     for table in site.tables:
@@ -137,7 +139,7 @@ def _assigned(site: Site, loads: Loads, shards: Mapping[str, int]) -> tuple[dict
 
 
 def _placement(table: Table, held: list[Shard], shards: int) -> Placement:
-    scheme = ROW if not shards else TABLE if len(held) == 1 else COLUMN
+    scheme = TOWER_ROW_WISE if not shards else TOWER_TABLE_WISE if len(held) == 1 else TOWER_COLUMN_WISE
     return Placement(table.name, scheme, tuple(sorted(held, key=lambda s: (s.row_start, s.col_start, s.ranks))))
 
 

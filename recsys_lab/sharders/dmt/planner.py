@@ -10,14 +10,16 @@ from recsys_lab.errors import UserError
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.validate import validate
+from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.towers.sites import PERMUTES, Sites, sites_of, sites_of_plan, tower_of_features
+from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.dmt.place import Loads, Site, place
 from recsys_lab.sharders.dmt.reasons import Moved, Reasons, moved_by
 from recsys_lab.sharders.options import check_choice
 from recsys_lab.tables import Table
 
-SCHEMES = ("auto", "column_wise", "row_wise", "table_wise")
+SCHEMES = ("auto", COLUMN_WISE, ROW_WISE, TABLE_WISE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
+from recsys_lab.schemes.towers import TOWER_COLUMN_WISE, TOWER_ROW_WISE, TOWER_TABLE_WISE
 from recsys_lab.schemes.towers.sites import sites_of_plan
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.units import human_bytes
@@ -73,7 +74,7 @@ def moved_by(name: str, plan: ShardingPlan, inputs: PlanInputs) -> Moved:
 
 
 def _sentences(reasons: Reasons) -> list[str]:
-    words = {"tower_table_wise": "whole on one rank", "tower_column_wise": "cut by columns", "tower_row_wise": "cut by rows"}
+    words = {TOWER_TABLE_WISE: "whole on one rank", TOWER_COLUMN_WISE: "cut by columns", TOWER_ROW_WISE: "cut by rows"}
     tables = ", ".join(f"{count} {words[scheme]}" for scheme, count in reasons.schemes.items())
     chosen, own_bytes = reasons.chosen, human_bytes(reasons.flat_bytes)
     at = f"{reasons.sites} sites of {reasons.ranks_of_site} ranks"

@@ -8,10 +8,10 @@ from typing import Any
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
-from recsys_lab.plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.tiers import tier_rows
-from recsys_lab.schemes.tiers import FLEXSHARD
+from recsys_lab.schemes.tiers.placement import FLEXSHARD, in_tiers
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.flexshard.allocate import Split, Trade, optimal_three_tier, three_tier, two_tier
 from recsys_lab.sharders.flexshard.boundaries import boundaries_of
@@ -23,7 +23,7 @@ from recsys_lab.sharders.flexshard.table_costs import choice_of
 from recsys_lab.sharders.flexshard.whole_tables import schemes_of_whole, whole_placements
 from recsys_lab.sharders.options import KEY, check_choice
 from recsys_lab.tables import Table
-from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED
 from recsys_lab.units import GB, human_bytes
 
 GOALS = ("memory_neutral", "max_memory_savings", "max_communication_savings", "all_replicated")
@@ -69,7 +69,7 @@ class FlexShard(Sharder):
         whole = whole_placements(tables, schemes_of_whole(tables, self.force), cluster)
         by_row = [table for table in tables if table.name not in whole]
         splits = self._split_together(by_row, inputs) if by_row else []
-        placements = whole | {table.name: place(table, split, cluster) for table, split in zip(by_row, splits)}
+        placements = whole | {table.name: _place(table, split, cluster) for table, split in zip(by_row, splits)}
         sharder = f"flexshard_{self.tiers}tier"
         plan = ShardingPlan(sharder, cluster.hosts, cluster.ranks_per_host, tables, tuple(placements[table.name] for table in tables))
         check_fits(plan, inputs.workload, cluster)
@@ -175,28 +175,15 @@ class FlexShard(Sharder):
         return [part.aligned(table.rows, trade.setting.world_size) for part, table in zip(parts, tables)] if self.align else parts
 
 
-def place(table: Table, split: Split, cluster: Cluster) -> Placement:
-    """`table` by row, rows numbered after the remapping. Within a tier, blocks of ceil(rows / holders), the last short or empty."""
-    tiers = (
-        (REPLICATED, split.replicated, [cluster.ranks]),
-        (HOST_SHARDED, split.in_host, [cluster.peers(local) for local in range(cluster.ranks_per_host)]),
-        (ROW_SHARDED, table.rows - split.replicated - split.in_host, [(rank,) for rank in cluster.ranks]),
-    )
-    shards, begin = [], 0
-    for tier, rows, holders in tiers:
-        block = -(-rows // len(holders))
-        for number, ranks in enumerate(holders if rows else []):
-            start, stop = (begin + min(i * block, rows) for i in (number, number + 1))
-            shards.append(Shard(ranks, start, stop, 0, table.dim, tier))
-        begin += rows
-    return Placement(table.name, FLEXSHARD, tuple(shards))
+def _place(table: Table, split: Split, cluster: Cluster) -> Placement:
+    return in_tiers(table, split.replicated, split.in_host, cluster.hosts, cluster.ranks_per_host)
 
 
 def _same_tiers(plan: ShardingPlan, cluster: Cluster) -> ShardingPlan:
     """`plan` on other ranks: each row in the tier that it has, tables that are placed as a whole by the same scheme."""
     schemes = {p.table: p.scheme for p in plan.placements if p.scheme != FLEXSHARD}
     whole = whole_placements(plan.tables, schemes, cluster)
-    placements = tuple(whole.get(t.name) or place(t, _tiers_of(p), cluster) for t, p in zip(plan.tables, plan.placements))
+    placements = tuple(whole.get(t.name) or _place(t, _tiers_of(p), cluster) for t, p in zip(plan.tables, plan.placements))
     return replace(plan, hosts=cluster.hosts, ranks_per_host=cluster.ranks_per_host, placements=placements)
 
 

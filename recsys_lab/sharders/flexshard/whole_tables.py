@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from recsys_lab.cluster import Cluster
-from recsys_lab.plan import Placement, Shard
+from recsys_lab.plan import Placement
+from recsys_lab.schemes.replicated.placement import DATA_PARALLEL, on_every_rank
+from recsys_lab.schemes.row_blocks.placement import ROW_WISE, in_row_blocks
+from recsys_lab.schemes.whole.placement import TABLE_WISE, on_rank
 from recsys_lab.sharders.options import forced_schemes
-from recsys_lab.sharders.torchrec_row_wise import row_blocks
 from recsys_lab.tables import Table
 
-WHOLE = ("data_parallel", "row_wise", "table_wise")
+WHOLE = (DATA_PARALLEL, ROW_WISE, TABLE_WISE)
 
 
 def schemes_of_whole(tables: Sequence[Table], force: Mapping[str, str] | None) -> dict[str, str]:
@@ -24,12 +26,12 @@ def whole_placements(tables: Sequence[Table], schemes: Mapping[str, str], cluste
     placements = {}
     for table in tables:
         scheme = schemes.get(table.name)
-        if scheme == "table_wise":
+        if scheme == TABLE_WISE:
             rank = held.index(min(held))
             held[rank] += table.weight_bytes
-            placements[table.name] = Placement(table.name, scheme, (Shard((rank,), 0, table.rows, 0, table.dim),))
-        elif scheme == "row_wise":
-            placements[table.name] = Placement(table.name, scheme, row_blocks(table, cluster.ranks))
-        elif scheme == "data_parallel":
-            placements[table.name] = Placement(table.name, scheme, (Shard(cluster.ranks, 0, table.rows, 0, table.dim),))
+            placements[table.name] = on_rank(table, rank)
+        elif scheme == ROW_WISE:
+            placements[table.name] = in_row_blocks(table, cluster.ranks)
+        elif scheme == DATA_PARALLEL:
+            placements[table.name] = on_every_rank(table, cluster.ranks)
     return placements

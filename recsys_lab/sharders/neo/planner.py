@@ -9,6 +9,8 @@ from itertools import product
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import check_fits
+from recsys_lab.schemes.row_blocks import ROW_WISE
+from recsys_lab.schemes.whole import TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.neo.assign import PricedPlan, priced, room_of_rank
 from recsys_lab.sharders.neo.bound import bound_of_plans
@@ -73,8 +75,8 @@ class Neo4D(Sharder):
         alternatives = {f"placement={other}": replace(self, placement=other).best(inputs)}
         if self.even_out:
             alternatives["even_out=false"] = replace(self, even_out=False).best(inputs)
-        if self.schemes != ["table_wise"]:
-            alternatives["table_wise only"] = replace(self, schemes=["table_wise"]).best(inputs)
+        if self.schemes != [TABLE_WISE]:
+            alternatives[f"{TABLE_WISE} only"] = replace(self, schemes=[TABLE_WISE]).best(inputs)
         free = replace(self, schemes=None).best(inputs)
         if self.schemes:
             alternatives["all schemes"] = free
@@ -110,6 +112,6 @@ class Neo4D(Sharder):
                     "this table can be cut in none of the ways that are allowed",
                     where=f"{KEY}.schemes",
                     given=f"{', '.join(allowed)} for table {table.name}",
-                    remedy="allow table_wise or row_wise too",
+                    remedy=f"allow {TABLE_WISE} or {ROW_WISE} too",
                 )
         return options

@@ -24,6 +24,10 @@ from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.schemes.in_host import GRID_SHARD, TABLE_ROW_WISE
+from recsys_lab.schemes.replicated import DATA_PARALLEL
+from recsys_lab.schemes.row_blocks import ROW_WISE
+from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.options import KEY, check_scheme, forced_schemes
 from recsys_lab.sharders.torchrec.columns import AUTO, Types, first_widths, idle_ranks, more_shards
@@ -51,11 +55,11 @@ NO_TYPE = "no such sharding type"
 class TorchRec(Sharder):
     """The plan that TorchRec's cost model likes best.
 
-    `sharding_types`: what the planner may choose from (None: all but grid_shard, as TorchRec does). `force`: table name or glob ->
+    `sharding_types`: what the planner may choose from (None: all but the grid, as TorchRec does). `force`: table name or glob ->
     the sharding type that those tables must have; a later entry wins. `column_shard_width`: columns of a column shard; None leaves
-    it to the planner, and cuts a forced table over all ranks (column_wise), a host's ranks (table_column_wise) or all hosts
-    (grid_shard). `column_shards`: into how many a table is cut that is cut by columns, instead of how wide they are; auto: where
-    ranks would hold no shard, the heaviest tables are cut, or cut again, until there are enough (DMT, section 5.1).
+    it to the planner, and cuts a forced table over all ranks, a host's ranks or all hosts, as its type has it. `column_shards`: into how
+    many a table is cut that is cut by columns, instead of how wide they are; auto: where ranks would hold no shard, the heaviest tables
+    are cut, or cut again, until there are enough (DMT, section 5.1).
     """
 
     sharding_types: list[str] | None = None
@@ -77,7 +81,7 @@ class TorchRec(Sharder):
         best = _search(inputs, types, widths)
         tries = SPREADING if self.column_shards == AUTO else 0
         while tries and (narrower := more_shards(best, inputs.access, types)):
-            types, widths, tries = types | dict.fromkeys(narrower, ["column_wise"]), widths | narrower, tries - 1
+            types, widths, tries = types | dict.fromkeys(narrower, [COLUMN_WISE]), widths | narrower, tries - 1
             best = min(best, _search(inputs, types, widths), key=idle_ranks)
         check_fits(best, inputs.workload, inputs.cluster)
         return best
@@ -89,7 +93,7 @@ def _search(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> Shar
     constraints = {
         table.name: ParameterConstraints(
             sharding_types=types[table.name],
-            compute_kernels=["fused", "dense"],  # on the device itself; dense is TorchRec's only one for data_parallel
+            compute_kernels=["fused", "dense"],  # on the device itself; dense is TorchRec's only one for replicas
             min_partition=widths[table.name],
             pooling_factors=[access[table.name].mean_length / len(table.features)] * len(table.features),
         )
@@ -137,15 +141,15 @@ def _placement(table: Table, sharding: ParameterSharding) -> Placement:
 
 
 class _WithoutReplicas(GreedyProposer):
-    """Searches without data_parallel, where a table has another option.
+    """Searches without replicas, where a table has another option.
 
     TorchRec's greedy search begins with the cheapest option of each table. Replicas look cheap, and the search seldom leaves them: for
     MLPerf's 26 tables on 64 GPUs it ends at 1.53 ms by its own estimate, without them at 1.15 ms.
     """
 
     def load(self, search_space: list[ShardingOption], enumerator: Enumerator | None = None) -> None:
-        others = {option.name for option in search_space if option.sharding_type != "data_parallel"}
-        super().load([o for o in search_space if o.sharding_type != "data_parallel" or o.name not in others], enumerator)
+        others = {option.name for option in search_space if option.sharding_type != DATA_PARALLEL}
+        super().load([o for o in search_space if o.sharding_type != DATA_PARALLEL or o.name not in others], enumerator)
 
 
 class _Model(nn.Module):
@@ -185,7 +189,7 @@ class _AnyTypeSharder(EmbeddingBagCollectionSharder):
         return list(SCHEMES)
 
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
-        return ["dense"] if sharding_type == "data_parallel" else ["fused"]
+        return ["dense"] if sharding_type == DATA_PARALLEL else ["fused"]
 
 
 def _topology(cluster: Cluster, workload: Workload) -> Topology:
@@ -208,12 +212,12 @@ def _topology(cluster: Cluster, workload: Workload) -> Topology:
 def _check_possible(table: Table, types: list[str] | None) -> None:
     if table.pooling not in POOLINGS:
         raise UserError("TorchRec's planner here places pooled tables only", where=f"table {table.name}", given=f"pooling {table.pooling}")
-    if table.pooling == "mean" and types == ["grid_shard"]:
+    if table.pooling == "mean" and types == [GRID_SHARD]:
         raise UserError(
-            "TorchRec computes mean pooling wrongly under grid_shard",
+            f"TorchRec computes mean pooling wrongly under {GRID_SHARD}",
             where=f"table {table.name}",
-            given="pooling mean, grid_shard",
-            remedy="force table_row_wise or column_wise instead",
+            given=f"pooling mean, {GRID_SHARD}",
+            remedy=f"force {TABLE_ROW_WISE} or {COLUMN_WISE} instead",
         )
 
 
@@ -229,14 +233,14 @@ def _does_not_fit(inputs: PlanInputs, types: Types) -> PlanDoesNotFit:
     tables, cluster, workload = inputs.tables, inputs.cluster, inputs.workload
     room = cluster.usable_memory_bytes - workload.dense_bytes
     size = {t.name: t.weight_bytes + workload.table_state_bytes(t.rows, t.dim) for t in tables}
-    whole = [name for name in size if types[name] == ["table_wise"]]
-    replicated = sum(size[name] for name in size if types[name] == ["data_parallel"])
-    spread = sum(size[name] for name in size if types[name] != ["data_parallel"]) / cluster.world_size
+    whole = [name for name in size if types[name] == [TABLE_WISE]]
+    replicated = sum(size[name] for name in size if types[name] == [DATA_PARALLEL])
+    spread = sum(size[name] for name in size if types[name] != [DATA_PARALLEL]) / cluster.world_size
     needed = replicated + max(spread, max((size[name] for name in whole), default=0))
     lacks = f": a rank lacks {human_bytes(needed - room)}" if needed > room else ": the pieces are too large to be spread evenly"
     return PlanDoesNotFit(
         "no plan fits with the sharding types that are allowed" + lacks,
         where=f"cluster {cluster.name}",
         allowed=f"{human_bytes(room)} of tables a rank",
-        remedy="nearest change that would fit: allow or force row_wise for the largest tables, or sharder=torchrec_row_wise",
+        remedy=f"nearest change that would fit: allow or force {ROW_WISE} for the largest tables, or sharder=torchrec_row_wise",
     )

@@ -140,8 +140,13 @@ def test_ranks_that_stand_in_for_a_cluster_keep_its_tiers() -> None:
     adapted = sharder.adapt(named, here)
     validate(adapted)
     assert (adapted.hosts, adapted.ranks_per_host) == (1, 2)
-    assert [p.tier_rows for p in adapted.placements] == [p.tier_rows for p in sharder.plan(named).placements]
-    assert [p.tier_rows for p in adapted.placements] != [p.tier_rows for p in sharder.plan(here).placements]
+    assert [tier_rows(p) for p in adapted.placements] == [tier_rows(p) for p in sharder.plan(named).placements]
+    assert [tier_rows(p) for p in adapted.placements] != [tier_rows(p) for p in sharder.plan(here).placements]
+
+
+def test_a_plan_without_tiers_has_no_reasons() -> None:
+    whole, made_from = FlexShard(tiers=3, force={"*": "row_wise"}), inputs(cluster(2, 2), 64)
+    assert whole.reasons(whole.plan(made_from), made_from) is None
 
 
 def test_whole_tables_are_placed_for_the_ranks_that_there_are() -> None:

@@ -36,7 +36,9 @@ CLUSTER = Cluster(
 
 def why(tables: tuple[Table, ...] = (TABLE,), where: Cluster = CLUSTER, **options) -> Reasons:
     sharder, inputs = FlexShard(**options), PlanInputs(tables, ACCESS, where, FP32, WORKLOAD)
-    return sharder.reasons(sharder.plan(inputs), inputs)
+    reasons = sharder.reasons(sharder.plan(inputs), inputs)
+    assert reasons is not None
+    return reasons
 
 
 @pytest.mark.parametrize(

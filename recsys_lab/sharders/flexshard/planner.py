@@ -82,9 +82,11 @@ class FlexShard(Sharder):
             return self.plan(here)
         return _same_tiers(self.plan(replace(here, cluster=named.cluster, workload=named.workload)), here.cluster)
 
-    def reasons(self, plan: ShardingPlan, inputs: PlanInputs) -> Reasons:
-        """Where each tier begins and what decided it, what the next-best plans cost, what would flip it."""
+    def reasons(self, plan: ShardingPlan, inputs: PlanInputs) -> Reasons | None:
+        """Where each tier begins and what decided it, what the next-best plans cost, what would flip it. None where no table has tiers."""
         tables = [table for table in inputs.tables if plan.by_table[table.name][1].scheme == FLEXSHARD]
+        if not tables:
+            return None
         trade = self._trade(tables, inputs)
         split, three = self._split(trade), self._has_middle_tier(trade)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -21,11 +20,11 @@ from recsys_lab.models.workload import describe, describe_towers
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.plan.workload import DenseLayer, TowerWork
+from recsys_lab.precision import Precision
 from recsys_lab.record.files import write_json
 from recsys_lab.record.run_folder import REASONS_FILE
-from recsys_lab.sharders.flexshard import same_tiers
+from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.tables import AccessStatistics, Table
 
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
@@ -45,6 +44,9 @@ class Planned:
     plan: ShardingPlan
     steps: Steps
 
+    def inputs(self, precision: Precision) -> PlanInputs:
+        return PlanInputs(self.tables, self.access, self.cluster, precision, self.workload, self.plan.towers)
+
 
 def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: int, named: Planned | None = None) -> Planned:
     """Plans the tables of `data` for `cluster`, `batch_size` samples a rank, and lowers the plan to steps.
@@ -56,7 +58,8 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
     towers = towers_of(config, tables, cluster, named)
     model = build_model(config, data, torch.device("meta"), modules_of(config, towers))
     workload = workload_of(model, data, config, batch_size, {t.name: data.access[t.name].mean_length for t in tables})
-    plan = make_plan(config, data.access, tables, cluster, workload, towers, named)
+    inputs = PlanInputs(tables, data.access, cluster, precision, workload, towers)
+    plan = make_plan(config, inputs, named.inputs(precision) if named is not None else None)
     check_fits(plan, workload, cluster)
     executor = config.sharder.executor
     exchange = {key: executor[key] for key in ("exchange", "overlap") if key in executor}
@@ -86,35 +89,23 @@ def workload_of(model: ClickModel, data: DataSet, config: DictConfig, batch_size
     )
 
 
-def make_plan(
-    config: DictConfig,
-    access: AccessStatistics,
-    tables: tuple[Table, ...],
-    cluster: Cluster,
-    workload: Workload,
-    towers: Towers,
-    named: Planned | None,
-) -> ShardingPlan:
-    """The planner's plan of `tables` for `cluster`. Where that stands in for a named one for which tables were placed row by row, its
-    tiers are those that the named cluster would get: they follow from its batch and links.
-    """
-    precision, further = build(config.precision), (towers,) if towers else ()
-    plan = partial(build, config.sharder.planner, tables, access)
-    if named is None or not any(map(is_tiered, named.plan.placements)):
-        return plan(cluster, precision, workload, *further)
-    return same_tiers(plan(named.cluster, precision, named.workload), cluster)
+def make_plan(config: DictConfig, here: PlanInputs, named: PlanInputs | None) -> ShardingPlan:
+    """The sharder's plan of `here`; of ranks that stand in for those of a `named` cluster, the plan that it adapts to them."""
+    sharder: Sharder = build(config.sharder.planner)
+    return sharder.plan(here) if named is None else sharder.adapt(named, here)
 
 
 def replan(config: DictConfig, access: AccessStatistics, here: Planned, named: Planned) -> ShardingPlan:
     """What trains here, planned with other access statistics."""
-    return make_plan(config, access, here.tables, here.cluster, here.workload, here.plan.towers, named)
+    precision = build(config.precision)
+    return make_plan(config, replace(here.inputs(precision), access=access), named.inputs(precision))
 
 
 def towers_of(config: DictConfig, tables: tuple[Table, ...], cluster: Cluster, named: Planned | None) -> Towers:
     """The groups of features that `sharder=dmt` makes towers of: the named cluster's own, also where another stands in for it."""
     if named is not None:
         return named.plan.towers
-    return build(config.sharder.towers, tables, cluster) if "towers" in config.sharder else ()
+    return build(config.sharder.towers).towers(tables, cluster) if "towers" in config.sharder else ()
 
 
 def modules_of(config: DictConfig, towers: Towers) -> Towers:
@@ -171,9 +162,8 @@ def batch_size_here(config: DictConfig) -> int:
 
 
 def write_reasons(config: DictConfig, planned: Planned, folder: Path) -> None:
-    """Why the plan is as it is, where its planner can tell: from the same options as the plan."""
-    if "reasons" not in config.sharder:
-        return
-    teller = OmegaConf.merge(config.sharder.planner, {"_target_": config.sharder.reasons})
-    made = build(teller, planned.plan, planned.tables, planned.access, planned.cluster, build(config.precision), planned.workload)
-    write_json(folder / REASONS_FILE, {"told": made.told(), "reasons": made.to_json()})
+    """Why the plan is as it is, where its sharder can tell."""
+    sharder: Sharder = build(config.sharder.planner)
+    reasons = sharder.reasons(planned.plan, planned.inputs(build(config.precision)))
+    if reasons is not None:
+        write_json(folder / REASONS_FILE, {"told": reasons.told(), "reasons": reasons.to_json()})

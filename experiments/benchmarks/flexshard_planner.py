@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.plan import Workload
 from recsys_lab.precision import Precision
-from recsys_lab.sharders import flexshard
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.flexshard import FlexShard
 from recsys_lab.sharders.flexshard.allocate import three_tier
 from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
 from recsys_lab.sharders.flexshard.costs import Setting
@@ -84,7 +85,8 @@ def tables_in_buckets(tables: int, rows: int, buckets: int) -> Callable[[], obje
     laws = [zipf_mandelbrot(rows, 0.8 + 0.05 * i, 10.0 * (i + 1)) for i in range(tables)]
     access = AccessStatistics({t.name: law.access(t.name, rows, 200.0, buckets) for t, law in zip(made, laws)})
     workload = Workload(BATCH, 0, 0.0, 0.0, 0.0, "row_wise_adagrad", "sgd", {t.name: 200.0 for t in made})
-    return lambda: [flexshard.plan(made, access, CLUSTER, Precision("fp32"), workload, tiers=3, rule=rule) for rule in ("paper", "optimal")]
+    inputs = PlanInputs(made, access, CLUSTER, Precision("fp32"), workload)
+    return lambda: [FlexShard(tiers=3, rule=rule).plan(inputs) for rule in ("paper", "optimal")]
 
 
 if __name__ == "__main__":

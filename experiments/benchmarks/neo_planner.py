@@ -22,9 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.neo.priced import FP16_TABLES, base, cluster, tables_of_case
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.neo import Neo4D
 from recsys_lab.sharders.neo.costs import Setting, Weights, costs_of_ranks
-from recsys_lab.sharders.neo.planner import best
-from recsys_lab.sharders.torchrec import planner as torchrec
+from recsys_lab.sharders.torchrec import TorchRec
 
 
 def main() -> None:
@@ -35,11 +36,12 @@ def main() -> None:
     tables, access = tables_of_case("neo_a", 16, "fp16")
     work, on = replace(base("neo_a").workload, batch_size=given.batch), cluster(16)
     setting = Setting(access, on, FP16_TABLES, given.batch, Weights())
+    inputs = PlanInputs(tables, access, on, FP16_TABLES, work)
     found: dict[str, Any] = {}
     for name in ("greedy", "karmarkar_karp"):
         for key, even_out in ((name, True), (f"{name}_alone", False)):
             start = time.perf_counter()
-            made = best(tables, access, on, FP16_TABLES, work, name, None, Weights(), even_out)
+            made = Neo4D(placement=name, even_out=even_out).best(inputs)
             found[key] = told(made.plan, setting, made.bound_ms, time.perf_counter() - start)
             if not even_out:
                 together = sum(made.costs.communication.values()) + made.costs.load
@@ -47,7 +49,7 @@ def main() -> None:
             bound = made.bound_ms
     if not given.without_torchrec:
         start = time.perf_counter()
-        plan = torchrec.plan(tables, access, on, FP16_TABLES, work, sharding_types=["table_wise", "column_wise"])
+        plan = TorchRec(sharding_types=["table_wise", "column_wise"]).plan(inputs)
         found["torchrec"] = told(plan, setting, bound, time.perf_counter() - start)
     print(json.dumps({"tables": len(tables), "ranks": on.world_size, "bound_ms": bound, **found}))
 

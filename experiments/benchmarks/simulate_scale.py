@@ -20,7 +20,9 @@ from recsys_lab.config.choices import built, composed
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.precision import Precision
-from recsys_lab.sharders import dmt, row_wise
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.dmt import DMT, TowerOptions
+from recsys_lab.sharders.torchrec_row_wise import RowWise
 from recsys_lab.simulate import simulate
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 
@@ -39,8 +41,8 @@ def mlperf() -> tuple[Table, ...]:
 
 def planned(sharder: str, tables: tuple[Table, ...], access: AccessStatistics, cluster: Cluster, work: Workload) -> ShardingPlan:
     if sharder == "torchrec_row_wise":
-        return row_wise.plan(tables, access, cluster, FP32, work)
-    return dmt.plan(tables, access, cluster, FP32, work, dmt.towers(tables, cluster, count=None, partition=None))
+        return RowWise().plan(PlanInputs(tables, access, cluster, FP32, work))
+    return DMT().plan(PlanInputs(tables, access, cluster, FP32, work, TowerOptions().towers(tables, cluster)))
 
 
 def seconds(sharder: str, tables: tuple[Table, ...], cluster: Cluster) -> float:

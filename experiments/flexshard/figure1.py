@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.flexshard.models import cluster, published, setting
 from recsys_lab.sharders.flexshard.allocate import Split
-from recsys_lab.sharders.flexshard.costs import row_wise
+from recsys_lab.sharders.flexshard.costs import row_sharding
 from recsys_lab.sharders.flexshard.table_costs import table_costs
 from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -22,7 +22,7 @@ ROWS = 30_000_000  # of all tables together; dynamic costs do not depend on it
 
 def sequences(length: float) -> tuple[float, float]:
     """Dynamic memory in GB and exchange in ms of histories that are `length` long together, in however many tables."""
-    costs = row_wise(ROWS, published().setting.dim, length, setting())
+    costs = row_sharding(ROWS, published().setting.dim, length, setting())
     return costs.dynamic_memory_bytes / GB, costs.communication_ms
 
 

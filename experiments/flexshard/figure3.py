@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.flexshard.models import published, setting
-from recsys_lab.sharders.flexshard.costs import break_point, data_parallel, row_wise
+from recsys_lab.sharders.flexshard.costs import break_point, replication, row_sharding
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 
@@ -17,13 +17,13 @@ ALPHAS = np.logspace(-6, 0, 121)
 def ratios(alpha: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
     """Memory and communication of DP over those of RW. E cancels out, so it is 1."""
     dim = published().setting.dim
-    dp, rw = data_parallel(1.0, dim, alpha, setting()), row_wise(1.0, dim, alpha, setting())
+    dp, rw = replication(1.0, dim, alpha, setting()), row_sharding(1.0, dim, alpha, setting())
     return dp.memory_bytes / rw.memory_bytes, dp.communication_ms / rw.communication_ms
 
 
 def run(name: str) -> Study:
     s = setting()
-    memory, time = (break_point(data_parallel, row_wise, metric, s) for metric in ("memory_bytes", "communication_ms"))
+    memory, time = (break_point(replication, row_sharding, metric, s) for metric in ("memory_bytes", "communication_ms"))
     usual = ratios(1e-4)
     lines = (
         Line("alpha at which memory is neutral", memory, origin="simulated"),
@@ -51,7 +51,7 @@ def draw(folder: Path) -> list[Path]:
         axis.loglog(ALPHAS, time, color=ORANGE, label="communication")
         axis.axhline(1, color=GREY, linewidth=1)
         for metric, color in (("memory_bytes", BLUE), ("communication_ms", ORANGE)):
-            at = break_point(data_parallel, row_wise, metric, setting())
+            at = break_point(replication, row_sharding, metric, setting())
             axis.plot([at], [1], "o", color=color)
             axis.annotate(f"{at:.2g}", (at, 1), textcoords="offset points", xytext=(6, 6), color=color)
         axis.set(xlabel="alpha = L / E; of a single row: p", ylabel="data-parallel over row-wise", ylim=(1e-3, 1e3))

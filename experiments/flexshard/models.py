@@ -13,7 +13,8 @@ from recsys_lab.config.choices import built
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.tiers import tier_rows as rows_in_tiers
 from recsys_lab.precision import Precision
-from recsys_lab.sharders import flexshard
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.flexshard import FlexShard
 from recsys_lab.sharders.flexshard.costs import Setting, setting_of
 from recsys_lab.tables import AccessStatistics, RankLaw, Table
 
@@ -85,9 +86,14 @@ def paper_options() -> dict[str, Any]:
     return {"replica_multiplier": float(setting.replica_multiplier), "bandwidths": nominal, "align": True}
 
 
+def inputs(model: str, statistics: AccessStatistics) -> PlanInputs:
+    """What the plan of `model` on a100x32 is made from."""
+    return PlanInputs((table(model),), statistics, cluster(), FP32, workload(model))
+
+
 def plan(model: str, tiers: int, **options: Any) -> ShardingPlan:
     """The plan of `model` on a100x32."""
-    return flexshard.plan((table(model),), access(model), cluster(), FP32, workload(model), tiers=tiers, **options)
+    return FlexShard(tiers=tiers, **options).plan(inputs(model, access(model)))
 
 
 def tier_rows(made: ShardingPlan) -> dict[str, int]:

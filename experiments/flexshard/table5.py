@@ -5,20 +5,18 @@ from __future__ import annotations
 from experiments.flexshard.fit import fit
 from experiments.flexshard.models import (
     BUCKETS,
-    FP32,
     MODELS,
     TIERS,
-    cluster,
+    inputs,
     paper_options,
     plan,
     published,
     table,
     tier_rows,
     tier_shares,
-    workload,
 )
 from recsys_lab.report.sections import Table
-from recsys_lab.sharders import flexshard
+from recsys_lab.sharders.flexshard import FlexShard
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.tables import AccessStatistics, RankLaw
 
@@ -66,7 +64,7 @@ def coverage_only() -> dict[str, dict[str, float]]:
     for model, fitted in fit(published(), coverage_only=True).items():
         law = RankLaw.from_config(fitted["law"])
         access = AccessStatistics({"history": law.access("history", fitted["rows"], fitted["mean_length"], BUCKETS)})
-        made = flexshard.plan((table(model),), access, cluster(), FP32, workload(model), tiers=3, **paper_options())
+        made = FlexShard(tiers=3, **paper_options()).plan(inputs(model, access))
         rows, given = tier_rows(made), published().table5[model]["3-tier"]
         covered = float(law.share(rows["replicated"] + rows["host_sharded"]))
         found[model] = {

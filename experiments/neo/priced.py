@@ -21,7 +21,8 @@ from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.planning import workload_of
 from recsys_lab.precision import Precision
-from recsys_lab.sharders import neo
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.neo import Neo4D
 from recsys_lab.sharders.neo.costs import Setting, Weights, costs_of_ranks
 from recsys_lab.simulate import Profile, Simulated, Timeline, simulate
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
@@ -132,7 +133,8 @@ def priced(case: Case) -> Priced:
         plan = dealt(Model(tables, access, 0, 0.0, 0.0, 0.0, ()), on, case.precision, work)
     else:
         schemes = None if case.schemes is None else list(case.schemes)
-        plan = neo.plan(tables, access, on, case.precision, work, placement=case.placement, schemes=schemes, even_out=case.even_out)
+        sharder = Neo4D(placement=case.placement, schemes=schemes, even_out=case.even_out)
+        plan = sharder.plan(PlanInputs(tables, access, on, case.precision, work))
     steps = lower(plan, access, case.precision, work)
     simulated, timeline = simulate(steps, on, profile(), plan, work)
     costs = costs_of_ranks(plan, Setting(access, on, case.precision, case.batch_of_gpu, Weights()))

@@ -12,7 +12,8 @@ from recsys_lab.config.choices import built
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.precision import Precision
-from recsys_lab.sharders.torchrec import planner as torchrec
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.torchrec import TorchRec
 from recsys_lab.simulate import Profile
 from recsys_lab.simulate.timeline import place
 
@@ -78,7 +79,7 @@ def roomy(cluster: Cluster) -> Cluster:
 
 
 def _by_torchrec(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
-    return torchrec.plan(found.tables, found.access, cluster, precision, work)
+    return TorchRec().plan(PlanInputs(found.tables, found.access, cluster, precision, work))
 
 
 def _tuned(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
@@ -91,13 +92,14 @@ def _tuned(found: Model, cluster: Cluster, precision: Precision, work: Workload)
     wide = {t.name: "grid_shard" for t in found.tables if t.name not in small}
     if cluster.hosts > 1:
         options.append({"force": {**small, **wide}})
-    plans = [torchrec.plan(found.tables, found.access, cluster, precision, work, **option) for option in options]
+    inputs = PlanInputs(found.tables, found.access, cluster, precision, work)
+    plans = [TorchRec(**option).plan(inputs) for option in options]
     profile = built("profile", "hugectr")
     return min(plans, key=lambda plan: place(lower(plan, found.access, precision, work), cluster, profile, work).ends.max())
 
 
 def whole_tables(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
-    return torchrec.plan(found.tables, found.access, cluster, precision, work, sharding_types=["table_wise", "column_wise"])
+    return TorchRec(sharding_types=["table_wise", "column_wise"]).plan(PlanInputs(found.tables, found.access, cluster, precision, work))
 
 
 def dealt(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:

@@ -40,7 +40,7 @@ TARGETS = (
 GROUPS = ("model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")
 KEYS = {
     "": {*GROUPS, "simulate", "ablation", "study", "choices", *(field.name for field in dataclasses.fields(options.TopLevel))},
-    "sharder": {"name", "planner", "executor", "reasons", "towers", "tower_modules"},
+    "sharder": {"planner", "executor", "towers", "tower_modules"},
     "simulate": {"batch_size", "hot_rows", "profile"},
 }
 

@@ -17,7 +17,8 @@ from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision
-from recsys_lab.sharders.torchrec.planner import plan
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.torchrec import TorchRec
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from recsys_lab.train.optimizer import dense_optimizer
 from tests.executor.reference import EPS, LR, SEED, Concat, Outcome, Sample
@@ -42,7 +43,8 @@ def workload(optimizer: str = "sgd", batch_size: int = 8) -> Workload:
 def here(tables: tuple[Table, ...], force: dict[str, str]) -> ShardingPlan:
     """The plan for the ranks that run."""
     local = int(os.environ["LOCAL_WORLD_SIZE"])
-    return plan(tables, statistics(tables), small_cluster(dist.get_world_size() // local, local), FP32, workload(), force=force)
+    where = small_cluster(dist.get_world_size() // local, local)
+    return TorchRec(force=force).plan(PlanInputs(tables, statistics(tables), where, FP32, workload()))
 
 
 #: How each table is placed: one of TorchRec's schemes, or (replicated, host-sharded rows).

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.sharders.neo import plan
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.neo import Neo4D
 from recsys_lab.tables import Table
 from tests.executor.reference import Outcome, Sample, samples, train_unsharded
 from tests.executor.sharded import FP32, small_cluster, train, workload
@@ -32,7 +33,8 @@ EACH = ("data_parallel", "table_row_wise", "column_wise", "table_wise", "grid_sh
 
 
 def planned(tables: tuple[Table, ...], schemes: list[str] | None = None) -> ShardingPlan:
-    return plan(tables, access(tables, LENGTHS), small_cluster(2, 2), FP32, workload(batch_size=300), schemes=schemes)
+    inputs = PlanInputs(tables, access(tables, LENGTHS), small_cluster(2, 2), FP32, workload(batch_size=300))
+    return Neo4D(schemes=schemes).plan(inputs)
 
 
 def mixed() -> ShardingPlan:

@@ -12,7 +12,9 @@ from torchrec.distributed.types import EmbeddingModuleShardingPlan
 
 from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.sharders.torchrec.planner import from_torchrec, plan
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.torchrec import TorchRec
+from recsys_lab.sharders.torchrec.planner import from_torchrec
 from recsys_lab.tables import Table
 from tests.executor.reference import Concat
 from tests.executor.sharded import FP32, small_cluster, statistics, workload
@@ -26,7 +28,8 @@ SHAPES = [(1, 1), (1, 4), (2, 2), (4, 1)]
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), SHAPES)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_ours_to_torchrecs_and_back(scheme: str, hosts: int, ranks_per_host: int, kind: str) -> None:
-    made = plan(TABLES, statistics(TABLES), small_cluster(hosts, ranks_per_host, kind), FP32, workload(), force={"*": scheme})
+    inputs = PlanInputs(TABLES, statistics(TABLES), small_cluster(hosts, ranks_per_host, kind), FP32, workload())
+    made = TorchRec(force={"*": scheme}).plan(inputs)
     theirs = to_torchrec(made, kind)
     assert from_torchrec(TABLES, theirs) == made.placements
 

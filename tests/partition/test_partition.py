@@ -19,7 +19,7 @@ from recsys_lab.partition.find import balance
 from recsys_lab.partition.picture import draw
 from recsys_lab.plan.serialise import save_plan
 from recsys_lab.planning import plan_for, this_machine
-from recsys_lab.sharders.dmt import towers
+from recsys_lab.sharders.dmt import TowerOptions
 from recsys_lab.sharders.dmt.affinity import affinity, one_thread
 from recsys_lab.sharders.dmt.partition_file import load_partition
 from recsys_lab.train import checkpoint
@@ -58,7 +58,7 @@ def test_a_short_training_finds_the_planted_groups(tmp_path: Path, capsys: pytes
     assert config is not None
     data = probe.opened(config)
     tables = tables_of(data, config.model.embedding_dim, "fp32")
-    assert towers(tables, cluster(2, 2), partition=str(file)) == made.towers
+    assert TowerOptions(partition=str(file)).towers(tables, cluster(2, 2)) == made.towers
 
     again = tmp_path / "again.json"
     assert main(["partition", *WORDS, f"data.cache={tmp_path}", *options, "-o", str(again), "--compare", str(file)]) == 0

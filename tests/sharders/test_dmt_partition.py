@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from recsys_lab.errors import UserError
-from recsys_lab.sharders.dmt import towers
+from recsys_lab.sharders.dmt import TowerOptions
 from recsys_lab.sharders.dmt.affinity import affinity, coordinates, distances
 from recsys_lab.sharders.dmt.partition import balanced_groups, size_bounds, strided
 from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index, load_partition
@@ -151,11 +151,11 @@ def test_a_file_gives_back_what_was_saved_and_makes_the_towers(tmp_path: Path) -
     partition().save(path)
     again = load_partition(path)
     assert replace(again, balance={}) == replace(partition(), balance={})
-    assert towers(TABLES, cluster(2, 2), partition=str(path)) == (("f3", "f0"), ("f1", "f2"))
-    assert towers(TABLES, cluster(2, 2)) == (("f0", "f2"), ("f1", "f3"))
-    assert towers(TABLES, cluster(2, 2), count=4) == (("f0",), ("f1",), ("f2",), ("f3",))
+    assert TowerOptions(partition=str(path)).towers(TABLES, cluster(2, 2)) == (("f3", "f0"), ("f1", "f2"))
+    assert TowerOptions().towers(TABLES, cluster(2, 2)) == (("f0", "f2"), ("f1", "f3"))
+    assert TowerOptions(count=4).towers(TABLES, cluster(2, 2)) == (("f0",), ("f1",), ("f2",), ("f3",))
     shared = (Table("t", 10, 4, ("f0", "f1")), *TABLES[2:])
-    assert towers(shared, cluster(2, 2)) == (("f0", "f1", "f3"), ("f2",))
+    assert TowerOptions().towers(shared, cluster(2, 2)) == (("f0", "f1", "f3"), ("f2",))
 
 
 @pytest.mark.parametrize(
@@ -187,22 +187,22 @@ def test_what_does_not_fit_is_refused_with_figures(tmp_path: Path) -> None:
     partition().save(path)
     file = str(path)
     with pytest.raises(UserError, match="4 features there, 3 here: 1 only there, such as f3"):
-        towers(TABLES[:3], cluster(2, 2), partition=file)
+        TowerOptions(partition=file).towers(TABLES[:3], cluster(2, 2))
     with pytest.raises(UserError, match="1 only here, such as g"):
-        towers((*TABLES, Table("g", 1, 4, ("g",))), cluster(2, 2), partition=file)
+        TowerOptions(partition=file).towers((*TABLES, Table("g", 1, 4, ("g",))), cluster(2, 2))
     with pytest.raises(UserError, match="another number of towers.*given 2"):
-        towers(TABLES, cluster(4, 2), count=4, partition=file)
+        TowerOptions(count=4, partition=file).towers(TABLES, cluster(4, 2))
     with pytest.raises(UserError, match="several towers.*table t"):
-        towers((Table("t", 10, 4, ("f0", "f1")), *TABLES[2:]), cluster(2, 2), partition=file)
+        TowerOptions(partition=file).towers((Table("t", 10, 4, ("f0", "f1")), *TABLES[2:]), cluster(2, 2))
     with pytest.raises(UserError, match="divide each other.*3 towers for 2 hosts"):
-        towers(TABLES, cluster(2, 2), count=3)
+        TowerOptions(count=3).towers(TABLES, cluster(2, 2))
     for count in (0, 5):
         with pytest.raises(UserError, match="1 to 4"):
-            towers(TABLES, cluster(2, 2), count=count)
+            TowerOptions(count=count).towers(TABLES, cluster(2, 2))
     with pytest.raises(UserError, match="cannot be read"):
-        towers(TABLES, cluster(2, 2), partition=str(tmp_path / "none.json"))
+        TowerOptions(partition=str(tmp_path / "none.json")).towers(TABLES, cluster(2, 2))
     (tmp_path / "text").write_text("{")
     with pytest.raises(UserError, match="no JSON"):
-        towers(TABLES, cluster(2, 2), partition=str(tmp_path / "text"))
+        TowerOptions(partition=str(tmp_path / "text")).towers(TABLES, cluster(2, 2))
     with pytest.raises(UserError, match="other features.*1 are in one only"):
         adjusted_rand_index([["a"]], [["a", "b"]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +13,11 @@ from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.validate import validate
-from recsys_lab.sharders.dmt import plan, reasons
+from recsys_lab.schemes.towers.sites import PERMUTES
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.dmt import DMT, Reasons
 from recsys_lab.sharders.dmt.place import LEAST_COLUMNS
+from recsys_lab.sharders.dmt.planner import SCHEMES
 from recsys_lab.sharders.dmt.volume import Links, column_shards, row_blocks
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from tests.executor.sharded import FP32, small_cluster
@@ -39,6 +44,14 @@ def schemes(made: ShardingPlan) -> list[str]:
     return [p.scheme.removeprefix("tower_") for p in made.placements]
 
 
+def plan(*inputs: Any, **options: str) -> ShardingPlan:
+    return DMT(**options).plan(PlanInputs(*inputs))
+
+
+def reasons(found: ShardingPlan, *inputs: Any, **options: str) -> Reasons:
+    return DMT(**options).reasons(found, PlanInputs(*inputs, towers=found.towers))
+
+
 def planned(made: tuple[Table, ...], cluster: Cluster, towers: int, *each: float, **options: str) -> ShardingPlan:
     return plan(made, lengths(made, *each), cluster, FP32, workload(), strided(made, towers), **options)
 
@@ -50,8 +63,8 @@ def test_any_towers_fill_their_sites(data: st.DataObject) -> None:
     count = data.draw(st.sampled_from([n for n in (1, 2, 4, 8) if max(n, hosts) % min(n, hosts) == 0]))
     made = tables(data.draw(st.lists(st.integers(1, 5000), min_size=count, max_size=12)), data.draw(st.sampled_from([1, 6, 16, 30])))
     each = data.draw(st.lists(st.sampled_from([0.5, 1.0, 8.0, 100.0]), min_size=1, max_size=4))
-    scheme = data.draw(st.sampled_from(["auto", "column_wise", "row_wise", "table_wise"]))
-    options = {"scheme": scheme, "permute": data.draw(st.sampled_from(["auto", "rows", "ids", "none"]))}
+    scheme = data.draw(st.sampled_from(SCHEMES))
+    options = {"scheme": scheme, "permute": data.draw(st.sampled_from(["auto", *PERMUTES]))}
     found = planned(made, small_cluster(hosts, ranks), count, *each, **options)
     validate(found)
     assert found == planned(made, small_cluster(hosts, ranks), count, *each, **options)
@@ -167,7 +180,7 @@ def test_permuted_bytes_are_what_the_other_ways_would_handle() -> None:
 @pytest.mark.parametrize(("hosts", "ranks", "towers"), [(1, 4, 1), (2, 1, 2), (2, 2, 1)])
 def test_where_ranks_are_in_peer_order_nothing_is_permuted(hosts: int, ranks: int, towers: int) -> None:
     made, cluster = tables([5000] * 4), small_cluster(hosts, ranks)
-    for permute in ("rows", "ids", "none"):
+    for permute in PERMUTES:
         found = planned(made, cluster, towers, 1.0, permute=permute)
         told = reasons(found, made, lengths(made, 1.0), cluster, FP32, workload(), permute=permute)
         assert all(m.permuted == 0 for m in (told.chosen, *told.alternatives))

@@ -36,7 +36,7 @@ def least_communication(p: list[float], tiers: tuple[str, ...], setting: Setting
 
 
 def ms_of(trade: Trade, split: Split) -> float:
-    return float(trade.communication_ms(split.replicated, split.host_sharded))
+    return float(trade.communication_ms(split.replicated, split.in_host))
 
 
 @given(P, settings_of(), BUDGETS)
@@ -57,7 +57,7 @@ def test_three_tiers_by_the_optimal_rule_are_the_best_of_all_assignments(p: list
     found, best = optimal_three_tier(trade, budget), least_communication(p, tuple(TIER_COSTS), setting, budget)
     assert (found is None) == (best is None)
     if found is not None and best is not None:
-        assert trade.memory_bytes(found.replicated, found.host_sharded) <= budget + 2 * SLACK_BYTES
+        assert trade.memory_bytes(found.replicated, found.in_host) <= budget + 2 * SLACK_BYTES
         assert ms_of(trade, found) == pytest.approx(best, rel=1e-9, abs=1e-12)
 
 
@@ -69,8 +69,8 @@ def test_a_third_tier_never_leaves_more_to_the_global_exchange_and_never_costs_m
     if two is None or three is None or best is None:
         assert two is three is best is None
         return
-    assert trade.memory_bytes(three.replicated, three.host_sharded) <= budget + SLACK_BYTES
-    assert trade.rows.traffic(three.replicated + three.host_sharded) >= trade.rows.traffic(two.replicated) - 1e-9
+    assert trade.memory_bytes(three.replicated, three.in_host) <= budget + SLACK_BYTES
+    assert trade.rows.traffic(three.replicated + three.in_host) >= trade.rows.traffic(two.replicated) - 1e-9
     assert ms_of(trade, best) <= min(ms_of(trade, two), ms_of(trade, three)) + 1e-12
 
 
@@ -84,7 +84,7 @@ def test_tables_are_planned_as_their_union_and_every_row_that_moves_is_hotter_th
     assert rows.total == sum(len(p) for p, _ in tables)
     split = three_tier(Trade(rows, setting))
     assert split is not None
-    for end in (split.replicated, split.replicated + split.host_sharded):
+    for end in (split.replicated, split.replicated + split.in_host):
         taken = rows.of_each_table(end)
         assert taken.sum() == end
         inside = [x for (p, _), n in zip(tables, taken) for x in sorted(p, reverse=True)[:n]]
@@ -134,7 +134,7 @@ def test_buckets_plan_nearly_as_rows_do() -> None:
     near = three_tier(Trade(Rows.merged([(rows, mean, 256)]), PAPER))
     assert exact is not None and near is not None
     assert near.replicated == pytest.approx(exact.replicated, rel=0.02)
-    assert near.host_sharded == pytest.approx(exact.host_sharded, rel=0.02)
+    assert near.in_host == pytest.approx(exact.in_host, rel=0.02)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40), settings_of())

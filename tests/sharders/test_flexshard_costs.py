@@ -19,15 +19,15 @@ from recsys_lab.sharders.flexshard.costs import (
     Costs,
     Setting,
     break_point,
-    column_wise,
-    data_parallel,
+    column_sharding,
     flex,
-    row_wise,
+    replication,
+    row_sharding,
     setting_of,
 )
 from tests.sharders.flexshard_cases import PAPER, settings_of
 
-STRATEGIES = (row_wise, column_wise, data_parallel, flex)
+STRATEGIES = (row_sharding, column_sharding, replication, flex)
 E, D, L, B, U, W = 30_000_000, 256, 960.0, 4096, 32, 8
 
 
@@ -38,9 +38,9 @@ def seconds(size_bytes: float, bandwidth_gb_s: float) -> float:
 @pytest.mark.parametrize(
     ("strategy", "static", "ids", "rows", "dynamic", "dynamic_s", "static_s"),
     [
-        (row_wise, E / U * D * 4, B * L, B * L, 2 * B * L * D * 4, 2 * seconds(B * L * D * 4, 25), 0),
-        (column_wise, E * D / U * 4, U * B * L, B * L, 2 * B * L * D * 4, 2 * seconds(B * L * D * 4, 25), 0),
-        (data_parallel, 6 * E * D * 4, 0, B * L, B * L * D * 4, 0, seconds(E * D * 4, 75)),
+        (row_sharding, E / U * D * 4, B * L, B * L, 2 * B * L * D * 4, 2 * seconds(B * L * D * 4, 25), 0),
+        (column_sharding, E * D / U * 4, U * B * L, B * L, 2 * B * L * D * 4, 2 * seconds(B * L * D * 4, 25), 0),
+        (replication, 6 * E * D * 4, 0, B * L, B * L * D * 4, 0, seconds(E * D * 4, 75)),
         (flex, 6 * E / W * D * 4, B * L, B * L, 2 * B * L * D * 4, 2 * seconds(B * L * D * 4, 300), seconds(E * D * 4, 200)),
     ],
 )
@@ -69,7 +69,7 @@ def test_a_table_costs_what_its_rows_cost(setting: Setting, p: list[float]) -> N
 @given(settings_of())
 @settings(deadline=None)
 def test_break_points_are_where_costs_cross(setting: Setting) -> None:
-    for one, other in ((data_parallel, row_wise), (flex, row_wise), (data_parallel, flex)):
+    for one, other in ((replication, row_sharding), (flex, row_sharding), (replication, flex)):
         for metric in ("memory_bytes", "communication_ms"):
             p = break_point(one, other, metric, setting)
             if not 0 < p < 1e6:  # no row is looked up more often; nearly equal links cross far behind what a float can tell
@@ -81,14 +81,14 @@ def test_break_points_are_where_costs_cross(setting: Setting) -> None:
 
 def test_break_points_of_the_paper_in_closed_form() -> None:
     m = 6
-    assert break_point(data_parallel, row_wise, "memory_bytes", PAPER) == pytest.approx((m - 1 / U) / B)
-    assert break_point(data_parallel, flex, "memory_bytes", PAPER) == pytest.approx(m * (1 - 1 / W) / B)
-    assert break_point(flex, row_wise, "memory_bytes", PAPER) == np.inf
-    assert break_point(data_parallel, row_wise, "communication_ms", PAPER) == pytest.approx(25 / (2 * B * 75))
-    assert break_point(flex, row_wise, "communication_ms", PAPER) == pytest.approx(1 / (2 * B * 200 * (1 / 25 - 1 / 300)))
+    assert break_point(replication, row_sharding, "memory_bytes", PAPER) == pytest.approx((m - 1 / U) / B)
+    assert break_point(replication, flex, "memory_bytes", PAPER) == pytest.approx(m * (1 - 1 / W) / B)
+    assert break_point(flex, row_sharding, "memory_bytes", PAPER) == np.inf
+    assert break_point(replication, row_sharding, "communication_ms", PAPER) == pytest.approx(25 / (2 * B * 75))
+    assert break_point(flex, row_sharding, "communication_ms", PAPER) == pytest.approx(1 / (2 * B * 200 * (1 / 25 - 1 / 300)))
     free = replace(PAPER, bandwidths=Bandwidths(25.0, 300.0, np.inf, np.inf))
-    assert break_point(data_parallel, row_wise, "communication_ms", free) == 0
-    assert break_point(data_parallel, row_wise, "communication_ms", replace(PAPER, bandwidths=Bandwidths(*[np.inf] * 4))) == np.inf
+    assert break_point(replication, row_sharding, "communication_ms", free) == 0
+    assert break_point(replication, row_sharding, "communication_ms", replace(PAPER, bandwidths=Bandwidths(*[np.inf] * 4))) == np.inf
 
 
 def cluster(hosts: int, ranks_per_host: int) -> Cluster:

@@ -12,7 +12,9 @@ from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision
-from recsys_lab.sharders import flexshard, row_wise
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.flexshard import FlexShard
+from recsys_lab.sharders.torchrec_row_wise import RowWise
 from recsys_lab.tables import AccessStatistics, Table, zipf_mandelbrot
 
 FP32 = Precision("fp32")
@@ -38,7 +40,7 @@ def workload(optimizer: str = "sgd", batch_size: int = 1024) -> Workload:
 
 
 def plan(tables: tuple[Table, ...] = TABLES, where: Cluster | None = None, tiers: int = 3, **options) -> ShardingPlan:
-    made = flexshard.plan(tables, statistics(tables), where or cluster(), FP32, workload(), tiers=tiers, **options)
+    made = FlexShard(tiers=tiers, **options).plan(PlanInputs(tables, statistics(tables), where or cluster(), FP32, workload()))
     validate(made)
     return made
 
@@ -53,8 +55,8 @@ def rows_of(made: ShardingPlan, table: str) -> tuple[int, int, int]:
 )
 @settings(deadline=None, max_examples=60)
 def test_every_plan_is_valid_and_the_same_when_made_again(shape, tiers: int, exponent: float, batch_size: int, align: bool) -> None:
-    where, work = cluster(*shape), workload(batch_size=batch_size)
-    made = [flexshard.plan(TABLES, statistics(exponent=exponent), where, FP32, work, tiers=tiers, align=align) for _ in range(2)]
+    inputs = PlanInputs(TABLES, statistics(exponent=exponent), cluster(*shape), FP32, workload(batch_size=batch_size))
+    made = [FlexShard(tiers=tiers, align=align).plan(inputs) for _ in range(2)]
     validate(made[0])
     assert made[0] == made[1] == ShardingPlan.from_json(made[0].to_json())
     assert made[0].fingerprint == made[1].fingerprint
@@ -121,11 +123,39 @@ def test_aligned_tiers_are_multiples_of_the_ranks() -> None:
 def test_tables_may_be_left_whole() -> None:
     made = plan(force={"*": "row_wise", "tiny": "data_parallel", "pair": "table_wise"})
     assert [p.scheme for p in made.placements] == ["row_wise", "table_wise", "data_parallel"]
-    assert made.placements[0] == row_wise.plan(TABLES, statistics(), cluster(), FP32, workload()).placements[0]
+    assert made.placements[0] == RowWise().plan(PlanInputs(TABLES, statistics(), cluster(), FP32, workload())).placements[0]
     mixed = plan(force={"tiny": "row_wise"})
     assert [p.scheme for p in mixed.placements] == ["flexshard", "flexshard", "row_wise"]
     spread = plan(force={"*": "table_wise"})
     assert len({p.ranks for p in spread.placements}) == 3
+
+
+def inputs(where: Cluster, batch_size: int) -> PlanInputs:
+    return PlanInputs(TABLES, statistics(), where, FP32, workload(batch_size=batch_size))
+
+
+def test_ranks_that_stand_in_for_a_cluster_keep_its_tiers() -> None:
+    """Tiers follow from batch and links of the named cluster; a plan for the few ranks here would have others."""
+    sharder, named, here = FlexShard(tiers=3), inputs(cluster(4, 4), 4096), inputs(cluster(1, 2), 64)
+    adapted = sharder.adapt(named, here)
+    validate(adapted)
+    assert (adapted.hosts, adapted.ranks_per_host) == (1, 2)
+    assert [tier_rows(p) for p in adapted.placements] == [tier_rows(p) for p in sharder.plan(named).placements]
+    assert [tier_rows(p) for p in adapted.placements] != [tier_rows(p) for p in sharder.plan(here).placements]
+
+
+def test_a_plan_without_tiers_has_no_reasons() -> None:
+    whole, made_from = FlexShard(tiers=3, force={"*": "row_wise"}), inputs(cluster(2, 2), 64)
+    assert whole.reasons(whole.plan(made_from), made_from) is None
+
+
+def test_whole_tables_are_placed_for_the_ranks_that_there_are() -> None:
+    named, here = inputs(cluster(4, 4), 4096), inputs(cluster(1, 2), 64)
+    whole = FlexShard(tiers=3, force={"*": "row_wise"})
+    assert whole.adapt(named, here) == whole.plan(here)
+    mixed = FlexShard(tiers=3, force={"pair": "table_wise"}).adapt(named, here)
+    assert [p.scheme for p in mixed.placements] == ["flexshard", "table_wise", "flexshard"]
+    assert mixed.placements[1] == FlexShard(tiers=3, force={"pair": "table_wise"}).plan(here).placements[1]
 
 
 @pytest.mark.parametrize(

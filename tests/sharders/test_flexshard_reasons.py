@@ -10,8 +10,8 @@ import pytest
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.plan import Workload
 from recsys_lab.precision import Precision
-from recsys_lab.sharders import flexshard
-from recsys_lab.sharders.flexshard import Reasons, alternative_rows, sentences
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.flexshard import FlexShard, Reasons, alternative_rows, sentences
 from recsys_lab.sharders.flexshard.allocate import Split, Trade, three_tier, two_tier
 from recsys_lab.sharders.flexshard.flips import flips_of
 from recsys_lab.sharders.flexshard.rows import Rows
@@ -35,8 +35,10 @@ CLUSTER = Cluster(
 
 
 def why(tables: tuple[Table, ...] = (TABLE,), where: Cluster = CLUSTER, **options) -> Reasons:
-    made = flexshard.plan(tables, ACCESS, where, FP32, WORKLOAD, **options)
-    return flexshard.reasons(made, tables, ACCESS, where, FP32, WORKLOAD, **options)
+    sharder, inputs = FlexShard(**options), PlanInputs(tables, ACCESS, where, FP32, WORKLOAD)
+    reasons = sharder.reasons(sharder.plan(inputs), inputs)
+    assert reasons is not None
+    return reasons
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_flips_are_where_planning_again_gives_something_else() -> None:
     assert again(batch_size=0.99 * batch).least_memory() == 0 < again(batch_size=1.01 * batch).least_memory()
     assert linked(ar_global_gb_s=0.99 * ar_global).least_communication() < split.replicated
     assert linked(ar_global_gb_s=1.01 * ar_global).least_communication() >= split.replicated
-    end = split.replicated + split.host_sharded
+    end = split.replicated + split.in_host
     assert (
         linked(ar_cross_gb_s=0.95 * ar_cross_last).worth_host_sharding()
         < end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,13 +15,13 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
 from recsys_lab.plan.validate import validate
-from recsys_lab.sharders import row_wise
-from recsys_lab.sharders.neo import Reasons, plan, reasons
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.neo import Neo4D, Reasons
 from recsys_lab.sharders.neo.costs import Setting, Weights, cost_of_shard, costs_of_ranks
 from recsys_lab.sharders.neo.cuts import column_ranges, cuts_of
 from recsys_lab.sharders.neo.levels import SCHEMES
-from recsys_lab.sharders.neo.planner import best
-from recsys_lab.sharders.torchrec import planner as torchrec
+from recsys_lab.sharders.torchrec import TorchRec
+from recsys_lab.sharders.torchrec_row_wise import RowWise
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from tests.executor.sharded import FP32, small_cluster
 from tests.plan.plans import workload
@@ -34,6 +35,10 @@ def lengths(made: tuple[Table, ...], *each: float) -> AccessStatistics:
     """Look-ups a sample of each table; the last figure for all that follow."""
     given = [each[min(i, len(each) - 1)] for i in range(len(made))]
     return AccessStatistics({t.name: power_law_access(t.name, t.rows, length, 1.05) for t, length in zip(made, given)})
+
+
+def plan(*inputs: Any, **options: Any) -> ShardingPlan:
+    return Neo4D(**options).plan(PlanInputs(*inputs))
 
 
 def schemes(made: ShardingPlan) -> list[str]:
@@ -64,7 +69,7 @@ def test_any_tables_are_covered_once_in_memory_and_the_same_every_time(data: st.
         holders = [shard.ranks for shard in placement.shards]
         assert len(holders) == len(set(holders))
     lower(found, access, FP32, work)
-    made_so = best(made, access, cluster, FP32, work, options["placement"], allowed, Weights())
+    made_so = Neo4D(**options).best(PlanInputs(made, access, cluster, FP32, work))
     assert made_so.plan == found and made_so.costs.worst_ms >= made_so.bound_ms * (1 - 1e-9)
 
 
@@ -85,8 +90,9 @@ def test_no_plan_is_below_the_bound() -> None:
     made = tables([(n * 37 % 4000 + 1, 16 * (1 + n % 4)) for n in range(20)])
     access, cluster, work = lengths(made, 1.0, 30.0, 2.0, 8.0), small_cluster(2, 4), workload(batch_size=64)
     given = Setting(access, cluster, FP32, work.batch_size, Weights())
-    ours = best(made, access, cluster, FP32, work, "karmarkar_karp", None, Weights())
-    others = [torchrec.plan(made, access, cluster, FP32, work), row_wise.plan(made, access, cluster, FP32, work)]
+    inputs = PlanInputs(made, access, cluster, FP32, work)
+    ours = Neo4D().best(inputs)
+    others = [TorchRec().plan(inputs), RowWise().plan(inputs)]
     others += [plan(made, access, cluster, FP32, work, schemes=[scheme]) for scheme in SCHEMES]
     worst = [costs_of_ranks(other, given).worst_ms for other in others]
     assert ours.bound_ms <= min(worst) and ours.costs.worst_ms <= min(worst) * (1 + 1e-9)
@@ -151,8 +157,8 @@ def test_sequences_and_mistakes() -> None:
 
 def test_reasons_tell_bounds_and_other_choices() -> None:
     made = tables([(5000, 16)] * 6)
-    arguments = made, lengths(made, 2.0), small_cluster(2, 2), FP32, workload()
-    found = reasons(plan(*arguments), *arguments)
+    inputs = PlanInputs(made, lengths(made, 2.0), small_cluster(2, 2), FP32, workload())
+    found = Neo4D().reasons(Neo4D().plan(inputs), inputs)
     assert Reasons.from_json(found.to_json()) == found
     assert {a.name for a in found.alternatives} == {"placement=greedy", "even_out=false", "table_wise only"}
     assert all(choice.worst_ms >= found.bound_ms * (1 - 1e-9) for choice in (found.chosen, *found.alternatives))
@@ -163,9 +169,10 @@ def test_hundreds_of_tables_come_near_the_bound() -> None:
     made = tables([((n * 7919) % 100_000 + 10, 4 * (1 + n * 31 % 64)) for n in range(150)])
     access = lengths(made, *[1.0 + (n * 17) % 40 for n in range(150)])
     cluster = built("cluster", "zionex_x16").reshaped(2, 8)
-    found = best(made, access, cluster, FP32, workload(batch_size=512), "karmarkar_karp", None, Weights())
+    inputs = PlanInputs(made, access, cluster, FP32, workload(batch_size=512))
+    found = Neo4D().best(inputs)
     assert found.fits and found.costs.worst_ms < 1.1 * found.bound_ms
-    alone = best(made, access, cluster, FP32, workload(batch_size=512), "karmarkar_karp", None, Weights(), even_out=False)
+    alone = Neo4D(even_out=False).best(inputs)
     assert found.costs.worst_ms < alone.costs.worst_ms
 
 

@@ -15,9 +15,11 @@ from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.precision import Precision
-from recsys_lab.sharders import row_wise
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.torchrec import TorchRec
 from recsys_lab.sharders.torchrec import planner as torchrec
 from recsys_lab.sharders.torchrec.memory import uncounted_bytes
+from recsys_lab.sharders.torchrec_row_wise import RowWise
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from tests.plan.plans import TORCHREC_SCHEMES as SCHEMES
 
@@ -46,7 +48,7 @@ def workload(optimizer: str = "sgd", batch_size: int = 64) -> Workload:
 
 
 def plan(tables: tuple[Table, ...], where: Cluster, work: Workload | None = None, **choices) -> ShardingPlan:
-    return torchrec.plan(tables, statistics(tables), where, FP32, work or workload(), **choices)
+    return TorchRec(**choices).plan(PlanInputs(tables, statistics(tables), where, FP32, work or workload()))
 
 
 def assert_covers(made: ShardingPlan) -> None:
@@ -68,7 +70,8 @@ def test_any_type_is_forced_on_any_table(scheme: str, hosts: int, ranks_per_host
     assert [p.scheme for p in made.placements] == [scheme] * len(TABLES)
     assert_covers(made)
     if scheme == "row_wise":
-        assert made.placements == row_wise.plan(TABLES, statistics(TABLES), cluster(hosts, ranks_per_host), FP32, workload()).placements
+        inputs = PlanInputs(TABLES, statistics(TABLES), cluster(hosts, ranks_per_host), FP32, workload())
+        assert made.placements == RowWise().plan(inputs).placements
     if scheme in ("table_row_wise", "table_column_wise"):
         assert all(len({rank // ranks_per_host for rank in p.ranks}) == 1 for p in made.placements)
 
@@ -105,8 +108,8 @@ def test_every_rank_holds_a_column_shard_where_there_are_more_ranks_than_tables(
 
 def test_all_of_64_gpus_hold_shards_of_criteos_26_tables() -> None:
     """Small tables may be replicated: they keep no GPU busy."""
-    given = (MLPERF, statistics(MLPERF, MLPERF_HOT), cluster(8, 8, "cuda", memory_gb=80.0), FP32, workload(batch_size=2048))
-    made = torchrec.plan(*given, column_shards="auto")
+    where, work = cluster(8, 8, "cuda", memory_gb=80.0), workload(batch_size=2048)
+    made = TorchRec(column_shards="auto").plan(PlanInputs(MLPERF, statistics(MLPERF, MLPERF_HOT), where, FP32, work))
     spread = [p for p in made.placements if p.scheme != "data_parallel"]
     assert {rank for placement in spread for rank in placement.ranks} == set(range(64))
 
@@ -119,7 +122,7 @@ def test_replicas_alone_are_left_as_they_are() -> None:
 def test_26_tables_are_planned_for_64_gpus_without_any() -> None:
     where = cluster(8, 8, "cuda", memory_gb=80.0)
     work = workload("row_wise_adagrad", batch_size=1024)
-    made = torchrec.plan(MLPERF, statistics(MLPERF, MLPERF_HOT), where, FP32, work)
+    made = TorchRec().plan(PlanInputs(MLPERF, statistics(MLPERF, MLPERF_HOT), where, FP32, work))
     assert made.world_size == 64 and len(made.placements) == 26
     assert max(made.weight_bytes_of_ranks()) < 80e9
     assert made == ShardingPlan.from_json(made.to_json())
@@ -218,5 +221,5 @@ def test_mean_pooling_is_refused_under_grid_and_never_chosen() -> None:
 
 
 def test_row_blocks_are_torchrecs() -> None:
-    made = row_wise.plan((Table("five", 5, 4, ("f",)),), statistics(TABLES), cluster(2, 2), FP32, workload())
+    made = RowWise().plan(PlanInputs((Table("five", 5, 4, ("f",)),), statistics(TABLES), cluster(2, 2), FP32, workload()))
     assert [(s.row_start, s.row_stop) for s in made.placements[0].shards] == [(0, 2), (2, 4), (4, 5), (5, 5)]

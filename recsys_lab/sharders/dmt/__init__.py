@@ -3,15 +3,15 @@
 affinity        3.3: how alike features are over a probe of training, and where that puts them in a plane
 partition       3.3: balanced groups of features by constrained K-means; the naive strided groups
 partition_file  a partition saved, loaded, compared
-towers          `towers`: which features make which tower
+towers          `TowerOptions`: which features make which tower
 volume          3.1.3: what a table moves, by how it is cut
 place           the tables of a site on its ranks
-planner         `plan`, from towers to a ShardingPlan
-reasons         `reasons`: what that moves, and what other choices would
+planner         `DMT`: the options, the plan from towers on, and its reasons
+reasons         what a plan moves, and what other choices would
 """
 
-from recsys_lab.sharders.dmt.planner import plan
-from recsys_lab.sharders.dmt.reasons import Reasons, reasons
-from recsys_lab.sharders.dmt.towers import towers
+from recsys_lab.sharders.dmt.planner import DMT
+from recsys_lab.sharders.dmt.reasons import Reasons
+from recsys_lab.sharders.dmt.towers import TowerOptions
 
-__all__ = ["Reasons", "plan", "reasons", "towers"]
+__all__ = ["DMT", "Reasons", "TowerOptions"]

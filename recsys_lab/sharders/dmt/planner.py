@@ -2,78 +2,88 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from recsys_lab.cluster import Cluster
-from recsys_lab.errors import UserError, did_you_mean
-from recsys_lab.plan import Placement, ShardingPlan, Workload
+from recsys_lab.errors import UserError
+from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.validate import validate
-from recsys_lab.precision import Precision
-from recsys_lab.schemes.towers.sites import PERMUTES, Sites, sites_of, tower_of_features
-from recsys_lab.sharders.dmt.place import Given, Site, place
-from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.schemes.row_blocks import ROW_WISE
+from recsys_lab.schemes.towers.sites import PERMUTES, Sites, sites_of, sites_of_plan, tower_of_features
+from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
+from recsys_lab.sharders.base import PlanInputs, Sharder
+from recsys_lab.sharders.dmt.place import Loads, Site, place
+from recsys_lab.sharders.dmt.reasons import Moved, Reasons, moved_by
+from recsys_lab.sharders.options import check_choice
+from recsys_lab.tables import Table
 
-SCHEMES = ("auto", "column_wise", "row_wise", "table_wise")
+SCHEMES = ("auto", COLUMN_WISE, ROW_WISE, TABLE_WISE)
 
 
-def plan(
-    tables: tuple[Table, ...],
-    access: AccessStatistics,
-    cluster: Cluster,
-    precision: Precision,
-    workload: Workload,
-    towers: Sequence[Sequence[str]],
-    *,
-    scheme: str = "auto",
-    permute: str = "auto",
-) -> ShardingPlan:
-    """Every table inside the site of its tower. `towers`: T groups of features, T and the hosts dividing each other.
+@dataclass(frozen=True, kw_only=True)
+class DMT(Sharder):
+    """Every table inside the site of its tower. The inputs' towers: T groups of features, T and the hosts dividing each other.
 
     `scheme` auto: tables whole, or cut by columns where a site has fewer of them than ranks, or where one is too large for a rank;
     multi-hot tables (more than one look-up a feature and sample) by rows where that moves less (`volume`). Or one for all tables.
     Pieces go to ranks in falling size, each where least bytes and least work are.
 
     `permute`, of step c: rows, ids, or none by a process group in peer order; auto: what moves least, which is none.
-
-    Raises UserError for towers and options that cannot be, PlanDoesNotFit where a rank cannot hold its part.
     """
-    made = placed(tables, access, cluster, precision, workload, towers, scheme, permute)
-    check_fits(made, workload, cluster)
-    return made
 
+    scheme: str = "auto"
+    permute: str = "auto"
 
-def placed(
-    tables: tuple[Table, ...],
-    access: AccessStatistics,
-    cluster: Cluster,
-    precision: Precision,
-    workload: Workload,
-    towers: Sequence[Sequence[str]],
-    scheme: str,
-    permute: str,
-) -> ShardingPlan:
-    """The plan, whether it fits or not."""
-    for where, value, allowed in (("scheme", scheme, SCHEMES), ("permute", permute, ("auto", *PERMUTES))):
-        if value not in allowed:
-            where = f"sharder.planner.{where}"
-            raise UserError("unknown choice", where=where, given=value, allowed=", ".join(allowed), remedy=did_you_mean(value, allowed))
-    sites = sites_of(len(towers), cluster.hosts, cluster.ranks_per_host)
-    given = Given(access, cluster, precision, workload, scheme)
-    found: dict[str, Placement] = {}
-    for tables_of_site, ranks in _sites(tables, towers, sites):
-        found |= place(Site(tables_of_site, ranks), given)
-    made = ShardingPlan(
-        "dmt" if workload.towers else "dmt_sptt",
-        cluster.hosts,
-        cluster.ranks_per_host,
-        tables,
-        tuple(found[table.name] for table in tables),
-        tuple(tuple(tower) for tower in towers),
-        "none" if permute == "auto" else permute,
-    )
-    validate(made)
-    return made
+    def plan(self, inputs: PlanInputs) -> ShardingPlan:
+        """Raises UserError for towers and options that cannot be, PlanDoesNotFit where a rank cannot hold its part."""
+        plan = self.placed(inputs)
+        check_fits(plan, inputs.workload, inputs.cluster)
+        return plan
+
+    def placed(self, inputs: PlanInputs) -> ShardingPlan:
+        """The plan, whether it fits or not."""
+        check_choice("scheme", self.scheme, SCHEMES)
+        check_choice("permute", self.permute, ("auto", *PERMUTES))
+        cluster = inputs.cluster
+        sites = sites_of(len(inputs.towers), cluster.hosts, cluster.ranks_per_host)
+        placements: dict[str, Placement] = {}
+        for tables, ranks in _sites(inputs.tables, inputs.towers, sites):
+            placements |= place(Site(tables, ranks), Loads(inputs, self.scheme))
+        plan = ShardingPlan(
+            "dmt" if inputs.workload.towers else "dmt_sptt",
+            cluster.hosts,
+            cluster.ranks_per_host,
+            inputs.tables,
+            tuple(placements[table.name] for table in inputs.tables),
+            tuple(tuple(tower) for tower in inputs.towers),
+            "none" if self.permute == "auto" else self.permute,
+        )
+        validate(plan)
+        return plan
+
+    def reasons(self, plan: ShardingPlan, inputs: PlanInputs) -> Reasons:
+        """What `plan` moves, and what the other specialisations of SPTT would."""
+
+        def forced(scheme: str) -> Moved:
+            other = replace(self, scheme=scheme, permute=plan.permute).placed(replace(inputs, towers=plan.towers))
+            return moved_by(f"scheme={scheme}", other, inputs)
+
+        others = [forced(scheme) for scheme in SCHEMES if scheme != self.scheme]
+        permutes = [permute for permute in PERMUTES if permute != plan.permute]
+        others += [moved_by(f"permute={permute}", replace(plan, permute=permute), inputs) for permute in permutes]
+        columns = sum(len(table.features) * table.dim for table in inputs.tables)
+        both_ways_bytes = float(inputs.precision.forward_comm_bytes + inputs.precision.backward_comm_bytes)
+        return Reasons(
+            permute=plan.permute,
+            schemes=dict(Counter(placement.scheme for placement in plan.placements)),
+            sites=sites_of_plan(plan).count,
+            ranks_of_site=sites_of_plan(plan).ranks,
+            chosen=moved_by("this plan", plan, inputs),
+            alternatives=tuple(others),
+            flat_bytes=columns * inputs.workload.batch_size * both_ways_bytes,
+        )
 
 
 def _sites(tables: Sequence[Table], towers: Sequence[Sequence[str]], sites: Sites) -> list[tuple[list[Table], tuple[int, ...]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from recsys_lab.cluster import Cluster
@@ -15,24 +16,34 @@ KEY = "sharder.towers"
 Towers = tuple[tuple[str, ...], ...]
 
 
-def towers(tables: Sequence[Table], cluster: Cluster, *, count: int | None = None, partition: str | None = None) -> Towers:
-    """T groups of feature names. A table's features are all in one tower.
-
-    `count`: T; null: as many as `partition` has, else as the cluster has hosts. `partition`: a file of `python -m recsys_lab
+@dataclass(frozen=True, kw_only=True)
+class TowerOptions:
+    """`count`: T; null: as many as `partition` has, else as the cluster has hosts. `partition`: a file of `python -m recsys_lab
     partition`; null: table i is in tower i modulo T (the paper's naive assignment, 5.2.3).
-    Raises UserError where T and the hosts do not divide each other, where there are more towers than tables, and for a partition of
-    other features.
     """
-    found = _read(Path(partition).expanduser(), tables, count) if partition else _strided(tables, cluster.hosts if count is None else count)
-    made = len(found)
-    if max(made, cluster.hosts) % min(made, cluster.hosts):
-        raise UserError(
-            "towers and hosts must divide each other",
-            where=f"{KEY}.partition" if partition else f"{KEY}.count",
-            given=f"{made} towers for {cluster.hosts} hosts of {cluster.name}",
-            allowed=", ".join(str(n) for n in range(1, len(tables) + 1) if max(n, cluster.hosts) % min(n, cluster.hosts) == 0),
-        )
-    return found
+
+    count: int | None = None
+    partition: str | None = None
+
+    def towers(self, tables: Sequence[Table], cluster: Cluster) -> Towers:
+        """T groups of feature names. A table's features are all in one tower.
+
+        Raises UserError where T and the hosts do not divide each other, where there are more towers than tables, and for a partition of
+        other features.
+        """
+        if self.partition:
+            towers = _read(Path(self.partition).expanduser(), tables, self.count)
+        else:
+            towers = _strided(tables, cluster.hosts if self.count is None else self.count)
+        count, hosts = len(towers), cluster.hosts
+        if max(count, hosts) % min(count, hosts):
+            raise UserError(
+                "towers and hosts must divide each other",
+                where=f"{KEY}.partition" if self.partition else f"{KEY}.count",
+                given=f"{count} towers for {hosts} hosts of {cluster.name}",
+                allowed=", ".join(str(n) for n in range(1, len(tables) + 1) if max(n, hosts) % min(n, hosts) == 0),
+            )
+        return towers
 
 
 def features_of(tables: Sequence[Table], members: Sequence[Sequence[int]]) -> Towers:
@@ -48,8 +59,8 @@ def _strided(tables: Sequence[Table], count: int) -> Towers:
 
 def _read(path: Path, tables: Sequence[Table], count: int | None) -> Towers:
     where = f"{KEY}.partition"
-    found = load_partition(path).towers
-    tower_of = {feature: tower for tower, group in enumerate(found) for feature in group}
+    towers = load_partition(path).towers
+    tower_of = {feature: tower for tower, group in enumerate(towers) for feature in group}
     ours = [feature for table in tables for feature in table.features]
     lacking, foreign = [f for f in ours if f not in tower_of], sorted(set(tower_of) - set(ours))
     if lacking or foreign:
@@ -60,11 +71,11 @@ def _read(path: Path, tables: Sequence[Table], count: int | None) -> Towers:
             given=f"{len(tower_of)} features there, {len(ours)} here: {'; '.join(named)}",
             remedy="make one for these data: python -m recsys_lab partition",
         )
-    if count is not None and count != len(found):
-        raise UserError("another number of towers", where=f"{where}={path}", given=len(found), allowed=f"{KEY}.count={count}, or null")
+    if count is not None and count != len(towers):
+        raise UserError("another number of towers", where=f"{where}={path}", given=len(towers), allowed=f"{KEY}.count={count}, or null")
     for table in tables:
         if len({tower_of[feature] for feature in table.features}) > 1:
             raise UserError(
                 "the features of one table are in several towers", where=f"{where}={path}", given=f"table {table.name}", allowed="one tower"
             )
-    return found
+    return towers

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recsys_lab.sharders.flexshard.costs import Costs, Setting, break_point, data_parallel, flex, row_wise
+from recsys_lab.sharders.flexshard.costs import Costs, Setting, break_point, flex, replication, row_sharding
 from recsys_lab.sharders.flexshard.rows import Rows
 
 #: Sums of bytes over billions of rows are rounded: what a plan may miss its budget by.
@@ -23,10 +23,18 @@ MOST_CANDIDATES = 1 << 20
 
 @dataclass(frozen=True)
 class Split:
-    """The first `replicated` rows are replicated, the next `host_sharded` host-sharded, the others row-sharded."""
+    """The first `replicated` rows are replicated, the next `in_host` host-sharded, the others row-sharded."""
 
     replicated: int
-    host_sharded: int
+    in_host: int
+
+    def aligned(self, rows: int, world_size: int) -> Split:
+        """Rounded down to multiples of the ranks, tier by tier; a tier that reaches the end of the table, which has `rows`, stays whole."""
+        if self.replicated == rows:
+            return self
+        replicated = self.replicated // world_size * world_size
+        reaches_end = self.replicated + self.in_host == rows
+        return Split(replicated, rows - replicated if reaches_end else self.in_host // world_size * world_size)
 
 
 @dataclass(frozen=True)
@@ -36,34 +44,34 @@ class Trade:
     rows: Rows
     setting: Setting
 
-    def costs(self, replicated: np.ndarray | float, host_sharded: np.ndarray | float = 0) -> tuple[Costs, Costs]:
+    def costs(self, replicated: np.ndarray | float, in_host: np.ndarray | float = 0) -> tuple[Costs, Costs]:
         """(of these rows in their tiers, of the same rows row-wise). Elements stand for E x D, which every cost has as a product."""
-        hot, both = replicated, replicated + host_sharded
+        hot, both = replicated, replicated + in_host
         hot_elements, hot_traffic = self.rows.elements(hot), self.rows.traffic(hot)
         elements, traffic = self.rows.elements(both), self.rows.traffic(both)
-        tiers = data_parallel(hot_elements, 1, hot_traffic, self.setting)
+        tiers = replication(hot_elements, 1, hot_traffic, self.setting)
         tiers += flex(elements - hot_elements, 1, traffic - hot_traffic, self.setting)
-        return tiers, row_wise(elements, 1, traffic, self.setting)
+        return tiers, row_sharding(elements, 1, traffic, self.setting)
 
-    def memory_bytes(self, replicated: np.ndarray | float, host_sharded: np.ndarray | float = 0) -> np.ndarray:
-        tiers, baseline = self.costs(replicated, host_sharded)
+    def memory_bytes(self, replicated: np.ndarray | float, in_host: np.ndarray | float = 0) -> np.ndarray:
+        tiers, baseline = self.costs(replicated, in_host)
         return tiers.memory_bytes - baseline.memory_bytes
 
-    def communication_ms(self, replicated: np.ndarray | float, host_sharded: np.ndarray | float = 0) -> np.ndarray:
-        tiers, baseline = self.costs(replicated, host_sharded)
+    def communication_ms(self, replicated: np.ndarray | float, in_host: np.ndarray | float = 0) -> np.ndarray:
+        tiers, baseline = self.costs(replicated, in_host)
         return tiers.communication_ms - baseline.communication_ms
 
     def least_memory(self) -> int:
         """Point A of figure 5: replicated rows beyond the memory-neutral break-point; more or fewer would take more memory."""
-        return self.rows.above(break_point(data_parallel, row_wise, "memory_bytes", self.setting))
+        return self.rows.above(break_point(replication, row_sharding, "memory_bytes", self.setting))
 
     def least_communication(self) -> int:
         """Point C of figure 5: replicated rows beyond the communication-neutral break-point."""
-        return self.rows.above(break_point(data_parallel, row_wise, "communication_ms", self.setting))
+        return self.rows.above(break_point(replication, row_sharding, "communication_ms", self.setting))
 
     def worth_host_sharding(self) -> int:
         """Rows beyond the communication-neutral break-point of Flex against RW."""
-        return self.rows.above(break_point(flex, row_wise, "communication_ms", self.setting))
+        return self.rows.above(break_point(flex, row_sharding, "communication_ms", self.setting))
 
     def affordable(self, budget_bytes: float) -> tuple[int, int] | None:
         """The fewest and the most replicated rows within the budget; None where even point A exceeds it.
@@ -98,9 +106,9 @@ def three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
         return None
     replicated = trade.least_memory()
     most = max(trade.worth_host_sharding() - replicated, 0)
-    host_sharded = _first(0, most + 1, lambda n: n > most or bool(trade.memory_bytes(replicated, n) > budget_bytes + SLACK_BYTES)) - 1
-    three = Split(replicated, host_sharded)
-    return max((three, two), key=lambda split: float(trade.rows.traffic(split.replicated + split.host_sharded)))
+    in_host = _first(0, most + 1, lambda n: n > most or bool(trade.memory_bytes(replicated, n) > budget_bytes + SLACK_BYTES)) - 1
+    three = Split(replicated, in_host)
+    return max((three, two), key=lambda split: float(trade.rows.traffic(split.replicated + split.in_host)))
 
 
 def optimal_three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
@@ -116,22 +124,22 @@ def optimal_three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
         return None
     fewest, most = affordable
     rows, worth = trade.rows, trade.worth_host_sharding()
-    flex_bytes = flex(1, 1, 0.0, trade.setting).memory_bytes - row_wise(1, 1, 0.0, trade.setting).memory_bytes  # of an element
+    flex_bytes = flex(1, 1, 0.0, trade.setting).memory_bytes - row_sharding(1, 1, 0.0, trade.setting).memory_bytes  # of an element
 
-    def host_sharded(replicated: np.ndarray | float) -> np.ndarray:
+    def in_host(replicated: np.ndarray | float) -> np.ndarray:
         room = np.maximum(budget_bytes + SLACK_BYTES - trade.memory_bytes(replicated), 0.0) / flex_bytes
         end = rows.rows_of_elements(rows.elements(replicated) + room)
         return np.maximum(np.minimum(end, worth) - replicated, 0.0)
 
     def divided_ms(replicated: int) -> float:
-        return float(trade.communication_ms(replicated, host_sharded(replicated)))
+        return float(trade.communication_ms(replicated, in_host(replicated)))
 
     best = _first(fewest, most, lambda k: divided_ms(k + 1) >= divided_ms(k))
-    bound = float(trade.communication_ms(best, np.floor(host_sharded(best)))) + 1e-12
+    bound = float(trade.communication_ms(best, np.floor(in_host(best)))) + 1e-12
     low = max(_first(fewest, best, lambda k: divided_ms(k) <= bound), best - MOST_CANDIDATES // 2)
     high = min(_first(best, most + 1, lambda k: k > most or divided_ms(k) > bound), best + MOST_CANDIDATES // 2)
     candidates = np.arange(low, high)
-    flexed = np.floor(host_sharded(candidates))
+    flexed = np.floor(in_host(candidates))
     chosen = int(np.argmin(trade.communication_ms(candidates, flexed)))
     return Split(int(candidates[chosen]), int(flexed[chosen]))
 

@@ -15,6 +15,7 @@ from recsys_lab.plan import Workload
 from recsys_lab.plan.workload import STATE_PER_WEIGHT
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED
 from recsys_lab.units import transfer_ms
 
 #: Bytes of a replicated row over those of its weights: TorchRec's, as the paper takes it.
@@ -97,7 +98,7 @@ class Costs:
         return Costs(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Costs)})
 
 
-def row_wise(e: Any, d: Any, length: Any, s: Setting) -> Costs:
+def row_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     """RW: E / U rows a rank; each look-up's row is sent by the rank that holds it and kept by the one that asked."""
     looked_up = s.batch_size * length
     return Costs(
@@ -109,7 +110,7 @@ def row_wise(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     )
 
 
-def column_wise(e: Any, d: Any, length: Any, s: Setting) -> Costs:
+def column_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     """CW: all rows, D / U columns of each; every rank is sent all ids."""
     looked_up = s.batch_size * length
     return Costs(
@@ -121,7 +122,7 @@ def column_wise(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     )
 
 
-def data_parallel(e: Any, d: Any, length: Any, s: Setting) -> Costs:
+def replication(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     """DP: all rows on every rank; only the gradients of all rows travel."""
     looked_up = s.batch_size * length
     return Costs(
@@ -147,7 +148,7 @@ def flex(e: Any, d: Any, length: Any, s: Setting) -> Costs:
 
 Strategy = Callable[[Any, Any, Any, Setting], Costs]
 #: What each of the planner's tiers costs.
-TIER_COSTS: dict[str, Strategy] = {"replicated": data_parallel, "host_sharded": flex, "row_sharded": row_wise}
+TIER_COSTS: dict[str, Strategy] = {REPLICATED: replication, HOST_SHARDED: flex, ROW_SHARDED: row_sharding}
 
 
 def break_point(one: Strategy, other: Strategy, metric: str, s: Setting) -> float:

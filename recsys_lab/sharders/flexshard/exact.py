@@ -35,7 +35,7 @@ def split_rows(tables: Sequence[tuple[np.ndarray, int]], setting: Setting, rule:
         found = rule(Trade(rows, setting))
         if found is None:
             return None
-        ends = {found.replicated, found.replicated + found.host_sharded}
+        ends = {found.replicated, found.replicated + found.in_host}
         beside = {row for end in ends for row in (end - 1, end) if 0 <= row < rows.total}
         needed = {int(_bucket(np.array([rows.p_of(row)]), top)[0]) for row in beside} - fine
         if not needed:

@@ -22,7 +22,7 @@ class Flip:
 def flips_of(trade: Trade, split: Split) -> tuple[Flip, ...]:
     """From the break-points of section 4.2, each solved for what it depends on, at the rows where the tiers begin and end."""
     s, rows, links = trade.setting, trade.rows, trade.setting.bandwidths
-    first, last = split.replicated, split.replicated + split.host_sharded - 1
+    first, last = split.replicated, split.replicated + split.in_host - 1
     hottest = s.batch_size * rows.p_of(0)  # look-ups of a rank
     if s.world_size == 1 or not hottest:
         return ()
@@ -45,7 +45,7 @@ def flips_of(trade: Trade, split: Split) -> tuple[Flip, ...]:
     gain = 1 / links.a2a_global_gb_s - 1 / links.a2a_intra_gb_s
     if gain > 0 and s.hosts > 1 and s.ranks_per_host > 1 and first < rows.total and rows.p_of(first):
         what = "the all-reduce between hosts, of a whole host"
-        if split.host_sharded:
+        if split.in_host:
             effect = "the last of the host-sharded rows would be faster row-sharded"
             found.append(Flip(what, "GB/s", links.ar_cross_gb_s, "below", neutral_all_reduce(last, 1 / gain), effect))
         effect = "no host-sharded row would be faster than a row-sharded one"

@@ -1,120 +1,153 @@
-"""Why a plan of FlexShard is as it is: where each tier begins and what decided it, what the next-best plans cost, what would flip it."""
+"""What a plan's reasons are: kept as figures, told as sentences and as rows of a table."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from recsys_lab.cluster import Cluster
-from recsys_lab.plan import ShardingPlan, Workload
-from recsys_lab.plan.tiers import tier_rows as tier_rows_of
-from recsys_lab.precision import Precision
-from recsys_lab.schemes.tiers import FLEXSHARD
-from recsys_lab.sharders.flexshard.allocate import Split, Trade
-from recsys_lab.sharders.flexshard.costs import Costs, Setting, break_point, data_parallel, flex, row_wise
-from recsys_lab.sharders.flexshard.flips import flips_of
-from recsys_lab.sharders.flexshard.planner import Options, split_for, splits_of, trade_of
-from recsys_lab.sharders.flexshard.table_costs import table_costs
-from recsys_lab.sharders.flexshard.told import ALL_ROWS, Boundary, Choice, Reasons
-from recsys_lab.tables import AccessStatistics, Table
-from recsys_lab.units import GB
+from recsys_lab.sharders.flexshard.flips import Flip
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED
+from recsys_lab.units import human_bytes
 
-#: How much more memory the alternative of that name may use, as a share of what row-wise tables take.
-MORE_MEMORY = 0.1
-Decided = tuple[str, float | None]  # what decided, and the break-point's p if it was one
-BUDGET_SPENT: Decided = ("the memory budget is spent", None)
+#: What decides a boundary behind the last row.
+ALL_ROWS = "there are no more rows"
+#: Of `alternative_rows`. Memory and time are simulated: of the tables that are placed by row, on one rank, in one iteration.
+#: `per host`: host-sharded rows; `global`: the share of look-ups that the exchange between all ranks has.
+COLUMNS = ("plan", "replicated", "per host", "memory", "ms", "global")
+TIER_WORDS = {REPLICATED: "replicated", HOST_SHARDED: "host-sharded", ROW_SHARDED: "row-sharded"}
 
 
-def reasons(
-    plan: ShardingPlan,
-    tables: tuple[Table, ...],
-    access: AccessStatistics,
-    cluster: Cluster,
-    precision: Precision,
-    workload: Workload,
-    *,
-    tiers: int,
-    goal: str = "memory_neutral",
-    extra_memory_gb: float = 0.0,
-    rule: str = "paper",
-    replica_multiplier: float | None = None,
-    bandwidths: dict[str, float] | None = None,
-    align: bool = False,
-    force: dict[str, str] | None = None,
-) -> Reasons:
-    """Why `plan`, which the planner made of the same arguments, is as it is."""
-    options = Options(tiers, goal, extra_memory_gb, rule, replica_multiplier, bandwidths, align, force)
-    placed = [table for table in tables if plan.by_table[table.name][1].scheme == FLEXSHARD]
-    trade = trade_of(placed, access, cluster, precision, workload, options)
-    split = split_for(trade, options)
+@dataclass(frozen=True)
+class Boundary:
+    """`tier` begins at this row of all rows in falling frequency; `p` is that row's probability (0 behind the last row)."""
 
-    def choice(name: str, splits: list[Split]) -> Choice:
-        costs, look_ups, far = Costs(), 0.0, 0.0
-        for table, own in zip(placed, splits):
-            parts = table_costs(table, access[table.name], own, trade.setting)
-            costs = sum(parts.values(), costs)
-            cold = table.rows - own.replicated - own.host_sharded
-            look_ups += access[table.name].length_of(0, table.rows)
-            far += access[table.name].length_of(table.rows - cold, table.rows)
-        hot, warm = sum(own.replicated for own in splits), sum(own.host_sharded for own in splits)
-        share = far / look_ups if look_ups else 0.0
-        size, ms = float(costs.memory_bytes), float(costs.communication_ms)
-        return Choice(name, hot, warm, trade.rows.total - hot - warm, size, ms, share)
+    tier: str
+    row: int
+    p: float
+    decided_by: str
+    break_point: float | None  # the p at which the two tiers cost the same, where such a point decided
 
-    def other(name: str, **changes: Any) -> Choice:
-        return choice(name, splits_of(trade, split_for(trade, replace(options, **changes)), placed, cluster, options))
 
-    tier_rows = [tier_rows_of(plan.by_table[table.name][1]) for table in placed]
-    chosen = choice("this plan", [Split(rows["replicated"], rows["host_sharded"]) for rows in tier_rows])
-    baseline = choice("row-wise only", [Split(0, 0)] * len(placed))
-    alternatives = [baseline]
-    if options.goal == "memory_neutral":
-        more = options.extra_memory_gb + MORE_MEMORY * baseline.memory_bytes / GB
-        three = _three(options, trade.setting)
-        alternatives += [other("two tiers", tiers=2)] if three else []
-        alternatives += [other("three tiers", tiers=3)] if options.tiers == 2 and _three(replace(options, tiers=3), trade.setting) else []
-        alternatives += [other("rule=optimal", rule="optimal")] if three and options.rule == "paper" else []
-        alternatives += [other(f"{MORE_MEMORY:.0%} more memory", extra_memory_gb=more)]
-    return Reasons(
-        setting=asdict(trade.setting),
-        boundaries=_boundaries(trade, split, Split(chosen.replicated, chosen.host_sharded), options),
-        chosen=chosen,
-        alternatives=tuple(alternatives),
-        flips=flips_of(trade, split),
-        pooled=tuple(table.name for table in placed if table.pooling != "none"),
+@dataclass(frozen=True)
+class Choice:
+    """What the tables that are placed by row cost a rank in an iteration, by the cost model: simulated, not measured."""
+
+    name: str
+    replicated: int
+    host_sharded: int
+    row_sharded: int
+    memory_bytes: float
+    communication_ms: float
+    global_share: float  # of look-ups, through the exchange between all ranks
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Of one plan. `pooled`: tables whose rows are pooled, which gain less than their tiers suggest (see `plan`)."""
+
+    setting: dict[str, Any]
+    boundaries: tuple[Boundary, ...]
+    chosen: Choice
+    alternatives: tuple[Choice, ...]
+    flips: tuple[Flip, ...]
+    pooled: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Infinite values, of links that carry nothing, become null."""
+        return _finite(asdict(self))
+
+    def told(self) -> dict[str, Any]:
+        """For people: sentences, and a table of this plan and the others."""
+        return {"sentences": list(sentences(self)), "columns": list(COLUMNS), "rows": [list(row) for row in alternative_rows(self)]}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Reasons:
+        return Reasons(
+            dict(data["setting"]),
+            tuple(Boundary(**b) for b in data["boundaries"]),
+            Choice(**data["chosen"]),
+            tuple(Choice(**c) for c in data["alternatives"]),
+            tuple(Flip(**f) for f in data["flips"]),
+            tuple(data["pooled"]),
+        )
+
+
+def sentences(reasons: Reasons) -> tuple[str, ...]:
+    """In plain words: the tiers and what decided them, what they save, what would flip them."""
+    chosen, baseline = reasons.chosen, reasons.alternatives[0]
+    lines = [_tiers(reasons)] + [_begins(boundary) for boundary in reasons.boundaries if boundary.decided_by != ALL_ROWS]
+    lines.append(
+        f"{1 - chosen.global_share:.1%} of the look-ups leave the exchange between all ranks. All exchanges of these tables take "
+        f"{chosen.communication_ms:.3g} ms an iteration (simulated), {_change(chosen.communication_ms, baseline.communication_ms)} "
+        f"row-wise sharding, with {_memory(chosen.memory_bytes - baseline.memory_bytes)}."
+    )
+    faster = [c for c in reasons.alternatives[1:] if c.communication_ms < chosen.communication_ms * (1 - 1e-3)]
+    lines += [_faster(choice, chosen) for choice in faster]
+    lines += [_flip(flip) for flip in reasons.flips if math.isfinite(flip.now)]
+    if reasons.pooled:
+        names = ", ".join(reasons.pooled[:4]) + (f" and {len(reasons.pooled) - 4} more" if len(reasons.pooled) > 4 else "")
+        lines.append(
+            f"Pooled ({names}): tiers as if every look-up sent a row; but the exchange of pooled rows is as large with few rows as with "
+            "many, so hot rows save ids and look-ups only, unless a tier gets no row at all. Times and memory here count that."
+        )
+    return tuple(lines)
+
+
+def alternative_rows(reasons: Reasons) -> tuple[tuple[str, ...], ...]:
+    """One row a plan, this one first; columns are `COLUMNS`."""
+    return tuple(
+        (
+            c.name,
+            f"{c.replicated:,}",
+            f"{c.host_sharded:,}",
+            human_bytes(c.memory_bytes),
+            f"{c.communication_ms:.3g}",
+            f"{c.global_share:.1%}",
+        )
+        for c in (reasons.chosen, *reasons.alternatives)
     )
 
 
-def _three(options: Options, setting: Setting) -> bool:
-    return options.tiers == 3 and setting.hosts > 1 and setting.ranks_per_host > 1
+def _tiers(reasons: Reasons) -> str:
+    chosen = reasons.chosen
+    parts = [(chosen.replicated, "replicated"), (chosen.host_sharded, "host-sharded"), (chosen.row_sharded, "row-sharded")]
+    counted = ", ".join(f"{n:,} {word}" for n, word in parts)
+    return f"Rows in falling frequency: {counted} (a replica takes {reasons.setting['replica_multiplier']:g} times its weights)."
 
 
-def _boundaries(trade: Trade, split: Split, placed: Split, options: Options) -> tuple[Boundary, ...]:
-    """Where the host-sharded tier (if it has rows) and the row-sharded tier begin in `placed`, which is `split` but for alignment."""
-    setting, total = trade.setting, trade.rows.total
-    hot, both = split.replicated, split.replicated + split.host_sharded
-    replica_memory: Decided = (
-        "from here a replica takes more memory than it saves",
-        break_point(data_parallel, row_wise, "memory_bytes", setting),
-    )
-    replica_time: Decided = (
-        "from here a replica takes longer than row-sharding",
-        break_point(data_parallel, row_wise, "communication_ms", setting),
-    )
-    flex_time: Decided = "from here host-sharding takes longer than row-sharding", break_point(flex, row_wise, "communication_ms", setting)
-    least_time: Decided = "the least communication" + (" within the memory budget" if options.goal == "memory_neutral" else ""), None
-    begins, ends = replica_memory, BUDGET_SPENT
-    if _three(options, setting) and (options.rule == "optimal" or options.goal == "max_communication_savings"):
-        begins = ends = least_time
-    elif split.host_sharded:
-        ends = flex_time if both >= trade.worth_host_sharding() else ("the memory that the replicas save is spent", None)
-    elif options.goal == "max_memory_savings":
-        ends = replica_memory
-    elif hot == trade.least_communication():
-        ends = replica_time
+def _begins(boundary: Boundary) -> str:
+    at = f", which is at p = {boundary.break_point:.3g}" if boundary.break_point is not None else ""
+    return f"The {TIER_WORDS[boundary.tier]} tier begins at row {boundary.row:,} (p = {boundary.p:.3g}): {boundary.decided_by}{at}."
 
-    def boundary(tier: str, row: int, decided: Decided) -> Boundary:
-        return Boundary(tier, row, trade.rows.p_of(row), *(decided if row < total else (ALL_ROWS, None)))
 
-    host_sharded = [boundary("host_sharded", placed.replicated, begins)] if placed.host_sharded else []
-    return *host_sharded, boundary("row_sharded", placed.replicated + placed.host_sharded, ends)
+def _change(now: float, before: float) -> str:
+    if not before:
+        return "no more than"
+    return f"{1 - now / before:.0%} less than" if now < before else f"{now / before - 1:.0%} more than"
+
+
+def _memory(more_bytes: float) -> str:
+    if abs(more_bytes) < 1e5:
+        return "the same memory"
+    return f"{human_bytes(abs(more_bytes))} {'more' if more_bytes > 0 else 'less'} memory a rank"
+
+
+def _faster(choice: Choice, chosen: Choice) -> str:
+    saved, more = 1 - choice.communication_ms / chosen.communication_ms, choice.memory_bytes - chosen.memory_bytes
+    return f"Faster by {saved:.1%} would be {choice.name}: {choice.communication_ms:.3g} ms, with {_memory(more)}."
+
+
+def _flip(flip: Flip) -> str:
+    unit = f" {flip.unit}" if flip.unit else ""
+    now = f"{flip.what[0].upper()}{flip.what[1:]} is {flip.now:.4g}{unit}"
+    return f"{now}; {flip.side} {flip.at:.4g}{unit} {flip.effect}."
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and value in (float("inf"), float("-inf")) else value

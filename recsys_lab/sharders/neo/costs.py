@@ -14,6 +14,9 @@ import numpy as np
 from recsys_lab.cluster import Cluster
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
+from recsys_lab.schemes.in_host import GRID_SHARD, TABLE_ROW_WISE
+from recsys_lab.schemes.replicated import DATA_PARALLEL
+from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.tables import AccessStatistics, Table
 from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES
 from recsys_lab.units import US_PER_MS, transfer_ms
@@ -77,7 +80,7 @@ def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, given: Se
         return Cost()
     length, batch, ranks = given.access[table.name].mean_length, given.batch_size, given.cluster.world_size
     element = READ_BYTES[table.dtype]
-    if scheme == "data_parallel":  # every rank looks up its own samples; the gradients of all rows are averaged, and all rows updated
+    if scheme == DATA_PARALLEL:  # every rank looks up its own samples; the gradients of all rows are averaged, and all rows updated
         size = table.rows * cols
         sync = ring_ms(2 * size * given.precision.dense_comm_bytes, given.cluster)
         return Cost(sync + latency_ms(given.cluster), _read_ms((batch * length + table.rows) * cols * element, given.cluster))
@@ -85,12 +88,12 @@ def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, given: Se
     ids = looked_up * ID_BYTES + ranks * batch * len(table.features) * LENGTH_BYTES
     vectors = ranks * batch * given.vectors(table) * cols * given.both_ways_bytes  # of the samples of all ranks
     moved = all_to_all_ms(ids, given.cluster) + latency_ms(given.cluster)
-    if scheme == "row_wise" and table.pooling != "none":  # each rank has a partial sum of every sample: ReduceScatter, AllGather
+    if scheme == ROW_WISE and table.pooling != "none":  # each rank has a partial sum of every sample: ReduceScatter, AllGather
         moved += ring_ms(vectors, given.cluster)
-    elif scheme in ("table_row_wise", "grid_shard"):  # partial sums within the host, then those of its peers' samples to each peer
+    elif scheme in (TABLE_ROW_WISE, GRID_SHARD):  # partial sums within the host, then those of its peers' samples to each peer
         moved += in_host_ms(vectors, given.cluster) + peers_ms(vectors / given.cluster.ranks_per_host, given.cluster)
     else:
-        moved += all_to_all_ms(vectors * (rows if scheme == "row_wise" else 1.0), given.cluster)
+        moved += all_to_all_ms(vectors * (rows if scheme == ROW_WISE else 1.0), given.cluster)
     return Cost(moved, _read_ms(looked_up * cols * element, given.cluster))
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from recsys_lab.plan import Workload
+from recsys_lab.schemes.in_host import GRID_SHARD
+from recsys_lab.schemes.replicated import DATA_PARALLEL
+from recsys_lab.schemes.whole import TABLE_COLUMN_WISE
 from recsys_lab.sharders.neo.costs import Cost, Setting
 from recsys_lab.sharders.neo.levels import OF_ALL, OF_HOSTS, OF_SEQUENCES, RULES_OF_SCHEME
 from recsys_lab.tables import Table
@@ -85,8 +88,8 @@ def cuts_of(index: int, table: Table, schemes: Sequence[str], given: Setting, wo
     cluster = given.cluster
     found = []
     for scheme in schemes:
-        if table.pooling == "none" and scheme not in OF_SEQUENCES or table.pooling == "mean" and scheme == "grid_shard":
-            continue  # no exchange of sequences; TorchRec computes mean pooling wrongly under grid_shard
+        if table.pooling == "none" and scheme not in OF_SEQUENCES or table.pooling == "mean" and scheme == GRID_SHARD:
+            continue  # no exchange of sequences; TorchRec computes mean pooling wrongly under the grid
         across, _ = RULES_OF_SCHEME[scheme]
         holders = cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size if scheme in OF_ALL else 1
         members = cluster.hosts if scheme in OF_HOSTS else cluster.world_size
@@ -119,7 +122,7 @@ def _piece(index: int, table: Table, scheme: str, cols: int, given: Setting, wor
     _, within = RULES_OF_SCHEME[scheme]
     if within == "row":
         rows = math.ceil(table.rows / (cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size))
-    elif scheme == "table_column_wise":
+    elif scheme == TABLE_COLUMN_WISE:
         mine = max(stop - start for start, stop in column_ranges(cols, cluster.ranks_per_host))
     cost = given.weighted(table, scheme, rows / table.rows, mine)
     lasting = rows * mine * table.row_bytes // table.dim + workload.table_state_bytes(rows, mine)
@@ -128,7 +131,7 @@ def _piece(index: int, table: Table, scheme: str, cols: int, given: Setting, wor
 
 def _passing_bytes(table: Table, scheme: str, rows: int, cols: int, given: Setting) -> int:
     """As `recsys_lab.plan.memory` counts it: rows that are handed to others, with their gradients, in FP32; gradients of replicas."""
-    if scheme == "data_parallel":
+    if scheme == DATA_PARALLEL:
         return 4 * rows * cols if given.cluster.world_size > 1 else 0
     share = rows / table.rows if table.pooling == "none" else 1.0
     return math.ceil(2 * 4 * given.vectors(table) * given.batch_size * given.cluster.world_size * share * cols)

@@ -6,21 +6,26 @@ gives all of it to each. Table-row-wise, the paper's example, gives a table to o
 
 from __future__ import annotations
 
+from recsys_lab.schemes.in_host import GRID_SHARD, TABLE_ROW_WISE
+from recsys_lab.schemes.replicated import DATA_PARALLEL
+from recsys_lab.schemes.row_blocks import ROW_WISE
+from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_COLUMN_WISE, TABLE_WISE
+
 #: (rule of the hosts, rule of a host's ranks) -> the scheme of the plan. Others have no exchange in TorchRec.
 SCHEME_OF_RULES = {
-    ("table", "table"): "table_wise",
-    ("table", "row"): "table_row_wise",
-    ("table", "column"): "table_column_wise",
-    ("column", "column"): "column_wise",
-    ("column", "row"): "grid_shard",
-    ("row", "row"): "row_wise",
-    ("data", "data"): "data_parallel",
+    ("table", "table"): TABLE_WISE,
+    ("table", "row"): TABLE_ROW_WISE,
+    ("table", "column"): TABLE_COLUMN_WISE,
+    ("column", "column"): COLUMN_WISE,
+    ("column", "row"): GRID_SHARD,
+    ("row", "row"): ROW_WISE,
+    ("data", "data"): DATA_PARALLEL,
 }
 SCHEMES = tuple(SCHEME_OF_RULES.values())
 RULES_OF_SCHEME = {scheme: rules for rules, scheme in SCHEME_OF_RULES.items()}
 #: A piece is a host's, not a rank's: all of its ranks hold a part.
-OF_HOSTS = ("table_row_wise", "table_column_wise", "grid_shard")
+OF_HOSTS = (TABLE_ROW_WISE, TABLE_COLUMN_WISE, GRID_SHARD)
 #: There is nothing to place: every rank holds a part.
-OF_ALL = ("row_wise", "data_parallel")
+OF_ALL = (ROW_WISE, DATA_PARALLEL)
 #: TorchRec exchanges sequences under these.
-OF_SEQUENCES = ("table_wise", "row_wise", "data_parallel")
+OF_SEQUENCES = (TABLE_WISE, ROW_WISE, DATA_PARALLEL)

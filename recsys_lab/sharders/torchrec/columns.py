@@ -8,6 +8,8 @@ from typing import TypeAlias
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.schemes.in_host import GRID_SHARD
+from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_COLUMN_WISE, TABLE_WISE
 from recsys_lab.tables import AccessStatistics, Table
 
 #: By table, the schemes that it may have; None: any.
@@ -17,10 +19,8 @@ Types: TypeAlias = Mapping[str, list[str] | None]
 MIN_COLUMN_SHARD_WIDTH = 32
 #: Widths are multiples of this: what FBGEMM's kernels read at once.
 UNIT = 4
-#: Schemes that cut columns, and over how many ranks or hosts.
-COLUMN_SCHEMES = ("column_wise", "table_column_wise", "grid_shard")
 #: Schemes under which a rank has whole rows or columns, which can be cut again.
-CUT = ("table_wise", "column_wise")
+CUT = (TABLE_WISE, COLUMN_WISE)
 AUTO = "auto"
 
 
@@ -44,7 +44,7 @@ def more_shards(plan: ShardingPlan, access: AccessStatistics, types: Types) -> d
     The shards with most columns to look up are halved first. Empty where nothing is idle or can be cut; `types`: what tables may be.
     """
     wanted, widths = idle_ranks(plan), {}
-    open_to = {t: p for t, p in plan.by_table.values() if p.scheme in CUT and "column_wise" in (types[t.name] or CUT)}
+    open_to = {t: p for t, p in plan.by_table.values() if p.scheme in CUT and COLUMN_WISE in (types[t.name] or CUT)}
     load = {t: (access[t.name].mean_length, t.rows, t.name) for t in open_to}
     now = {t: max(shard.cols for shard in p.shards) for t, p in open_to.items()}
     while wanted > 0:
@@ -80,7 +80,8 @@ def _allowed(table: Table) -> list[int]:
 def _width(table: Table, forced: str | None, cluster: Cluster, given: int | None, parts: int | None) -> int:
     """The width of `table`'s column shards, should it be cut by columns."""
     allowed = _allowed(table)
-    if given is not None and (forced in COLUMN_SCHEMES or forced is None):
+    over = {COLUMN_WISE: cluster.world_size, TABLE_COLUMN_WISE: cluster.ranks_per_host, GRID_SHARD: cluster.hosts}
+    if given is not None and (forced in over or forced is None):
         if given not in allowed:
             raise UserError(
                 f"table {table.name} of dimension {table.dim} cannot be cut into columns of this width",
@@ -89,7 +90,6 @@ def _width(table: Table, forced: str | None, cluster: Cluster, given: int | None
                 allowed=", ".join(map(str, allowed)),
             )
         return given
-    over = {"column_wise": cluster.world_size, "table_column_wise": cluster.ranks_per_host, "grid_shard": cluster.hosts}
     if parts is None and forced in over:
         parts = over[forced]
     least = MIN_COLUMN_SHARD_WIDTH if parts is None else table.dim / parts

@@ -5,8 +5,8 @@ It works on the meta device and needs no process group, so a plan for 64 GPUs is
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -20,16 +20,21 @@ from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, Poo
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from recsys_lab.cluster import Cluster
-from recsys_lab.errors import PlanDoesNotFit, UserError, did_you_mean
+from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
-from recsys_lab.sharders import row_wise
+from recsys_lab.schemes.in_host import GRID_SHARD, TABLE_ROW_WISE
+from recsys_lab.schemes.replicated import DATA_PARALLEL
+from recsys_lab.schemes.row_blocks import ROW_WISE
+from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
+from recsys_lab.sharders.base import PlanInputs, Sharder
+from recsys_lab.sharders.options import KEY, check_scheme, forced_schemes
 from recsys_lab.sharders.torchrec.columns import AUTO, Types, first_widths, idle_ranks, more_shards
 from recsys_lab.sharders.torchrec.memory import AsStored
 from recsys_lab.sharders.torchrec.types import SCHEMES
-from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.sharders.torchrec_row_wise import RowWise
+from recsys_lab.tables import Table
 from recsys_lab.tables.spec import TABLE_FORMATS
 from recsys_lab.units import human_bytes
 
@@ -43,60 +48,52 @@ PATIENCE = 25
 #: How often it is asked again for a plan in which every rank has a shard.
 SPREADING = 3
 BYTES_PER_MS = 1e6  # in one GB/s
+NO_TYPE = "no such sharding type"
 
 
-def plan(
-    tables: tuple[Table, ...],
-    access: AccessStatistics,
-    cluster: Cluster,
-    precision: Precision,
-    workload: Workload,
-    *,
-    sharding_types: list[str] | None = None,
-    force: dict[str, str] | None = None,
-    column_shard_width: int | None = None,
-    column_shards: str | None = None,
-) -> ShardingPlan:
+@dataclass(frozen=True, kw_only=True)
+class TorchRec(Sharder):
     """The plan that TorchRec's cost model likes best.
 
-    `sharding_types`: what the planner may choose from (None: all but grid_shard, as TorchRec does). `force`: table name or glob ->
+    `sharding_types`: what the planner may choose from (None: all but the grid, as TorchRec does). `force`: table name or glob ->
     the sharding type that those tables must have; a later entry wins. `column_shard_width`: columns of a column shard; None leaves
-    it to the planner, and cuts a forced table over all ranks (column_wise), a host's ranks (table_column_wise) or all hosts
-    (grid_shard). `column_shards`: into how many a table is cut that is cut by columns, instead of how wide they are; auto: where
-    ranks would hold no shard, the heaviest tables are cut, or cut again, until there are enough (DMT, section 5.1).
-
-    Raises UserError for a sharding type that does not exist or that a table cannot have, PlanDoesNotFit if no plan fits.
+    it to the planner, and cuts a forced table over all ranks, a host's ranks or all hosts, as its type has it. `column_shards`: into how
+    many a table is cut that is cut by columns, instead of how wide they are; auto: where ranks would hold no shard, the heaviest tables
+    are cut, or cut again, until there are enough (DMT, section 5.1).
     """
-    quiet_torchrec()
-    _check_types(sharding_types, "sharder.planner.sharding_types")
-    forced = _forced(tables, force or {})
-    types: dict[str, list[str] | None] = {t.name: [forced[t.name]] if t.name in forced else sharding_types for t in tables}
-    for table in tables:
-        _check_possible(table, types[table.name])
-    widths = first_widths(tables, forced, cluster, column_shard_width, column_shards)
-    best = _found(tables, access, cluster, precision, workload, types, widths)
-    tries = SPREADING if column_shards == AUTO else 0
-    while tries and (narrower := more_shards(best, access, types)):
-        types, widths, tries = types | dict.fromkeys(narrower, ["column_wise"]), widths | narrower, tries - 1
-        best = min(best, _found(tables, access, cluster, precision, workload, types, widths), key=idle_ranks)
-    check_fits(best, workload, cluster)
-    return best
+
+    sharding_types: list[str] | None = None
+    force: dict[str, str] | None = None
+    column_shard_width: int | None = None
+    column_shards: str | None = None
+
+    def plan(self, inputs: PlanInputs) -> ShardingPlan:
+        """Raises UserError for a sharding type that does not exist or that a table cannot have, PlanDoesNotFit if no plan fits."""
+        quiet_torchrec()
+        tables = inputs.tables
+        for scheme in self.sharding_types or []:
+            check_scheme(f"{KEY}.sharding_types", scheme, SCHEMES, NO_TYPE)
+        forced = forced_schemes(tables, self.force, SCHEMES, NO_TYPE)
+        types: dict[str, list[str] | None] = {t.name: [forced[t.name]] if t.name in forced else self.sharding_types for t in tables}
+        for table in tables:
+            _check_possible(table, types[table.name])
+        widths = first_widths(tables, forced, inputs.cluster, self.column_shard_width, self.column_shards)
+        best = _search(inputs, types, widths)
+        tries = SPREADING if self.column_shards == AUTO else 0
+        while tries and (narrower := more_shards(best, inputs.access, types)):
+            types, widths, tries = types | dict.fromkeys(narrower, [COLUMN_WISE]), widths | narrower, tries - 1
+            best = min(best, _search(inputs, types, widths), key=idle_ranks)
+        check_fits(best, inputs.workload, inputs.cluster)
+        return best
 
 
-def _found(
-    tables: tuple[Table, ...],
-    access: AccessStatistics,
-    cluster: Cluster,
-    precision: Precision,
-    workload: Workload,
-    types: Types,
-    widths: Mapping[str, int],
-) -> ShardingPlan:
+def _search(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> ShardingPlan:
     """TorchRec's plan with these types allowed and column shards of these widths."""
+    tables, access, cluster, workload = inputs.tables, inputs.access, inputs.cluster, inputs.workload
     constraints = {
         table.name: ParameterConstraints(
             sharding_types=types[table.name],
-            compute_kernels=["fused", "dense"],  # on the device itself; dense is TorchRec's only one for data_parallel
+            compute_kernels=["fused", "dense"],  # on the device itself; dense is TorchRec's only one for replicas
             min_partition=widths[table.name],
             pooling_factors=[access[table.name].mean_length / len(table.features)] * len(table.features),
         )
@@ -119,17 +116,17 @@ def _found(
         stats=[],
     )
     if not _could_fit(tables, cluster, workload):  # TorchRec would go through all of its proposals first: minutes for XLRM in FP32
-        raise _does_not_fit(tables, access, cluster, precision, workload, types)
+        raise _does_not_fit(inputs, types)
     try:
-        found = planner.plan(_Model(tables, workload), [_AnyTypeSharder()])
+        sharding = planner.plan(_Model(tables, workload), [_AnyTypeSharder()])
     except PlannerError:
-        raise _does_not_fit(tables, access, cluster, precision, workload, types) from None
-    return ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, from_torchrec(tables, found.plan["tables"]))
+        raise _does_not_fit(inputs, types) from None
+    return ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, from_torchrec(tables, sharding.plan["tables"]))
 
 
-def from_torchrec(tables: tuple[Table, ...], found: Mapping[str, ParameterSharding]) -> tuple[Placement, ...]:
+def from_torchrec(tables: tuple[Table, ...], sharding: Mapping[str, ParameterSharding]) -> tuple[Placement, ...]:
     """TorchRec's plan of one embedding module as our placements, in the order of `tables`."""
-    return tuple(_placement(table, found[table.name]) for table in tables)
+    return tuple(_placement(table, sharding[table.name]) for table in tables)
 
 
 def _placement(table: Table, sharding: ParameterSharding) -> Placement:
@@ -137,22 +134,22 @@ def _placement(table: Table, sharding: ParameterSharding) -> Placement:
     if sharding.sharding_spec is None:
         return Placement(table.name, sharding.sharding_type, (Shard(tuple(ranks), 0, table.rows, 0, table.dim),))
     shards = []
-    for rank, found in zip(ranks, sharding.sharding_spec.shards, strict=True):
-        (row, col), (rows, cols) = found.shard_offsets, found.shard_sizes
+    for rank, shard in zip(ranks, sharding.sharding_spec.shards, strict=True):
+        (row, col), (rows, cols) = shard.shard_offsets, shard.shard_sizes
         shards.append(Shard((rank,), row, row + rows, col, col + cols))
     return Placement(table.name, sharding.sharding_type, tuple(shards))
 
 
 class _WithoutReplicas(GreedyProposer):
-    """Searches without data_parallel, where a table has another option.
+    """Searches without replicas, where a table has another option.
 
     TorchRec's greedy search begins with the cheapest option of each table. Replicas look cheap, and the search seldom leaves them: for
     MLPerf's 26 tables on 64 GPUs it ends at 1.53 ms by its own estimate, without them at 1.15 ms.
     """
 
     def load(self, search_space: list[ShardingOption], enumerator: Enumerator | None = None) -> None:
-        others = {option.name for option in search_space if option.sharding_type != "data_parallel"}
-        super().load([o for o in search_space if o.sharding_type != "data_parallel" or o.name not in others], enumerator)
+        others = {option.name for option in search_space if option.sharding_type != DATA_PARALLEL}
+        super().load([o for o in search_space if o.sharding_type != DATA_PARALLEL or o.name not in others], enumerator)
 
 
 class _Model(nn.Module):
@@ -192,7 +189,7 @@ class _AnyTypeSharder(EmbeddingBagCollectionSharder):
         return list(SCHEMES)
 
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
-        return ["dense"] if sharding_type == "data_parallel" else ["fused"]
+        return ["dense"] if sharding_type == DATA_PARALLEL else ["fused"]
 
 
 def _topology(cluster: Cluster, workload: Workload) -> Topology:
@@ -212,40 +209,15 @@ def _topology(cluster: Cluster, workload: Workload) -> Topology:
     )
 
 
-def _check_types(types: list[str] | None, where: str) -> None:
-    for given in types or []:
-        if given not in SCHEMES:
-            raise UserError(
-                "no such sharding type", where=where, given=given, allowed=", ".join(SCHEMES), remedy=did_you_mean(given, SCHEMES)
-            )
-
-
-def _forced(tables: tuple[Table, ...], force: dict[str, str]) -> dict[str, str]:
-    """The forced type of each table that has one."""
-    names, forced = [table.name for table in tables], {}
-    for pattern, scheme in force.items():
-        where = f"sharder.planner.force.{pattern}"
-        _check_types([scheme], where)
-        matches = fnmatch.filter(names, pattern)
-        if not matches:
-            raise UserError("no such table", where=where, given=pattern, allowed=_some(names), remedy=did_you_mean(pattern, names))
-        forced.update(dict.fromkeys(matches, scheme))
-    return forced
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
 def _check_possible(table: Table, types: list[str] | None) -> None:
     if table.pooling not in POOLINGS:
         raise UserError("TorchRec's planner here places pooled tables only", where=f"table {table.name}", given=f"pooling {table.pooling}")
-    if table.pooling == "mean" and types == ["grid_shard"]:
+    if table.pooling == "mean" and types == [GRID_SHARD]:
         raise UserError(
-            "TorchRec computes mean pooling wrongly under grid_shard",
+            f"TorchRec computes mean pooling wrongly under {GRID_SHARD}",
             where=f"table {table.name}",
-            given="pooling mean, grid_shard",
-            remedy="force table_row_wise or column_wise instead",
+            given=f"pooling mean, {GRID_SHARD}",
+            remedy=f"force {TABLE_ROW_WISE} or {COLUMN_WISE} instead",
         )
 
 
@@ -255,19 +227,20 @@ def _could_fit(tables: tuple[Table, ...], cluster: Cluster, workload: Workload) 
     return sum(t.weight_bytes + workload.table_state_bytes(t.rows, t.dim) for t in tables) <= room * cluster.world_size
 
 
-def _does_not_fit(tables, access, cluster, precision, workload, types: Types) -> PlanDoesNotFit:
+def _does_not_fit(inputs: PlanInputs, types: Types) -> PlanDoesNotFit:
     """Why TorchRec found no plan: even the most even one lacks memory (with its figures), or the allowed types are too coarse."""
-    row_wise.plan(tables, access, cluster, precision, workload)  # raises PlanDoesNotFit if that is so
+    RowWise().plan(inputs)  # raises PlanDoesNotFit if that is so
+    tables, cluster, workload = inputs.tables, inputs.cluster, inputs.workload
     room = cluster.usable_memory_bytes - workload.dense_bytes
     size = {t.name: t.weight_bytes + workload.table_state_bytes(t.rows, t.dim) for t in tables}
-    whole = [name for name in size if types[name] == ["table_wise"]]
-    replicated = sum(size[name] for name in size if types[name] == ["data_parallel"])
-    spread = sum(size[name] for name in size if types[name] != ["data_parallel"]) / cluster.world_size
+    whole = [name for name in size if types[name] == [TABLE_WISE]]
+    replicated = sum(size[name] for name in size if types[name] == [DATA_PARALLEL])
+    spread = sum(size[name] for name in size if types[name] != [DATA_PARALLEL]) / cluster.world_size
     needed = replicated + max(spread, max((size[name] for name in whole), default=0))
     lacks = f": a rank lacks {human_bytes(needed - room)}" if needed > room else ": the pieces are too large to be spread evenly"
     return PlanDoesNotFit(
         "no plan fits with the sharding types that are allowed" + lacks,
         where=f"cluster {cluster.name}",
         allowed=f"{human_bytes(room)} of tables a rank",
-        remedy="nearest change that would fit: allow or force row_wise for the largest tables, or sharder=torchrec_row_wise",
+        remedy=f"nearest change that would fit: allow or force {ROW_WISE} for the largest tables, or sharder=torchrec_row_wise",
     )

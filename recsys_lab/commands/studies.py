@@ -1,4 +1,4 @@
-"""`python -m recsys_lab studies`: every table and figure of the papers, its state, and the command that makes it anew."""
+"""`python -m recsys_lab studies`: every table and figure of the papers: its state, and how to make it anew."""
 
 from __future__ import annotations
 

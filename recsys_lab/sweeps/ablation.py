@@ -1,4 +1,4 @@
-"""The ablation table of a sweep, in every format, written by Hydra when the sweep ends or by `python -m recsys_lab ablation FOLDER`.
+"""The ablation table of a sweep, in every format, written by Hydra when the sweep ends.
 
 One row a configuration, its seeds folded. Measured and simulated figures never share a table. What failed or is missing says so.
 """
@@ -14,14 +14,13 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from recsys_lab.arguments import parser
 from recsys_lab.errors import UserError
 from recsys_lab.record.files import write_text
-from recsys_lab.sweeps.ablation_cells import comparison_tables, value_tables
-from recsys_lab.sweeps.ablation_html import as_html
-from recsys_lab.sweeps.ablation_latex import as_latex
-from recsys_lab.sweeps.ablation_rows import LEVEL, Ablation, read_ablation
-from recsys_lab.sweeps.ablation_text import as_csv, as_markdown, print_ablation, statistics_csv
+from recsys_lab.sweeps.cells import comparison_tables, value_tables
+from recsys_lab.sweeps.latex import as_latex
+from recsys_lab.sweeps.page import as_html
+from recsys_lab.sweeps.table import LEVEL, Ablation, read_ablation
+from recsys_lab.sweeps.text import as_csv, as_markdown, print_ablation, statistics_csv
 
 
 def write_ablation(
@@ -66,16 +65,3 @@ def log_to_wandb(made: Ablation, logger: DictConfig | None) -> None:
     run = wandb_run.start(made.folder, {"sweep": name, "level": made.level}, f"ablation of {name}", name, **options)
     run.log_tables("ablation", tables, page)
     run.finish("completed")
-
-
-def main(argv: list[str]) -> int:
-    """Writes and prints the table of the sweep's folder that `argv` names."""
-    line = parser("ablation", "The ablation table of a sweep, written anew: with another baseline, or of a sweep that was killed.")
-    line.add_argument("sweep", help="the folder of a sweep: its hydra.sweep.dir")
-    line.add_argument("--baseline", help="the row to compare with, such as model=dlrm,sharder=torchrec; none: compare nothing")
-    line.add_argument("--level", type=float, default=LEVEL, help="the chance of any false claim in the table, at most (0.05)")
-    given = line.parse_args(argv)
-    if not 0 < given.level < 1:
-        raise UserError("not a probability", where="--level", given=given.level, allowed="between 0 and 1")
-    print_ablation(write_ablation(given.sweep, given.baseline, given.level))
-    return 0

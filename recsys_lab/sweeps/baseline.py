@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recsys_lab.sweeps.sweep_rows import Row
+from recsys_lab.sweeps.rows import Row
 
 #: Of the config's data, what does not change what is evaluated.
 NOT_THE_DATA = ("batch_size", "prefetch_batches", "frequencies", "cache", "objective")

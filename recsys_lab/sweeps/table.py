@@ -9,11 +9,11 @@ from pathlib import Path
 from recsys_lab.errors import UserError
 from recsys_lab.record.result import read_result
 from recsys_lab.record.run_folder import read_config
-from recsys_lab.sweeps import sweep_folder
-from recsys_lab.sweeps.ablation_tests import Comparison, Side, compare_all
+from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.baseline import Bases, find_bases
+from recsys_lab.sweeps.comparisons import Comparison, Side, compare_all
 from recsys_lab.sweeps.figures import FIGURES, Figure
-from recsys_lab.sweeps.sweep_rows import Row, SweepJob
+from recsys_lab.sweeps.rows import Row, SweepJob
 
 LEVEL = 0.05
 

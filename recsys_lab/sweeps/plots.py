@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from recsys_lab.commands.compare import value_at
 from recsys_lab.errors import UserError
 from recsys_lab.record.metrics_csv import read_metrics
+from recsys_lab.record.run_folder import value_at
 from recsys_lab.report.svg import COLOURS, colour, dots, legend, line, nice_ticks, polyline, svg, text, tick_text
-from recsys_lab.sweeps.ablation_rows import Ablation
-from recsys_lab.sweeps.sweep_rows import Row
+from recsys_lab.sweeps.rows import Row
+from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_bytes, human_count
 
 WIDTH, _TALL = 1180.0, 250.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from html import escape
 
 from recsys_lab.report import html
-from recsys_lab.sweeps.ablation_cells import HEADER, comparison_tables, explained, value_tables
-from recsys_lab.sweeps.ablation_plots import picture
-from recsys_lab.sweeps.ablation_rows import Ablation
-from recsys_lab.sweeps.ablation_text import LEGEND
-from recsys_lab.sweeps.sweep_plots import MOST_ROWS, learning_bands, pareto
+from recsys_lab.sweeps.cells import HEADER, comparison_tables, explained, value_tables
+from recsys_lab.sweeps.plots import MOST_ROWS, learning_bands, pareto
+from recsys_lab.sweeps.seeds_plot import picture
+from recsys_lab.sweeps.table import Ablation
+from recsys_lab.sweeps.text import LEGEND
 
 
 def as_html(made: Ablation, reload_s: int | None = None) -> str:

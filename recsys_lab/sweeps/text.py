@@ -11,8 +11,8 @@ from typing import Any
 
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, parts_of, print_table
-from recsys_lab.sweeps.ablation_cells import HEADER, comparison_tables, explained, failures, value_tables
-from recsys_lab.sweeps.ablation_rows import Ablation
+from recsys_lab.sweeps.cells import HEADER, comparison_tables, explained, failures, value_tables
+from recsys_lab.sweeps.table import Ablation
 
 
 def as_csv(made: Ablation) -> str:

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 
 from recsys_lab.report.sections import Table
-from recsys_lab.sweeps.ablation_cells import comparison_tables, explained, value_tables
-from recsys_lab.sweeps.ablation_rows import Ablation
+from recsys_lab.sweeps.cells import comparison_tables, explained, value_tables
+from recsys_lab.sweeps.table import Ablation
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

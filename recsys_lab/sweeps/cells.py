@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 
 from recsys_lab.report.sections import Table
-from recsys_lab.sweeps.ablation_rows import Ablation
-from recsys_lab.sweeps.ablation_tests import NO_EVIDENCE, ROUNDING, SAME, TOO_FEW, Comparison
+from recsys_lab.sweeps.comparisons import NO_EVIDENCE, ROUNDING, SAME, TOO_FEW, Comparison
 from recsys_lab.sweeps.figures import Figure
 from recsys_lab.sweeps.statistics import MOST_SEEDS, Estimate
+from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_count
 
 DASH = "\N{EN DASH}"

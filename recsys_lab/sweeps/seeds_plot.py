@@ -6,10 +6,10 @@ import math
 import statistics
 
 from recsys_lab.report.svg import colour, dots, line, nice_ticks, rect, svg, text, tick_text
-from recsys_lab.sweeps.ablation_cells import change, heading, title_of
-from recsys_lab.sweeps.ablation_rows import Ablation
-from recsys_lab.sweeps.ablation_tests import BETTER, WORSE, Comparison
+from recsys_lab.sweeps.cells import change, heading, title_of
+from recsys_lab.sweeps.comparisons import BETTER, WORSE, Comparison
 from recsys_lab.sweeps.figures import Figure
+from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_count
 
 WIDTH, ROW, TOP, LETTER = 1180.0, 26.0, 44.0, 6.9

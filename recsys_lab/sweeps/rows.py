@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.commands.compare import value_at
+from recsys_lab.record.run_folder import value_at
 from recsys_lab.sweeps.figures import Figure
 
 

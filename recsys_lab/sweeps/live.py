@@ -91,11 +91,11 @@ class SweepShown:
 
     def _write(self, reload_s: int | None) -> list[SweepJob]:
         try:
-            made = read_ablation(self.folder, self.baseline, self.level)
-            write_ablation(self.folder, reload_s=reload_s, made=made)
+            ablation = read_ablation(self.folder, self.baseline, self.level)
+            write_ablation(self.folder, reload_s=reload_s, ablation=ablation)
         except UserError:  # a file that another program is just writing; the end of the sweep says what is wrong
             return self.jobs
-        return [job for row in made.rows for job in row.jobs]
+        return [job for row in ablation.rows for job in row.jobs]
 
     def summary(self) -> str:
         """How far the sweep is, and how long it may take."""

@@ -97,11 +97,11 @@ def figures_of(rows: Sequence[Row]) -> tuple[Figure, ...]:
 
 
 def read_jobs(folder: Path) -> list[SweepJob]:
-    """Every job that was asked for, then those found besides, in the order of their numbers."""
-    found = [_read_job(folder / name, choices) for name, choices in sweep_folder.jobs_in(folder).items()]
+    """Every job that was asked for, then the others in the folder, in the order of their numbers."""
+    jobs = [_read_job(folder / name, choices) for name, choices in sweep_folder.jobs_in(folder).items()]
     asked = sweep_folder.planned(folder)
-    of_asked = [next((job for job in found if job.choices == choices), SweepJob(None, choices, None, {})) for choices in asked]
-    return [*of_asked, *(job for job in found if job.choices not in asked)]
+    of_asked = [next((job for job in jobs if job.choices == choices), SweepJob(None, choices, None, {})) for choices in asked]
+    return [*of_asked, *(job for job in jobs if job.choices not in asked)]
 
 
 def _read_job(folder: Path, choices: dict[str, str]) -> SweepJob:

@@ -23,7 +23,7 @@ def test_lines_wrap_between_words_and_keep_brackets(width, monkeypatch):
     say.sweep("1 of 2 jobs done")
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width and " ".join(out.getvalue().split()) == f"job 0 {' '.join(words)} sweep 1 of 2 jobs done"
-    say.found("auc", 0.5, words)
+    say.best("auc", 0.5, words)
     assert any(line.endswith(" ".join(f"'{word}'" if "[" in word else word for word in words)) for line in out.getvalue().splitlines())
 
 

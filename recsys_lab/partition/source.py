@@ -46,7 +46,7 @@ def source_of(words: Sequence[str], steps: int) -> Source:
         config = load(folder)
         model, data = probe.of_run(folder, config)
         return Source(config, data, lambda: model, {"run": folder.resolve().name, "model": config.choices.model})
-    probed = command_line.read(words).config
+    probed = command_line.read(list(words)).config
     if probed is None:
         raise UserError("one run is needed, not a sweep", where="partition", given=" ".join(words))
     data = probe.opened(probed)

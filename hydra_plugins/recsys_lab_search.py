@@ -39,7 +39,7 @@ class Search(Sweeper):
             print(f"error: {error}", file=sys.stderr)
             sys.exit(error.exit_code)
         if found is not None:
-            say.found(options.metric, found.value, [*space.fixed, *found.overrides])
+            say.best(options.metric, found.value, [*space.fixed, *found.overrides])
 
     def _run(self, overrides: Sequence[str]) -> Path | None:
         done = self.launcher.launch([list(overrides)], initial_job_idx=self.jobs)

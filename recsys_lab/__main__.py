@@ -1,30 +1,36 @@
-"""`python -m recsys_lab COMMAND`: each command is a module with `main(argv) -> int`, imported only when it is called."""
+"""`python -m recsys_lab COMMAND`: each command is a file with `main(argv) -> int`, imported only when it is called.
+
+Commands of the package are the files of `commands/`, commands of the papers the files `experiments/*/command.py`. The first line of such a
+file is its entry in the help: "`python -m recsys_lab NAME ...`: what it shows or does".
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
+import re
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 from recsys_lab.errors import UserError, did_you_mean
 
-COMMANDS = {
-    "doctor": ("recsys_lab.commands.doctor", "what is installed here, what works, and what to do about the rest"),
-    "show": ("recsys_lab.commands.show", "a run in the terminal: figures, plan, iteration, config"),
-    "frequencies": ("recsys_lab.commands.frequencies", "how often each row is looked up, counted into a file to plan with"),
-    "partition": ("recsys_lab.commands.partition", "features into towers: which belong together, found on a short training"),
-    "compare": ("recsys_lab.commands.compare", "runs side by side: what differs in config and in figures"),
-    "ablation": ("recsys_lab.sweeps.ablation", "a sweep's table written anew: another baseline, or after a kill"),
-    "studies": ("recsys_lab.commands.studies", "every table and figure of the papers: its state, and how to make it anew"),
-    "flexshard": ("experiments.flexshard.command", "FlexShard: tables and figures of its paper, published values beside ours"),
-    "calibrate": ("recsys_lab.commands.calibrate", "measures this machine, so that simulations of cluster=local tell its times"),
-    "rank": ("recsys_lab.commands.rank", "which sharder is fastest for a model on a cluster, and which cannot be and why"),
-    "validate": ("experiments.validation.command", "published and measured times beside simulated ones, and how far off they are"),
-    "dmt": ("experiments.dmt.command", "DMT: tables and figures of its paper, published values beside ours"),
-    "emulated": ("experiments.emulated.command", "sharders, formats and exchanges on an emulated network: measured beside simulated"),
-    "neo": ("experiments.neo.command", "Neo: tables and figures of its paper, published values beside ours"),
-    "cpu_dlrm": ("experiments.cpu_dlrm.command", "the CPU DLRM paper: tables and figures, published values beside ours"),
-}
+ROOT = Path(__file__).resolve().parents[1]
+ENTRY = re.compile(r"`python -m recsys_lab (\w+)\b[^`]*`: (.+?)\.?$", re.MULTILINE)
+
+
+def commands_in(files: Iterable[Path], root: Path = ROOT) -> dict[str, tuple[str, str]]:
+    """Name -> (module, what it does) of each command in `files`, whose modules are named from `root`."""
+    commands = {}
+    for file in files:
+        entry = ENTRY.match(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "")
+        assert entry is not None, f"{file} must begin as a command's file does: `python -m recsys_lab NAME`: what it does"
+        commands[entry[1]] = (".".join(file.relative_to(root).with_suffix("").parts), entry[2])
+    return commands
+
+
+COMMANDS = commands_in([*sorted((ROOT / "recsys_lab" / "commands").glob("[!_]*.py")), *sorted((ROOT / "experiments").glob("*/command.py"))])
 
 
 def main(argv: list[str]) -> int:
@@ -51,7 +57,8 @@ def main(argv: list[str]) -> int:
 
 
 def _help() -> str:
-    lines = [f"  {name:<11} {about}" for name, (_, about) in COMMANDS.items()]
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}} {about}" for name, (_, about) in COMMANDS.items()]
     return "\n".join(["usage: python -m recsys_lab COMMAND [...]", "", *lines, "", "python -m recsys_lab COMMAND --help says more."])
 
 

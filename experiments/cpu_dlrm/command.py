@@ -1,4 +1,4 @@
-"""`python -m recsys_lab cpu_dlrm STUDY`: a table or figure of the CPU DLRM paper, the paper's values and ours."""
+"""`python -m recsys_lab cpu_dlrm STUDY`: the CPU DLRM paper: tables and figures, published values beside ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m recsys_lab dmt STUDY`: a table or figure of DMT, the paper's values and ours."""
+"""`python -m recsys_lab dmt STUDY`: DMT: tables and figures of its paper, published values beside ours."""
 
 from __future__ import annotations
 

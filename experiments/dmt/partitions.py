@@ -14,13 +14,13 @@ import numpy as np
 from omegaconf import DictConfig
 from scipy.stats import mannwhitneyu
 
-from recsys_lab.commands.partition import SAMPLES, STEPS
 from recsys_lab.config import command_line
 from recsys_lab.data.text import progress
 from recsys_lab.inputs import Towers, tables_of
 from recsys_lab.partition import probe
 from recsys_lab.partition.find import DIMS, coherence, find
 from recsys_lab.partition.picture import draw
+from recsys_lab.partition.source import SAMPLES, STEPS
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.metrics import quality
 from recsys_lab.report.sections import Table as Shown

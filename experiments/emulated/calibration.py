@@ -13,8 +13,8 @@ from typing import Any
 
 from launchers.emulated import launch
 from recsys_lab.calibrate import work
+from recsys_lab.calibrate.calibration import described
 from recsys_lab.cluster import Cluster, Link
-from recsys_lab.commands.calibrate import described
 from recsys_lab.simulate import Profile
 
 LINK_FIGURES = ("bandwidth_gb_s", "ring_gb_s", "latency_us", "message_us", "start_us")

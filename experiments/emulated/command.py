@@ -1,4 +1,4 @@
-"""`python -m recsys_lab emulated COMPARISON`: sharders, formats and exchanges on a real network, beside what the simulator says of it."""
+"""`python -m recsys_lab emulated COMPARISON`: sharders, formats and exchanges on an emulated network: measured beside simulated."""
 
 from __future__ import annotations
 

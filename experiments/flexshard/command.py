@@ -1,4 +1,4 @@
-"""`python -m recsys_lab flexshard STUDY`: a table or figure of FlexShard, the paper's values and ours."""
+"""`python -m recsys_lab flexshard STUDY`: FlexShard: tables and figures of its paper, published values beside ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m recsys_lab neo STUDY`: a table or figure of Neo, the paper's values and ours."""
+"""`python -m recsys_lab neo STUDY`: Neo: tables and figures of its paper, published values beside ours."""
 
 from __future__ import annotations
 

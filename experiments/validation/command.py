@@ -1,4 +1,6 @@
-"""`python -m recsys_lab validate`: published figures beside simulated ones, with the error of each point, of each framework, and in all.
+"""`python -m recsys_lab validate`: published and measured times beside simulated ones, and how far off they are.
+
+Printed are the errors of each point, of each framework, and in all.
 
 Predicted is a point by a fit without it (leave-one-out); on file, by the profile that users get, which is fitted to all of its points.
 """

@@ -1,41 +1,14 @@
-"""`python -m recsys_lab compare RUN RUN ...`: what differs between runs, in config and in figures."""
+"""`python -m recsys_lab compare RUN RUN ...`: runs side by side: what differs in config and in figures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
 
 from recsys_lab.arguments import parser
 from recsys_lab.errors import UserError
-from recsys_lab.record.run_folder import Run, flat, read_run
-from recsys_lab.report.sections import Table
+from recsys_lab.record.run_folder import read_run
+from recsys_lab.report.comparison import config_differences, config_table, figure_values, figures_table, runs_table
 from recsys_lab.report.terminal import console, print_table
-from recsys_lab.units import human_bytes, human_count
-
-#: Figures of the record: name, path into result.json, how it is written, and whether a difference or a ratio says more.
-FIGURES: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
-    ("validation AUC", "quality.validation.auc", "{:.5f}".format, "difference"),
-    ("validation NE", "quality.validation.ne", "{:.5f}".format, "difference"),
-    ("validation log loss", "quality.validation.log_loss", "{:.5f}".format, "difference"),
-    ("validation calibration", "quality.validation.calibration", "{:.4f}".format, "difference"),
-    ("test AUC", "quality.test.auc", "{:.5f}".format, "difference"),
-    ("test NE", "quality.test.ne", "{:.5f}".format, "difference"),
-    ("validation NDCG@10", "quality.validation.ndcg_10", "{:.5f}".format, "difference"),
-    ("test NDCG@10", "quality.test.ndcg_10", "{:.5f}".format, "difference"),
-    ("test hit rate@10", "quality.test.hit_rate_10", "{:.5f}".format, "difference"),
-    ("measured examples/s", "measured.examples_per_second", "{:,.0f}".format, "ratio"),
-    ("measured iteration ms", "measured.iteration_ms.median", "{:,.3f}".format, "ratio"),
-    ("measured peak memory", "measured.peak_memory_bytes", human_bytes, "ratio"),
-    ("simulated examples/s", "simulated.examples_per_second", "{:,.0f}".format, "ratio"),
-    ("simulated iteration ms", "simulated.iteration_ms", "{:,.3f}".format, "ratio"),
-    ("simulated compute ms", "simulated.phases_ms.compute", "{:,.3f}".format, "ratio"),
-    ("simulated exposed exchange ms", "simulated.phases_ms.exposed_embedding_comm", "{:,.3f}".format, "ratio"),
-    ("simulated exposed dense sync ms", "simulated.phases_ms.exposed_dense_sync", "{:,.3f}".format, "ratio"),
-    ("simulated other ms", "simulated.phases_ms.other", "{:,.3f}".format, "ratio"),
-    ("planned bytes per rank", "plan.bytes_per_rank.max", human_bytes, "ratio"),
-    ("table parameters", "plan.parameters", human_count, "ratio"),
-)
 
 
 def main(argv: list[str]) -> int:
@@ -43,63 +16,16 @@ def main(argv: list[str]) -> int:
     line = parser("compare", "Runs side by side: the config keys that differ, and every figure. Ratios are to the first run.")
     line.add_argument("runs", nargs="+", metavar="RUN", help="run folders, two or more")
     line.add_argument("--json", action="store_true", help="print the same as JSON")
-    given = line.parse_args(argv)
-    if len(given.runs) < 2:
+    options = line.parse_args(argv)
+    if len(options.runs) < 2:
         raise UserError(
-            "one run has nothing to be compared with", where="python -m recsys_lab compare", given=given.runs[0], allowed="two or more"
+            "one run has nothing to be compared with", where="python -m recsys_lab compare", given=options.runs[0], allowed="two or more"
         )
-    runs = [read_run(folder) for folder in given.runs]
-    config, figures = config_differences(runs), {name: [value_at(run.result, path) for run in runs] for name, path, *_ in FIGURES}
-    if given.json:
-        print(json.dumps({"runs": [str(run.folder) for run in runs], "config": config, "figures": figures}, indent=2))
+    runs = [read_run(folder) for folder in options.runs]
+    if options.json:
+        folders = [str(run.folder) for run in runs]
+        print(json.dumps({"runs": folders, "config": config_differences(runs), "figures": figure_values(runs)}, indent=2))
         return 0
-    for made in (_runs_table(runs), _config_table(runs, config), _figures_table(runs)):
-        print_table(console(), made)
+    for table in (runs_table(runs), config_table(runs), figures_table(runs)):
+        print_table(console(), table)
     return 0
-
-
-def config_differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """The flat config keys whose values differ, with each run's value; None where a run has no such key."""
-    flats = [flat(run.config) for run in runs]
-    keys = list(dict.fromkeys(key for one in flats for key in one))
-    return {key: [one.get(key) for one in flats] for key in keys if any(one.get(key) != flats[0].get(key) for one in flats[1:])}
-
-
-def value_at(data: Any, path: str) -> Any:
-    """The value at `a.b.c`, None where a part is absent."""
-    for key in path.split("."):
-        data = data.get(key) if isinstance(data, dict) else None
-    return data
-
-
-def _names(runs: Sequence[Run]) -> list[str]:
-    return [f"[{i}]" for i in range(1, len(runs) + 1)]
-
-
-def _runs_table(runs: Sequence[Run]) -> Table:
-    rows = [(name, run.folder.resolve().name, run.result["status"], run.result["mode"]) for name, run in zip(_names(runs), runs)]
-    return Table("Runs", ("run", "folder", "status", "mode"), tuple(rows))
-
-
-def _config_table(runs: Sequence[Run], differing: dict[str, list[Any]]) -> Table:
-    rows = [(key, *("none" if value is None else str(value) for value in values)) for key, values in differing.items()]
-    return Table("Config that differs", ("key", *_names(runs)), tuple(rows), "" if rows else "none: the same config")
-
-
-def _figures_table(runs: Sequence[Run]) -> Table:
-    rows = []
-    for name, path, write, against in FIGURES:
-        values = [value_at(run.result, path) for run in runs]
-        if any(value is not None for value in values):
-            rows.append((name, *(_cell(value, None if i == 0 else values[0], write, against) for i, value in enumerate(values))))
-    names = tuple(_names(runs))
-    note = "Against [1]: +/- is the difference, x the ratio. Measured figures are of the machine that each run trained on."
-    return Table("Figures", ("figure", *names), tuple(rows), note if rows else "no figures: no run got so far", names)
-
-
-def _cell(value: float | None, base: float | None, write: Callable[[float], str], against: str) -> str:
-    if value is None:
-        return "absent"
-    if not base:
-        return write(value)
-    return write(value) + (f" ({value - base:+.5f})" if against == "difference" else f" (x{value / base:.3f})")

@@ -1,55 +1,20 @@
-"""The doctor's command: look at everything, say it as a table or as JSON."""
+"""`python -m recsys_lab doctor`: what is installed here, what works, and what to do about the rest."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from recsys_lab.arguments import parser
-from recsys_lab.doctor import kernels, machine, trials, versions
+from recsys_lab.doctor.examine import examine
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
-from recsys_lab.quiet import quiet_torchrec
 
 STYLES = {OK: "green", WARNING: "yellow", BROKEN: "bold red"}
-
-#: (area, name, look): in the order of the table.
-LOOKS: tuple[tuple[str, str, Callable[[], Row | list[Row]]], ...] = (
-    ("versions", "Python", versions.python_row),
-    ("versions", "the triple", versions.triple_rows),
-    ("versions", "lock", versions.lock_rows),
-    ("devices", "devices", machine.device_rows),
-    ("CPU", "instructions", lambda: machine.cpu_rows(machine.cpu_flags())),
-    ("kernels", "FBGEMM on the CPU", trials.fbgemm_row),
-    ("kernels", "torch embedding_bag", trials.embedding_bag_row),
-    ("kernels", "compiler", machine.toolchain_row),
-    ("kernels", kernels.NAME, kernels.kernels_row),
-    ("kernels", kernels.TRITON, kernels.triton_row),
-    ("backends", "gloo", trials.gloo_row),
-    ("backends", "nccl", trials.nccl_row),
-    ("W&B", "client", machine.wandb_row),
-    ("disk", "this folder", lambda: machine.disk_row(Path.cwd())),
-)
-
-
-def examine() -> list[Row]:
-    """Every row. A look that fails is itself a row: broken, with what it raised."""
-    quiet_torchrec()
-    rows: list[Row] = []
-    for area, name, look in LOOKS:
-        try:
-            found = look()
-        except Exception as error:  # noqa: BLE001 - an install can be broken in any way, and saying so is the doctor's work
-            line = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            found = Row(area, name, BROKEN, line, f"{versions.REBUILD}; if it stays, report it with the output of --json")
-        rows += found if isinstance(found, list) else [found]
-    return rows
 
 
 def main(argv: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""`python -m recsys_lab frequencies data=interactions data.root=DIR -o FILE`: row frequencies to plan other runs with."""
+"""`python -m recsys_lab frequencies data=... -o FILE`: how often each row is looked up, counted into a file to plan with."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def main(argv: list[str]) -> int:
     line.add_argument("-o", "--out", required=True, metavar="FILE", help="the .npz to write")
     line.add_argument("--rows", type=int, default=None, help="count the first ROWS samples only")
     line.add_argument("--json", action="store_true", help="print one JSON object")
-    given = line.parse_args(argv)
-    config = command_line.read(given.overrides).config
+    options = line.parse_args(argv)
+    config = command_line.read(options.overrides).config
     if config is None:
-        raise UserError("one run is needed, not a sweep", where="frequencies", given=" ".join(given.overrides))
-    if given.rows is not None and given.rows < 1:
-        raise UserError("too small", where="--rows", given=given.rows, allowed="1 or more")
-    path = Path(given.out).expanduser()
-    samples = save_frequencies(path, open_data(config), given.rows)
-    print(json.dumps({"file": str(path), "samples": samples}) if given.json else f"{path}: row frequencies of {samples:,} samples")
+        raise UserError("one run is needed, not a sweep", where="frequencies", given=" ".join(options.overrides))
+    if options.rows is not None and options.rows < 1:
+        raise UserError("too small", where="--rows", given=options.rows, allowed="1 or more")
+    path = Path(options.out).expanduser()
+    samples = save_frequencies(path, open_data(config), options.rows)
+    print(json.dumps({"file": str(path), "samples": samples}) if options.json else f"{path}: row frequencies of {samples:,} samples")
     return 0

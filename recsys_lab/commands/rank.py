@@ -1,4 +1,4 @@
-"""`python -m recsys_lab rank model=dcn_mlperf cluster=h100x64 data=random`: which sharder is fastest there, simulated."""
+"""`python -m recsys_lab rank model=... cluster=...`: which sharder is fastest for a model on a cluster, and which cannot be and why."""
 
 from __future__ import annotations
 

@@ -1,18 +1,13 @@
-"""`python -m recsys_lab show RUN`: a run in the terminal."""
+"""`python -m recsys_lab show RUN`: a run in the terminal: figures, plan, iteration, config."""
 
 from __future__ import annotations
 
 import json
 
-from rich.console import Console
-
 from recsys_lab.arguments import parser
-from recsys_lab.plan.explain import explain
-from recsys_lab.record.run_folder import Run, read_run
-from recsys_lab.report import sections
-from recsys_lab.report.terminal import console, print_table
-
-MOST_TABLES = 30
+from recsys_lab.record.run_folder import read_run
+from recsys_lab.report.show import print_plan, print_run
+from recsys_lab.report.terminal import console
 
 
 def main(argv: list[str]) -> int:
@@ -21,69 +16,14 @@ def main(argv: list[str]) -> int:
     line.add_argument("run", help="a run folder")
     line.add_argument("--plan", action="store_true", help="explain the plan in words and tables")
     line.add_argument("--json", action="store_true", help="print result.json (with --plan: plan.json)")
-    given = line.parse_args(argv)
-    run = read_run(given.run)
-    if given.json:
-        made = run.result if not given.plan else run.plan.to_json() if run.plan else None
-        print(json.dumps(made, indent=2))
+    options = line.parse_args(argv)
+    run = read_run(options.run)
+    if options.json:
+        print(json.dumps(run.result if not options.plan else run.plan.to_json() if run.plan else None, indent=2))
     elif run.result.get("study"):
         print((run.folder / "table.md").read_text(encoding="utf-8"), end="")
-    elif given.plan:
+    elif options.plan:
         print_plan(run, console())
     else:
         print_run(run, console())
     return 0
-
-
-def print_run(run: Run, out: Console) -> None:
-    """Headline, quality, plan, iteration, collectives, environment."""
-    result = run.result
-    out.print(run.folder.resolve().name, style="bold")
-    out.print(" ".join(f"{group}={choice}" for group, choice in result["choices"].items() if choice is not None))
-    out.print(f"{result['status']}, mode={result['mode']}, seed={result['seed']}, config {result['config_fingerprint']}")
-    if error := result.get("error"):
-        out.print(f"the run failed: {error['type']}: {error['message']}", style="bold red")
-    for note in run.data_notes:
-        out.print(note, style="dim")
-    out.print()
-    print_table(out, sections.headline(run))
-    print_table(out, sections.quality(run))
-    if run.plan:
-        print_table(out, sections.plan_facts(run, run.plan, "Plan", True))
-    print_table(out, sections.tiers(run))
-    if (covered := sections.coverage(run)) is not None:
-        print_table(out, covered)
-    for origin in ("measured", "simulated"):
-        print_table(out, sections.phases(run, origin))
-        print_table(out, sections.collectives(run, origin))
-    print_table(out, sections.environment(run))
-
-
-def print_plan(run: Run, out: Console) -> None:
-    """The plan for the named cluster, and the one that trained here where that is another."""
-    if run.plan is None:
-        out.print(f"no plan.json: {sections.absent(run.result, 'plan')}")
-        return
-    cluster = run.result["choices"].get("cluster") or "the named cluster"
-    for plan, title in ((run.plan, f"Plan for {cluster}"), (run.plan_here, "Plan that trained here in its place")):
-        if plan is not None:
-            print_table(out, sections.plan_facts(run, plan, title, plan is run.plan))
-            for sentence in explain(plan):
-                out.print(sentence)
-            out.print()
-            print_table(out, sections.tables(plan, "Tables"), MOST_TABLES)
-            print_table(out, sections.reasons(plan), MOST_TABLES)
-            if plan is run.plan:
-                print_reasons(run, out)
-    print_table(out, sections.tiers(run))
-
-
-def print_reasons(run: Run, out: Console) -> None:
-    """Why the plan for the named cluster is as it is, where its planner tells."""
-    others = sections.alternatives(run)
-    if run.reasons is None or others is None:
-        return
-    for sentence in run.reasons["sentences"]:
-        out.print(f"- {sentence}")
-    out.print()
-    print_table(out, others)

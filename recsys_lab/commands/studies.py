@@ -1,4 +1,4 @@
-"""`python -m recsys_lab studies`: every table and figure of the papers, its state, and the command that makes it anew."""
+"""`python -m recsys_lab studies`: every table and figure of the papers: its state, and how to make it anew."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ INTERRUPTED = 130  # as a shell says it
 
 
 def main(argv: list[str]) -> int:
-    """Lists, or runs first what --run names. 1 where a study failed, 130 where it was interrupted: what had ended is told and recorded."""
+    """Lists, or runs first what --run names. 1 where a study failed, 130 where it was interrupted: what had ended is shown and recorded."""
     line = parser("studies", "Every table and figure of the papers: reproduced within what, deviates and why, or what it would need.")
     line.add_argument("--json", action="store_true", help="print one JSON object")
     line.add_argument("--run", nargs="+", metavar="WHAT", help="quick, long, all, or studies such as flexshard/table6; then their states")
     line.add_argument("--again", action="store_true", help="also those that have a result by this very code")
     line.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="where results are kept and found (default runs)")
     line.add_argument("--record", action="store_true", help="write the verdicts of what was run here into experiments/*/verdicts.json")
-    given = line.parse_args(argv)
-    asked, code = chosen(given.run) if given.run else [], 0
-    found: list[Known] = []
+    options = line.parse_args(argv)
+    asked, code = chosen(options.run) if options.run else [], 0
+    results: list[Known] = []
     try:
-        run_all(asked, given.runs, given.again, partial(_ended, found, not given.json))
+        run_all(asked, options.runs, options.again, partial(_ended, results, not options.json))
     except KeyboardInterrupt:
-        print(f"interrupted: {len(found)} of {len(asked)} studies have ended; the same command goes on from there", file=sys.stderr)
+        print(f"interrupted: {len(results)} of {len(asked)} studies have ended; the same command goes on from there", file=sys.stderr)
         code = INTERRUPTED
-    if not given.run:
-        found = [known(item, given.runs) for item in items()]
-    written = record_verdicts(given.runs) if given.record else []
-    if given.json:
-        told = {"states": Counter(one.state for one in found), "studies": [one.to_json() for one in found]}
-        print(json.dumps(told, indent=2, allow_nan=False))
+    if not options.run:
+        results = [known(item, options.runs) for item in items()]
+    written = record_verdicts(options.runs) if options.record else []
+    if options.json:
+        report = {"states": Counter(one.state for one in results), "studies": [one.to_json() for one in results]}
+        print(json.dumps(report, indent=2, allow_nan=False))
     else:
-        if not given.run:
-            show(found)
-        print(counted(found), *map(str, written), sep="\n")
-    return code or int(any(one.state == FAILED for one in found))
+        if not options.run:
+            show(results)
+        print(counted(results), *map(str, written), sep="\n")
+    return code or int(any(one.state == FAILED for one in results))
 
 
 def chosen(words: Sequence[str]) -> list[Item]:
     """UserError for a word that names none."""
     every = [item for item in items() if item.target]
     groups = {QUICK: (QUICK,), LONG: (LONG,), "all": (QUICK, LONG)}
-    named = [found for word in words for found in ([i for i in every if i.budget in groups[word]] if word in groups else [item_of(word)])]
+    named = [item for word in words for item in ([i for i in every if i.budget in groups[word]] if word in groups else [item_of(word)])]
     return list({item.id: item for item in named}.values())
 
 
-def show(found: Sequence[Known]) -> None:
+def show(results: Sequence[Known]) -> None:
     """A table a paper."""
     out = console()
     for paper in papers():
-        rows = tuple((one.item.name, words(one), _says(one)) for one in found if one.item.paper == paper.name)
+        rows = tuple((one.item.name, words(one), _says(one)) for one in results if one.item.paper == paper.name)
         title = f"{paper.title}: python run.py experiment={paper.name}/..."
         print_table(out, Table(title, ("", "state", "what came out, or why not"), rows))
 
@@ -86,13 +86,13 @@ def _says(one: Known) -> str:
     return "\n".join(filter(None, parts))
 
 
-def counted(found: Sequence[Known]) -> str:
-    states = Counter(one.state.replace("_", " ") for one in found)
-    return f"{len(found)} in all: " + (", ".join(f"{number} {state}" for state, number in states.most_common()) or "none has ended")
+def counted(results: Sequence[Known]) -> str:
+    states = Counter(one.state.replace("_", " ") for one in results)
+    return f"{len(results)} in all: " + (", ".join(f"{number} {state}" for state, number in states.most_common()) or "none has ended")
 
 
-def _ended(found: list[Known], says: bool, one: Known, seconds: float | None) -> None:
-    found.append(one)
+def _ended(results: list[Known], says: bool, one: Known, seconds: float | None) -> None:
+    results.append(one)
     if says:
         took = "there already" if seconds is None else f"{seconds:.0f} s"
         console().print(f"{one.item.id:<20} {took:>13}  {one.sentence}")

@@ -3,5 +3,5 @@
 probe    one process trains a model for a few steps, or takes a run's tables; what its features' embeddings are like
 find     affinity -> coordinates -> balanced groups -> a `Partition`
 picture  DMT's figure 9 of a partition
-command  the command line
+source   from a run folder or overrides to a partition
 """

@@ -11,7 +11,7 @@ from recsys_lab.data.batch import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.sharders.dmt.affinity import STRATEGIES, coordinates, distances
 from recsys_lab.sharders.dmt.partition import balanced_groups, size_bounds, strided
-from recsys_lab.sharders.dmt.partition_file import Partition
+from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index
 from recsys_lab.sharders.dmt.towers import features_of
 from recsys_lab.tables import Table
 
@@ -90,3 +90,17 @@ def coherence(between: np.ndarray, features: Sequence[str], towers: Sequence[Seq
     apart = ~np.eye(len(label), dtype=bool)
     within, across = (float(between[pairs].mean()) if pairs.any() else 0.0 for pairs in (same & apart, ~same))
     return within, across
+
+
+def summary(partition: Partition, between: np.ndarray, data: DataSet, other: Partition | None) -> dict[str, Any]:
+    """How good a partition is: its balance, the mean affinity within and across towers, and how far it agrees with others.
+
+    `agreement` is with `other`, `agreement_with_planted` with the groups that `data` was generated from, each only where there is one.
+    """
+    within, across = coherence(between, partition.features, partition.towers)
+    figures = {"towers": partition.towers, "balance": partition.balance, "affinity_within": within, "affinity_across": across}
+    if other is not None:
+        figures["agreement"] = adjusted_rand_index(partition.towers, other.towers)
+    if planted := getattr(data, "groups", ()):
+        figures["agreement_with_planted"] = adjusted_rand_index(partition.towers, planted)
+    return figures

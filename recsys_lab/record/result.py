@@ -161,7 +161,7 @@ class Result:
         assert set(self.quality or ()) <= set(SPLITS), self.quality
 
     def to_json(self) -> dict[str, Any]:
-        made = {
+        record = {
             "schema": SCHEMA,
             "status": self.status,
             "mode": self.mode,
@@ -174,18 +174,18 @@ class Result:
             "measured": _measured(self.measured),
             "simulated": _part(self.simulated),
         }
-        made |= {"error": _part(self.error)} if self.error else {}
-        made |= {"pruned": _part(self.pruned)} if self.pruned else {}
-        return made | ({"study": dict(self.study)} if self.study else {})
+        record |= {"error": _part(self.error)} if self.error else {}
+        record |= {"pruned": _part(self.pruned)} if self.pruned else {}
+        return record | ({"study": dict(self.study)} if self.study else {})
 
 
 def _measured(measured: Measured | None) -> dict | None:
     """`coverage` only where the plan has tiers, `exchange_ms` where its tables are whole, `links`, `transfer_ms` where hosts have links,
     `added_memory_bytes` where the system tells.
     """
-    made = _part(measured)
+    figures = _part(measured)
     sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes")
-    return made and {key: value for key, value in made.items() if value is not None or key not in sometimes}
+    return figures and {key: value for key, value in figures.items() if value is not None or key not in sometimes}
 
 
 def _part(part: Any) -> dict | None:

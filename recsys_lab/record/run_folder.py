@@ -84,10 +84,14 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """`{"a": {"b": 1}}` as `{"a.b": 1}`."""
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, dict) and value:
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
+        keys |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
+    return keys
+
+
+def value_at(data: Any, path: str) -> Any:
+    """The value at `a.b.c`, None where a part is absent."""
+    for key in path.split("."):
+        data = data.get(key) if isinstance(data, dict) else None
+    return data

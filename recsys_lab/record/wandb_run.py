@@ -107,16 +107,16 @@ def start(
 
 def headline(result: Mapping[str, Any]) -> dict[str, Any]:
     """The record's figures by flat name: `validation/auc`, `measured/examples_per_second`, `simulated/iteration_ms`, ..."""
-    found = {f"{split}/{name}": value for split, figures in (result.get("quality") or {}).items() for name, value in figures.items()}
+    figures = {f"{split}/{name}": value for split, metrics in (result.get("quality") or {}).items() for name, value in metrics.items()}
     measured, simulated = result.get("measured") or {}, result.get("simulated") or {}
-    found["measured/examples_per_second"] = measured.get("examples_per_second")
-    found["measured/iteration_ms"] = (measured.get("iteration_ms") or {}).get("median")
-    found["simulated/examples_per_second"] = simulated.get("examples_per_second")
-    found["simulated/iteration_ms"] = simulated.get("iteration_ms")
+    figures["measured/examples_per_second"] = measured.get("examples_per_second")
+    figures["measured/iteration_ms"] = (measured.get("iteration_ms") or {}).get("median")
+    figures["simulated/examples_per_second"] = simulated.get("examples_per_second")
+    figures["simulated/iteration_ms"] = simulated.get("iteration_ms")
     if study := result.get("study"):
-        found |= {"study/name": study["name"], "study/state": study["verdict"]["state"], "study/verdict": study["verdict"]["sentence"]}
-    found["status"] = result.get("status")
-    return {name: value for name, value in found.items() if value is not None}
+        figures |= {"study/name": study["name"], "study/state": study["verdict"]["state"], "study/verdict": study["verdict"]["sentence"]}
+    figures["status"] = result.get("status")
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _known_ids(folder: Path) -> list[str]:

@@ -64,16 +64,16 @@ def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int 
     )
 
 
-def table(made: Table, level: int = 3) -> str:
+def table(section: Table, level: int = 3) -> str:
     """A section's table under its heading, its note below; the note alone where there are no rows."""
-    parts = [f"<h{level}>{escape(made.title)}</h{level}>"] if level else []
-    if made.rows:
-        css = {column: ' class="right"' if column in made.right else "" for column in made.columns}
-        head = "".join(f"<th{css[c]}>{escape(c)}</th>" for c in made.columns)
+    parts = [f"<h{level}>{escape(section.title)}</h{level}>"] if level else []
+    if section.rows:
+        css = {column: ' class="right"' if column in section.right else "" for column in section.columns}
+        head = "".join(f"<th{css[c]}>{escape(c)}</th>" for c in section.columns)
         rows = "".join(
-            "<tr>" + "".join(f"<td{css[c]}>{escape(cell)}</td>" for c, cell in zip(made.columns, row)) + "</tr>" for row in made.rows
+            "<tr>" + "".join(f"<td{css[c]}>{escape(cell)}</td>" for c, cell in zip(section.columns, row)) + "</tr>" for row in section.rows
         )
         parts.append(f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>')
-    if made.note:
-        parts.append(f'<p class="note">{escape(made.note)}</p>')
+    if section.note:
+        parts.append(f'<p class="note">{escape(section.note)}</p>')
     return "".join(parts)

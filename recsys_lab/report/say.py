@@ -40,7 +40,7 @@ def not_repeated(name: str) -> None:
     _line("", f"finished before, in folder {name}: not repeated (ablation.repeat=true runs it again)")
 
 
-def found(metric: str, value: float | None, overrides: Sequence[str]) -> None:
+def best(metric: str, value: float | None, overrides: Sequence[str]) -> None:
     """The best configuration of a search, as words of a command."""
     CONSOLE.print()
     _line("best", f"validation {metric} {value:.4f}, median over seeds; of so many trials the best, so a little of it is luck")
@@ -57,21 +57,21 @@ def set_aside(where: Path) -> None:
     _line("", f"what was in its folder is now in {where}")
 
 
-def data(found: DataSet) -> None:
-    splits = ", ".join(f"{name} {split.rows:,}" for name, split in found.splits.items())
-    rows = sum({f.table_name: f.rows for f in found.features}.values())
+def data(data_set: DataSet) -> None:
+    splits = ", ".join(f"{name} {split.rows:,}" for name, split in data_set.splits.items())
+    rows = sum({f.table_name: f.rows for f in data_set.features}.values())
     _line(
         "data",
-        f"{splits} rows; {found.dense_features} dense and {len(found.features)} categorical features, {human_count(rows)} table rows",
+        f"{splits} rows; {data_set.dense_features} dense and {len(data_set.features)} categorical features, {human_count(rows)} table rows",
     )
-    for note in found.notes:
+    for note in data_set.notes:
         _line("", note)
 
 
-def plan(made: ShardingPlan, cluster: Cluster) -> None:
-    held = made.weight_bytes_of_ranks()
+def plan(sharding: ShardingPlan, cluster: Cluster) -> None:
+    held = sharding.weight_bytes_of_ranks()
     schemes: dict[str, int] = {}
-    for placement in made.placements:
+    for placement in sharding.placements:
         schemes[placement.scheme] = schemes.get(placement.scheme, 0) + 1
     kinds = ", ".join(f"{count} {scheme}" for scheme, count in sorted(schemes.items(), key=lambda item: -item[1]))
     _line(
@@ -80,17 +80,17 @@ def plan(made: ShardingPlan, cluster: Cluster) -> None:
     )
 
 
-def simulated(made: Simulated) -> None:
-    phases = ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in made.phases_ms.items())
+def simulated(iteration: Simulated) -> None:
+    phases = ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in iteration.phases_ms.items())
     _line(
         "simulated",
-        f"{made.cluster}: {made.examples_per_second:,.0f} examples/s, {made.iteration_ms:.2f} ms an iteration ({phases} ms), "
-        f"profile {made.profile}",
+        f"{iteration.cluster}: {iteration.examples_per_second:,.0f} examples/s, {iteration.iteration_ms:.2f} ms an iteration "
+        f"({phases} ms), profile {iteration.profile}",
     )
-    if told := made.interval_ms:
-        _line("", f"nine of ten such iterations lie between {told.low:.2f} and {told.high:.2f} ms, by the profile's own errors")
-    if made.cost_per_billion_samples is not None:
-        _line("", f"a billion samples cost {made.cost_per_billion_samples:,.2f}")
+    if interval := iteration.interval_ms:
+        _line("", f"nine of ten such iterations lie between {interval.low:.2f} and {interval.high:.2f} ms, by the profile's own errors")
+    if iteration.cost_per_billion_samples is not None:
+        _line("", f"a billion samples cost {iteration.cost_per_billion_samples:,.2f}")
 
 
 def trains_here(named: ShardingPlan, here: ShardingPlan) -> None:

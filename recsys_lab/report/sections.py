@@ -11,6 +11,7 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import table_facts
 from recsys_lab.record.metrics import QUALITY, RETRIEVAL
 from recsys_lab.record.run_folder import Run
+from recsys_lab.tables.tiers import ROW_SHARDED
 from recsys_lab.units import human_bytes, human_count
 
 UNKNOWN = "not known"
@@ -112,30 +113,30 @@ def tiers(run: Run) -> Table:
 
 def coverage(run: Run) -> Table | None:
     """What the tiers of the plan that trained here covered, beside what was planned and what a new plan would cover. None without tiers."""
-    found = (run.result["measured"] or {}).get("coverage")
-    if not found:
+    shares = (run.result["measured"] or {}).get("coverage")
+    if not shares:
         return None
-    again = found["replanning"] or {"access_share_now": {}, "access_share_new": {}}
+    again = shares["replanning"] or {"access_share_now": {}, "access_share_new": {}}
     columns = ("tier", "planned", "measured", "of the last look-ups", "a new plan's")
     rows = [
         (
             tier,
             _share(share),
-            _share(found["measured"][tier]),
+            _share(shares["measured"][tier]),
             _share(again["access_share_now"].get(tier)),
             _share(again["access_share_new"].get(tier)),
         )
-        for tier, share in found["planned"].items()
+        for tier, share in shares["planned"].items()
     ]
-    return Table("Look-ups by tier, of the plan that trained here", columns, tuple(rows), verdict_of(found), right=columns[1:])
+    return Table("Look-ups by tier, of the plan that trained here", columns, tuple(rows), verdict_of(shares), right=columns[1:])
 
 
-def verdict_of(found: dict) -> str:
+def verdict_of(shares: dict) -> str:
     """Whether to plan anew, with both figures."""
-    again = found["replanning"]
+    again = shares["replanning"]
     if again is None:
         return "too few look-ups to say what a new plan would save"
-    now, new = again["access_share_now"]["row_sharded"], again["access_share_new"]["row_sharded"]
+    now, new = again["access_share_now"][ROW_SHARDED], again["access_share_new"][ROW_SHARDED]
     figures = f"{now:.1%} of the look-ups go through the global exchange, {new:.1%} would with a plan from the last look-ups"
     if again["worth_it"]:
         return f"plan anew: {figures}, {again['saving']:.0%} less (worth it from {again['threshold']:.0%})"

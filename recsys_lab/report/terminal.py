@@ -16,48 +16,48 @@ from recsys_lab.report.sections import Table
 
 def console(most: int = 100, without: int = 80) -> Console:
     """Writes to stdout: as wide as the terminal is, but never over `most` columns; `without` where there is none. Words are no markup."""
-    made = Console(highlight=False, markup=False)
-    made.width = min(made.width, most) if made.is_terminal else without
-    return made
+    out = Console(highlight=False, markup=False)
+    out.width = min(out.width, most) if out.is_terminal else without
+    return out
 
 
-def parts_of(made: Table, width: int, keep: Collection[str]) -> list[Table]:
-    """`made` as tables that fit into `width`: each has the columns in `keep` and as many of the others as there is room for."""
-    others = [i for i, column in enumerate(made.columns) if column not in keep]
+def parts_of(table: Table, width: int, keep: Collection[str]) -> list[Table]:
+    """`table` as tables that fit into `width`: each has the columns in `keep` and as many of the others as there is room for."""
+    others = [i for i, column in enumerate(table.columns) if column not in keep]
     groups: list[list[int]] = [[]]
     for i in others:
-        if groups[-1] and _narrowest(*_columns(made, keep, [*groups[-1], i]), made.columns) > width:
+        if groups[-1] and _narrowest(*_columns(table, keep, [*groups[-1], i]), table.columns) > width:
             groups.append([])
         groups[-1].append(i)
     parts = []
     for n, group in enumerate(groups):
-        columns, rows = _columns(made, keep, group)
-        title, note = f"{made.title}{', continued' if n else ''}", made.note if n == len(groups) - 1 else ""
-        parts.append(replace(made, title=title, columns=columns, rows=rows, note=note))
+        columns, rows = _columns(table, keep, group)
+        title, note = f"{table.title}{', continued' if n else ''}", table.note if n == len(groups) - 1 else ""
+        parts.append(replace(table, title=title, columns=columns, rows=rows, note=note))
     return parts
 
 
-def _columns(made: Table, keep: Collection[str], others: Sequence[int]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+def _columns(table: Table, keep: Collection[str], others: Sequence[int]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """The names and the cells of the columns in `keep` and of those numbered in `others`."""
-    chosen = [i for i, column in enumerate(made.columns) if column in keep or i in others]
-    return tuple(made.columns[i] for i in chosen), tuple(tuple(row[i] for i in chosen) for row in made.rows)
+    chosen = [i for i, column in enumerate(table.columns) if column in keep or i in others]
+    return tuple(table.columns[i] for i in chosen), tuple(tuple(row[i] for i in chosen) for row in table.rows)
 
 
-def print_table(out: Console, made: Table, most_rows: int | None = None, keep: Collection[str] = ()) -> None:
+def print_table(out: Console, table: Table, most_rows: int | None = None, keep: Collection[str] = ()) -> None:
     """Title, rows and note. Beyond `most_rows` the rest is counted.
 
     Columns of text wrap; figures, the first column and those in `keep` do not, unless the table would not fit so.
     """
-    out.print(Text(made.title, style="bold"))
-    if made.rows:
-        rows = made.rows[:most_rows]
-        choices = [{made.columns[0], *made.right, *keep}, set(made.right), set[str]()]
-        kept = next((names for names in choices if _narrowest(made.columns, rows, names) <= out.width), set[str]())
-        out.print(_drawn(made, rows, kept))
-        if most_rows is not None and len(made.rows) > most_rows:
-            out.print(f"... and {len(made.rows) - most_rows} more; report.html has all", style="dim")
-    if made.note:
-        out.print(made.note, style="dim")
+    out.print(Text(table.title, style="bold"))
+    if table.rows:
+        rows = table.rows[:most_rows]
+        choices = [{table.columns[0], *table.right, *keep}, set(table.right), set[str]()]
+        kept = next((names for names in choices if _narrowest(table.columns, rows, names) <= out.width), set[str]())
+        out.print(_drawn(table, rows, kept))
+        if most_rows is not None and len(table.rows) > most_rows:
+            out.print(f"... and {len(table.rows) - most_rows} more; report.html has all", style="dim")
+    if table.note:
+        out.print(table.note, style="dim")
     out.print()
 
 
@@ -70,10 +70,10 @@ def _narrowest(columns: Sequence[str], rows: Sequence[tuple[str, ...]], kept: Co
     return width
 
 
-def _drawn(made: Table, rows: Sequence[tuple[str, ...]], kept: Collection[str]) -> RichTable:
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for column in made.columns:
-        table.add_column(Text(column), justify="right" if column in made.right else "left", no_wrap=column in kept, overflow="fold")
+def _drawn(table: Table, rows: Sequence[tuple[str, ...]], kept: Collection[str]) -> RichTable:
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    for column in table.columns:
+        drawn.add_column(Text(column), justify="right" if column in table.right else "left", no_wrap=column in kept, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+        drawn.add_row(*(Text(cell) for cell in row))
+    return drawn

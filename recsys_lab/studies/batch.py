@@ -22,13 +22,13 @@ TICK_S, PATIENCE_S = 0.5, 10.0
 Told = Callable[[Known, float | None], None]
 
 
-def run_all(chosen: Sequence[Item], runs: Path, again: bool, told: Told) -> list[Known]:
-    """Runs `chosen` in `runs`; `told` hears of each as it ends, with its seconds, or None of one that was there already.
+def run_all(chosen: Sequence[Item], runs: Path, again: bool, report: Told) -> list[Known]:
+    """Runs `chosen` in `runs`; `report` hears of each as it ends, with its seconds, or None of one that was there already.
 
     A result by this code and with the options of its YAML is not made again unless `again`. Where it is interrupted, what has ended stays.
     """
     missing = [item.id for item in chosen if again or not is_there(item, runs)]
-    found = []
+    results = []
     with Waiting([(item.id, known(item, runs).seconds) for item in chosen if item.id in missing]) as waiting:
         for item in chosen:
             seconds = None
@@ -37,9 +37,9 @@ def run_all(chosen: Sequence[Item], runs: Path, again: bool, told: Told) -> list
                 run_one(item, folder_of(item, runs), waiting.tick)
                 seconds = time.perf_counter() - began
                 waiting.ended(seconds)
-            found.append(after(item, runs))
-            told(found[-1], seconds)
-    return found
+            results.append(after(item, runs))
+            report(results[-1], seconds)
+    return results
 
 
 def is_there(item: Item, runs: Path) -> bool:

@@ -85,7 +85,7 @@ def items() -> tuple[Item, ...]:
 
 def studies_of(paper: str) -> dict[str, Item]:
     """Those items of a paper that have a study, by name."""
-    return {item.name: item for found in papers() if found.name == paper for item in found.items if item.target}
+    return {item.name: item for one in papers() if one.name == paper for item in one.items if item.target}
 
 
 def item_of(name: str) -> Item:
@@ -95,12 +95,12 @@ def item_of(name: str) -> Item:
         raise UserError(
             "no such study", where="studies", given=name, remedy=did_you_mean(name, by_id) or "see python -m recsys_lab studies"
         )
-    found = by_id[name]
-    if found.target is None:
-        place = f"experiment={found.paper}/" if found.nearest.split(",")[0] in studies_of(found.paper) else ""
-        what = f"has no study: {WITHOUT[found.state]} ({found.why})"
-        raise UserError(what, where=name, remedy=f"the nearest: {place}{found.nearest}")
-    return found
+    item = by_id[name]
+    if item.target is None:
+        place = f"experiment={item.paper}/" if item.nearest.split(",")[0] in studies_of(item.paper) else ""
+        what = f"has no study: {WITHOUT[item.state]} ({item.why})"
+        raise UserError(what, where=name, remedy=f"the nearest: {place}{item.nearest}")
+    return item
 
 
 def refuse_without_study(words: Sequence[str]) -> None:

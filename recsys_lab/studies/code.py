@@ -14,9 +14,9 @@ KINDS = {".py", ".cpp", ".yaml"}
 @cache
 def code_fingerprint() -> str:
     """Of every source file and config that a figure can depend on, committed or not."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in KINDS and path.is_file():
-                made.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return made.hexdigest()[:16]
+                digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]

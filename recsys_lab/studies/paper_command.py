@@ -27,39 +27,39 @@ def main(paper: str, argv: list[str]) -> int:
     line.add_argument("--out", type=Path, metavar="DIR", help="write the study's pictures to this folder")
     for option, of in _options(studies).items():
         line.add_argument(f"--{option}", metavar="X", help=f"of {', '.join(of)} (default {_shown(of.values())})")
-    given = line.parse_args(argv)
-    chosen = [item for item in studies.values() if item.budget == QUICK] if given.study == "all" else [studies[given.study]]
-    made = [run(item, given) for item in chosen]
-    drawn = {study.name: [str(path) for path in draw(study, given.out)] for study in made} if given.out else {}
-    if given.json:
-        told = {study.name: study.to_json() | ({"pictures": drawn[study.name]} if drawn else {}) for study in made}
-        print(json.dumps(told if given.study == "all" else told[given.study], indent=2))
+    arguments = line.parse_args(argv)
+    chosen = [item for item in studies.values() if item.budget == QUICK] if arguments.study == "all" else [studies[arguments.study]]
+    shown = [run(item, arguments) for item in chosen]
+    drawn = {study.name: [str(path) for path in draw(study, arguments.out)] for study in shown} if arguments.out else {}
+    if arguments.json:
+        record = {study.name: study.to_json() | ({"pictures": drawn[study.name]} if drawn else {}) for study in shown}
+        print(json.dumps(record if arguments.study == "all" else record[arguments.study], indent=2))
         return 0
-    for study in made:
+    for study in shown:
         show_study(study)
     for path in (path for paths in drawn.values() for path in paths):
         print(path)
     return 0
 
 
-def run(item: Item, given: Namespace) -> Study:
+def run(item: Item, arguments: Namespace) -> Study:
     """The study with the options of its YAML, or those that were given in their place."""
     assert item.target is not None
     function = function_of(item.target)
     options: dict[str, Any] = dict(item.options)
     for name, hint in hints_of(function).items():
-        if (text := getattr(given, name, None)) is not None:
+        if (text := getattr(arguments, name, None)) is not None:
             options[name] = given_as(hint, text, f"--{name}")
     return typing.cast(Study, function(item.name, **options))
 
 
 def _options(studies: dict[str, Item]) -> dict[str, dict[str, Any]]:
     """Option -> the studies that have it, with what their YAML gives it."""
-    found: dict[str, dict[str, Any]] = {}
+    studies_of_option: dict[str, dict[str, Any]] = {}
     for item in studies.values():
         for option, value in item.options.items():
-            found.setdefault(option, {})[item.name] = value
-    return found
+            studies_of_option.setdefault(option, {})[item.name] = value
+    return studies_of_option
 
 
 def _shown(values: typing.Iterable[Any]) -> str:

@@ -45,12 +45,12 @@ def markdown(study: Study, head: str, verdict: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def markdown_table(made: Table) -> str:
+def markdown_table(table: Table) -> str:
     def row(cells: tuple[str, ...]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
-    rule = "|" + "|".join("---:" if column in made.right else "---" for column in made.columns) + "|"
-    return "\n".join([row(made.columns), rule, *map(row, made.rows), *(["", made.note] if made.note else [])])
+    rule = "|" + "|".join("---:" if column in table.right else "---" for column in table.columns) + "|"
+    return "\n".join([row(table.columns), rule, *map(row, table.rows), *(["", table.note] if table.note else [])])
 
 
 def lines_csv(study: Study) -> str:

@@ -65,13 +65,13 @@ def known(item: Item, runs: Path) -> Known:
         return Known(item, item.state, f"{item.why}; the nearest: {item.nearest}")
     named = [*runs.glob(f"*_{item.paper}_{item.name}/{RESULT_FILE}"), folder_of(item, runs) / RESULT_FILE]
     for path in sorted((path for path in named if path.is_file()), key=lambda path: path.stat().st_mtime, reverse=True):
-        if found := _read(item, path):
-            return found
+        if result := _read(item, path):
+            return result
     committed = committed_verdicts(item.paper).get(item.name)
     if committed is None:
         return Known(item, NOT_RUN, "")
-    told = (committed.get(key) for key in ("figures", "origins", "options", "seconds"))
-    return Known(item, committed["state"], with_reason(item, committed["state"], committed["verdict"]), *told)
+    kept = (committed.get(key) for key in ("figures", "origins", "options", "seconds"))
+    return Known(item, committed["state"], with_reason(item, committed["state"], committed["verdict"]), *kept)
 
 
 def _read(item: Item, path: Path) -> Known | None:
@@ -81,8 +81,8 @@ def _read(item: Item, path: Path) -> Known | None:
         return Known(item, FAILED, error["message"].splitlines()[0] if error["message"] else error["type"], folder=path.parent)
     if not (study := result.get("study")):
         return None
-    verdict, given = study["verdict"], study["options"]
-    options = {key: value for key, value in given.items() if value != item.options.get(key)}
+    verdict, recorded = study["verdict"], study["options"]
+    options = {key: value for key, value in recorded.items() if value != item.options.get(key)}
     return Known(
         item,
         verdict["state"],
@@ -112,11 +112,11 @@ def record_verdicts(runs: Path) -> list[Path]:
     for paper in papers():
         kept = committed_verdicts(paper.name)
         for item in paper.items:
-            found = known(item, runs)
-            if found.folder is not None and found.state != FAILED:
-                told = {"state": found.state, "verdict": found.sentence.removesuffix(item.why).rstrip(), "figures": found.figures}
-                command = command_of(item.id, found.options or {})
-                kept[item.name] = told | {"origins": found.origins, "options": found.options, "seconds": found.seconds, "command": command}
+            result = known(item, runs)
+            if result.folder is not None and result.state != FAILED:
+                verdict = {"state": result.state, "verdict": result.sentence.removesuffix(item.why).rstrip(), "figures": result.figures}
+                how = {"origins": result.origins, "options": result.options, "seconds": result.seconds}
+                kept[item.name] = verdict | how | {"command": command_of(item.id, result.options or {})}
         order = [item.name for item in paper.items if item.name in kept]
         if order:
             written.append(write_json(EXPERIMENTS / paper.name / VERDICTS_FILE, {name: kept[name] for name in order}))

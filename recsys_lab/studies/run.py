@@ -37,9 +37,9 @@ def run_study(config: DictConfig, folder: Path) -> dict[str, Any]:
         study: Study = build(OmegaConf.masked_copy(keys, [key for key in keys if key not in COMMON]), name.split("/")[-1])
     verdict = judge(study, Tolerance(keys.within, keys.within_points))
     why = keys.why if verdict.state == DEVIATES and keys.why else ""
-    told, command = f"{verdict.sentence} {why}".strip(), command_of(name, options_of(plain(keys)))
+    sentence, command = f"{verdict.sentence} {why}".strip(), command_of(name, options_of(plain(keys)))
     head = f"**Question.** {keys.question}\n\n**Hypothesis.** {keys.hypothesis}\n\n    {command}"
-    write_study(folder, study, head, told)
+    write_study(folder, study, head, sentence)
     record = Result(
         status="completed",
         mode=config.mode,
@@ -63,7 +63,7 @@ def run_study(config: DictConfig, folder: Path) -> dict[str, Any]:
     write_environment(folder)
     page = write_study_page(folder, study, record.to_json()["study"])
     _log(config, folder, name, study, page)
-    show_study(study, told)
+    show_study(study, sentence)
     return record.to_json()
 
 

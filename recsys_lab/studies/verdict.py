@@ -92,9 +92,9 @@ def percent(share: float) -> str:
 def _errors(lines: Sequence[Line], tolerance: float) -> Errors | None:
     if not lines:
         return None
-    found = [(abs(line.error or 0.0), line.what) for line in lines]
-    worst, what = max(found)
-    sizes = [size for size, _ in found]
+    errors = [(abs(line.error or 0.0), line.what) for line in lines]
+    worst, what = max(errors)
+    sizes = [size for size, _ in errors]
     return Errors(len(sizes), worst, sum(sizes) / len(sizes), what, sum(size > tolerance for size in sizes))
 
 

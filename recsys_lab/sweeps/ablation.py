@@ -1,4 +1,4 @@
-"""The ablation table of a sweep, in every format, written by Hydra when the sweep ends or by `python -m recsys_lab ablation FOLDER`.
+"""The ablation table of a sweep, in every format, written by Hydra when the sweep ends.
 
 One row a configuration, its seeds folded. Measured and simulated figures never share a table. What failed or is missing says so.
 """
@@ -14,27 +14,26 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from recsys_lab.arguments import parser
 from recsys_lab.errors import UserError
 from recsys_lab.record.files import write_text
-from recsys_lab.sweeps.ablation_cells import comparison_tables, value_tables
-from recsys_lab.sweeps.ablation_html import as_html
-from recsys_lab.sweeps.ablation_latex import as_latex
-from recsys_lab.sweeps.ablation_rows import LEVEL, Ablation, read_ablation
-from recsys_lab.sweeps.ablation_text import as_csv, as_markdown, print_ablation, statistics_csv
+from recsys_lab.sweeps.cells import comparison_tables, value_tables
+from recsys_lab.sweeps.latex import as_latex
+from recsys_lab.sweeps.page import as_html
+from recsys_lab.sweeps.table import LEVEL, Ablation, read_ablation
+from recsys_lab.sweeps.text import as_csv, as_markdown, print_ablation, statistics_csv
 
 
 def write_ablation(
-    folder: Path | str, baseline: str | None = None, level: float = LEVEL, reload_s: int | None = None, made: Ablation | None = None
+    folder: Path | str, baseline: str | None = None, level: float = LEVEL, reload_s: int | None = None, ablation: Ablation | None = None
 ) -> Ablation:
     """Write ablation.csv, .md, .tex, .html and ablation_statistics.csv into the sweep's `folder`, each whole or not at all."""
-    made = made or read_ablation(folder, baseline, level)
-    write_text(made.folder / "ablation.csv", as_csv(made))
-    write_text(made.folder / "ablation_statistics.csv", statistics_csv(made))
-    write_text(made.folder / "ablation.md", as_markdown(made))
-    write_text(made.folder / "ablation.tex", as_latex(made))
-    write_text(made.folder / "ablation.html", as_html(made, reload_s))
-    return made
+    ablation = ablation or read_ablation(folder, baseline, level)
+    write_text(ablation.folder / "ablation.csv", as_csv(ablation))
+    write_text(ablation.folder / "ablation_statistics.csv", statistics_csv(ablation))
+    write_text(ablation.folder / "ablation.md", as_markdown(ablation))
+    write_text(ablation.folder / "ablation.tex", as_latex(ablation))
+    write_text(ablation.folder / "ablation.html", as_html(ablation, reload_s))
+    return ablation
 
 
 class WriteAblation(Callback):
@@ -45,37 +44,24 @@ class WriteAblation(Callback):
             return
         options = config.get("ablation") or {}
         try:
-            made = write_ablation(Path(config.hydra.sweep.dir), options.get("baseline"), options.get("level", LEVEL))
-            print_ablation(made)
-            log_to_wandb(made, config.get("logger"))
+            ablation = write_ablation(Path(config.hydra.sweep.dir), options.get("baseline"), options.get("level", LEVEL))
+            print_ablation(ablation)
+            log_to_wandb(ablation, config.get("logger"))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
 
 
-def log_to_wandb(made: Ablation, logger: DictConfig | None) -> None:
+def log_to_wandb(ablation: Ablation, logger: DictConfig | None) -> None:
     """The tables and the page as a W&B run of the sweep's own, in the group of its jobs; nothing where another logger was chosen."""
     if logger is None or logger.get("_target_") != "recsys_lab.record.wandb_run.start":
         return
     from recsys_lab.record import wandb_run
 
-    name = made.folder.resolve().name
+    name = ablation.folder.resolve().name
     options = {str(key): value for key, value in logger.items() if key != "_target_"}
-    every = (*value_tables(made), *comparison_tables(made))
+    every = (*value_tables(ablation), *comparison_tables(ablation))
     tables = {re.sub(r"\W+", "_", table.title.lower()).strip("_"): (table.columns, table.rows) for table in every}
-    page = (made.folder / "ablation.html").read_text(encoding="utf-8")
-    run = wandb_run.start(made.folder, {"sweep": name, "level": made.level}, f"ablation of {name}", name, **options)
+    page = (ablation.folder / "ablation.html").read_text(encoding="utf-8")
+    run = wandb_run.start(ablation.folder, {"sweep": name, "level": ablation.level}, f"ablation of {name}", name, **options)
     run.log_tables("ablation", tables, page)
     run.finish("completed")
-
-
-def main(argv: list[str]) -> int:
-    """Writes and prints the table of the sweep's folder that `argv` names."""
-    line = parser("ablation", "The ablation table of a sweep, written anew: with another baseline, or of a sweep that was killed.")
-    line.add_argument("sweep", help="the folder of a sweep: its hydra.sweep.dir")
-    line.add_argument("--baseline", help="the row to compare with, such as model=dlrm,sharder=torchrec; none: compare nothing")
-    line.add_argument("--level", type=float, default=LEVEL, help="the chance of any false claim in the table, at most (0.05)")
-    given = line.parse_args(argv)
-    if not 0 < given.level < 1:
-        raise UserError("not a probability", where="--level", given=given.level, allowed="between 0 and 1")
-    print_ablation(write_ablation(given.sweep, given.baseline, given.level))
-    return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recsys_lab.sweeps.sweep_rows import Row
+from recsys_lab.sweeps.rows import Row
 
 #: Of the config's data, what does not change what is evaluated.
 NOT_THE_DATA = ("batch_size", "prefetch_batches", "frequencies", "cache", "objective")
@@ -40,18 +40,18 @@ def find_bases(rows: Sequence[Row], varying: Sequence[str], baseline: str | None
         said = f"ablation.baseline={baseline} fits {len(fitting) or 'none'} of the {len(rows)} rows: nothing is compared"
         return Bases((None,) * len(rows), (said,))
     rest = [key for key in varying if key not in wanted]
-    found: list[int | None] = []
+    bases: list[int | None] = []
     for i, row in enumerate(rows):
         same_data = [j for j in fitting if _alike(data[i], data[j])]
         twins = [j for j in same_data if all(rows[j].overrides.get(key) == row.overrides.get(key) for key in rest)]
-        found.append(i if i in fitting else twins[0] if twins else fitting[0] if len(fitting) == 1 and same_data else None)
+        bases.append(i if i in fitting else twins[0] if twins else fitting[0] if len(fitting) == 1 and same_data else None)
     alike = " else alike" if len(fitting) > 1 else ""
-    return Bases(tuple(found), (f"compared with {baseline}{alike}", *_of_other_data(found)))
+    return Bases(tuple(bases), (f"compared with {baseline}{alike}", *_of_other_data(bases)))
 
 
-def _of_other_data(found: Sequence[int | None]) -> list[str]:
-    alone = sum(base is None or (base == i and found.count(i) == 1) for i, base in enumerate(found))
-    return [f"{alone} of the {len(found)} rows have no baseline with the same data and other choices"] if alone else []
+def _of_other_data(bases: Sequence[int | None]) -> list[str]:
+    alone = sum(base is None or (base == i and bases.count(i) == 1) for i, base in enumerate(bases))
+    return [f"{alone} of the {len(bases)} rows have no baseline with the same data and other choices"] if alone else []
 
 
 def _named(row: Row, varying: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.job import INTERRUPTED, run_job
 from recsys_lab.report import say
 from recsys_lab.report.page import PAGE_FILE, write_page
-from recsys_lab.sweeps import sweep_folder
+from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.live import SweepShown
 
 

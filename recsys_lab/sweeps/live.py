@@ -14,16 +14,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from recsys_lab.commands.compare import value_at
 from recsys_lab.errors import UserError
 from recsys_lab.record.metrics_csv import read_metrics
+from recsys_lab.record.run_folder import value_at
 from recsys_lab.report import say
-from recsys_lab.sweeps import sweep_folder
+from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.ablation import write_ablation
-from recsys_lab.sweeps.ablation_cells import heading, title_of, written
-from recsys_lab.sweeps.ablation_rows import LEVEL, figures_of, fold, read_ablation, read_jobs, varying_keys
+from recsys_lab.sweeps.cells import heading, title_of, written
 from recsys_lab.sweeps.figures import Figure
-from recsys_lab.sweeps.sweep_rows import SweepJob
+from recsys_lab.sweeps.rows import SweepJob
+from recsys_lab.sweeps.table import LEVEL, figures_of, fold, read_ablation, read_jobs, varying_keys
 
 #: An open ablation.html loads itself anew so often while the sweep runs.
 RELOAD_S = 10
@@ -91,11 +91,11 @@ class SweepShown:
 
     def _write(self, reload_s: int | None) -> list[SweepJob]:
         try:
-            made = read_ablation(self.folder, self.baseline, self.level)
-            write_ablation(self.folder, reload_s=reload_s, made=made)
+            ablation = read_ablation(self.folder, self.baseline, self.level)
+            write_ablation(self.folder, reload_s=reload_s, ablation=ablation)
         except UserError:  # a file that another program is just writing; the end of the sweep says what is wrong
             return self.jobs
-        return [job for row in made.rows for job in row.jobs]
+        return [job for row in ablation.rows for job in row.jobs]
 
     def summary(self) -> str:
         """How far the sweep is, and how long it may take."""

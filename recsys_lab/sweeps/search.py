@@ -39,10 +39,10 @@ class SearchOptions:
     prune: bool
 
     def __post_init__(self) -> None:
-        for key, given, allowed in (("metric", self.metric, METRICS), ("sampler", self.sampler, SAMPLERS)):
-            if given not in allowed:
-                remedy = did_you_mean(str(given), allowed)
-                raise UserError("no such choice", where=f"hydra.sweeper.{key}", given=given, allowed=", ".join(allowed), remedy=remedy)
+        for key, choice, allowed in (("metric", self.metric, METRICS), ("sampler", self.sampler, SAMPLERS)):
+            if choice not in allowed:
+                remedy = did_you_mean(str(choice), allowed)
+                raise UserError("no such choice", where=f"hydra.sweeper.{key}", given=choice, allowed=", ".join(allowed), remedy=remedy)
         for key, number in (("n_trials", self.n_trials), ("startup_trials", self.startup_trials)):
             if number < 1:
                 raise UserError("too small", where=f"hydra.sweeper.{key}", given=number, allowed="1 or more")
@@ -114,10 +114,10 @@ def best(tried: Sequence[Tried], options: SearchOptions) -> Tried | None:
 
 
 def as_json(tried: Sequence[Tried], options: SearchOptions, space: Space) -> dict:
-    found = best(tried, options)
+    chosen = best(tried, options)
     trials = [{"overrides": list(t.overrides), "state": t.state, "value": t.value, "seeds": t.finals} for t in tried]
-    chosen = None if found is None else {"overrides": [*space.fixed, *found.overrides], "value": found.value}
-    return {"schema": 1, "metric": f"validation {options.metric}", "seeds": list(space.seeds), "best": chosen, "trials": trials}
+    summary = None if chosen is None else {"overrides": [*space.fixed, *chosen.overrides], "value": chosen.value}
+    return {"schema": 1, "metric": f"validation {options.metric}", "seeds": list(space.seeds), "best": summary, "trials": trials}
 
 
 def _try(words: tuple[str, ...], space: Space, options: SearchOptions, earlier: Sequence[Tried], run: Run) -> Tried:
@@ -160,8 +160,8 @@ def _bounds(judges: Sequence[Tried], options: SearchOptions) -> tuple[str, ...]:
 def _curve(folder: Path, options: SearchOptions) -> dict[int, float]:
     """The metric after each epoch, from 0 on."""
     rows = read_metrics(folder) if (folder / "metrics.csv").is_file() else []
-    found = [(row["epoch"], row.get(f"validation_{options.metric}")) for row in rows]
-    return {int(epoch): value for epoch, value in found if epoch is not None and value is not None}
+    points = [(row["epoch"], row.get(f"validation_{options.metric}")) for row in rows]
+    return {int(epoch): value for epoch, value in points if epoch is not None and value is not None}
 
 
 def _result(folder: Path | None) -> dict | None:

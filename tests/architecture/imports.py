@@ -38,12 +38,12 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "pipeline": DESCRIPTION | {"plan", "simulate", "record", "report", "config", "train", "inputs", "planning"},
     "job": LEAVES | {"config", "record", "report", "train", "pipeline", "studies"},
     "sweeps": LEAVES | {"config", "record", "report", "job"},
-    "doctor": LEAVES | {"kernels"},
-    "calibrate": DESCRIPTION
-    | {"plan", "simulate", "kernels", "config", "record", "report", "inputs", "planning", "pipeline", "train", "launchers"},
-    "partition": DESCRIPTION | {"plan", "sharders", "models", "data", "config", "inputs", "train"},
-    "commands": DESCRIPTION
-    | {"plan", "sharders", "simulate", "data", "config", "record", "report", "sweeps", "studies", "inputs", "planning"}
+    "doctor": LEAVES | {"kernels", "record"},
+    "calibrate": LEAVES
+    | {"cluster", "precision", "plan", "simulate", "kernels", "config", "report", "inputs", "planning", "pipeline", "train", "launchers"},
+    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "inputs", "train"},
+    "commands": LEAVES
+    | {"cluster", "sharders", "simulate", "data", "config", "record", "report", "sweeps", "studies", "inputs", "planning"}
     | {"doctor", "calibrate", "partition"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},

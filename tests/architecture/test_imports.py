@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.imports import MAY_IMPORT, broken_rules, imports_of, room_of, source_files
+from tests.architecture.imports import LEAVES, MAY_IMPORT, broken_rules, imports_of, room_of, source_files, target_room
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,6 +26,29 @@ def test_every_rule_is_for_a_room_that_exists_or_is_planned() -> None:
 
 def test_the_rules_themselves_allow_no_circle() -> None:
     assert list(TopologicalSorter(MAY_IMPORT).static_order())
+
+
+def test_a_room_of_the_run_folder_is_allowed_no_more_than_it_uses() -> None:
+    used: dict[str, set[str]] = {room: set() for room in MAY_IMPORT}
+    for file in source_files(ROOT):
+        for each in imports_of(ROOT, file):
+            parts = each.target.split(".")
+            if each.room in used and parts[0] in ("recsys_lab", "launchers"):
+                used[each.room].add(parts[0] if parts[0] == "launchers" else target_room(parts))
+    rooms = ("record", "report", "studies", "sweeps", "commands", "doctor", "calibrate", "partition")
+    assert {room: sorted(MAY_IMPORT[room] - LEAVES - used[room]) for room in rooms} == {room: [] for room in rooms}
+
+
+def test_a_command_is_called_by_nobody_but_the_command_line() -> None:
+    assert [room for room, allowed in MAY_IMPORT.items() if "commands" in allowed] == []
+
+
+def test_the_page_on_architecture_lists_every_room() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page[page.index("\n## Rooms\n") : page.index("\n## Why")]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    listed = [name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)]
+    assert sorted(listed) == sorted(MAY_IMPORT)
 
 
 def test_simulate_and_executor_never_meet() -> None:

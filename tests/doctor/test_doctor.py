@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from recsys_lab.commands import doctor as command
-from recsys_lab.doctor import kernels, machine, trials, versions
+from recsys_lab.doctor import examine, kernels, machine, trials, versions
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 
 HERE = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}
@@ -140,7 +140,7 @@ def test_a_look_that_fails_is_a_row_and_makes_the_exit_code_2(monkeypatch: pytes
     def fails() -> Row:
         raise ImportError("libfbgemm.so: cannot open")
 
-    monkeypatch.setattr(command, "LOOKS", (("kernels", "FBGEMM on the CPU", fails),))
+    monkeypatch.setattr(examine, "LOOKS", (("kernels", "FBGEMM on the CPU", fails),))
     assert command.main([]) == 2
     said = capsys.readouterr().out
     assert "broken" in said

@@ -12,7 +12,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.report import plots
 from recsys_lab.report.page import write_page
 from recsys_lab.report.svg import nice_bytes, nice_ticks
-from tests.report.fake_run import failed, make_config, make_plan, make_result, write_run
+from tests.record.fake_run import failed, make_config, make_plan, make_result, write_run
 
 VOID = {"meta", "br"}
 

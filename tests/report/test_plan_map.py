@@ -8,7 +8,7 @@ from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.report.plan_map import MOST_RANKS, MOST_TABLES, plan_map
 from recsys_lab.report.svg import colour
 from recsys_lab.tables import Table
-from tests.report.fake_run import make_plan
+from tests.record.fake_run import make_plan
 
 
 def rectangles(picture: str) -> list[tuple[str, str, float]]:

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from rich.console import Console
 
-from recsys_lab.sweeps import sweep_folder
+from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.ablation import read_ablation, write_ablation
 from recsys_lab.sweeps.live import SweepShown
-from tests.report.fake_run import failed, make_result, write_run
-from tests.report.test_ablation import rows_of, sweep
+from tests.record.fake_run import failed, make_result, write_run
+from tests.sweeps.test_ablation import rows_of, sweep
 
 
 def begun(sweep: Path, name: str, overrides: list[str]) -> None:

@@ -17,8 +17,8 @@ from scipy.stats import wilcoxon
 from recsys_lab.errors import UserError
 from recsys_lab.record.result import Pruned, write_result
 from recsys_lab.sweeps.ablation import print_ablation, read_ablation, write_ablation
-from recsys_lab.sweeps.ablation_cells import comparison_tables, value_tables
-from tests.report.fake_run import failed, make_result, write_run
+from recsys_lab.sweeps.cells import comparison_tables, value_tables
+from tests.record.fake_run import failed, make_result, write_run
 
 AUCS = {("dlrm", "torchrec"): [0.71, 0.74, 0.72], ("dcn", "torchrec"): [0.75, 0.73, 0.77]}
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,7 +205,7 @@ APP = """
 from pathlib import Path
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from tests.report.fake_run import make_result, write_run
+from tests.record.fake_run import make_result, write_run
 
 @hydra.main(config_path=".", config_name="config", version_base="1.3")
 def main(config):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +12,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from recsys_lab.errors import UserError
 from recsys_lab.record.metrics import quality, retrieval
-from recsys_lab.record.run_folder import read_run
-from recsys_lab.report.sections import headline
-from recsys_lab.report.sections import quality as quality_table
-from tests.report.fake_run import make_result, write_run
 
 # Whole numbers make ties common; the wide ones reach where a sigmoid rounds to 0 or 1.
 LOGITS = st.one_of(st.integers(-3, 3).map(float), st.floats(-40, 40), st.sampled_from([-2000.0, 2000.0]))
@@ -116,14 +111,3 @@ def test_the_order_of_users_changes_no_bit():
     above, equal = rng.integers(0, 15, 5000), rng.integers(0, 4, 5000)
     order = rng.permutation(5000)
     assert retrieval(above, equal) == retrieval(above[order], equal[order])
-
-
-def test_a_report_shows_places_where_items_are_held_out_and_no_empty_columns(tmp_path):
-    figures = {"hit_rate_10": 0.06, "ndcg_10": 0.03, "hit_rate_10_of_100": None, "ndcg_10_of_100": None, "users": 22_363}
-    run = read_run(write_run(tmp_path / "held_out", replace(make_result(), quality={"validation": figures, "test": figures})))
-    table = quality_table(run)
-    assert table.columns[1:6] == ("hit_rate_10", "ndcg_10", "hit_rate_10_of_100", "ndcg_10_of_100", "users")
-    assert table.rows[0][1:6] == ("0.06000", "0.03000", "not known", "not known", "22,363")
-    assert ("NDCG@10 among all items, test", "0.0300", "measured") in headline(run).rows
-    clicks = quality_table(read_run(write_run(tmp_path / "clicks", make_result())))
-    assert "ndcg_10" not in clicks.columns and "auc" in clicks.columns

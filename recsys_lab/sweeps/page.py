@@ -5,35 +5,35 @@ from __future__ import annotations
 from html import escape
 
 from recsys_lab.report import html
-from recsys_lab.sweeps.ablation_cells import HEADER, comparison_tables, explained, value_tables
-from recsys_lab.sweeps.ablation_plots import picture
-from recsys_lab.sweeps.ablation_rows import Ablation
-from recsys_lab.sweeps.ablation_text import LEGEND
-from recsys_lab.sweeps.sweep_plots import MOST_ROWS, learning_bands, pareto
+from recsys_lab.sweeps.cells import HEADER, comparison_tables, explained, value_tables
+from recsys_lab.sweeps.plots import MOST_ROWS, learning_bands, pareto
+from recsys_lab.sweeps.seeds_plot import picture
+from recsys_lab.sweeps.table import Ablation
+from recsys_lab.sweeps.text import LEGEND
 
 
-def as_html(made: Ablation, reload_s: int | None = None) -> str:
+def as_html(ablation: Ablation, reload_s: int | None = None) -> str:
     """The page. `reload_s`: while the sweep runs, an open page loads itself anew so often; it still asks nothing of the network."""
-    name = made.folder.resolve().name
-    jobs = [job for row in made.rows for job in row.jobs]
+    name = ablation.folder.resolve().name
+    jobs = [job for row in ablation.rows for job in row.jobs]
     state = f"{sum(job.completed for job in jobs)} of {len(jobs)} jobs completed"
     body = [
         f"<h1>Ablation of {escape(name)}</h1>",
         f'<p class="soft">{escape(state)}{"; the sweep is running" if reload_s else ""}. {escape(HEADER[0].upper() + HEADER[1:])}.</p>',
-        *(html.table(table, 2) for table in value_tables(made)),
-        *(f'<p class="note">{escape(note)}</p>' for note in explained(made)),
+        *(html.table(table, 2) for table in value_tables(ablation)),
+        *(f'<p class="note">{escape(note)}</p>' for note in explained(ablation)),
     ]
-    if (curves := learning_bands(made)) is not None:
-        drawn = f" The first {MOST_ROWS} configurations." if len(made.rows) > MOST_ROWS else ""
+    if (curves := learning_bands(ablation)) is not None:
+        drawn = f" The first {MOST_ROWS} configurations." if len(ablation.rows) > MOST_ROWS else ""
         note = f"Median over seeds; the band is from least to most.{drawn}"
         body += ["<h2>Learning curves</h2>", f'<p class="note">{note}</p>', curves]
-    if (trades := pareto(made)) is not None:
-        named = " Named are those on a line." if len(made.rows) > MOST_ROWS else ""
+    if (trades := pareto(ablation)) is not None:
+        named = " Named are those on a line." if len(ablation.rows) > MOST_ROWS else ""
         note = f"Medians over seeds; on the line is what no other configuration beats in both figures.{named}"
         body += ["<h2>What trades against what</h2>", f'<p class="note">{note}</p>', trades]
-    if made.figures:
-        body += ["<h2>Every seed</h2>", *(picture(made, figure) for figure in made.figures)]
-    tests = comparison_tables(made)
+    if ablation.figures:
+        body += ["<h2>Every seed</h2>", *(picture(ablation, figure) for figure in ablation.figures)]
+    tests = comparison_tables(ablation)
     body += [html.table(table, 2) for table in tests]
     if tests:
         body.append("<ul>" + "".join(f'<li class="note">{escape(line)}</li>' for line in LEGEND) + "</ul>")

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 
 from recsys_lab.report.sections import Table
-from recsys_lab.sweeps.ablation_cells import comparison_tables, explained, value_tables
-from recsys_lab.sweeps.ablation_rows import Ablation
+from recsys_lab.sweeps.cells import comparison_tables, explained, value_tables
+from recsys_lab.sweeps.table import Ablation
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -23,10 +23,10 @@ SPECIAL = {
 }
 
 
-def as_latex(made: Ablation) -> str:
+def as_latex(ablation: Ablation) -> str:
     """Every table, to be included with \\input; the notes are the first one's caption."""
-    tables = [*value_tables(made), *(_narrow(table) for table in comparison_tables(made))]
-    notes = " ".join(note if note.endswith(".") else f"{note}." for note in explained(made))
+    tables = [*value_tables(ablation), *(_narrow(table) for table in comparison_tables(ablation))]
+    notes = " ".join(note if note.endswith(".") else f"{note}." for note in explained(ablation))
     caption = f"Median over seeds; in brackets the range. {notes}"
     captions = [f"{table.title}. {caption if i == 0 else ''}".strip() for i, table in enumerate(tables)]
     return "% needs \\usepackage{booktabs}\n" + "\n".join(_table(table, words) for table, words in zip(tables, captions))

@@ -9,11 +9,11 @@ from pathlib import Path
 from recsys_lab.errors import UserError
 from recsys_lab.record.result import read_result
 from recsys_lab.record.run_folder import read_config
-from recsys_lab.sweeps import sweep_folder
-from recsys_lab.sweeps.ablation_tests import Comparison, Side, compare_all
+from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.baseline import Bases, find_bases
+from recsys_lab.sweeps.comparisons import Comparison, Side, compare_all
 from recsys_lab.sweeps.figures import FIGURES, Figure
-from recsys_lab.sweeps.sweep_rows import Row, SweepJob
+from recsys_lab.sweeps.rows import Row, SweepJob
 
 LEVEL = 0.05
 
@@ -97,11 +97,11 @@ def figures_of(rows: Sequence[Row]) -> tuple[Figure, ...]:
 
 
 def read_jobs(folder: Path) -> list[SweepJob]:
-    """Every job that was asked for, then those found besides, in the order of their numbers."""
-    found = [_read_job(folder / name, choices) for name, choices in sweep_folder.jobs_in(folder).items()]
+    """Every job that was asked for, then the others in the folder, in the order of their numbers."""
+    jobs = [_read_job(folder / name, choices) for name, choices in sweep_folder.jobs_in(folder).items()]
     asked = sweep_folder.planned(folder)
-    of_asked = [next((job for job in found if job.choices == choices), SweepJob(None, choices, None, {})) for choices in asked]
-    return [*of_asked, *(job for job in found if job.choices not in asked)]
+    of_asked = [next((job for job in jobs if job.choices == choices), SweepJob(None, choices, None, {})) for choices in asked]
+    return [*of_asked, *(job for job in jobs if job.choices not in asked)]
 
 
 def _read_job(folder: Path, choices: dict[str, str]) -> SweepJob:

@@ -70,12 +70,12 @@ def compare_all(sides: Mapping[Key, Side], bases: Sequence[int | None], level: f
     share_paired = level * len(pairs) / max(1, len(asked))
     share_unpaired = level - share_paired
     corrected = _corrected_pairs(pairs, share_paired) | _corrected_unpaired(asked.keys() - pairs.keys(), asked, share_unpaired)
-    made = {}
+    comparisons = {}
     for key, (ours, theirs) in asked.items():
         share = share_paired if key in pairs else share_unpaired
-        made[key] = _compare(ours, theirs, corrected.get(key), share, len(asked), level)
-    holm = statistics.holm([c.p_rank_sum if c.p_signed_rank is None else c.p_signed_rank for c in made.values()])
-    return {key: replace(comparison, p_holm=p) for (key, comparison), p in zip(made.items(), holm)}
+        comparisons[key] = _compare(ours, theirs, corrected.get(key), share, len(asked), level)
+    holm = statistics.holm([c.p_rank_sum if c.p_signed_rank is None else c.p_signed_rank for c in comparisons.values()])
+    return {key: replace(comparison, p_holm=p) for (key, comparison), p in zip(comparisons.items(), holm)}
 
 
 def _positive(*sides: Side) -> bool:

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 from recsys_lab.errors import UserError
 from recsys_lab.record import loggers, wandb_run
 from recsys_lab.sweeps.ablation import log_to_wandb, write_ablation
-from tests.report.offline_wandb import OfflineRun
-from tests.report.test_ablation import sweep
+from tests.record.offline_wandb import OfflineRun
+from tests.sweeps.test_ablation import sweep
 
 CONFIG = {"model": {"name": "dcn", "layers": 3}, "seed": 7}
 RESULT = {

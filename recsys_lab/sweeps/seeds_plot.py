@@ -6,10 +6,10 @@ import math
 import statistics
 
 from recsys_lab.report.svg import colour, dots, line, nice_ticks, rect, svg, text, tick_text
-from recsys_lab.sweeps.ablation_cells import change, heading, title_of
-from recsys_lab.sweeps.ablation_rows import Ablation
-from recsys_lab.sweeps.ablation_tests import BETTER, WORSE, Comparison
+from recsys_lab.sweeps.cells import change, heading, title_of
+from recsys_lab.sweeps.comparisons import BETTER, WORSE, Comparison
 from recsys_lab.sweeps.figures import Figure
+from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_count
 
 WIDTH, ROW, TOP, LETTER = 1180.0, 26.0, 44.0, 6.9
@@ -17,23 +17,23 @@ FILLS = {BETTER: colour(2), WORSE: colour(5)}
 OTHER = "var(--soft)"
 
 
-def picture(made: Ablation, figure: Figure) -> str:
+def picture(ablation: Ablation, figure: Figure) -> str:
     """SVG text. Rows stand in the table's order; only measured figures have the right-hand half, only they are tested."""
-    names = [made.name(index) for index in range(len(made.rows))]
+    names = [ablation.name(index) for index in range(len(ablation.rows))]
     left = min(18 + LETTER * max(map(len, names)), WIDTH * 0.42)
-    tested = {index: found for (index, name), found in made.comparisons.items() if name == figure.name}
-    bottom = TOP + ROW * len(made.rows)
+    tested = {index: comparison for (index, name), comparison in ablation.comparisons.items() if name == figure.name}
+    bottom = TOP + ROW * len(ablation.rows)
     parts = [text(0, 14, f"{title_of(figure)}: {heading(figure)}", css="strong")]
     for index, name in enumerate(names):
         y = TOP + ROW * (index + 0.5)
         parts += [line(0, y + ROW / 2, WIDTH, y + ROW / 2, "grid"), text(0, y + 4, _cut(name, left))]
     split = left + (WIDTH - left) * (0.5 if tested else 1.0)
-    parts += _seeds(made, figure, left + 10, split - 34, bottom)
+    parts += _seeds(ablation, figure, left + 10, split - 34, bottom)
     if tested:
         parts += _changes(tested, figure, split + 34, WIDTH - 150, bottom)
-        bases = {base for base in made.bases.of_rows if base is not None}
+        bases = {base for base in ablation.bases.of_rows if base is not None}
         parts += [text(WIDTH - 138, TOP + ROW * (base + 0.5) + 4, "baseline") for base in sorted(bases - set(tested))]
-    words = [f"{name}: median {m:g}" for name, row in zip(names, made.rows) if (m := row.median(figure)) is not None]
+    words = [f"{name}: median {m:g}" for name, row in zip(names, ablation.rows) if (m := row.median(figure)) is not None]
     return svg(WIDTH, bottom + 24, parts, f"{figure.words} of every seed; " + "; ".join(words))
 
 
@@ -42,9 +42,9 @@ def _cut(name: str, width: float) -> str:
     return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def _seeds(made: Ablation, figure: Figure, x0: float, x1: float, bottom: float) -> list[str]:
+def _seeds(ablation: Ablation, figure: Figure, x0: float, x1: float, bottom: float) -> list[str]:
     """A dot a seed, a bar at the median; a row without figures says so."""
-    every = [value for row in made.rows for value in row.values(figure)]
+    every = [value for row in ablation.rows for value in row.values(figure)]
     ticks = nice_ticks(min(every), max(every))
     parts = [text(x0, 34, "each seed, and the median")]
 
@@ -52,7 +52,7 @@ def _seeds(made: Ablation, figure: Figure, x0: float, x1: float, bottom: float) 
         return x0 + (x1 - x0) * (value - ticks[0]) / (ticks[-1] - ticks[0])
 
     parts += _axis(ticks, at, bottom, lambda tick: human_count(tick) if ticks[-1] >= 1e6 else tick_text(tick, ticks))
-    for index, row in enumerate(made.rows):
+    for index, row in enumerate(ablation.rows):
         y, values = TOP + ROW * (index + 0.5), row.values(figure)
         if not values:
             parts.append(text(x0, y + 4, row.status if not row.done else "absent"))
@@ -67,7 +67,7 @@ def _changes(tested: dict[int, Comparison], figure: Figure, x0: float, x1: float
     ratio = figure.against == "ratio"
     position = math.log if ratio else float
     none = 1.0 if ratio else 0.0
-    edges = [value for found in tested.values() for value in (found.estimate.low, found.estimate.high)]
+    edges = [value for comparison in tested.values() for value in (comparison.estimate.low, comparison.estimate.high)]
     ticks = (_ratio_ticks if ratio else nice_ticks)(min([*edges, none]), max([*edges, none]), 4)
     low, high = position(min([ticks[0], *edges])), position(max([ticks[-1], *edges]))
 
@@ -78,10 +78,10 @@ def _changes(tested: dict[int, Comparison], figure: Figure, x0: float, x1: float
     parts = [text(x0, 34, title)]
     parts += _axis(ticks, at, bottom, lambda tick: f"x{tick:g}" if ratio else ("+" if tick > 0 else "") + tick_text(tick, ticks))
     parts.append(line(at(none), TOP, at(none), bottom, "fullest"))
-    for index, found in tested.items():
-        y, fill, estimate = TOP + ROW * (index + 0.5), FILLS.get(found.verdict, OTHER), found.estimate
+    for index, comparison in tested.items():
+        y, fill, estimate = TOP + ROW * (index + 0.5), FILLS.get(comparison.verdict, OTHER), comparison.estimate
         parts.append(rect(at(estimate.low), y - 1.5, at(estimate.high) - at(estimate.low), 3, fill))
-        parts.append(dots([(at(estimate.value), y)], fill) + text(x1 + 12, y + 4, f"{change(estimate.value, figure)} {found.verdict}"))
+        parts.append(dots([(at(estimate.value), y)], fill) + text(x1 + 12, y + 4, f"{change(estimate.value, figure)} {comparison.verdict}"))
     return parts
 
 

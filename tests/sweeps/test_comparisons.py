@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, mannwhitneyu, permutation_test, wilcoxon
 
 from recsys_lab.sweeps import statistics
-from recsys_lab.sweeps.ablation_tests import BETTER, NO_EVIDENCE, SAME, TOO_FEW, WORSE, Side, compare_all
+from recsys_lab.sweeps.comparisons import BETTER, NO_EVIDENCE, SAME, TOO_FEW, WORSE, Side, compare_all
 from recsys_lab.sweeps.figures import FIGURES, Figure
 
 AUC, LOSS, SPEED, TIME = (next(f for f in FIGURES if f.name == n) for n in ("validation_auc", "validation_log_loss", *[

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.commands.compare import value_at
+from recsys_lab.record.run_folder import value_at
 from recsys_lab.sweeps.figures import Figure
 
 
@@ -66,8 +66,8 @@ class Row:
 
     def by_seed(self, figure: Figure) -> dict[str, float]:
         """The figure of every completed seed that has it."""
-        found = {job.seed: value_at(job.result, figure.path) for job in self.done}
-        return {seed: float(value) for seed, value in found.items() if value is not None}
+        values = {job.seed: value_at(job.result, figure.path) for job in self.done}
+        return {seed: float(value) for seed, value in values.items() if value is not None}
 
     def values(self, figure: Figure) -> list[float]:
         return list(self.by_seed(figure).values())

@@ -10,10 +10,10 @@ import pytest
 from recsys_lab.config.search_space import Axis, read_space
 from recsys_lab.errors import UserError
 from recsys_lab.record.metrics_csv import MetricsCsv
-from recsys_lab.sweeps.ablation_rows import read_ablation
 from recsys_lab.sweeps.search import SearchOptions, best, search
+from recsys_lab.sweeps.table import read_ablation
 from tests.end_to_end.lines import SMALL, line, result
-from tests.report.fake_run import make_result
+from tests.record.fake_run import make_result
 
 RATE = "optimizer.sparse.lr=tag(log,interval(1e-4,1e-1))"
 OPTIONS = SearchOptions("auc", n_trials=12, startup_trials=4, sampler="tpe", seed=1, prune=True)

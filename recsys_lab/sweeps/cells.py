@@ -6,27 +6,27 @@ import statistics
 from collections.abc import Sequence
 
 from recsys_lab.report.sections import Table
-from recsys_lab.sweeps.ablation_rows import Ablation
-from recsys_lab.sweeps.ablation_tests import NO_EVIDENCE, ROUNDING, SAME, TOO_FEW, Comparison
+from recsys_lab.sweeps.comparisons import NO_EVIDENCE, ROUNDING, SAME, TOO_FEW, Comparison
 from recsys_lab.sweeps.figures import Figure
 from recsys_lab.sweeps.statistics import MOST_SEEDS, Estimate
+from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_count
 
 DASH = "\N{EN DASH}"
 ARROWS = {True: "\N{UPWARDS ARROW}", False: "\N{DOWNWARDS ARROW}"}
 
 
-def value_tables(made: Ablation, status: bool = True) -> list[Table]:
+def value_tables(ablation: Ablation, status: bool = True) -> list[Table]:
     """Quality a split, then speed, measured and simulated never in one table; each with the choices that vary. A cell has lines.
 
     `status`: the first has a column that says what failed or is missing, and why, if anything did.
     """
     by_title: dict[str, list[Figure]] = {}
-    for figure in made.figures:
+    for figure in ablation.figures:
         by_title.setdefault(title_of(figure), []).append(figure)
     groups = list(by_title.items()) or [("Quality, validation (measured)", [])]
-    status = status and any(row.status != "completed" for row in made.rows)
-    return [_values(made, title, figures, status=status and i == 0) for i, (title, figures) in enumerate(groups)]
+    status = status and any(row.status != "completed" for row in ablation.rows)
+    return [_values(ablation, title, figures, status=status and i == 0) for i, (title, figures) in enumerate(groups)]
 
 
 def title_of(figure: Figure) -> str:
@@ -35,25 +35,25 @@ def title_of(figure: Figure) -> str:
     return "Speed (simulated)" if figure.simulated else "Speed (measured)"
 
 
-def _values(made: Ablation, title: str, figures: Sequence[Figure], status: bool) -> Table:
+def _values(ablation: Ablation, title: str, figures: Sequence[Figure], status: bool) -> Table:
     names = tuple(heading(f) for f in figures)
     rows = [
         (
-            *(made.label(row, key) for key in made.varying),
+            *(ablation.label(row, key) for key in ablation.varying),
             str(len(row.done)) if len(row.done) == len(row.jobs) else f"{len(row.done)} of {len(row.jobs)}",
-            *("\n".join(cell(made, i, f)) for f in figures),
+            *("\n".join(cell(ablation, i, f)) for f in figures),
             *((f"{row.status}: {row.error}" if row.error else row.status,) if status else ()),
         )
-        for i, row in enumerate(made.rows)
+        for i, row in enumerate(ablation.rows)
     ]
-    columns = (*made.varying, "seeds", *names, *(("status",) if status else ()))
+    columns = (*ablation.varying, "seeds", *names, *(("status",) if status else ()))
     return Table(title, columns, tuple(rows), right=("seeds", *names))
 
 
-def failures(made: Ablation) -> list[str]:
+def failures(ablation: Ablation) -> list[str]:
     """A line for each row that has not all its figures."""
-    unfinished = [(i, row) for i, row in enumerate(made.rows) if row.status != "completed"]
-    return [f"{made.name(i)}: {row.status}: {row.error}" for i, row in unfinished]
+    unfinished = [(i, row) for i, row in enumerate(ablation.rows) if row.status != "completed"]
+    return [f"{ablation.name(i)}: {row.status}: {row.error}" for i, row in unfinished]
 
 
 def heading(figure: Figure) -> str:
@@ -61,23 +61,23 @@ def heading(figure: Figure) -> str:
     return f"{figure.words} {ARROWS[figure.higher_is_better]}"
 
 
-def cell(made: Ablation, index: int, figure: Figure) -> list[str]:
+def cell(ablation: Ablation, index: int, figure: Figure) -> list[str]:
     """Median, range, difference from the baseline with the verdict, and its interval, each a line where there is one."""
-    row = made.rows[index]
+    row = ablation.rows[index]
     values = row.values(figure)
     if not values:
         return [row.status if not row.done else "absent"]
     lines = [written(statistics.median(values), figure)]
     if min(values) < max(values):
         lines.append(f"[{written(min(values), figure)}{DASH}{written(max(values), figure)}]")
-    comparison = made.comparisons.get((index, figure.name))
-    if made.compared and made.bases.of_rows[index] == index:
+    comparison = ablation.comparisons.get((index, figure.name))
+    if ablation.compared and ablation.bases.of_rows[index] == index:
         lines.append("(baseline)")
     elif comparison is not None:
         lines.append(f"{change(comparison.estimate.value, figure)} {comparison.verdict}")
         if comparison.estimate.confidence and comparison.verdict != SAME:
             lines.append(interval(comparison.estimate, figure))
-    elif (ratio := made.against_base(index, figure)) is not None:
+    elif (ratio := ablation.against_base(index, figure)) is not None:
         lines.append(change(ratio, figure))
     return lines
 
@@ -104,53 +104,53 @@ COMPARISON_COLUMNS = (
 SEEDS_NEEDED = "seeds for it"
 
 
-def comparison_tables(made: Ablation) -> list[Table]:
+def comparison_tables(ablation: Ablation) -> list[Table]:
     """Every test, one row each, quality a split and measured speed apart."""
     by_title: dict[str, list[tuple[str, ...]]] = {}
-    for (index, _), found in made.comparisons.items():
-        by_title.setdefault(title_of(found.figure), []).append(_comparison_row(made, index, found))
-    columns = (*made.varying, *COMPARISON_COLUMNS, SEEDS_NEEDED)
+    for (index, _), comparison in ablation.comparisons.items():
+        by_title.setdefault(title_of(comparison.figure), []).append(_comparison_row(ablation, index, comparison))
+    columns = (*ablation.varying, *COMPARISON_COLUMNS, SEEDS_NEEDED)
     right = tuple(name for name in COMPARISON_COLUMNS[1:-1]) + (SEEDS_NEEDED,)
     return [Table(f"Compared: {title[0].lower()}{title[1:]}", columns, tuple(rows), right=right) for title, rows in by_title.items()]
 
 
-def _comparison_row(made: Ablation, index: int, found: Comparison) -> tuple[str, ...]:
+def _comparison_row(ablation: Ablation, index: int, comparison: Comparison) -> tuple[str, ...]:
     return (
-        *(made.label(made.rows[index], key) for key in made.varying),
-        heading(found.figure).replace(" ", "\N{NO-BREAK SPACE}"),
-        change(found.estimate.value, found.figure),
-        interval(found.estimate, found.figure) if found.estimate.confidence else "none",
-        f"{found.estimate.confidence:.1%}" if found.estimate.confidence else "none",
-        str(found.pairs) if found.pairs else "unpaired",
-        "unpaired" if found.rank_biserial is None else f"{found.rank_biserial + 0.0:+.2f}",
-        f"{found.cliffs_delta + 0.0:+.2f}",
-        "unpaired" if found.p_signed_rank is None else f"{found.p_signed_rank:.2g}",
-        f"{found.p_rank_sum:.2g}",
-        "not asked" if found.p is None else f"{found.p:.2g}",
-        found.verdict.replace(" ", "\N{NO-BREAK SPACE}"),
-        needed(found),
+        *(ablation.label(ablation.rows[index], key) for key in ablation.varying),
+        heading(comparison.figure).replace(" ", "\N{NO-BREAK SPACE}"),
+        change(comparison.estimate.value, comparison.figure),
+        interval(comparison.estimate, comparison.figure) if comparison.estimate.confidence else "none",
+        f"{comparison.estimate.confidence:.1%}" if comparison.estimate.confidence else "none",
+        str(comparison.pairs) if comparison.pairs else "unpaired",
+        "unpaired" if comparison.rank_biserial is None else f"{comparison.rank_biserial + 0.0:+.2f}",
+        f"{comparison.cliffs_delta + 0.0:+.2f}",
+        "unpaired" if comparison.p_signed_rank is None else f"{comparison.p_signed_rank:.2g}",
+        f"{comparison.p_rank_sum:.2g}",
+        "not asked" if comparison.p is None else f"{comparison.p:.2g}",
+        comparison.verdict.replace(" ", "\N{NO-BREAK SPACE}"),
+        needed(comparison),
     )
 
 
-def needed(found: Comparison) -> str:
-    if found.verdict == SAME:
+def needed(comparison: Comparison) -> str:
+    if comparison.verdict == SAME:
         return "none seen"
-    if found.seeds_needed is None:
-        return "none seen" if found.estimate.value == (0 if found.figure.against == "difference" else 1) else "not known"
-    return f"over {MOST_SEEDS:,}" if found.seeds_needed > MOST_SEEDS else str(found.seeds_needed)
+    if comparison.seeds_needed is None:
+        return "none seen" if comparison.estimate.value == (0 if comparison.figure.against == "difference" else 1) else "not known"
+    return f"over {MOST_SEEDS:,}" if comparison.seeds_needed > MOST_SEEDS else str(comparison.seeds_needed)
 
 
 HEADER = "median over seeds; in brackets the range, min to max, where they differ; the arrow points to where a figure is better"
 
 
-def explained(made: Ablation) -> list[str]:
+def explained(ablation: Ablation) -> list[str]:
     """What the marks in the tables mean: only of those that are there."""
-    found = list(made.comparisons.values())
-    said = list(made.notes)
-    if not found:
+    comparisons = list(ablation.comparisons.values())
+    said = list(ablation.notes)
+    if not comparisons:
         return said
-    verdicts = {comparison.verdict for comparison in found}
-    held = sorted({(c.pairs, c.estimate.confidence) for c in found if c.pairs})
+    verdicts = {comparison.verdict for comparison in comparisons}
+    held = sorted({(c.pairs, c.estimate.confidence) for c in comparisons if c.pairs})
     holds = ", ".join(f"{confidence:.0%} of {pairs} {'pair' if pairs == 1 else 'pairs'}" for pairs, confidence in held if confidence)
     intervals = f" Its interval, each row's own, holds with {holds}." if holds else " One pair gives no interval."
     said.append(
@@ -158,18 +158,18 @@ def explained(made: Ablation) -> list[str]:
         + intervals
     )
     if verdicts - {TOO_FEW, SAME}:
-        kinds = [PAIRED] * any(c.pairs and c.p is not None for c in found) + [UNPAIRED] * any(
-            not c.pairs and c.p is not None for c in found
+        kinds = [PAIRED] * any(c.pairs and c.p is not None for c in comparisons) + [UNPAIRED] * any(
+            not c.pairs and c.p is not None for c in comparisons
         )
-        over = f"the table's {len(found)} comparisons" if len(found) > 1 else "one comparison"
+        over = f"the table's {len(comparisons)} comparisons" if len(comparisons) > 1 else "one comparison"
         said.append(
             f"Verdicts: exact tests ({'; '.join(kinds)}) over {over} at once: "
-            f"the chance of any false better or worse in the whole table is at most {made.level:.0%}."
+            f"the chance of any false better or worse in the whole table is at most {ablation.level:.0%}."
         )
     if NO_EVIDENCE in verdicts:
         said.append("no evidence: no evidence of a difference; that is not evidence of none.")
     if TOO_FEW in verdicts:
-        said.append(_too_few([c for c in found if c.verdict == TOO_FEW], made.level))
+        said.append(_too_few([c for c in comparisons if c.verdict == TOO_FEW], ablation.level))
     if SAME in verdicts:
         said.append(f"same: identical in every seed, or apart by no more than {ROUNDING:.0e}, which the order of a sum can be.")
     return said
@@ -179,8 +179,8 @@ PAIRED = "signs of the seeds' differences flipped together, Westfall and Young's
 UNPAIRED = "Mann-Whitney's U, Holm's correction"
 
 
-def _too_few(found: Sequence[Comparison], level: float) -> str:
-    pairs = [str(n) for n in sorted({c.pairs for c in found if c.pairs})]
+def _too_few(comparisons: Sequence[Comparison], level: float) -> str:
+    pairs = [str(n) for n in sorted({c.pairs for c in comparisons if c.pairs})]
     seeds = f"{' or '.join(pairs)} paired {'seed' if pairs == ['1'] else 'seeds'}" if pairs else "so few unpaired seeds"
-    least = max(c.least_seeds for c in found)
+    least = max(c.least_seeds for c in comparisons)
     return f"too few: {seeds} cannot show any difference at {level:.0%}, however large it is; {least} would be needed."

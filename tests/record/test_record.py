@@ -15,7 +15,7 @@ from recsys_lab.record.environment import environment
 from recsys_lab.record.files import write_json, write_text
 from recsys_lab.record.metrics_csv import COLUMNS, MetricsCsv, read_metrics
 from recsys_lab.record.result import plan_summary, read_result, write_result
-from tests.report.fake_run import WORKLOAD, failed, make_access, make_plan, make_result
+from tests.record.fake_run import WORKLOAD, failed, make_access, make_plan, make_result
 
 KEYS = ["schema", "status", "mode", "seed", "config_fingerprint", "plan_fingerprint", "choices", "quality", "plan", "measured", "simulated"]
 PARTS = {

@@ -11,61 +11,71 @@ from typing import Any
 
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, parts_of, print_table
-from recsys_lab.sweeps.ablation_cells import HEADER, comparison_tables, explained, failures, value_tables
-from recsys_lab.sweeps.ablation_rows import Ablation
+from recsys_lab.sweeps.cells import HEADER, comparison_tables, explained, failures, value_tables
+from recsys_lab.sweeps.table import Ablation
 
 
-def as_csv(made: Ablation) -> str:
+def as_csv(ablation: Ablation) -> str:
     """One row a configuration. NAME_median, _min, _max, _std; against its baseline NAME_difference or NAME_ratio.
 
     Of measured figures also _low, _high, _confidence, _p and _verdict. Absent is blank.
     """
-    return _csv([_configuration(made, index) for index in range(len(made.rows))])
+    return _csv([_configuration(ablation, index) for index in range(len(ablation.rows))])
 
 
-def _configuration(made: Ablation, index: int) -> dict[str, Any]:
-    row = made.rows[index]
-    cells: dict[str, Any] = {key: made.label(row, key) for key in made.varying} | {"seeds": len(row.jobs), "completed": len(row.done)}
-    for figure in made.figures:
+def _configuration(ablation: Ablation, index: int) -> dict[str, Any]:
+    row = ablation.rows[index]
+    cells: dict[str, Any] = {key: ablation.label(row, key) for key in ablation.varying}
+    cells |= {
+        "seeds": len(row.jobs),
+        "completed": len(row.done),
+    }
+    for figure in ablation.figures:
         values = row.values(figure)
         for name, fold in (("median", statistics.median), ("min", min), ("max", max)):
             cells[f"{figure.name}_{name}"] = repr(float(fold(values))) if values else ""
         cells[f"{figure.name}_std"] = repr(statistics.stdev(values)) if len(values) > 1 else ""
-        if made.compared:
-            cells |= _change(made, index, figure.name)
-    base = made.bases.of_rows[index]
-    cells |= {"baseline": made.name(base)} if made.compared and base is not None else {"baseline": ""} if made.compared else {}
+        if ablation.compared:
+            cells |= _change(ablation, index, figure.name)
+    base = ablation.bases.of_rows[index]
+    cells |= {"baseline": ablation.name(base)} if ablation.compared and base is not None else {"baseline": ""} if ablation.compared else {}
     return cells | {"status": row.status, "error": row.error}
 
 
-def _change(made: Ablation, index: int, name: str) -> dict[str, Any]:
-    figure = next(figure for figure in made.figures if figure.name == name)
-    found = made.comparisons.get((index, name))
-    plain = made.against_base(index, figure)
-    value = found.estimate.value if found else plain
+def _change(ablation: Ablation, index: int, name: str) -> dict[str, Any]:
+    figure = next(figure for figure in ablation.figures if figure.name == name)
+    comparison = ablation.comparisons.get((index, name))
+    plain = ablation.against_base(index, figure)
+    value = comparison.estimate.value if comparison else plain
     cells = {f"{name}_{figure.against}": "" if value is None else repr(float(value))}
     if figure.simulated:
         return cells
     parts = ("low", "high", "confidence", "p", "verdict")
-    if found is None:
-        is_base = made.bases.of_rows[index] == index
+    if comparison is None:
+        is_base = ablation.bases.of_rows[index] == index
         return cells | {f"{name}_{part}": "" for part in parts} | ({f"{name}_verdict": "baseline"} if is_base else {})
-    estimate = found.estimate
-    values = (repr(estimate.low), repr(estimate.high), repr(estimate.confidence), "" if found.p is None else repr(found.p), found.verdict)
+    estimate = comparison.estimate
+    values = (
+        repr(estimate.low),
+        repr(estimate.high),
+        repr(estimate.confidence),
+        "" if comparison.p is None else repr(comparison.p),
+        comparison.verdict,
+    )
     return cells | {f"{name}_{part}": value for part, value in zip(parts, values)}
 
 
-def statistics_csv(made: Ablation) -> str:
+def statistics_csv(ablation: Ablation) -> str:
     """One row a test, with every number of it. Only measured figures are tested."""
     rows = []
-    for (index, name), found in made.comparisons.items():
-        base = made.bases.of_rows[index]
+    for (index, name), comparison in ablation.comparisons.items():
+        base = ablation.bases.of_rows[index]
         assert base is not None
-        numbers = {key: value for key, value in asdict(found).items() if key not in ("figure", "estimate")}
+        numbers = {key: value for key, value in asdict(comparison).items() if key not in ("figure", "estimate")}
         rows.append(
-            {key: made.label(made.rows[index], key) for key in made.varying}
-            | {"baseline": made.name(base), "figure": name, "better": "higher" if found.figure.higher_is_better else "lower"}
-            | {"kind": found.figure.against, **asdict(found.estimate)}
+            {key: ablation.label(ablation.rows[index], key) for key in ablation.varying}
+            | {"baseline": ablation.name(base), "figure": name, "better": "higher" if comparison.figure.higher_is_better else "lower"}
+            | {"kind": comparison.figure.against, **asdict(comparison.estimate)}
             | {key: "" if value is None else value for key, value in numbers.items()}
         )
     return _csv(rows)
@@ -81,15 +91,15 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def as_markdown(made: Ablation) -> str:
+def as_markdown(ablation: Ablation) -> str:
     """The tables, then every test."""
-    parts = [f"# Ablation of {made.folder.resolve().name}", "", f"{HEADER.capitalize()}.", ""]
-    for table in value_tables(made):
+    parts = [f"# Ablation of {ablation.folder.resolve().name}", "", f"{HEADER.capitalize()}.", ""]
+    for table in value_tables(ablation):
         parts += [f"## {table.title}", "", *_markdown_table(table), ""]
-    parts += [line for note in explained(made) for line in (_markdown(note), "")]
-    for table in comparison_tables(made):
+    parts += [line for note in explained(ablation) for line in (_markdown(note), "")]
+    for table in comparison_tables(ablation):
         parts += [f"## {table.title}", "", *_markdown_table(table), ""]
-    if made.comparisons:
+    if ablation.comparisons:
         parts += [*(f"- {line}" for line in LEGEND), ""]
     return "\n".join(parts)
 
@@ -114,15 +124,15 @@ def _markdown(cell: str) -> str:
     return cell.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("\n", "<br>")
 
 
-def print_ablation(made: Ablation) -> None:
+def print_ablation(ablation: Ablation) -> None:
     """The tables in the terminal, at most 120 columns; in a narrow one a table is shown in parts, each with the choices of its rows."""
     out = console(most=120, without=120)
     out.print(f"Ablation: {HEADER}", style="bold")
-    for table in value_tables(made, status=False):
-        for part in parts_of(table, out.width, keep=(*made.varying, "seeds")):
-            print_table(out, part, keep=made.varying)
-    for line in failures(made):
+    for table in value_tables(ablation, status=False):
+        for part in parts_of(table, out.width, keep=(*ablation.varying, "seeds")):
+            print_table(out, part, keep=ablation.varying)
+    for line in failures(ablation):
         out.print(line, style="bold red")
-    for note in explained(made):
+    for note in explained(ablation):
         out.print(note, style="dim")
-    out.print(f"written: {made.folder}/ablation.html, .md, .tex, .csv; every test: ablation_statistics.csv")
+    out.print(f"written: {ablation.folder}/ablation.html, .md, .tex, .csv; every test: ablation_statistics.csv")

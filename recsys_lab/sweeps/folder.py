@@ -42,8 +42,8 @@ def planned(sweep: Path) -> list[dict[str, str]]:
 
 def jobs_in(sweep: Path) -> dict[str, dict[str, str]]:
     """Job folders by name, in the order of their numbers, each with its choices."""
-    found = {path.parent.parent.name: _read(path, path.stat().st_mtime_ns) for path in sweep.glob("*/.hydra/overrides.yaml")}
-    return {name: known for name in sorted(found, key=lambda name: (len(name), name)) if (known := found[name]) is not None}
+    choices_of = {path.parent.parent.name: _read(path, path.stat().st_mtime_ns) for path in sweep.glob("*/.hydra/overrides.yaml")}
+    return {name: known for name in sorted(choices_of, key=lambda name: (len(name), name)) if (known := choices_of[name]) is not None}
 
 
 def folder_for(sweep: Path, overrides: Sequence[str], number: int) -> str:

@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from recsys_lab.commands.compare import value_at
 from recsys_lab.errors import UserError
 from recsys_lab.record.metrics_csv import read_metrics
+from recsys_lab.record.run_folder import value_at
 from recsys_lab.report.svg import COLOURS, colour, dots, legend, line, nice_ticks, polyline, svg, text, tick_text
-from recsys_lab.sweeps.ablation_rows import Ablation
-from recsys_lab.sweeps.sweep_rows import Row
+from recsys_lab.sweeps.rows import Row
+from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_bytes, human_count
 
 WIDTH, _TALL = 1180.0, 250.0
@@ -35,8 +35,8 @@ class Axis:
     written: Callable[[float], str] | None = None
 
     def of(self, row: Row) -> float | None:
-        found = [value_at(job.result, self.path) for job in row.done]
-        known = [float(value) for value in found if value is not None]
+        values = [value_at(job.result, self.path) for job in row.done]
+        known = [float(value) for value in values if value is not None]
         return statistics.median(known) if known else None
 
 
@@ -49,9 +49,9 @@ _SIMULATED = Axis("simulated.examples_per_second", "examples/s (simulated)", Tru
 _BYTES = Axis("plan.bytes_per_rank.max", "bytes of the fullest rank (of the plan)", False, human_bytes)
 
 
-def learning_bands(made: Ablation) -> str | None:
+def learning_bands(ablation: Ablation) -> str | None:
     """A line a row, the median over its seeds at each logged step, in the band from least to most. None where nothing was logged."""
-    shown = [(index, row) for index, row in enumerate(made.rows) if row.done][:MOST_ROWS]
+    shown = [(index, row) for index, row in enumerate(ablation.rows) if row.done][:MOST_ROWS]
     panels = []
     for column, words in CURVES.items():
         curves = {index: curve for index, row in shown if (curve := _curve(row, column))}
@@ -62,7 +62,7 @@ def learning_bands(made: Ablation) -> str | None:
     panels = panels[:3]
     wide = WIDTH / len(panels)
     parts = [_curves(place * wide, wide - 24, words, curves) for place, (words, curves) in enumerate(panels)]
-    entries = [(made.name(index), colour(place)) for place, (index, _) in enumerate(shown)]
+    entries = [(ablation.name(index), colour(place)) for place, (index, _) in enumerate(shown)]
     drawn, took = legend(0, _TALL + 42, entries, WIDTH, dashed_from=len(COLOURS))
     return svg(WIDTH, _TALL + 34 + took, [*parts, drawn], "learning curves, the median over seeds and the band from least to most")
 
@@ -98,16 +98,16 @@ def _curves(left: float, wide: float, words: str, curves: dict[int, dict[float, 
     return "".join(parts)
 
 
-def pareto(made: Ablation) -> str | None:
+def pareto(ablation: Ablation) -> str | None:
     """Two figures of each row against each other; on the line are rows that no other beats in both. None where rows have not two.
 
     Quality against throughput and bytes; where nothing was trained, throughput against bytes.
     """
-    quality = next((axis for axis in _QUALITY if any(axis.of(row) is not None for row in made.rows)), None)
+    quality = next((axis for axis in _QUALITY if any(axis.of(row) is not None for row in ablation.rows)), None)
     pairs = [(x, quality) for x in (_MEASURED, _SIMULATED, _BYTES)] if quality else [(_BYTES, _SIMULATED)]
     panels = []
     for x, y in pairs:
-        points = {i: (a, b) for i, row in enumerate(made.rows) if (a := x.of(row)) is not None and (b := y.of(row)) is not None}
+        points = {i: (a, b) for i, row in enumerate(ablation.rows) if (a := x.of(row)) is not None and (b := y.of(row)) is not None}
         if len(set(points.values())) > 1:
             panels.append((x, y, points))
     if not panels:
@@ -118,8 +118,8 @@ def pareto(made: Ablation) -> str | None:
         best = frontier(points, x.higher, y.higher)
         named |= set(best)
         parts.append(_scatter(place * wide, wide - 24, x, y, points, best))
-    shown = sorted(named if len(made.rows) > MOST_ROWS else range(len(made.rows)))
-    drawn, took = legend(0, _TALL + 42, [(f"{i + 1}  {made.name(i)}", colour(i)) for i in shown], WIDTH)
+    shown = sorted(named if len(ablation.rows) > MOST_ROWS else range(len(ablation.rows)))
+    drawn, took = legend(0, _TALL + 42, [(f"{i + 1}  {ablation.name(i)}", colour(i)) for i in shown], WIDTH)
     return svg(WIDTH, _TALL + 34 + took, [*parts, drawn], "; ".join(f"{y.words} against {x.words}" for x, y, _ in panels))
 
 

@@ -1,0 +1,22 @@
+"""`python -m recsys_lab ablation SWEEP`: a sweep's table written anew: another baseline, or after a kill."""
+
+from __future__ import annotations
+
+from recsys_lab.arguments import parser
+from recsys_lab.errors import UserError
+from recsys_lab.sweeps.ablation import write_ablation
+from recsys_lab.sweeps.table import LEVEL
+from recsys_lab.sweeps.text import print_ablation
+
+
+def main(argv: list[str]) -> int:
+    """Writes and prints the table of the sweep's folder that `argv` names."""
+    line = parser("ablation", "The ablation table of a sweep, written anew: with another baseline, or of a sweep that was killed.")
+    line.add_argument("sweep", help="the folder of a sweep: its hydra.sweep.dir")
+    line.add_argument("--baseline", help="the row to compare with, such as model=dlrm,sharder=torchrec; none: compare nothing")
+    line.add_argument("--level", type=float, default=LEVEL, help="the chance of any false claim in the table, at most (0.05)")
+    options = line.parse_args(argv)
+    if not 0 < options.level < 1:
+        raise UserError("not a probability", where="--level", given=options.level, allowed="between 0 and 1")
+    print_ablation(write_ablation(options.sweep, options.baseline, options.level))
+    return 0

@@ -1,0 +1,42 @@
+"""Everything that the doctor looks at, in the order of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from recsys_lab.doctor import kernels, machine, trials, versions
+from recsys_lab.doctor.row import BROKEN, Row
+from recsys_lab.quiet import quiet_torchrec
+
+#: (area, name, look): in the order of the table.
+LOOKS: tuple[tuple[str, str, Callable[[], Row | list[Row]]], ...] = (
+    ("versions", "Python", versions.python_row),
+    ("versions", "the triple", versions.triple_rows),
+    ("versions", "lock", versions.lock_rows),
+    ("devices", "devices", machine.device_rows),
+    ("CPU", "instructions", lambda: machine.cpu_rows(machine.cpu_flags())),
+    ("kernels", "FBGEMM on the CPU", trials.fbgemm_row),
+    ("kernels", "torch embedding_bag", trials.embedding_bag_row),
+    ("kernels", "compiler", machine.toolchain_row),
+    ("kernels", kernels.NAME, kernels.kernels_row),
+    ("kernels", kernels.TRITON, kernels.triton_row),
+    ("backends", "gloo", trials.gloo_row),
+    ("backends", "nccl", trials.nccl_row),
+    ("W&B", "client", machine.wandb_row),
+    ("disk", "this folder", lambda: machine.disk_row(Path.cwd())),
+)
+
+
+def examine() -> list[Row]:
+    """Every row. A look that fails is itself a row: broken, with what it raised."""
+    quiet_torchrec()
+    rows: list[Row] = []
+    for area, name, look in LOOKS:
+        try:
+            result = look()
+        except Exception as error:  # noqa: BLE001 - an install can be broken in any way, and saying so is the doctor's work
+            line = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            result = Row(area, name, BROKEN, line, f"{versions.REBUILD}; if it stays, report it with the output of --json")
+        rows += result if isinstance(result, list) else [result]
+    return rows

@@ -1,0 +1,71 @@
+"""What towers are found on: a run's tables, or a short training of the model that overrides name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig
+
+from recsys_lab.config import command_line
+from recsys_lab.config.frozen import load
+from recsys_lab.data.batch import DataSet
+from recsys_lab.errors import UserError
+from recsys_lab.inputs import tables_of
+from recsys_lab.models.click_model import ClickModel
+from recsys_lab.partition import probe
+from recsys_lab.partition.find import check, find
+from recsys_lab.sharders.dmt.affinity import affinity, one_thread
+from recsys_lab.sharders.dmt.partition_file import Partition
+
+STEPS, SAMPLES = 500, 16_384
+
+
+@dataclass(frozen=True)
+class Source:
+    """`model` gives a model whose tables know the features of `data`; `origin` says where it is from, for the partition's file."""
+
+    config: DictConfig
+    data: DataSet
+    model: Callable[[], ClickModel]
+    origin: dict[str, Any]
+
+
+def source_of(words: Sequence[str], steps: int) -> Source:
+    """The run folder that `words` name, or a probe of `steps` batches with `words` as overrides. Nothing is trained before `model`.
+
+    Raises UserError for what cannot be read.
+    """
+    if "=" not in words[0]:
+        if len(words) > 1:
+            raise UserError("a run has its own config", where="partition", given=words[1], remedy="name the run folder alone")
+        folder = Path(words[0]).expanduser()
+        config = load(folder)
+        model, data = probe.of_run(folder, config)
+        return Source(config, data, lambda: model, {"run": folder.resolve().name, "model": config.choices.model})
+    probed = command_line.read(list(words)).config
+    if probed is None:
+        raise UserError("one run is needed, not a sweep", where="partition", given=" ".join(words))
+    data = probe.opened(probed)
+    origin = {"model": probed.choices.model, "steps": steps, "batch_size": probed.data.batch_size}
+    return Source(probed, data, lambda: probe.trained(probed, data, steps, probed.seed), origin)
+
+
+def partition_of(
+    words: Sequence[str], towers: int, *, strategy: str, dims: int, size_ratio: float, steps: int, samples: int
+) -> tuple[Partition, np.ndarray, DataSet]:
+    """The features of a source in `towers` groups, the affinity between them [F, F], and their data.
+
+    `words`, `steps`: as `source_of` takes them. `samples`: the affinity is their mean. The rest: as `find` takes it. Raises UserError.
+    """
+    with one_thread():
+        source = source_of(words, steps)
+        tables = tables_of(source.data, source.config.model.embedding_dim, "fp32")
+        check(tables, towers, strategy, dims, size_ratio)
+        between = affinity(probe.embeddings(source.model(), source.data, samples))
+    origin = source.origin | {"samples": min(samples, source.data.splits["train"].rows)}
+    options = {"strategy": strategy, "dims": dims, "size_ratio": size_ratio, "seed": source.config.seed}
+    return find(between, source.data, tables, towers, **options, source=origin), between, source.data

@@ -1,0 +1,129 @@
+"""`python -m recsys_lab`: every command is listed; show, compare and ablation, as a user calls them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+
+import pytest
+
+from recsys_lab.__main__ import COMMANDS, ROOT, commands_in, main
+from tests.record.fake_run import failed, make_result, write_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "run")
+
+
+def called(capsys, *argv) -> tuple[int, str, str]:
+    code = main([str(a) for a in argv])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_show_prints_measured_and_simulated_apart_in_80_columns(run, capsys):
+    code, out, err = called(capsys, "show", run)
+    assert code == 0 and not err
+    assert max(map(len, out.splitlines())) <= 80
+    for words in (
+        "Quality (measured)",
+        "Iteration (measured)",
+        "Iteration (simulated)",
+        "Collectives (simulated)",
+        "0.77310",
+        "41,250",
+        "109,226,667",
+    ):
+        assert words in out
+    assert "..." not in out
+
+
+def test_show_json_is_the_record(run, capsys):
+    _, out, _ = called(capsys, "show", run, "--json")
+    assert json.loads(out) == json.loads((run / "result.json").read_text())
+
+
+def test_show_plan_names_every_table_of_both_plans(run, capsys):
+    _, out, _ = called(capsys, "show", run, "--plan")
+    assert "Plan for h100x64" in out and "Plan that trained here in its place" in out
+    assert out.count("cat_7") >= 2 and "40,000,000" in out and "400,000" in out
+    _, out, _ = called(capsys, "show", run, "--plan", "--json")
+    assert json.loads(out) == json.loads((run / "plan.json").read_text())
+
+
+def test_show_says_why_a_part_is_absent(tmp_path, capsys):
+    _, out, _ = called(capsys, "show", write_run(tmp_path / "a", make_result("simulate")))
+    assert "not trained: mode=simulate" in out
+    _, out, _ = called(capsys, "show", write_run(tmp_path / "b", failed(make_result(), "no [bold]room[/bold]")))
+    assert "the run failed: UserError: no [bold]room[/bold]" in out
+
+
+def test_compare_shows_what_differs(run, tmp_path, capsys):
+    other = write_run(tmp_path / "other", make_result(auc=0.7831, seed=2))
+    code, out, _ = called(capsys, "compare", run, other)
+    assert code == 0 and max(map(len, out.splitlines())) <= 80
+    assert "0.78310 (+0.01000)" in out and "(x1.000)" in out
+    _, out, _ = called(capsys, "compare", run, other, "--json")
+    data = json.loads(out)
+    assert data["config"] == {"seed": [1, 2]} and data["figures"]["validation AUC"] == [0.7731, 0.7831]
+    assert data["runs"] == [str(run), str(other)]
+
+
+def test_compare_of_many_runs_loses_no_digit(tmp_path, capsys):
+    folders = [write_run(tmp_path / f"r{i}", make_result(hosts=128), hosts=128) for i in range(4)]
+    _, out, _ = called(capsys, "compare", *folders)
+    assert max(map(len, out.splitlines())) <= 80 and out.count("1,747,626,667") == 4
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["shwo"], f"no such command; given shwo; allowed: {', '.join(COMMANDS)}; did you mean 'show'?"),
+        (["show"], "the following arguments are required: run"),
+        (["show", "nowhere"], "nowhere: no such folder"),
+        (["compare", "a"], "one run has nothing to be compared with"),
+        (["show", "a", "--jsn"], "unrecognized arguments: --jsn"),
+    ],
+)
+def test_a_mistake_is_one_line_on_stderr_and_code_2(argv, message, capsys):
+    code, out, err = called(capsys, *argv)
+    assert code == 2 and not out and err.count("\n") == 1 and message in err
+
+
+def test_ablation_writes_the_tables_of_a_sweep_anew(tmp_path, capsys):
+    for number, model in enumerate(("dlrm", "dcn")):
+        write_run(tmp_path / str(number), make_result(model=model), [f"model={model}"])
+    code, out, _ = called(capsys, "ablation", tmp_path, "--baseline", "model=dcn")
+    assert code == 0 and "(baseline)" in out and (tmp_path / "ablation.html").is_file()
+    code, _, err = called(capsys, "ablation", tmp_path, "--level", "3")
+    assert code == 2 and "--level: not a probability" in err
+
+
+def test_every_file_of_a_command_is_in_the_help(capsys):
+    """The list is what exists: a new command is one file."""
+    code, out, _ = called(capsys, "--help")
+    files = {path.stem for path in (ROOT / "recsys_lab" / "commands").glob("*.py")} - {"__init__"}
+    studies = {path.parent for path in (ROOT / "experiments").glob("*/command.py")}
+    assert code == 0 and len(COMMANDS) == len(files) + len(studies) and files < set(COMMANDS)
+    assert all(f"  {name} " in out and about in out for name, (_, about) in COMMANDS.items())
+    with pytest.raises(SystemExit, match="0"):
+        main(["show", "--help"])
+
+
+def test_a_new_command_is_one_file(tmp_path):
+    file = tmp_path / "recsys_lab" / "commands" / "count.py"
+    file.parent.mkdir(parents=True)
+    file.write_text('"""`python -m recsys_lab count RUN`: how many steps a run took.\n\nMore of it.\n"""\n')
+    assert commands_in([file], tmp_path) == {"count": ("recsys_lab.commands.count", "how many steps a run took")}
+    file.write_text('"""Counts."""\n')
+    with pytest.raises(AssertionError, match="must begin as a command's file does"):
+        commands_in([file], tmp_path)
+
+
+@pytest.mark.parametrize(("name", "module"), [(name, module) for name, (module, _) in COMMANDS.items()])
+def test_a_command_takes_its_arguments_and_names_its_own_file(name, module):
+    main_of = importlib.import_module(module).main
+    assert list(inspect.signature(main_of).parameters)[-1] == "argv"
+    assert module.startswith("experiments.") or module == f"recsys_lab.commands.{name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -83,7 +84,7 @@ def check_equality(checked: Sequence[Case]) -> None:
     batches = {plan.tables: samples(plan.tables, STEPS, ROWS, DENSE) for plan in (case.plan for case in checked)}
     first = checked[0].plan
     plans = [(case.plan, optimizer) for case, optimizer in jobs]
-    ranks = run_ranks(_train_all, first.hosts, first.ranks_per_host, plans, batches)
+    ranks = run_ranks(_train_all, first.hosts, first.ranks_per_host, plans, batches, _modules(checked))
     references: dict[tuple[tuple[Table, ...], str], Outcome] = {}
     for number, (case, optimizer) in enumerate(jobs):
         tables = case.plan.tables
@@ -93,14 +94,22 @@ def check_equality(checked: Sequence[Case]) -> None:
         check([rank[number] for rank in ranks], references[tables, optimizer], f"{case} {optimizer}", columns_cut, optimizer)
 
 
-def _train_all(plans: Sequence[tuple[ShardingPlan, str]], batches: dict) -> list[Outcome]:
+def _modules(checked: Sequence[Case]) -> list[str]:
+    """By importing which a process knows the schemes, also those outside recsys_lab."""
+    return sorted({known_schemes()[case.scheme].execution.partition(":")[0] for case in checked})
+
+
+def _train_all(plans: Sequence[tuple[ShardingPlan, str]], batches: dict, modules: list[str]) -> list[Outcome]:
+    for module in modules:
+        importlib.import_module(module)
     return [train(plan.tables, plan, batches[plan.tables], optimizer, DENSE) for plan, optimizer in plans]
 
 
 def check_volume(checked: Sequence[Case], precision: Precision = FP32) -> None:
     """The collectives that are recorded in a training step equal the plan's steps on every rank. All cases of one shape."""
     first = checked[0].plan
-    recorded = run_ranks(_record_all, first.hosts, first.ranks_per_host, [case.plan for case in checked], precision, backend="recorded")
+    plans = [case.plan for case in checked]
+    recorded = run_ranks(_record_all, first.hosts, first.ranks_per_host, plans, precision, _modules(checked), backend="recorded")
     for number, case in enumerate(checked):
         model: nn.Module = Concat(case.plan.tables, DENSE, torch.device("meta"))
         dense = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("embeddings."))
@@ -110,7 +119,9 @@ def check_volume(checked: Sequence[Case], precision: Precision = FP32) -> None:
             assert in_order_of_kind(seen[number]) == expected, f"{case}, {precision.name}, rank {rank}"
 
 
-def _record_all(plans: Sequence[ShardingPlan], precision: Precision) -> list[list[tuple[str, tuple[int, ...], int]]]:
+def _record_all(plans: Sequence[ShardingPlan], precision: Precision, modules: list[str]) -> list[list[tuple[str, tuple[int, ...], int]]]:
+    for module in modules:
+        importlib.import_module(module)
     return [_record_one_step(plan, precision) for plan in plans]
 
 

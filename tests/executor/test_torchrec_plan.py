@@ -24,13 +24,17 @@ TABLES = (Table("odd", 11, 16, ("f_odd",)), Table("tiny", 3, 8, ("f_tiny",)))
 SHAPES = [(1, 1), (1, 4), (2, 2), (4, 1)]
 
 
+def theirs_of(plan: ShardingPlan, kind: str) -> EmbeddingModuleShardingPlan:
+    return to_torchrec(zip(plan.tables, plan.placements), plan.ranks_per_host, kind)
+
+
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), SHAPES)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_ours_to_torchrecs_and_back(scheme: str, hosts: int, ranks_per_host: int, kind: str) -> None:
     inputs = PlanInputs(TABLES, statistics(TABLES), small_cluster(hosts, ranks_per_host, kind), FP32, workload())
     made = TorchRec(force={"*": scheme}).plan(inputs)
-    theirs = to_torchrec(made, kind)
+    theirs = theirs_of(made, kind)
     assert from_torchrec(TABLES, theirs) == made.placements
 
 
@@ -57,7 +61,7 @@ def test_torchrecs_to_ours_and_back(scheme: str, hosts: int, ranks_per_host: int
     tables = tuple(replace(t, dim=128 * hosts) for t in TABLES)  # TorchRec's column blocks are 128 wide
     theirs = by_torchrec(tables, scheme, hosts, ranks_per_host)
     ours = ShardingPlan("torchrec", hosts, ranks_per_host, tables, from_torchrec(tables, theirs))
-    back = to_torchrec(ours, "cpu")
+    back = theirs_of(ours, "cpu")
     for name in theirs:
         assert (back[name].sharding_type, back[name].ranks, back[name].compute_kernel) == (scheme, theirs[name].ranks, "dense")
         assert (back[name].sharding_spec is None) == (theirs[name].sharding_spec is None)

@@ -48,8 +48,9 @@ class Placement:
 
 @dataclass(frozen=True)
 class ShardingPlan:
-    """Placements of `tables` on `hosts` x `ranks_per_host` ranks, in the tables' order. `sharder` names the planner that made the plan.
+    """Placements of `tables` on `hosts` x `ranks_per_host` ranks, in the tables' order.
 
+    `sharder` names the planner that made the plan: `torchrec` also under `sharder=torchrec_strong`, which the record's choices name.
     `towers` are groups of features. `permute`: what is brought into peer order where tables are in towers; else empty.
     """
 

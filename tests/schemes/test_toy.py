@@ -75,15 +75,9 @@ def test_it_passes_what_is_generated_for_every_scheme() -> None:
 
 
 def test_one_line_trains_with_it(tmp_path: Path) -> None:
-    line = [
-        "sharder=toy",
-        f"hydra.searchpath=[file://{ROOT}/tests/toy/conf]",
-        "data=synthetic_brief",
-        "trainer.max_steps=20",
-        "logger=none",
-    ]
-    command = [sys.executable, "run.py", *line, "cluster=h100x64", f"hydra.run.dir={tmp_path / 'run'}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+    where = [f"hydra.searchpath=[file://{ROOT}/tests/toy/conf]", f"hydra.run.dir={tmp_path / 'run'}"]
+    line = ["sharder=toy", "cluster=h100x64", "data=synthetic_brief", "trainer.max_steps=20", "logger=none", *where]
+    done = subprocess.run([sys.executable, "run.py", *line], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "run" / "result.json").read_text())
     assert record["status"] == "completed" and record["choices"]["sharder"] == "toy"

@@ -1,12 +1,25 @@
 """Data parallelism: every rank holds the table and looks its own samples up; gradients are averaged over all ranks."""
 
 from recsys_lab.plan.scheme import Rules, Scheme, examples
-from recsys_lab.schemes.replicated.explain import TRAVELS, words
+from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.schemes.replicated.lower import lower_replicated
 from recsys_lab.schemes.replicated.placement import DATA_PARALLEL, example
+from recsys_lab.tables import Table
 from recsys_lab.tables.tiers import REPLICATED
+from recsys_lab.units import human_bytes
 
 __all__ = ["DATA_PARALLEL", "SCHEMES"]
+
+
+TRAVELS = "no ids or rows; the gradients of all rows are all-reduced"
+
+
+def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
+    """(where, why)."""
+    size, gradient = human_bytes(table.weight_bytes), human_bytes(4 * table.parameters)
+    return f"a copy on each of {plan.world_size} ranks", f"{size} a rank is the price of looking up at home; {gradient} are all-reduced"
+
+
 SCHEMES = (
     Scheme(
         name=DATA_PARALLEL,

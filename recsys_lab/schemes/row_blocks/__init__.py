@@ -1,11 +1,26 @@
 """Rows in equal blocks, one on each rank: each id finds the rank of its row by its block."""
 
+from recsys_lab.cluster import ranks_words
 from recsys_lab.plan.scheme import Rules, Scheme, examples
-from recsys_lab.schemes.row_blocks.explain import TRAVELS, words
+from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.schemes.row_blocks.lower import lower_row_blocks
 from recsys_lab.schemes.row_blocks.placement import ROW_WISE, example
+from recsys_lab.tables import Table
+from recsys_lab.units import human_bytes
 
 __all__ = ["ROW_WISE", "SCHEMES"]
+
+
+TRAVELS = "each id to the rank with its row; parts of pooled rows are summed over all ranks by reduce-scatter"
+
+
+def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
+    """(where, why)."""
+    size = human_bytes(table.weight_bytes)
+    where = f"rows in equal blocks on {ranks_words(placement.ranks)}"
+    return where, f"{size} are divided evenly, at most {most_bytes} a rank; every rank takes part in each look-up"
+
+
 SCHEMES = (
     Scheme(
         name=ROW_WISE,

@@ -223,7 +223,7 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
             read[rank] += looked_up * cols * READ_BYTES[table.dtype]
             written[rank] += update
     prefix, names, role = context.prefix, context.names, context.role
-    work = {"tables": names, "rows_of_rank": folded(rows), "shards_of_rank": folded(pieces), "role": role}
+    work: dict[str, Any] = {"tables": names, "rows_of_rank": folded(rows), "shards_of_rank": folded(pieces), "role": role}
     lookup = Step(f"{prefix}.lookup", "lookup", "forward", folded(read), after=after_lookup, written_of_rank=folded(made), **work)
     return lookup, Step(f"{prefix}.update", "update", "backward", folded(written), after=after_update, **work)
 

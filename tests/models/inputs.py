@@ -41,6 +41,12 @@ def built(kind: type, dense_width: int = K, **changes: Any) -> torch.nn.Module:
     return model
 
 
+def with_towers(kind: Any, tables: tuple[Table, ...], dense_width: int, device: str, towers: Any, **keys: Any) -> torch.nn.Module:
+    """The model of `kind` with these towers, or without any."""
+    given = (tables, dense_width, torch.device(device))
+    return kind.with_towers(*given, towers, **keys) if towers else kind(*given, **keys)
+
+
 def from_yaml(choice: str, device: str = "meta") -> tuple[torch.nn.Module, int]:
     """The model of conf/model/`choice`.yaml and its K, on 26 tables of 1,000 rows and 13 dense features unless it fixes its own."""
     settings: Any = OmegaConf.to_container(OmegaConf.create({"model": OmegaConf.load(CONF / f"{choice}.yaml")}), resolve=True)

@@ -54,5 +54,6 @@ def from_yaml(choice: str, device: str = "meta") -> tuple[torch.nn.Module, int]:
     kind = get_class(settings.pop("_target_"))
     dense_width = 13 if settings["dense_features"] is None else settings["dense_features"]
     rows = settings["rows"] or [1000] * 26
-    tables = tuple(Table(f"cat_{i}", r, settings["embedding_dim"], (f"cat_{i}",)) for i, r in enumerate(rows))
+    dim = sum(kind.widths(settings["embedding_dim"]))
+    tables = tuple(Table(f"cat_{i}", r, dim, (f"cat_{i}",)) for i, r in enumerate(rows))
     return kind(tables, dense_width, torch.device(device), **settings), dense_width

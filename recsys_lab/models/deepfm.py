@@ -59,9 +59,9 @@ class DeepFM(ClickModel):
         return dim, 1
 
     def reset_parameters(self) -> None:
-        """Rows of dense features start as small as the first weights of a table of 10,000 rows."""
+        """Rows of dense features start so small that dots of pairs do not drown the deep part, and large enough that values count."""
         if self.dense_rows is not None:
-            nn.init.uniform_(self.dense_rows.weight, -0.01, 0.01)
+            nn.init.uniform_(self.dense_rows.weight, -0.1, 0.1)
 
     def predict(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
         """dense [B, K] or None and each feature's row [B, D + 1] -> logits [B]."""

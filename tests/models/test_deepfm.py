@@ -149,7 +149,7 @@ def test_a_model_from_the_meta_device_starts_like_any_other():
     weights = {name: weight for name, weight in model.named_parameters() if not name.startswith("embeddings.")}
     assert "dense_rows.weight" in weights
     assert all(torch.equal(direct.get_parameter(name), weight) for name, weight in weights.items())
-    assert 0 < weights["dense_rows.weight"].abs().max() <= 0.01
+    assert 0 < weights["dense_rows.weight"].abs().max() <= 0.1
 
 
 @pytest.mark.parametrize(

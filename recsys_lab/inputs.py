@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
 import torch
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config.options import DataCommon
@@ -74,26 +74,44 @@ def wanted_features(config: DictConfig) -> tuple[Feature, ...] | None:
     return tuple(Feature(name, r, float(n), pooling, law=law) for name, r, n in each)
 
 
-def tables_of(data: DataSet, dim: int, dtype: str, dims: Sequence[int] | None = None) -> tuple[Table, ...]:
-    """The tables that the features read, in the order in which they first appear, of the model's dimension or each of its own of `dims`."""
+def tables_of(config: DictConfig, data: DataSet, dtype: str) -> tuple[Table, ...]:
+    """The tables that the features of `data` read, in the order in which they first appear. Their weights are stored in `dtype`.
+
+    Their dimension is the model's, or each has its own of `model.dims`; a row holds all that the model reads of an id
+    (`ClickModel.widths`). Raises UserError where `model.dims` has another number of tables.
+    """
     readers: dict[str, list[Feature]] = {}
     for feature in data.features:
         readers.setdefault(feature.table_name, []).append(feature)
-    if dims is not None and len(dims) != len(readers):
+    dims = config.model.get("dims")
+    dims = [config.model.embedding_dim] * len(readers) if dims is None else dims
+    if len(dims) != len(readers):
         raise UserError("one dimension a table is needed", where="model.dims", given=f"{len(dims)}", allowed=f"{len(readers)}")
-    each = zip(readers.items(), [dim] * len(readers) if dims is None else dims)
-    return tuple(Table(name, of[0].rows, own, tuple(f.name for f in of), of[0].pooling, dtype) for (name, of), own in each)
+    widths = getattr(get_object(config.model._target_), "widths", ClickModel.widths)
+    each = zip(readers.items(), dims)
+    return tuple(Table(name, of[0].rows, sum(widths(dim)), tuple(f.name for f in of), of[0].pooling, dtype) for (name, of), dim in each)
 
 
 def build_model(config: DictConfig, data: DataSet, device: torch.device, towers: Towers = ()) -> ClickModel:
     """The model of `config` for the features of `data`; with a tower module for each of `towers`."""
-    if towers and "tower" not in config.model:
+    if towers and with_towers(config.model) is None:
         raise UserError(
             "this model has no tower modules",
             where="sharder",
             given=f"{len(towers)} towers for {config.model._target_.rsplit('.', 1)[-1]}",
             allowed="a sharder without tower modules",
         )
-    precision = build(config.precision)
-    tables = tables_of(data, config.model.embedding_dim, precision.table, config.model.get("dims"))
-    return build(config.model, tables, data.dense_features, device, *((towers,) if towers else ()))
+    tables = tables_of(config, data, build(config.precision).table)
+    return model_for(config.model, tables, data.dense_features, device, towers)
+
+
+def model_for(group: DictConfig, tables: tuple[Table, ...], dense_width: int, device: torch.device, towers: Towers = ()) -> ClickModel:
+    """The model of a config group for these tables; of the class that it has with towers, where there are any."""
+    if not towers:
+        return build(group, tables, dense_width, device)
+    return build(group, tables, dense_width, device, towers, instead=with_towers(group))
+
+
+def with_towers(group: DictConfig) -> type[ClickModel] | None:
+    """The class of a config group's model with towers; None where it has none."""
+    return getattr(get_object(group._target_), "with_towers", None)

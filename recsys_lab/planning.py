@@ -54,7 +54,7 @@ def plan_for(cluster: Cluster, data: DataSet, config: DictConfig, batch_size: in
     `named`: what was planned for the named cluster, if `cluster` stands in for it.
     """
     precision = build(config.precision)
-    tables = tables_of(data, config.model.embedding_dim, precision.table, config.model.get("dims"))
+    tables = tables_of(config, data, precision.table)
     towers = towers_of(config, tables, cluster, named)
     model = build_model(config, data, torch.device("meta"), modules_of(config, towers))
     workload = workload_of(model, data, config, batch_size, {t.name: data.access[t.name].mean_length for t in tables})

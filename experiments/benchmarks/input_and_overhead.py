@@ -116,7 +116,7 @@ def bare_step_ms(data: Path) -> float:
     config = read(overrides(data)).config
     assert config is not None
     dataset = open_data(config)
-    tables = {table.name: table for table in tables_of(dataset, config.model.embedding_dim, "fp32")}
+    tables = {table.name: table for table in tables_of(config, dataset, "fp32")}
     model = build_model(config, dataset, torch.device("meta"))
     initialise_dense(model, config.seed, torch.device("cpu"))
     shards, offset = [], 0

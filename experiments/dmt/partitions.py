@@ -59,7 +59,7 @@ def found(seed: int, *dims: int) -> list[Partition]:
     """The towers that a probe with this seed finds on the planted data, laid out in each of `dims` dimensions."""
     config, data = opened(PROBE, seed)
     between = affinity(probe.embeddings(probe.trained(config, data, STEPS, seed), data, SAMPLES))
-    tables = tables_of(data, config.model.embedding_dim, "fp32")
+    tables = tables_of(config, data, "fp32")
     return [find(between, data, tables, TOWERS, dims=n, seed=seed) for n in dims]
 
 
@@ -72,7 +72,7 @@ def auc(config: DictConfig, towers: Towers, seed: int) -> float:
 def of_seed(seed: int) -> Trained:
     config, data = opened(DMT, seed)
     towers, plane = found(seed, DIMS, 2)
-    naive = find(_matrix(towers), data, tables_of(data, config.model.embedding_dim, "fp32"), TOWERS, strategy="strided")
+    naive = find(_matrix(towers), data, tables_of(config, data, "fp32"), TOWERS, strategy="strided")
     within, across = coherence(_matrix(towers), towers.features, towers.towers)
     agreement, in_plane = (adjusted_rand_index(made.towers, data.groups) for made in (towers, plane))
     return Trained(seed, agreement, in_plane, within, across, auc(config, towers.towers, seed), auc(config, naive.towers, seed))

@@ -96,7 +96,7 @@ def base(name: str) -> Base:
         config = command_line.read([f"model={name}", "data=random", "mode=simulate", "cluster=zionex_x16"]).config
     assert config is not None
     data = open_data(config)
-    tables = tables_of(data, config.model.embedding_dim, "fp32", config.model.dims)
+    tables = tables_of(config, data, "fp32")
     model = build_model(config, data, torch.device("meta"))
     workload = workload_of(model, data, config, 1, {t.name: data.access[t.name].mean_length for t in tables})
     return Base(model, tables, data.access, workload, float(config.data.exponent), data.dense_features)

@@ -90,8 +90,10 @@ def typed(group: DictConfig, schema: type) -> Any:
     return OmegaConf.to_object(OmegaConf.merge(_writable(OmegaConf.structured(schema)), group))
 
 
-def build(group: DictConfig, *given: Any, **more: Any) -> Any:
+def build(group: DictConfig, *given: Any, instead: Callable | None = None, **more: Any) -> Any:
     """What the `_target_` of `group` makes of `given` and the group's keys, with their types. Its errors come as they are.
+
+    `instead`: called in the target's place, with the same keys.
 
     (Hydra's `instantiate` wraps every error, which would hide the user's mistakes behind tracebacks of ours.)
     """
@@ -99,7 +101,7 @@ def build(group: DictConfig, *given: Any, **more: Any) -> Any:
     keys = typed(OmegaConf.masked_copy(group, [key for key in group if key != "_target_"]), schema_of(target))
     if dataclasses.is_dataclass(target):
         return keys
-    return target(*given, **{f.name: getattr(keys, f.name) for f in dataclasses.fields(keys)}, **more)
+    return (instead or target)(*given, **{f.name: getattr(keys, f.name) for f in dataclasses.fields(keys)}, **more)
 
 
 def _writable(node: Any) -> Any:

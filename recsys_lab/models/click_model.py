@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 
 class ClickModel(nn.Module):
     """`embeddings` are its tables, which an executor may replace by sharded ones; `predict` is everything after them.
 
-    `objective`: what its outputs are and how they are trained; click: a logit a row. `tower_features`: the features of each tower
-    of a model with towers (towers.py).
+    `objective`: what its outputs are and how they are trained; click: a logit a row. `with_towers`: the model's class for a sharder whose
+    towers have modules, null where it has none (towers.py). `tower_features`: the features of each tower of a model of that class.
     """
+
+    with_towers: ClassVar[type[ClickModel] | None] = None
 
     features: list[str]
     embeddings: EmbeddingBagCollection | EmbeddingCollection
     objective: str = "click"
     tower_features: tuple[tuple[str, ...], ...] = ()
+
+    @staticmethod
+    def widths(dim: int) -> tuple[int, ...]:
+        """The vectors that a row of a table holds side by side, by their widths, where the model's embeddings have `dim`.
+
+        A model that reads more than an embedding of each id says so here: (dim, 1) adds a first-order weight (deepfm.py).
+        """
+        return (dim,)
+
+    def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
+        """dense [B, K] or None, F features of B bags -> logits [B]."""
+        return self.predict(dense, self.embeddings(sparse).to_dict())
 
     def predict(self, dense: Tensor | None, looked_up: Any) -> Tensor:
         """dense [B, K] and what the tables gave for each feature ([B, D] where they pool) -> logits [B]."""

@@ -181,6 +181,13 @@ def check_inputs(
         raise UserError("this model fixes its dense features", where=f"{where}.dense_features", given=dense_width, allowed=dense_features)
 
 
+def check_arch(embedding_dim: int, bottom_layers: Sequence[int], over_layers: Sequence[int], dropout: float) -> None:
+    """Raises UserError unless the bottom MLP gives a vector as wide as an embedding, the over MLP a logit, and dropout is a share."""
+    check_layers("model.bottom_layers", bottom_layers, embedding_dim, "as wide as an embedding")
+    check_layers("model.over_layers", over_layers, 1, "one logit")
+    check_least("model.dropout", dropout, 0, below=1)
+
+
 def check_least(where: str, given: float, least: float, below: float = float("inf")) -> None:
     """Raises UserError unless `least` <= `given` < `below`."""
     if not least <= given < below:

@@ -9,67 +9,101 @@ give, and of all that interacts after them. A model brings its own module in its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
-from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.interaction import InteractionModel
+from recsys_lab.models.layers import check_layers, feature_names
+from recsys_lab.tables import Table
 
 #: Groups of feature names, one a tower.
 Towers = tuple[tuple[str, ...], ...]
 
 
-class TowerModel(ClickModel):
-    """A click model of pooled features. Without towers all of them interact at once; with towers, what the tower modules give.
+@dataclass(frozen=True)
+class TowerModules:
+    """Each tower's module, and the `vectors` of `dim` that it makes."""
 
-    `tower_modules`: module t maps [B, F_t, N], its features in the tower's order, to [B, O_t]. `tower_widths`: O_t. `vector_dim`: D.
+    modules: list[nn.Module]
+    vectors: list[int]
+    dim: int
+
+
+class TowerModel(InteractionModel):
+    """A model in which the outputs of tower modules interact instead of the embeddings: `class DLRMWithTowers(TowerModel, DLRM)`.
+
+    The model without towers names it as its `with_towers`, and it is built with the same keys. Its constructor is the model's own,
+    which finds the modules' vectors in place of the tables'. An executor may place each module where its tower's tables are, and then
+    calls `predict_from_towers`. It needs, of each tower t:
+
+        tower_modules[t]: maps [B, F_t, N], its features in the tower's order, to [B, O_t];
+        tower_features[t]: the names of its F_t features;
+        tower_widths[t]: O_t, a multiple of D.
     """
 
-    tower_widths: tuple[int, ...] = ()
-    vector_dim: int
-    normalise: nn.Module  # of vectors, before they interact: nn.Identity or nn.LayerNorm
+    tower_modules: nn.ModuleList
+    tower_widths: tuple[int, ...]
+    vector_dim: int  # D
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.tower_modules = nn.ModuleList()
+    def __init__(
+        self,
+        tables: tuple[Table, ...],
+        dense_width: int,
+        device: torch.device | None,
+        towers: Towers,
+        *,
+        over_layers: list[int],
+        tower: Any,
+        **keys: Any,
+    ):
+        check_layers("model.over_layers", over_layers, 1, "one logit")
+        if getattr(tower, "over_layers", None) is not None:
+            over_layers = tower.over_layers
+            check_layers("model.tower.over_layers", over_layers, 1, "one logit")
+        self.tower_features = check_towers(towers, feature_names(tables))  # no module: torch takes it before its own constructor
+        super().__init__(tables, dense_width, device, over_layers=over_layers, tower=tower, **keys)
+        if not dense_width:  # then nothing is left to normalise behind the towers
+            self.normalise = nn.Identity()
+
+    def add_vectors(self, tables: Sequence[Table], dim: int, device: torch.device | None, tower: Any, normalise: bool) -> tuple[int, int]:
+        towers = self.modules_of(dim, tower, normalise, device)
+        self.tower_modules = nn.ModuleList(towers.modules)
+        self.tower_widths, self.vector_dim = tuple(count * towers.dim for count in towers.vectors), towers.dim
+        super().add_vectors(tables, dim, device, tower, normalise)
+        return sum(towers.vectors), towers.dim
+
+    def modules_of(self, width: int, tower: Any, normalise: bool, device: torch.device | None) -> TowerModules:
+        """A module for each of `tower_features`, of embeddings of `width`. `tower`: the model's key of that name; `normalise`: whether
+        each vector is, as it enters its tower. Raises UserError for sizes that cannot be.
+        """
+        raise NotImplementedError
 
     def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
         """dense [B, K] or None, F features of B bags -> logits [B]."""
         return self.predict(dense, self.embeddings(sparse).to_dict())
 
-    def predict(self, dense: Tensor | None, pooled: dict[str, Tensor]) -> Tensor:
+    def predict(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
         """The model after its tables: dense [B, K] and each feature's [B, N] -> logits [B]."""
-        if not self.tower_features:
-            return self.score(dense, [pooled[feature].unsqueeze(1) for feature in self.features])
         towers = zip(self.tower_modules, self.tower_features)
-        return self.predict_from_towers(dense, [module(torch.stack([pooled[f] for f in own], dim=1)) for module, own in towers])
+        return self.predict_from_towers(dense, [module(torch.stack([looked_up[f] for f in own], dim=1)) for module, own in towers])
 
     def predict_from_towers(self, dense: Tensor | None, outputs: list[Tensor]) -> Tensor:
         """The model after its tower modules: dense [B, K] and each tower's [B, O_t], in the towers' order -> logits [B]."""
         return self.score(dense, [output.unflatten(1, (-1, self.vector_dim)) for output in outputs])
 
     def together(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        """All that interacts, [B, n, D]: the dense features' [B, D], where there is one, and `vectors`, each entry [B, any number, D].
+        """As InteractionModel's, but only the dense features' vector is normalised: what comes from towers was as it went in.
 
-        Each is normalised once: what comes from towers was as it went in. Twice costs Frappe 0.001 to 0.002 AUC (experiments/dmt).
+        Normalising twice costs Frappe 0.001 to 0.002 AUC (experiments/dmt).
         """
-        own = [] if bottom is None else [bottom.unsqueeze(1)]
-        if not self.tower_features:
-            return self.normalise(torch.cat([*own, *vectors], dim=1))
-        return torch.cat([*map(self.normalise, own), *vectors], dim=1)
-
-    def to_interact(self, bottom: Tensor | None, vectors: list[Tensor]) -> list[Tensor]:
-        """The same in parts, each [B, any number, D]: as they are where nothing is normalised, so that nothing is copied."""
-        if not isinstance(self.normalise, nn.Identity):
-            return [self.together(bottom, vectors)]
-        return vectors if bottom is None else [bottom.unsqueeze(1), *vectors]
-
-    def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        """The global interaction: dense [B, K] and the vectors that interact, each entry [B, any number, D] -> logits [B]."""
-        raise NotImplementedError
+        own = [] if bottom is None else [self.normalise(bottom.unsqueeze(1))]
+        return torch.cat([*own, *vectors], dim=1)
 
 
 def check_towers(towers: Sequence[Sequence[str]], features: Sequence[str]) -> Towers:

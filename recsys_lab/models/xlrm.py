@@ -15,18 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from recsys_lab.errors import UserError
+from recsys_lab.models.interaction import InteractionModel, with_bottom
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import (
-    LowRankCross,
-    check_inputs,
-    check_layers,
-    check_least,
-    dot_interaction,
-    embedding_bags,
-    feature_names,
-    mlp,
-)
-from recsys_lab.models.towers import TowerModel, Towers, check_towers
+from recsys_lab.models.layers import LowRankCross, check_arch, check_inputs, check_least, dot_interaction, mlp
+from recsys_lab.models.towers import TowerModel, TowerModules
 from recsys_lab.tables import Table
 
 OPERATORS = 4
@@ -78,7 +70,7 @@ class XLRMTowers:
     mlp_width: int = 256
 
 
-class XLRM(TowerModel):
+class XLRM(InteractionModel):
     """`layers` interaction layers, each of whose operators makes `vectors` vectors. `bottom_layers` end in `embedding_dim`, `over_layers`
     in 1. `dense_width`: K, 0 where the data have no dense features. `dropout` is between the over MLP's layers.
 
@@ -91,7 +83,6 @@ class XLRM(TowerModel):
         tables: tuple[Table, ...],
         dense_width: int,
         device: torch.device | None = None,
-        towers: Towers = (),
         *,
         embedding_dim: int,
         bottom_layers: list[int],
@@ -109,16 +100,10 @@ class XLRM(TowerModel):
     ):
         super().__init__()
         check_inputs("model", tables, dense_width, rows, lengths, dense_features)
-        check_layers("model.bottom_layers", bottom_layers, embedding_dim, "as wide as an embedding")
-        check_layers("model.over_layers", over_layers, 1, "one logit")
-        check_least("model.dropout", dropout, 0, below=1)
+        check_arch(embedding_dim, bottom_layers, over_layers, dropout)
         for name, given in {"layers": layers, "vectors": vectors, "cross_rank": cross_rank, "mlp_width": mlp_width}.items():
             check_least(f"model.{name}", given, 1)
-        self.features = feature_names(tables)
-        self.embeddings = embedding_bags(tables, device)
-        self.vector_dim, came = embedding_dim, len(self.features)
-        if towers:
-            came = self._add_towers(check_towers(towers, self.features), tower, device)
+        came, _ = self.add_vectors(tables, embedding_dim, device, tower, normalise=False)
         self.bottom = mlp(dense_width, bottom_layers, device) if dense_width else None
         came += 1 if dense_width else 0
         if came < 2:
@@ -129,25 +114,29 @@ class XLRM(TowerModel):
             came = OPERATORS * vectors
         self.over = mlp(came * embedding_dim, over_layers, device, dropout=dropout, linear_end=True)
 
-    def _add_towers(self, towers: Towers, tower: XLRMTowers, device: torch.device | None) -> int:
-        """Gives the model its tower modules and says how many vectors they make of it. One feature alone passes through."""
+    def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
+        x = torch.cat(with_bottom(self.read_dense(dense), vectors), dim=1)
+        return self.over(self.layers(x).flatten(1)).squeeze(1)
+
+
+class XLRMWithTowers(TowerModel, XLRM):
+    """XLRM of the vectors that its tower modules make. One feature alone passes through its tower."""
+
+    def modules_of(self, width: int, tower: XLRMTowers, normalise: bool, device: torch.device | None) -> TowerModules:
         for name in ("compression", "cross_rank", "mlp_width"):
             check_least(f"model.tower.{name}", getattr(tower, name), 1)
-        counts = []
-        for own in towers:
-            made = -(-len(own) // (OPERATORS * tower.compression))
-            if len(own) == 1:
-                self.tower_modules.append(nn.Flatten())
+        modules: list[nn.Module] = []
+        counts: list[int] = []
+        for features in map(len, self.tower_features):
+            vectors = -(-features // (OPERATORS * tower.compression))  # of each operator
+            if features == 1:
+                modules.append(nn.Flatten())
                 counts.append(1)
                 continue
-            layer = InteractionLayer(len(own), made, self.vector_dim, tower.cross_rank, tower.mlp_width, device)
-            self.tower_modules.append(nn.Sequential(layer, nn.Flatten()))
-            counts.append(OPERATORS * made)
-        self.tower_features, self.tower_widths = towers, tuple(count * self.vector_dim for count in counts)
-        return sum(counts)
+            layer = InteractionLayer(features, vectors, width, tower.cross_rank, tower.mlp_width, device)
+            modules.append(nn.Sequential(layer, nn.Flatten()))
+            counts.append(OPERATORS * vectors)
+        return TowerModules(modules, counts, width)
 
-    def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        """The layers over all `vectors`, each entry [B, any number, N], and dense [B, K]'s own -> logits [B]."""
-        if self.bottom is not None:
-            vectors = [self.bottom(dense).unsqueeze(1), *vectors]
-        return self.over(self.layers(torch.cat(vectors, dim=1)).flatten(1)).squeeze(1)
+
+XLRM.with_towers = XLRMWithTowers

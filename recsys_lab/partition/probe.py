@@ -76,7 +76,7 @@ def fresh(config: DictConfig, data: DataSet, seed: int, towers: Towers = ()) -> 
     """The model of `config` with its first weights, whose tables' gradients are sparse."""
     model = build_model(config, data, CPU, towers)
     initialise_dense(model, seed, CPU)
-    fill_tables(model.embeddings, tables_of(data, config.model.embedding_dim, "fp32"), seed)
+    fill_tables(model.embeddings, tables_of(config, data, "fp32"), seed)
     for bag in bags(model).values():
         bag.sparse = True
     torch.manual_seed(seed)  # of dropout

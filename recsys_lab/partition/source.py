@@ -63,7 +63,7 @@ def partition_of(
     """
     with one_thread():
         source = source_of(words, steps)
-        tables = tables_of(source.data, source.config.model.embedding_dim, "fp32")
+        tables = tables_of(source.config, source.data, "fp32")
         check(tables, towers, strategy, dims, size_ratio)
         between = affinity(probe.embeddings(source.model(), source.data, samples))
     origin = source.origin | {"samples": min(samples, source.data.splits["train"].rows)}

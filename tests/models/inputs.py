@@ -41,6 +41,12 @@ def built(kind: type, dense_width: int = K, **changes: Any) -> torch.nn.Module:
     return model
 
 
+def with_towers(kind: Any, tables: tuple[Table, ...], dense_width: int, device: str, towers: Any, **keys: Any) -> torch.nn.Module:
+    """The model of `kind` with these towers, or without any."""
+    given = (tables, dense_width, torch.device(device))
+    return kind.with_towers(*given, towers, **keys) if towers else kind(*given, **keys)
+
+
 def from_yaml(choice: str, device: str = "meta") -> tuple[torch.nn.Module, int]:
     """The model of conf/model/`choice`.yaml and its K, on 26 tables of 1,000 rows and 13 dense features unless it fixes its own."""
     settings: Any = OmegaConf.to_container(OmegaConf.create({"model": OmegaConf.load(CONF / f"{choice}.yaml")}), resolve=True)
@@ -48,5 +54,6 @@ def from_yaml(choice: str, device: str = "meta") -> tuple[torch.nn.Module, int]:
     kind = get_class(settings.pop("_target_"))
     dense_width = 13 if settings["dense_features"] is None else settings["dense_features"]
     rows = settings["rows"] or [1000] * 26
-    tables = tuple(Table(f"cat_{i}", r, settings["embedding_dim"], (f"cat_{i}",)) for i, r in enumerate(rows))
+    dim = sum(kind.widths(settings["embedding_dim"]))
+    tables = tuple(Table(f"cat_{i}", r, dim, (f"cat_{i}",)) for i, r in enumerate(rows))
     return kind(tables, dense_width, torch.device(device), **settings), dense_width

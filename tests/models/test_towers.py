@@ -10,14 +10,14 @@ import torch
 from torch.autograd import gradcheck
 
 from recsys_lab.config import command_line
-from recsys_lab.config.schema import build
 from recsys_lab.errors import UserError
+from recsys_lab.inputs import model_for
 from recsys_lab.models import DCN, DLRM, describe, fill_tables, initialise_dense
 from recsys_lab.models.dcn import DCNTower, DCNTowers
 from recsys_lab.models.dlrm import DLRMTower, DLRMTowers
 from recsys_lab.models.layers import FEW_VECTORS, MANY_SAMPLES, dot_interaction, dots_of_all, dots_of_pairs
 from recsys_lab.tables import Table
-from tests.models.inputs import FEATURES, SETTINGS, TABLES, D, K, batch
+from tests.models.inputs import FEATURES, SETTINGS, TABLES, D, K, batch, with_towers
 
 #: Not in the order of the tables, and a table's two features are in one tower; the last has one feature.
 TOWERS = (("brand", "shop", "day"), ("color",))
@@ -34,7 +34,7 @@ IDS = ["c", "p", "c and p", "one vector", "a vector a feature"]
 
 
 def towered(kind: type, tower: Any, towers=TOWERS, dense_width: int = K, device: str = "cpu", **changes: Any):
-    model = kind(TABLES, dense_width, torch.device(device), towers, **SETTINGS[kind.__name__] | {"tower": tower} | changes)
+    model = with_towers(kind, TABLES, dense_width, device, towers, **SETTINGS[kind.__name__] | {"tower": tower} | changes)
     if device == "cpu":
         initialise_dense(model, 1, torch.device("cpu"))
         fill_tables(model.embeddings, TABLES, 1)
@@ -210,10 +210,10 @@ def test_on_the_meta_device_nothing_has_values_and_the_first_weights_are_those_o
         ((("color", "shop", "brand", "day"), ()), "no features"),
     ],
 )
-@pytest.mark.parametrize("kind", [DLRM, DCN])
-def test_towers_that_are_no_partition_are_the_users_mistake(kind, towers, message):
+@pytest.mark.parametrize(("kind", "tower"), [(DLRM, DLRMTowers()), (DCN, DCNTowers())])
+def test_towers_that_are_no_partition_are_the_users_mistake(kind, tower, towers, message):
     with pytest.raises(UserError, match=message):
-        kind(TABLES, K, torch.device("meta"), towers, **SETTINGS[kind.__name__])
+        with_towers(kind, TABLES, K, "meta", towers, **SETTINGS[kind.__name__], tower=tower)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_sizes_of_towers_that_cannot_be(kind, tower, named):
 def test_settings_of_towers_are_keys_of_the_model():
     config = command_line.read(["model=dlrm", "model.tower.c=2", "model.tower.dim=4"]).config
     tables = tuple(Table(name, 9, 16, (name,)) for name in "abc")
-    model = build(config.model, tables, K, torch.device("meta"), (("a", "c"), ("b",)))
+    model = model_for(config.model, tables, K, torch.device("meta"), (("a", "c"), ("b",)))
     assert model.tower_widths == (2 * 2 * 4, 2 * 4)
     with pytest.raises(UserError, match="model.tower.d"):
         command_line.read(["model=dlrm", "+model.tower.d=4"])

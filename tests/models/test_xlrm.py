@@ -8,21 +8,21 @@ import pytest
 import torch
 
 from recsys_lab.config import command_line
-from recsys_lab.config.schema import build
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import tables_of, wanted_features
+from recsys_lab.inputs import model_for, tables_of, wanted_features
 from recsys_lab.models import describe, fill_tables, initialise_dense
 from recsys_lab.models.xlrm import XLRM, InteractionLayer, XLRMTowers
-from tests.models.inputs import FEATURES, TABLES, D, K, batch
+from tests.models.inputs import FEATURES, TABLES, D, K, batch, with_towers
 
 SETTINGS = {
     "embedding_dim": D, "bottom_layers": [6, D], "layers": 2, "vectors": 2, "cross_rank": 3, "mlp_width": 5, "over_layers": [8, 1],
+    "tower": XLRMTowers(),
 }  # fmt: skip
 TOWERS = (("brand", "shop", "day"), ("color",))
 
 
 def built(towers=(), dense_width=K, device="cpu", **changes):
-    model = XLRM(TABLES, dense_width, torch.device(device), towers, **SETTINGS | changes)
+    model = with_towers(XLRM, TABLES, dense_width, device, towers, **SETTINGS | changes)
     if device == "cpu":
         initialise_dense(model, 1, torch.device("cpu"))
         fill_tables(model.embeddings, TABLES, 1)
@@ -111,9 +111,9 @@ def full_size(config, towers=0):
     class Data:
         features = wanted_features(config)
 
-    tables, names = tables_of(Data, config.model.embedding_dim, "fp16"), [f.name for f in Data.features]
+    tables, names = tables_of(config, Data, "fp16"), [f.name for f in Data.features]
     groups = tuple(tuple(names[i::towers]) for i in range(towers))
-    return build(config.model, tables, config.model.dense_features, torch.device("meta"), groups)
+    return model_for(config.model, tables, config.model.dense_features, torch.device("meta"), groups)
 
 
 def test_it_is_of_its_class(config):

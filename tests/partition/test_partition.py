@@ -57,7 +57,7 @@ def test_a_short_training_finds_the_planted_groups(tmp_path: Path, capsys: pytes
     config = command_line.read([*WORDS, f"data.cache={tmp_path}"]).config
     assert config is not None
     data = probe.opened(config)
-    tables = tables_of(data, config.model.embedding_dim, "fp32")
+    tables = tables_of(config, data, "fp32")
     assert TowerOptions(partition=str(file)).towers(tables, cluster(2, 2)) == made.towers
 
     again = tmp_path / "again.json"

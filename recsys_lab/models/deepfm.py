@@ -1,0 +1,86 @@
+"""DeepFM (Guo et al. 2017, figure 1): a factorisation machine and a deep MLP that read the same embeddings; their logits add up.
+
+                                      +-> first order: sum of w_i x_i -----------------+
+dense [B, K] ---> K fields -+         |                                                |
+                            +-> w, V -+-> second order: sum of dots of all pairs V_i --+-> logit [B]
+sparse -> tables -> F fields+         |                                                |
+                                      +-> concat of all V_i -> deep MLP ---------------+
+
+A row of a table is [V | w], D + 1 columns: the embedding and the first-order weight of an id, in one look-up. A dense feature is a field
+with one row, times its value. A bag is one field: what its pooling makes of its rows. The bias is the deep MLP's last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.layers import check_inputs, check_layers, check_least, embedding_bags, feature_names, mlp
+from recsys_lab.tables import Table
+
+
+class DeepFM(ClickModel):
+    """`dense_width`: K, 0 where the data have no dense features. `embedding_dim`: D. `deep_layers` end in 1; `dropout` is between them.
+
+    `rows`, `lengths` and `dense_features` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
+    """
+
+    def __init__(
+        self,
+        tables: tuple[Table, ...],
+        dense_width: int,
+        device: torch.device | None = None,
+        *,
+        embedding_dim: int,
+        deep_layers: list[int],
+        dropout: float = 0.0,
+        rows: list[int] | None = None,
+        lengths: list[int] | None = None,
+        dense_features: int | None = None,
+    ):
+        super().__init__()
+        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        check_layers("model.deep_layers", deep_layers, 1, "one logit")
+        check_least("model.embedding_dim", embedding_dim, 1)
+        check_least("model.dropout", dropout, 0, below=1)
+        self.row_widths = self.widths(embedding_dim)
+        self.features = feature_names(tables)
+        self.embeddings = embedding_bags(tables, device)
+        self.dense_rows = nn.Embedding(dense_width, sum(self.row_widths), device=device) if dense_width else None
+        fields = len(self.features) + dense_width
+        self.deep = mlp(fields * embedding_dim, deep_layers, device, dropout=dropout, linear_end=True)
+
+    @staticmethod
+    def widths(dim: int) -> tuple[int, ...]:
+        """An embedding and a first-order weight."""
+        return dim, 1
+
+    def reset_parameters(self) -> None:
+        """Rows of dense features start so small that dots of pairs do not drown the deep part, and large enough that values count."""
+        if self.dense_rows is not None:
+            nn.init.uniform_(self.dense_rows.weight, -0.1, 0.1)
+
+    def predict(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
+        """dense [B, K] or None and each feature's row [B, D + 1] -> logits [B]."""
+        vectors, weights = self.fields(dense, looked_up).split(self.row_widths, dim=2)
+        first_order = weights.sum((1, 2))
+        deep = self.deep(vectors.flatten(1)).squeeze(1)
+        return first_order + second_order(vectors) + deep
+
+    def fields(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
+        """The rows of all fields, [B, F + K, D + 1]."""
+        rows = torch.stack([looked_up[feature] for feature in self.features], dim=1)
+        if self.dense_rows is None or dense is None:
+            return rows
+        return torch.cat([rows, dense.unsqueeze(2) * self.dense_rows.weight], dim=1)
+
+
+def second_order(vectors: Tensor) -> Tensor:
+    """[B, n, D] -> [B]: dot products of all pairs of different vectors, added up in O(n D): half of (sum V)^2 - sum V^2
+
+    (Rendle 2010, "Factorization Machines", lemma 3.1).
+    """
+    return (vectors.sum(1).square() - vectors.square().sum(1)).sum(1) / 2

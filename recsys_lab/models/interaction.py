@@ -1,0 +1,63 @@
+"""What DLRM, DCN and XLRM have in common: vectors of one dimension interact, the dense features' own among them.
+
+dense [B, K] -> bottom MLP -> 1 x [B, D] -+-> interaction -> over MLP -> logit [B]
+sparse -> tables ----------> F x [B, D] --+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchrec.sparse.jagged_tensor import KeyedTensor
+
+from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.layers import embedding_bags, feature_names
+from recsys_lab.tables import Table
+
+
+class InteractionModel(ClickModel):
+    """`bottom`: the MLP of the dense features, None where there are none. `normalise`: of vectors, before they interact."""
+
+    bottom: nn.Module | None
+    normalise: nn.Module  # nn.Identity or LayerNorm
+
+    def add_vectors(self, tables: Sequence[Table], dim: int, device: torch.device | None, tower: Any, normalise: bool) -> tuple[int, int]:
+        """Adds what makes the vectors that interact: here the tables alone. Returns how many vectors there are, and their dimension.
+
+        `tower`, `normalise`: as the model's keys say; for a model with towers (towers.py). Raises UserError for a sequence feature.
+        """
+        self.features = feature_names(tables)
+        self.embeddings = embedding_bags(tables, device)
+        return len(self.features), dim
+
+    def read_dense(self, dense: Tensor | None) -> Tensor | None:
+        """dense [B, K] -> [B, D] through the bottom MLP; None where there are no dense features."""
+        return None if self.bottom is None else self.bottom(dense)
+
+    def predict(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
+        """The model after its tables: dense [B, K] and each feature's [B, D] -> logits [B]."""
+        return self.score(dense, [looked_up[feature].unsqueeze(1) for feature in self.features])
+
+    def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
+        """dense [B, K] and the vectors that interact, each entry [B, any number, D] -> logits [B]."""
+        raise NotImplementedError
+
+    def together(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
+        """All that interacts, [B, n, D]: the dense features' [B, D], where there is one, and `vectors`, each entry [B, any number, D]."""
+        return self.normalise(torch.cat(with_bottom(bottom, vectors), dim=1))
+
+
+def with_bottom(bottom: Tensor | None, vectors: list[Tensor]) -> list[Tensor]:
+    """`vectors`, each entry [B, any number, D], behind the dense features' [B, D], where there is one."""
+    return vectors if bottom is None else [bottom.unsqueeze(1), *vectors]
+
+
+def side_by_side(looked_up: KeyedTensor, features: Sequence[str]) -> list[Tensor]:
+    """The vectors of `features`, each entry [B, any number, D]: one entry where the tables give them in this order."""
+    if looked_up.keys() == features:
+        return [looked_up.values().unflatten(1, (len(features), -1))]
+    pooled = looked_up.to_dict()
+    return [pooled[feature].unsqueeze(1) for feature in features]

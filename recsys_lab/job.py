@@ -6,15 +6,20 @@ import os
 import shutil
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from omegaconf import DictConfig
 
+from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.frozen import fingerprint, freeze
-from recsys_lab.errors import RankLost, UserError, unwritable
-from recsys_lab.record.result import CHOICES, Failure, Result, read_result, write_result
+from recsys_lab.errors import RankLost, UserError, cannot_write, unwritable
+from recsys_lab.experiment import resolve
+from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
 from recsys_lab.train.checkpoint import clear_partial, latest
 
@@ -30,7 +35,9 @@ class Before:
     entries: frozenset[str]
 
     @staticmethod
-    def of(folder: Path) -> Before:
+    def of(folder: Path | None) -> Before | None:
+        if folder is None:
+            return None
         return Before(folder, folder.is_dir(), frozenset(os.listdir(folder)) if folder.is_dir() else frozenset())
 
     def restore(self) -> None:
@@ -50,49 +57,115 @@ def _remove_empty_parent(parent: Path) -> None:
         parent.rmdir()
 
 
-def run_job(config: DictConfig, folder: Path, before: Before | None, sweep: str | None = None, writes: bool = True) -> int:
-    """Runs `config` in `folder`; returns the exit code. In a sweep a failure is also recorded, since its cell must say why.
+class Ending:
+    """`with Ending(...) as ending`: the end of a job. What goes wrong becomes a line, an exit code and a clean folder.
 
-    `writes`: False on torchrun's ranks other than 0, which are silent and leave the folder to rank 0.
+    The exit code is added to `codes`. In a sweep a failure is also recorded, since its cell must say why. `writes`: False on torchrun's
+    ranks other than 0, which are silent and leave the folder to rank 0.
     """
-    say.CONSOLE.quiet = not writes
-    try:
-        config = freeze(config)
-        if config.resume and (folder / "result.json").is_file() and read_result(folder)["status"] in ("completed", "pruned"):
-            say.finished(read_result(folder), folder)
-            return 0
-        record = _run(config, folder, sweep, writes)
+
+    def __init__(
+        self,
+        config: DictConfig,
+        folder: Path,
+        codes: list[int],
+        before: Before | None = None,
+        sweep: str | None = None,
+        *,
+        writes: bool = True,
+    ):
+        self.config, self.folder, self.codes, self.before, self.sweep, self.writes = config, folder, codes, before, sweep, writes
+
+    def work(self) -> Callable[[], dict[str, Any] | None]:
+        """What the config asks for, ready to be called for its record: a study, a run, or what a run left that has ended before.
+
+        Raises UserError for a config that cannot be.
+        """
+        self.config = freeze(self.config)
+        if self.config.resume and (self.folder / RESULT_FILE).is_file():
+            record = read_result(self.folder)
+            if record["status"] in ("completed", "pruned"):
+                return lambda: record
+        experiment = resolve(self.config)
+        if experiment.study is not None:  # neither is imported for the other's sake
+            from recsys_lab.studies.run import run_study
+
+            return partial(run_study, experiment, self.folder) if self.writes else lambda: None
+        from recsys_lab import pipeline
+
+        return partial(pipeline.run, experiment, self.folder, self.sweep, self.writes)
+
+    def say(self, record: dict[str, Any] | None) -> None:
+        """How the run ended; nothing where its ranks start later."""
         if record is not None:
-            say.finished(record, folder)
-        return 0
-    except KeyboardInterrupt:
-        print(f"interrupted; go on with: python run.py resume={folder}", file=sys.stderr)
-        return INTERRUPTED
-    except Exception as error:
-        mistake = error if isinstance(error, UserError) else unwritable(error, folder) if isinstance(error, OSError) else None
+            say.finished(record, self.folder)
+
+    def __enter__(self) -> Ending:
+        say.CONSOLE.quiet = not self.writes
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if isinstance(error, KeyboardInterrupt):
+            print(f"interrupted; go on with: python run.py resume={self.folder}", file=sys.stderr)
+            self.codes.append(INTERRUPTED)
+        elif isinstance(error, Exception):
+            self.codes.append(self._failed(error))
+        elif error is None:
+            self.codes.append(0)
+        return error is None or isinstance(error, Exception | KeyboardInterrupt)
+
+    def _failed(self, error: Exception) -> int:
+        mistake = error if isinstance(error, UserError) else unwritable(error, self.folder) if isinstance(error, OSError) else None
         if mistake is None:
-            traceback.print_exc()
-        elif writes:
+            traceback.print_exception(error)
+        elif self.writes:
             print(f"error: {mistake}", file=sys.stderr)
-        keeps = mistake is None or isinstance(mistake, RankLost) or sweep is not None or bool(config.resume)
-        if before is not None and not keeps:
-            before.restore()
-        if writes:
-            clear_partial(folder / "checkpoints")
-        if writes and folder.is_dir() and (keeps or latest(folder / "checkpoints") is not None):
-            _record_failure(config, folder, mistake or error)
+        keeps = mistake is None or isinstance(mistake, RankLost) or self.sweep is not None or bool(self.config.resume)
+        if self.before is not None and self.writes and not keeps:
+            self.before.restore()
+        if self.writes:
+            clear_partial(self.folder / "checkpoints")
+        if self.writes and self.folder.is_dir() and (keeps or latest(self.folder / "checkpoints") is not None):
+            _record_failure(self.config, self.folder, mistake or error)
         return 1 if mistake is None else mistake.exit_code
 
 
-def _run(config: DictConfig, folder: Path, sweep: str | None, writes: bool) -> dict[str, Any] | None:
-    """The record, by whichever of the two it takes; neither is imported for the other's sake."""
-    if config.get("study") is not None:  # a run folder of an earlier version has no such key
-        from recsys_lab.studies.run import run_study
+def run_job(config: DictConfig, folder: Path, sweep: str, writes: bool = True) -> int:
+    """Runs `config` in `folder`, one of a sweep's; returns the exit code."""
+    codes: list[int] = []
+    with Ending(config, folder, codes, None, sweep, writes=writes) as ending:
+        ending.say(ending.work()())
+    return codes[0]
 
-        return run_study(config, folder) if writes else None
-    from recsys_lab import pipeline
 
-    return pipeline.run(config, folder, sweep, writes)
+class Outcome:
+    """`with Outcome() as outcome`: of a whole command line. Its jobs leave their exit `codes`; a mistake outside of them becomes a line."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+        self.line: Invocation | None = None
+
+    @property
+    def code(self) -> int:
+        """Of a sweep 0 where any job succeeded."""
+        return min(self.codes, default=0) if self.line is not None and self.line.multirun else max(self.codes, default=0)
+
+    def __enter__(self) -> Outcome:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        folder = None if self.line is None else self.line.folder
+        if isinstance(error, OSError) and self.line is not None and not self.codes:
+            error = cannot_write(error, folder)  # Hydra could not make the run folder
+        if isinstance(error, UserError):
+            print(f"error: {error}", file=sys.stderr)
+            self.codes = [error.exit_code]
+        elif isinstance(error, KeyboardInterrupt) and self.line is not None:
+            print(f"interrupted; the same command with hydra.sweep.dir={folder} finishes the sweep", file=sys.stderr)
+            self.codes = [INTERRUPTED]
+        else:
+            return error is None
+        return True
 
 
 def _record_failure(config: DictConfig, folder: Path, error: Exception) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from recsys_lab.config import command_line
-from recsys_lab.config.schema import build
-from recsys_lab.errors import UserError
-from recsys_lab.inputs import open_data
-from recsys_lab.planning import named_batch_size, plan_for
+from recsys_lab.experiment import of_words
+from recsys_lab.planning import plan_for
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.plan_map import plan_map
 
@@ -36,11 +33,8 @@ def plan_figures() -> dict[str, str]:
 
 
 def _drawn(sharder: str) -> str:
-    config = command_line.read([*LINE.split(), *sharder.split()]).config
-    if config is None:
-        raise UserError("not a single run", where="docs/generator/figures.py", given=sharder)
-    cluster = build(config.cluster)
-    plan = plan_for(cluster, open_data(config), config, named_batch_size(config, cluster)).plan
+    experiment = of_words([*LINE.split(), *sharder.split()], where="docs/generator/figures.py")
+    plan = plan_for(experiment, experiment.open_data()).plan
     picture = plan_map(plan, sharder)
     opened = picture.index(">") + 1
     head = picture[:opened].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from recsys_lab.config.command_line import read
-from recsys_lab.config.options import OptimizerOptions
-from recsys_lab.config.schema import build, typed
 from recsys_lab.data.batch import Batch, DataSet
-from recsys_lab.inputs import build_model, open_data
+from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.planning import Planned, plan_for, this_machine
 from recsys_lab.train.objective import click_loss
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer
@@ -36,17 +32,16 @@ class Problem:
 
 
 def problem(*overrides: str) -> Problem:
-    config = config_of(overrides, "fp32")
-    return Problem(
-        overrides, open_data(config), config.model.embedding_dim, list(config.model.bottom_layers), list(config.model.over_layers)
-    )
+    experiment = experiment_of(overrides, "fp32")
+    keys = experiment.config["model"]
+    return Problem(overrides, experiment.open_data(), keys["embedding_dim"], keys["bottom_layers"], keys["over_layers"])
 
 
-def config_of(overrides: tuple[str, ...], precision: str) -> DictConfig:
+def experiment_of(overrides: tuple[str, ...], precision: str) -> Experiment:
     fixed = ("mode=train", "data=random", f"data.batch_size={BATCH}", "data.distinct_rows=16384", f"data.prefetch_batches={READ_AHEAD}")
     rates = [f"optimizer.{part}.{key}" for part in ("dense", "sparse") for key in ("name=sgd", f"lr={LR}")]
     one_rank = ("launcher.hosts=1", "launcher.ranks_per_host=1", "logger=none")
-    return read([*fixed, *rates, *one_rank, f"precision={precision}", *overrides]).config
+    return of_words([*fixed, *rates, *one_rank, f"precision={precision}", *overrides], where="contenders")
 
 
 # the contenders -------------------------------------------------------------------------------------------------------
@@ -139,25 +134,15 @@ def torchrec_step(given: Problem) -> Step:
 
 
 def planned(given: Problem, precision: str) -> Planned:
-    config = config_of(given.overrides, precision)
-    return plan_for(this_machine(config), given.data, config, BATCH)
+    experiment = experiment_of(given.overrides, precision)
+    return plan_for(experiment, given.data, this_machine(experiment), BATCH)
 
 
 def our_step(given: Problem, precision: str) -> Step:
-    config = config_of(given.overrides, precision)
-    options = typed(config.optimizer, OptimizerOptions)
-    sparse = options.sparse
-    sharded = build(
-        config.sharder.executor,
-        build_model(config, given.data, torch.device("meta")),
-        planned(given, precision).plan,
-        device=torch.device("cpu"),
-        optimizer=(sparse.name, sparse.lr, sparse.eps, sparse.weight_decay),
-        precision=build(config.precision),
-        seed=config.seed,
-        hot_rows={},
-    )
-    both = DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, sparse.lr)
+    experiment = experiment_of(given.overrides, precision)
+    options, device = experiment.optimizer, torch.device("cpu")
+    sharded = experiment.shard(experiment.build_model(given.data, torch.device("meta")), planned(given, precision).plan, device)
+    both = DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.lr)
 
     def step(batch: Batch) -> None:
         both.zero_grad()

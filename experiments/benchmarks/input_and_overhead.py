@@ -104,30 +104,29 @@ def bare_step_ms(data: Path) -> float:
     """Mean milliseconds a step of the plain loop, after the first ten."""
     import torch
 
-    from recsys_lab.config.command_line import read
     from recsys_lab.data.loader import RankLoader
     from recsys_lab.executor.sparse_optim import SparseOptimizer, SparseOptimizerConfig
     from recsys_lab.executor.table_batch import HeldShard, TableBatch
-    from recsys_lab.inputs import build_model, open_data, tables_of
+    from recsys_lab.experiment import of_words
     from recsys_lab.models.initial import initialise_dense
     from recsys_lab.models.table_weights import initial_weight
 
     torch.set_num_threads(1)
-    config = read(overrides(data)).config
-    assert config is not None
-    dataset = open_data(config)
-    tables = {table.name: table for table in tables_of(config, dataset, "fp32")}
-    model = build_model(config, dataset, torch.device("meta"))
-    initialise_dense(model, config.seed, torch.device("cpu"))
+    experiment = of_words(overrides(data), where="bare step")
+    optimizer, dim = experiment.optimizer, experiment.model.embedding_dim
+    dataset = experiment.open_data()
+    tables = {table.name: table for table in experiment.tables(dataset)}
+    model = experiment.build_model(dataset, torch.device("meta"))
+    initialise_dense(model, experiment.seed, torch.device("cpu"))
     shards, offset = [], 0
     for table in tables.values():
         shards.append(HeldShard(table.name, 0, table.rows, 0, table.dim, 1, offset))
         offset += table.rows
-    bags = TableBatch(shards, config.model.embedding_dim, "fp32", "sum", torch.device("cpu"))
-    bags.fill(lambda name, *extent: initial_weight(tables[name], *extent, config.seed))
-    sparse = SparseOptimizer([bags], SparseOptimizerConfig("adam", config.optimizer.sparse.lr), torch.device("cpu"))
+    bags = TableBatch(shards, dim, "fp32", "sum", torch.device("cpu"))
+    bags.fill(lambda name, *extent: initial_weight(tables[name], *extent, experiment.seed))
+    sparse = SparseOptimizer([bags], SparseOptimizerConfig("adam", optimizer.sparse.lr), torch.device("cpu"))
     dense = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]
-    adam = torch.optim.Adam(dense, lr=config.optimizer.dense.lr)
+    adam = torch.optim.Adam(dense, lr=optimizer.dense.lr)
     loader = RankLoader(
         dataset.splits["train"], dataset, batch_size=BATCH, rank=0, world_size=1, seed=1, shuffle=True, prefetch_batches=4, pin_memory=False
     )
@@ -142,7 +141,7 @@ def bare_step_ms(data: Path) -> float:
             adam.zero_grad()
             sparse.zero_grad()
             pooled = bags.look_up(batch.sparse.values(), batch.sparse.offsets(), BATCH)
-            logits = model.predict(batch.dense, dict(zip(model.features, pooled.split(config.model.embedding_dim, dim=1))))
+            logits = model.predict(batch.dense, dict(zip(model.features, pooled.split(dim, dim=1))))
             torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels).backward()
             adam.step()
             sparse.step()

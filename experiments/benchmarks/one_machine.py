@@ -26,8 +26,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from experiments.benchmarks.dlrm_contenders import BATCH, CONTENDERS, READ_AHEAD, Problem, Step, config_of, planned
-from recsys_lab.config.schema import build
+from experiments.benchmarks.dlrm_contenders import BATCH, CONTENDERS, READ_AHEAD, Problem, Step, experiment_of, planned
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.models.linear import product
@@ -126,7 +125,7 @@ def work_of(given: Problem, precision: str, batch: Batch) -> Work:
     """FLOPs of the dense part, and the bytes that must move whatever one does: each distinct row of the batch once to be looked up and
     once to be updated, ids, dense values, what is looked up and its gradient, dense gradients and weights."""
     workload = planned(given, precision).workload
-    policy = build(config_of(given.overrides, precision).precision)
+    policy = experiment_of(given.overrides, precision).precision
     per_feature = batch.sparse.length_per_key()
     distinct = sum(len(ids.unique()) for ids in batch.sparse.values().split(per_feature))
     element = 2 if policy.compute == "bf16" else 4

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from omegaconf import OmegaConf
 
-from recsys_lab.config.command_line import read
-from recsys_lab.config.options import OptimizerOptions
-from recsys_lab.config.schema import build, typed
 from recsys_lab.data.batch import Batch, DataSet
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.executor.groups import close_groups
 from recsys_lab.executor.recorded import start_recording, stop_recording
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.executor.times import Times, mean_times, take_times
-from recsys_lab.inputs import build_model, open_data
+from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.plan.scheme import EXCHANGES
 from recsys_lab.planning import plan_for, this_machine
 from recsys_lab.train.objective import click_loss
@@ -49,22 +46,22 @@ class Contender:
         return ended
 
 
-def config_of(ranks: int, overrides: tuple[str, ...]) -> Any:
+def experiment_of(ranks: int, overrides: tuple[str, ...]) -> Experiment:
     fixed = ("mode=train", "data=random", "launcher.hosts=1", f"launcher.ranks_per_host={ranks}", "logger=none")
     rates = [f"optimizer.{part}.{key}" for part in ("dense", "sparse") for key in ("name=sgd", "lr=0.01")]
-    return read([*fixed, *rates, "sharder.planner.sharding_types=[table_wise]", *overrides]).config
+    return of_words([*fixed, *rates, "sharder.planner.sharding_types=[table_wise]", *overrides], where="exchanges")
 
 
 def measure(ranks: int, models: dict[str, tuple[str, ...]], rounds: int) -> dict[str, list[dict[str, float]]]:
     """On every rank, for each model and each of `CASES`: the means over ranks of medians over `rounds` turns, in ms."""
     start_process_group()
-    return {name: _measure(config_of(ranks, overrides), rounds) for name, overrides in models.items()}
+    return {name: _measure(experiment_of(ranks, overrides), rounds) for name, overrides in models.items()}
 
 
-def _measure(config: Any, rounds: int) -> list[dict[str, float]]:
-    data = open_data(config)
-    contenders = [_contender(config, data, exchange, overlap) for exchange, overlap in CASES]
-    batches = _batches(config, data)
+def _measure(experiment: Experiment, rounds: int) -> list[dict[str, float]]:
+    data = experiment.open_data()
+    contenders = [_contender(experiment, data, exchange, overlap) for exchange, overlap in CASES]
+    batches = _batches(experiment, data)
     turns: list[list[tuple[float, Times]]] = [[] for _ in CASES]
     for number in range(rounds + 1):  # the first does not count
         for case, contender in enumerate(contenders):
@@ -77,31 +74,24 @@ def _measure(config: Any, rounds: int) -> list[dict[str, float]]:
     return [{what: statistics.mean(rank[case][what] for rank in everyone) for what in mine[case]} for case in range(len(CASES))]
 
 
-def _contender(config: Any, data: DataSet, exchange: str, overlap: bool) -> Contender:
-    options = typed(config.optimizer, OptimizerOptions)
-    sparse = options.sparse
-    planned = plan_for(this_machine(config), data, config, config.data.batch_size // dist.get_world_size())
-    sharded = build(
-        OmegaConf.merge(config.sharder.executor, {"exchange": exchange, "overlap": overlap}),
-        build_model(config, data, torch.device("meta")),
-        planned.plan,
-        device=torch.device("cpu"),
-        optimizer=(sparse.name, sparse.lr, sparse.eps, sparse.weight_decay),
-        precision=build(config.precision),
-        seed=config.seed,
-        hot_rows={},
-    )
-    return Contender(sharded, DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, sparse.lr))
+def _contender(experiment: Experiment, data: DataSet, exchange: str, overlap: bool) -> Contender:
+    options, sharder = experiment.optimizer, experiment.sharder
+    plan = plan_for(experiment, data, this_machine(experiment), experiment.batch_size_here).plan
+    execute = partial(sharder.execute, exchange=exchange, overlap=overlap)
+    contender = replace(experiment, sharder=replace(sharder, execute=execute))
+    device = torch.device("cpu")
+    sharded = contender.shard(contender.build_model(data, torch.device("meta")), plan, device)
+    return Contender(sharded, DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.lr))
 
 
-def _batches(config: Any, data: DataSet) -> list[Batch]:
+def _batches(experiment: Experiment, data: DataSet) -> list[Batch]:
     loader = RankLoader(
         data.splits["train"],
         data,
-        batch_size=config.data.batch_size,
+        batch_size=experiment.data.batch_size,
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
-        seed=config.seed,
+        seed=experiment.seed,
         shuffle=False,  # all rows are random
         prefetch_batches=0,
         pin_memory=False,

@@ -11,7 +11,7 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from recsys_lab.inputs import model_for
+from recsys_lab.experiment import ModelChoice
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.workload import describe
 from recsys_lab.report.sections import Table as Shown
@@ -61,7 +61,7 @@ def model_of(row: dict[str, Any]) -> ClickModel:
     dim, features = config.model.embedding_dim, [f"cat_{i}" for i in range(len(config.model.rows))]
     tables = tuple(Table(name, rows, dim, (name,)) for name, rows in zip(features, config.model.rows))
     towers = strided(features, row["towers"]) if row.get("towers") else ()
-    return model_for(config.model, tables, DENSE_FEATURES, torch.device("meta"), towers)
+    return ModelChoice.of(config.model).build(tables, DENSE_FEATURES, torch.device("meta"), towers)
 
 
 def count(row: dict[str, Any]) -> Counted:

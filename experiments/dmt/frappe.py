@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, stdev
 
-from recsys_lab.config import command_line
-from recsys_lab.config.frozen import fingerprint
 from recsys_lab.data.sources import check_root
 from recsys_lab.data.text import progress
 from recsys_lab.errors import UserError
+from recsys_lab.experiment import of_words
 from recsys_lab.record.result import read_result
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.study import Line, Study
@@ -69,9 +68,7 @@ class Run:
         found = read_result(self.folder)
         if found["status"] != "completed":
             return None
-        config = command_line.read(self.words).config
-        assert config is not None
-        if found["config_fingerprint"] != fingerprint(config):
+        if found["config_fingerprint"] != of_words(self.words, where="frappe").fingerprint:
             raise UserError("a run of another config", where=self.folder, remedy="name another folder with --runs, or remove it")
         return float(found["quality"][SPLIT]["auc"])
 

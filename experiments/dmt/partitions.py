@@ -11,12 +11,10 @@ from statistics import median, stdev
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 from scipy.stats import mannwhitneyu
 
-from recsys_lab.config import command_line
 from recsys_lab.data.text import progress
-from recsys_lab.inputs import Towers, tables_of
+from recsys_lab.experiment import Experiment, Towers, of_words
 from recsys_lab.partition import probe
 from recsys_lab.partition.find import DIMS, coherence, find
 from recsys_lab.partition.picture import draw
@@ -57,25 +55,25 @@ def run(name: str) -> Study:
 
 def found(seed: int, *dims: int) -> list[Partition]:
     """The towers that a probe with this seed finds on the planted data, laid out in each of `dims` dimensions."""
-    config, data = opened(PROBE, seed)
-    between = affinity(probe.embeddings(probe.trained(config, data, STEPS, seed), data, SAMPLES))
-    tables = tables_of(config, data, "fp32")
+    experiment, data = opened(PROBE, seed)
+    between = affinity(probe.embeddings(probe.trained(experiment, data, STEPS, seed), data, SAMPLES))
+    tables = experiment.model.tables(data, "fp32")
     return [find(between, data, tables, TOWERS, dims=n, seed=seed) for n in dims]
 
 
-def auc(config: DictConfig, towers: Towers, seed: int) -> float:
-    """Validation AUC of the model of `config` with these towers, after about one epoch in one process."""
-    data = probe.opened(config)
-    return float(quality(*probe.logits(probe.trained(config, data, TRAIN_STEPS, seed, towers), data, "validation"))["auc"])
+def auc(experiment: Experiment, towers: Towers, seed: int) -> float:
+    """Validation AUC of the model of `experiment` with these towers, after about one epoch in one process."""
+    data = probe.opened(experiment)
+    return float(quality(*probe.logits(probe.trained(experiment, data, TRAIN_STEPS, seed, towers), data, "validation"))["auc"])
 
 
 def of_seed(seed: int) -> Trained:
-    config, data = opened(DMT, seed)
+    experiment, data = opened(DMT, seed)
     towers, plane = found(seed, DIMS, 2)
-    naive = find(_matrix(towers), data, tables_of(config, data, "fp32"), TOWERS, strategy="strided")
+    naive = find(_matrix(towers), data, experiment.model.tables(data, "fp32"), TOWERS, strategy="strided")
     within, across = coherence(_matrix(towers), towers.features, towers.towers)
     agreement, in_plane = (adjusted_rand_index(made.towers, data.groups) for made in (towers, plane))
-    return Trained(seed, agreement, in_plane, within, across, auc(config, towers.towers, seed), auc(config, naive.towers, seed))
+    return Trained(seed, agreement, in_plane, within, across, auc(experiment, towers.towers, seed), auc(experiment, naive.towers, seed))
 
 
 def of_seed_alone(seed: int) -> Trained:
@@ -183,10 +181,9 @@ def figure9() -> Study:
     )
 
 
-def opened(words: tuple[str, ...], seed: int) -> tuple[DictConfig, Any]:
-    config = command_line.read([*words, f"seed={seed}"]).config
-    assert config is not None
-    return config, probe.opened(config)
+def opened(words: tuple[str, ...], seed: int) -> tuple[Experiment, Any]:
+    experiment = of_words([*words, f"seed={seed}"], where="partitions")
+    return experiment, probe.opened(experiment)
 
 
 def _matrix(partition: Partition) -> np.ndarray:

@@ -8,16 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from omegaconf import DictConfig
-
 from experiments.dmt.complexity import published
-from recsys_lab.config import command_line
-from recsys_lab.config.schema import build
 from recsys_lab.data.text import progress
-from recsys_lab.inputs import open_data
-from recsys_lab.planning import plan_for
+from recsys_lab.experiment import of_words
+from recsys_lab.planning import plan_for, price
 from recsys_lab.quiet import quiet_torchrec
-from recsys_lab.simulate import Profile, Simulated, simulate
+from recsys_lab.simulate import Simulated
 
 GPUS_PER_HOST = 8
 #: The paper's three generations, and how many GPUs of each its figure 10 goes up to.
@@ -92,13 +88,8 @@ def tower_of(model: str, towers: int) -> tuple[tuple[str, int], ...]:
 def priced(case: Case) -> Simulated:
     """What `run.py` would simulate of it."""
     quiet_torchrec()
-    config = command_line.read(words(case)).config
-    assert isinstance(config, DictConfig)
-    cluster = build(config.cluster)
-    planned = plan_for(cluster, open_data(config), config, config.simulate.batch_size)
-    profile: Profile = build(config.simulate.profile)
-    profile = profile.pipelined if config.sharder.executor.pipeline else profile
-    return simulate(planned.steps, cluster, profile, planned.plan, planned.workload)[0]
+    experiment = of_words(words(case), where="speed")
+    return price(plan_for(experiment, experiment.open_data()), experiment.profile)[0]
 
 
 def speed_up(case: Case, over: str) -> float:

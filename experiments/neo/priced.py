@@ -13,9 +13,8 @@ import yaml
 from experiments.validation.cases import dealt
 from experiments.validation.models import Model
 from recsys_lab.cluster import Cluster
-from recsys_lab.config import command_line
 from recsys_lab.config.choices import apart_from_hydra, built
-from recsys_lab.inputs import build_model, open_data, tables_of
+from recsys_lab.experiment import of_words
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
@@ -93,13 +92,12 @@ def published() -> dict[str, Any]:
 @cache
 def base(name: str) -> Base:
     with apart_from_hydra():
-        config = command_line.read([f"model={name}", "data=random", "mode=simulate", "cluster=zionex_x16"]).config
-    assert config is not None
-    data = open_data(config)
-    tables = tables_of(config, data, "fp32")
-    model = build_model(config, data, torch.device("meta"))
-    workload = workload_of(model, data, config, 1, {t.name: data.access[t.name].mean_length for t in tables})
-    return Base(model, tables, data.access, workload, float(config.data.exponent), data.dense_features)
+        experiment = of_words([f"model={name}", "data=random", "mode=simulate", "cluster=zionex_x16"], where="neo")
+    data = experiment.open_data()
+    tables = experiment.model.tables(data, "fp32")
+    model = experiment.build_model(data, torch.device("meta"))
+    workload = workload_of(experiment, model, data, 1, {t.name: data.access[t.name].mean_length for t in tables})
+    return Base(model, tables, data.access, workload, float(experiment.config["data"]["exponent"]), data.dense_features)
 
 
 @cache

@@ -14,10 +14,10 @@ from typing import Any
 from launchers.processes import warm
 from recsys_lab.calibrate.runs import Run, brief, runs
 from recsys_lab.config import calibrated
-from recsys_lab.config.schema import build
+from recsys_lab.planning import price
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
-from recsys_lab.simulate import Profile, simulate
+from recsys_lab.simulate import Profile
 from recsys_lab.units import MB
 
 SHARDERS = ("torchrec", "torchrec_row_wise", "flexshard_2tier", "flexshard_3tier", "dmt_sptt", "dmt")
@@ -51,18 +51,16 @@ class Compared:
 def compare(overrides: Sequence[str], rounds: int) -> list[Compared]:
     """Every sharder, with the config's batch and with a quarter and four times as much."""
     warm()
-    config = brief(["cluster=local", *overrides])
-    whole = config.data.batch_size
+    experiment = brief(["cluster=local", *overrides])
+    whole = experiment.data.batch_size
     points = [(name, whole) for name in SHARDERS] + [(name, batch) for batch in (whole // 4, whole * 4) for name in SHARDERS]
-    profile = build(config.simulate.profile)
     found = runs(points, overrides, rounds, partial(print, file=sys.stderr, flush=True))
     fitted = calibrated.fitted_on()
-    return [compared(run, profile, run.name in fitted) for run in found]
+    return [compared(run, experiment.profile, run.name in fitted) for run in found]
 
 
 def compared(run: Run, profile: Profile, fitted: bool) -> Compared:
-    made = run.planned
-    simulated, timeline = simulate(made.steps, made.cluster, profile, made.plan, made.workload)
+    simulated, timeline = price(run.planned, profile)
     phases = dict.fromkeys(PHASES, 0.0)
     for event in timeline.events:
         if not event.elsewhere:

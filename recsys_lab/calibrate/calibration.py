@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
-from omegaconf import DictConfig
 
 from launchers.local import launch
 from launchers.processes import warm
@@ -17,6 +16,7 @@ from recsys_lab.calibrate import figures, work
 from recsys_lab.calibrate.measured import Measured
 from recsys_lab.calibrate.runs import Run, brief, runs
 from recsys_lab.cluster import Cluster
+from recsys_lab.experiment import LauncherChoice
 from recsys_lab.simulate import Profile
 
 #: The trainings that the profile is fitted to: one model where a rank holds most pieces of tables and where it holds fewest; shares of the
@@ -38,25 +38,23 @@ class Calibration:
 def calibrate(overrides: Sequence[str], tell: Callable[[str], None]) -> Calibration:
     """Measures and fits; writes nothing. `overrides`: as for run.py. `tell` hears of each step. Raises UserError."""
     warm()
-    config = brief(["cluster=local", *overrides])
-    measured = measure(config, tell)
+    experiment = brief(["cluster=local", *overrides])
+    measured = measure(experiment.launcher, tell)
     cluster, profile = described(measured)
-    points = [(name, max(int(config.data.batch_size * share), 1)) for name in FIT_SHARDERS for share in FIT_BATCHES]
+    points = [(name, max(int(experiment.data.batch_size * share), 1)) for name in FIT_SHARDERS for share in FIT_BATCHES]
     tell(f"short trainings, to which {', '.join(figures.FITTED_TO_RUNS + figures.MEMORY_FITTED_TO_RUNS)} are fitted:")
     trained = runs(points, overrides, ROUNDS, tell)
     profile = with_errors(figures.fitted_to(trained, cluster, figures.memory_fitted_to(trained, profile)), trained, cluster)
     return Calibration(measured, trained, cluster, profile)
 
 
-def measure(config: DictConfig, tell: Callable[[str], None]) -> Measured:
-    """All ranks that the launcher of `config` would start here, at once."""
-    hosts, ranks = config.launcher.hosts, config.launcher.ranks_per_host
+def measure(launcher: LauncherChoice, tell: Callable[[str], None]) -> Measured:
+    """All ranks that `launcher` would start here, at once."""
+    hosts, ranks = launcher.hosts, launcher.ranks_per_host
     tell(f"{hosts} hosts x {ranks} ranks on this machine, all at it at once:")
     with tempfile.TemporaryDirectory() as logs:
         arguments = {"hosts": hosts, "ranks_per_host": ranks}
-        return launch(
-            work.measure, arguments, Path(logs), hosts=hosts, ranks_per_host=ranks, threads_per_rank=config.launcher.threads_per_rank
-        )
+        return launch(work.measure, arguments, Path(logs), hosts=hosts, ranks_per_host=ranks, threads_per_rank=launcher.threads_per_rank)
 
 
 def described(measured: Measured) -> tuple[Cluster, Profile]:

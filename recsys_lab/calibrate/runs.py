@@ -9,17 +9,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from omegaconf import DictConfig
-
 from recsys_lab import pipeline
 from recsys_lab.cluster import Cluster
-from recsys_lab.config import command_line
-from recsys_lab.config.schema import build
-from recsys_lab.errors import UserError
-from recsys_lab.inputs import open_data
-from recsys_lab.planning import Planned, named_batch_size, plan_for
+from recsys_lab.experiment import Experiment, of_words
+from recsys_lab.planning import Planned, plan_for, price
 from recsys_lab.report import say
-from recsys_lab.simulate import Profile, Simulated, simulate
+from recsys_lab.simulate import Profile, Simulated
 
 STEPS = 45
 #: Few rows, no logger, no checkpoint: an iteration is the same.
@@ -63,43 +58,35 @@ class Run:
         return float(median(known)) if known else None
 
     def simulated(self, cluster: Cluster, profile: Profile) -> Simulated:
-        made = self.planned
-        return simulate(made.steps, cluster, profile, made.plan, made.workload)[0]
+        return price(self.planned, profile, cluster)[0]
 
 
-def train(config: DictConfig) -> dict[str, Any]:
-    """What a run of `config` measures, in a folder that is removed again. Raises as run.py would."""
+def train(experiment: Experiment) -> dict[str, Any]:
+    """What a run of `experiment` measures, in a folder that is removed again. Raises as run.py would."""
     quiet, say.CONSOLE.quiet = say.CONSOLE.quiet, True
     try:
         with tempfile.TemporaryDirectory() as folder:
-            record = pipeline.run(config, Path(folder))
+            record = pipeline.run(experiment, Path(folder))
     finally:
         say.CONSOLE.quiet = quiet
     assert record is not None and record["measured"] is not None, "this process is the launcher's own, and the run has enough steps"
     return dict(record["measured"])
 
 
-def brief(overrides: Sequence[str]) -> DictConfig:
-    """The config of a short run of `cluster=local`."""
-    found = command_line.read([*BRIEF, *overrides]).config
-    if found is None:
-        raise UserError("one run is needed, not a sweep", where="overrides", given=" ".join(overrides))
-    return found
+def brief(overrides: Sequence[str]) -> Experiment:
+    """A short run of `cluster=local`. Raises UserError for a sweep."""
+    return of_words([*BRIEF, *overrides], where="overrides")
 
 
 def runs(points: Sequence[tuple[str, int]], overrides: Sequence[str], rounds: int, tell: Callable[[str], None]) -> list[Run]:
     """Each of `points`, (sharder, batch), once a round: what slows the machine for a while slows all of them. `tell` hears of each."""
-    configs = [
+    experiments = [
         brief([f"sharder={name}", f"data.batch_size={batch}", f"data.rows_train={batch * STEPS}", *overrides]) for name, batch in points
     ]
     measured: list[list[dict[str, Any]]] = [[] for _ in points]
     for number in range(rounds):
-        for (name, batch), config, found in zip(points, configs, measured):
-            found.append(train(config))
-            tell(f"  round {number + 1} of {rounds}: {name}, batch {batch}: {found[-1]['iteration_ms']['median']:.1f} ms")
-    return [Run(*point, tuple(found), _planned(config)) for point, found, config in zip(points, measured, configs)]
-
-
-def _planned(config: DictConfig) -> Planned:
-    cluster = build(config.cluster)
-    return plan_for(cluster, open_data(config), config, named_batch_size(config, cluster))
+        for (name, batch), experiment, trained in zip(points, experiments, measured):
+            trained.append(train(experiment))
+            tell(f"  round {number + 1} of {rounds}: {name}, batch {batch}: {trained[-1]['iteration_ms']['median']:.1f} ms")
+    planned = [plan_for(experiment, experiment.open_data()) for experiment in experiments]
+    return [Run(*point, tuple(trained), plan) for point, trained, plan in zip(points, measured, planned)]

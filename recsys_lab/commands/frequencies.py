@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 from recsys_lab.arguments import parser
-from recsys_lab.config import command_line
 from recsys_lab.data.frequencies import save_frequencies
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import open_data
+from recsys_lab.experiment import of_words
 
 
 def main(argv: list[str]) -> int:
@@ -20,12 +19,10 @@ def main(argv: list[str]) -> int:
     line.add_argument("--rows", type=int, default=None, help="count the first ROWS samples only")
     line.add_argument("--json", action="store_true", help="print one JSON object")
     options = line.parse_args(argv)
-    config = command_line.read(options.overrides).config
-    if config is None:
-        raise UserError("one run is needed, not a sweep", where="frequencies", given=" ".join(options.overrides))
+    experiment = of_words(options.overrides, where="frequencies")
     if options.rows is not None and options.rows < 1:
         raise UserError("too small", where="--rows", given=options.rows, allowed="1 or more")
     path = Path(options.out).expanduser()
-    samples = save_frequencies(path, open_data(config), options.rows)
+    samples = save_frequencies(path, experiment.open_data(), options.rows)
     print(json.dumps({"file": str(path), "samples": samples}) if options.json else f"{path}: row frequencies of {samples:,} samples")
     return 0

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import DictConfig
-
 from recsys_lab.arguments import parser
-from recsys_lab.cluster import Cluster
-from recsys_lab.config import command_line
-from recsys_lab.config.schema import build
+from recsys_lab.config.command_line import CONF
 from recsys_lab.data.batch import DataSet
 from recsys_lab.errors import PlanDoesNotFit, UserError
-from recsys_lab.inputs import open_data
-from recsys_lab.planning import named_batch_size, plan_for
+from recsys_lab.experiment import Experiment, of_words
+from recsys_lab.planning import plan_for, plan_inputs, price
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
-from recsys_lab.simulate import Simulated, simulate
+from recsys_lab.simulate import Simulated
 from recsys_lab.units import human_bytes
 
 #: Stands where a sharder that cannot be has no figure.
@@ -28,7 +24,7 @@ DASH = "\N{EN DASH}"
 
 
 @dataclass(frozen=True)
-class Ranked:
+class Priced:
     """A sharder and its simulated iteration, or why there is none."""
 
     sharder: str
@@ -43,47 +39,49 @@ def main(argv: list[str]) -> int:
     line.add_argument("overrides", nargs="*", help="as for run.py: model=..., cluster=..., data=..., precision=..., but no sharder")
     line.add_argument("--sharders", help="some of them, such as torchrec,dmt; else all in conf/sharder")
     line.add_argument("--json", action="store_true", help="print the same as one JSON object")
-    given = line.parse_args(argv)
+    options = line.parse_args(argv)
     quiet_torchrec()
-    names = given.sharders.split(",") if given.sharders else sorted(path.stem for path in (command_line.CONF / "sharder").glob("*.yaml"))
-    ranked = rank(given.overrides, names)
-    if given.json:
-        print(json.dumps({"ranked": [_as_json(one) for one in ranked]}, indent=2))
+    names = options.sharders.split(",") if options.sharders else sorted(path.stem for path in (CONF / "sharder").glob("*.yaml"))
+    experiments = {name: _experiment(options.overrides, name) for name in names}
+    priced = fastest_first(experiments)
+    if options.json:
+        print(json.dumps({"ranked": [_as_json(one) for one in priced]}, indent=2))
     else:
-        print_table(console(), _table(ranked))
+        print_table(console(), _table(priced, experiments[names[0]]))
     return 0
 
 
-def rank(overrides: Sequence[str], sharders: Sequence[str]) -> list[Ranked]:
-    """The fastest first; then those that cannot be. Raises UserError for a mistake that is no sharder's."""
-    first = _config(overrides, sharders[0])
-    cluster, data = build(first.cluster), open_data(first)
-    found = [_one(name, _config(overrides, name), cluster, data) for name in sharders]
-    return sorted(found, key=lambda one: one.simulated.iteration_ms if one.simulated else float("inf"))
+def fastest_first(experiments: Mapping[str, Experiment]) -> list[Priced]:
+    """The sharders of `experiments`, which differ in nothing else; those that cannot be come last.
+
+    Raises UserError for a mistake that is no sharder's.
+    """
+    first = next(iter(experiments.values()))
+    data = first.open_data()
+    plan_inputs(first, data, first.cluster, first.batch_size)  # a mistake in model or data is said once, not for each sharder
+    priced = [_priced(name, experiment, data) for name, experiment in experiments.items()]
+    return sorted(priced, key=lambda one: one.simulated.iteration_ms if one.simulated else float("inf"))
 
 
-def _config(overrides: Sequence[str], sharder: str) -> DictConfig:
+def _experiment(overrides: Sequence[str], sharder: str) -> Experiment:
     if any(word.lstrip("+").startswith("sharder=") for word in overrides):
         raise UserError("all sharders are ranked", where="rank", given="sharder=...", remedy="choose some with --sharders")
     mode = [] if any(word.startswith("mode=") for word in overrides) else ["mode=simulate"]
-    config = command_line.read([*overrides, *mode, f"sharder={sharder}"]).config
-    if config is None:
-        raise UserError("one model and one cluster are needed, not a sweep", where="rank", given=" ".join(overrides))
-    return config
+    return of_words([*overrides, *mode, f"sharder={sharder}"], where="rank", needed="one model and one cluster are needed")
 
 
-def _one(name: str, config: DictConfig, cluster: Cluster, data: DataSet) -> Ranked:
+def _priced(name: str, experiment: Experiment, data: DataSet) -> Priced:
     try:
-        made = plan_for(cluster, data, config, named_batch_size(config, cluster))
+        planned = plan_for(experiment, data)
     except PlanDoesNotFit as error:
-        return Ranked(name, None, False, str(error))
+        return Priced(name, None, False, str(error))
     except UserError as error:
-        return Ranked(name, None, True, str(error))
-    simulated, _ = simulate(made.steps, cluster, build(config.simulate.profile), made.plan, made.workload)
-    return Ranked(name, simulated, True)
+        return Priced(name, None, True, str(error))
+    simulated, _ = price(planned, experiment.profile)
+    return Priced(name, simulated, True)
 
 
-def _as_json(one: Ranked) -> dict[str, Any]:
+def _as_json(one: Priced) -> dict[str, Any]:
     made = one.simulated
     return {
         "sharder": one.sharder,
@@ -99,10 +97,10 @@ def _as_json(one: Ranked) -> dict[str, Any]:
     }
 
 
-def _table(ranked: Sequence[Ranked]) -> Table:
+def _table(sharders: Sequence[Priced], first: Experiment) -> Table:
     rows: list[tuple[str, ...]] = []
-    priced = any(one.simulated and one.simulated.cost_per_billion_samples is not None for one in ranked)
-    for one in ranked:
+    priced = any(one.simulated and one.simulated.cost_per_billion_samples is not None for one in sharders)
+    for one in sharders:
         made = one.simulated
         if made is None:
             rows.append((one.sharder, "does not fit" if not one.fits else "cannot be", *[DASH] * (5 if priced else 4)))
@@ -128,8 +126,7 @@ def _table(ranked: Sequence[Ranked]) -> Table:
         "a rank holds",
         *(["cost of 1e9 samples"] if priced else []),
     )
-    fastest = next((one.simulated for one in ranked if one.simulated), None)
-    where = f"{fastest.cluster}, {fastest.world_size} ranks, profile {fastest.profile}" if fastest else "nothing fits"
-    why = " ".join(f"{one.sharder}: {one.why}." for one in ranked if one.why)
+    where = f"{first.cluster.name}, {first.cluster.world_size} ranks, profile {first.profile.name}"
+    why = " ".join(f"{one.sharder}: {one.why}." for one in sharders if one.why)
     note = f"Simulated, not measured. exposed: of the exchange of embeddings. {why}".strip()
     return Table(f"Sharders on {where}", columns, tuple(rows), note, columns[1:])

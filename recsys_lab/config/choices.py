@@ -9,7 +9,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config.command_line import CONF
 from recsys_lab.config.frozen import register_resolvers
@@ -26,6 +26,17 @@ def composed(group: str, choice: str) -> DictConfig:
 def built(group: str, choice: str) -> Any:
     """What the choice's `_target_` makes of it, such as `built("cluster", "h100x64")`: a Cluster."""
     return build(composed(group, choice))
+
+
+def cluster_here(hosts: int, ranks_per_host: int) -> Any:
+    """`conf/cluster/local.yaml` of so many hosts and ranks: a Cluster. Its own figures, not calibrated ones: the record of a run for
+    another cluster does not hold them, and the plan here must not depend on what it does not hold.
+    """
+    register_resolvers()
+    launcher = {"hosts": hosts, "ranks_per_host": ranks_per_host}
+    local = OmegaConf.create({"launcher": launcher, "calibrated": False, "cluster": OmegaConf.load(CONF / "cluster" / "local.yaml")})
+    OmegaConf.resolve(local)
+    return build(OmegaConf.masked_copy(local.cluster, [key for key in local.cluster if key != "defaults"]))
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import itertools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +13,6 @@ from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -27,15 +29,17 @@ from recsys_lab.errors import UserError, did_you_mean
 CONF = Path(__file__).resolve().parents[2] / "conf"
 #: Beyond this many jobs only the keys of a sweep are checked beforehand; each job still checks itself.
 MOST_JOBS_COMPOSED = 64
+#: Options with which Hydra answers a question, or composes another config than ours.
+ASKS_HYDRA = ("help", "hydra_help", "version", "cfg", "info", "shell_completion", "config_name", "config_path")
 
 
 @dataclass(frozen=True)
 class Invocation:
     """What a command line asks for. `config` is of a single run or of a sweep's first job, None of `--help` and its kin.
 
-    `argv` is what Hydra is to be given: the user's words, with `++` before keys of free-form mappings, which Hydra would refuse; a
-    sweep's seeds come first, so that every configuration has run once before any runs again. `folder` is the run's or the sweep's.
-    `jobs`: the overrides of every job of a sweep, empty where another sweeper decides.
+    `argv` is what Hydra is to be given: the user's words, with `++` before keys of free-form mappings, which Hydra would refuse. A sweep's
+    seeds come first, so that every configuration has run once before any runs again. Its last word is `folder`, the run's or the
+    sweep's, whose name may hold the time. `jobs`: the overrides of every job of a sweep, empty where another sweeper decides.
     """
 
     multirun: bool
@@ -44,12 +48,33 @@ class Invocation:
     folder: Path | None = None
     jobs: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def run(self) -> StartedJob | None:
+        """The single run; None of a sweep and where Hydra answers."""
+        if self.multirun or self.config is None or self.folder is None:
+            return None
+        return StartedJob(self.config, Path(os.path.abspath(self.folder)))
+
+    def begun_config(self, follower: bool) -> DictConfig | None:
+        """The config of a single run whose folder is there: of one that resumes, and on ranks that follow rank 0. None of any other."""
+        return self.config if self.run is not None and (follower or self.run.config.resume) else None
+
+
+@dataclass(frozen=True)
+class StartedJob:
+    """What runs in a folder. `number` and `overrides`: of a job of a sweep, its own."""
+
+    config: DictConfig
+    folder: Path
+    number: int = 0
+    overrides: tuple[str, ...] = ()
+
 
 def read(argv: list[str]) -> Invocation:
     """Checks `argv` (without the program's name). Raises UserError for the first thing wrong with it."""
     register_resolvers()
-    args = get_args_parser().parse_args(argv)
-    if any((args.help, args.hydra_help, args.cfg, args.info, args.shell_completion, args.config_name, args.config_path)):
+    args = _hydra_options().parse_args(argv)
+    if any(getattr(args, name) for name in ASKS_HYDRA):
         return Invocation(bool(args.multirun), tuple(argv))
     extra = [f"hydra.searchpath=[file://{Path(args.config_dir).resolve()}]"] if args.config_dir else []
     with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -64,7 +89,8 @@ def read(argv: list[str]) -> Invocation:
             config, folder = _compose([*(jobs[0] if jobs else fixed), *extra], "sweep")
             for job in jobs[:MOST_JOBS_COMPOSED]:
                 freeze(_compose([*job, *extra])[0])
-            return Invocation(True, tuple(_seeds_first(argv, args.overrides)), freeze(config), folder, tuple(tuple(job) for job in jobs))
+            words = (*_seeds_first(argv, args.overrides), _at("sweep", folder))
+            return Invocation(True, words, freeze(config), folder, tuple(tuple(job) for job in jobs))
         for override in overrides:
             if override.is_sweep_override():
                 raise UserError(
@@ -74,7 +100,20 @@ def read(argv: list[str]) -> Invocation:
     if config.resume is not None:
         folder = Path(config.resume).resolve()
         config = _resumed(folder, [o for o in args.overrides if not o.startswith(("resume=", "hydra."))], extra)
-    return Invocation(False, tuple(argv), freeze(config), folder)
+    return Invocation(False, (*argv, _at("run", folder)), freeze(config), folder)
+
+
+def started_by_hydra(config: DictConfig) -> StartedJob:
+    """The job for which Hydra has composed `config`."""
+    hydra = HydraConfig.get()
+    config = with_choices(config, hydra.runtime.choices)
+    return StartedJob(config, Path(hydra.runtime.output_dir), hydra.job.num, tuple(hydra.overrides.task))
+
+
+def _at(kind: str, folder: Path) -> str:
+    """The override that puts a run or a sweep into `folder`."""
+    said = str(folder).replace("'", "\\'")
+    return f"hydra.{kind}.dir='{said}'"
 
 
 def _resumed(folder: Path, overrides: list[str], extra: list[str]) -> DictConfig:
@@ -96,6 +135,23 @@ def _resumed(folder: Path, overrides: list[str], extra: list[str]) -> DictConfig
     theirs = OmegaConf.create(OmegaConf.to_container(theirs))
     theirs.resume = str(folder)
     return theirs
+
+
+def _hydra_options() -> argparse.ArgumentParser:
+    """The options of Hydra's command line (hydra.cc/docs/advanced/hydra-command-line-flags), of which Hydra exports no parser."""
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("overrides", nargs="*")
+    for names in (("--help", "-h"), ("--hydra-help",), ("--version",), ("--resolve",), ("--run", "-r"), ("--multirun", "-m")):
+        options.add_argument(*names, action="store_true")
+    options.add_argument("--shell-completion", "-sc", action="store_true")
+    for names in (("--package", "-p"), ("--config-path", "-cp"), ("--config-name", "-cn"), ("--config-dir", "-cd")):
+        options.add_argument(*names)
+    options.add_argument("--experimental-rerun")
+    options.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    options.add_argument(
+        "--info", "-i", nargs="?", const="all", choices=("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+    )
+    return options
 
 
 def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
@@ -200,19 +256,21 @@ def _check_choices(override: Override, options: list[str], has_searchpath: bool)
 
 
 def _jobs(overrides: list[Override]) -> list[list[str]]:
-    """The override lists of a sweep's jobs, by Hydra's own basic sweeper; empty when another sweeper decides."""
+    """The override lists of a sweep's jobs, in the order of Hydra's basic sweeper; empty when another sweeper decides."""
     if any(o.key_or_group == "hydra/sweeper" for o in overrides):
         return []
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-
     for override in overrides:
         if override.is_choice_sweep() and not list(override.sweep_string_iterator()):
             options = ", ".join(GlobalHydra.instance().config_loader().get_group_options(override.key_or_group))
             raise UserError("no choice fits", where=override.key_or_group, given=override.input_line, allowed=options)
     if any(o.is_sweep_override() and not o.is_discrete_sweep() for o in overrides):
         return []
-    batches = BasicSweeper.split_arguments(overrides, None)
-    return [list(job) for batch in batches for job in batch]
+    values: dict[str, list[str]] = {}  # by key, of which the last one counts
+    for override in overrides:
+        key, sweeps = override.get_key_element(), override.is_sweep_override()
+        chosen = override.sweep_string_iterator() if sweeps else [override.get_value_element_as_str()]
+        values[key] = [f"{key}={value}" for value in chosen]
+    return [list(job) for job in itertools.product(*values.values())]
 
 
 @contextmanager

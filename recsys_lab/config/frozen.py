@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from recsys_lab.errors import UserError
 
 #: How a run is shown, and the names of what other fields hold in full, do not change what it computes: not part of its identity.
 NOT_IDENTITY = ("resume", "logger", "ablation", "choices")
+CONFIG_FILE = "config.yaml"
 
 
 def register_resolvers() -> None:
@@ -48,7 +50,9 @@ def register_resolvers() -> None:
 
 
 def freeze(config: DictConfig) -> DictConfig:
-    """`config` checked, resolved and read-only. Raises UserError for anything that is wrong with it."""
+    """`config` checked, resolved and read-only; itself if it is. Raises UserError for anything that is wrong with it."""
+    if OmegaConf.is_readonly(config):
+        return config
     config = OmegaConf.create(OmegaConf.to_container(config, resolve=False))  # a copy, apart from Hydra's own node
     try:
         OmegaConf.resolve(config)
@@ -75,9 +79,14 @@ def fingerprint(config: DictConfig) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def save(config: Mapping[str, Any], folder: Path) -> None:
+    """Writes the plain `config` where `load` finds it."""
+    OmegaConf.save(OmegaConf.create(dict(config)), folder / CONFIG_FILE)
+
+
 def load(folder: Path) -> DictConfig:
     """The frozen config of a run folder. Raises UserError if there is none."""
-    path = folder / "config.yaml"
+    path = folder / CONFIG_FILE
     if not path.is_file():
         raise UserError("no run to resume here", where=path, given="no config.yaml", remedy="give the folder of a run: resume=RUN_FOLDER")
     try:

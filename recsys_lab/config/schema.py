@@ -90,18 +90,26 @@ def typed(group: DictConfig, schema: type) -> Any:
     return OmegaConf.to_object(OmegaConf.merge(_writable(OmegaConf.structured(schema)), group))
 
 
-def build(group: DictConfig, *given: Any, instead: Callable | None = None, **more: Any) -> Any:
-    """What the `_target_` of `group` makes of `given` and the group's keys, with their types. Its errors come as they are.
+def resolved(group: DictConfig, beside: type | None = None) -> Any:
+    """The `_target_` of `group` with the group's keys, typed: an instance of a dataclass, else a partial without its other arguments.
 
-    `instead`: called in the target's place, with the same keys.
+    Keys of `beside` are left out.
+    """
+    target = _resolve(group.get("_target_"), "config")
+    apart = {"_target_", *(field.name for field in dataclasses.fields(beside))} if beside else {"_target_"}
+    keys = typed(OmegaConf.masked_copy(group, [key for key in group if key not in apart]), schema_of(target))
+    if dataclasses.is_dataclass(target):
+        return keys
+    return functools.partial(target, **{field.name: getattr(keys, field.name) for field in dataclasses.fields(keys)})
+
+
+def build(group: DictConfig, *given: Any, **more: Any) -> Any:
+    """What the `_target_` of `group` makes of `given` and the group's keys, with their types. Its errors come as they are.
 
     (Hydra's `instantiate` wraps every error, which would hide the user's mistakes behind tracebacks of ours.)
     """
-    target = _resolve(group.get("_target_"), "config")
-    keys = typed(OmegaConf.masked_copy(group, [key for key in group if key != "_target_"]), schema_of(target))
-    if dataclasses.is_dataclass(target):
-        return keys
-    return (instead or target)(*given, **{f.name: getattr(keys, f.name) for f in dataclasses.fields(keys)}, **more)
+    made = resolved(group)
+    return made(*given, **more) if isinstance(made, functools.partial) else made
 
 
 def _writable(node: Any) -> Any:
@@ -171,4 +179,4 @@ def _replace(config: DictConfig, where: str, checked: DictConfig, target: str | 
     OmegaConf.update(config, where, {"_target_": target, **plain} if target else plain, merge=False, force_add=True)
 
 
-__all__ = ["build", "check_config", "check_group", "schema_of", "typed", "unknown_key"]
+__all__ = ["build", "check_config", "check_group", "resolved", "schema_of", "typed", "unknown_key"]

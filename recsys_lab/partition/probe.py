@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from recsys_lab.data.batch import DataSet
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import Towers, build_model, open_capped, tables_of
+from recsys_lab.experiment import Experiment, Towers
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import fill_tables, initialise_dense
 from recsys_lab.plan.serialise import load_plan
@@ -35,25 +34,25 @@ class Rates:
     tables: float = 2e-2
 
 
-def opened(config: DictConfig) -> DataSet:
-    """The data of `config`. Raises UserError where features are sequences: they have no pooled embedding to compare."""
-    data = open_capped(config, MOST_ROWS)
+def opened(experiment: Experiment) -> DataSet:
+    """The data of `experiment`. Raises UserError where features are sequences: they have no pooled embedding to compare."""
+    data = experiment.open_data(MOST_ROWS)
     for feature in data.features:
         if feature.pooling == "none":
             raise UserError("towers are of pooled features", where=f"feature {feature.name}", given="pooling none", allowed="sum, mean")
     return data
 
 
-def trained(config: DictConfig, data: DataSet, steps: int, seed: int, towers: Towers = (), rates: Rates = Rates()) -> ClickModel:
-    """The model of `config` after `steps` batches of the train split by Adam, lazily on the tables; epochs follow one another.
+def trained(experiment: Experiment, data: DataSet, steps: int, seed: int, towers: Towers = (), rates: Rates = Rates()) -> ClickModel:
+    """The model of `experiment` after `steps` batches of the train split by Adam, lazily on the tables; epochs follow one another.
 
     One process, no process group; the same arguments give the same weights.
     """
-    model = fresh(config, data, seed, towers)
+    model = fresh(experiment, data, seed, towers)
     tables = list(model.embeddings.parameters())
     dense = [parameter for name, parameter in model.named_parameters() if not name.startswith("embeddings.")]
     optimizers = [torch.optim.Adam(dense, lr=rates.dense), torch.optim.SparseAdam(tables, lr=rates.tables)]
-    loader = batches(data, "train", config.data.batch_size, seed, shuffle=True)
+    loader = batches(data, "train", experiment.data.batch_size, seed, shuffle=True)
     done, epoch = 0, 0
     model.train()
     while done < steps:
@@ -72,18 +71,18 @@ def trained(config: DictConfig, data: DataSet, steps: int, seed: int, towers: To
     return model.eval()
 
 
-def fresh(config: DictConfig, data: DataSet, seed: int, towers: Towers = ()) -> ClickModel:
-    """The model of `config` with its first weights, whose tables' gradients are sparse."""
-    model = build_model(config, data, CPU, towers)
+def fresh(experiment: Experiment, data: DataSet, seed: int, towers: Towers = ()) -> ClickModel:
+    """The model of `experiment` with its first weights, whose tables' gradients are sparse."""
+    model = experiment.build_model(data, CPU, towers)
     initialise_dense(model, seed, CPU)
-    fill_tables(model.embeddings, tables_of(config, data, "fp32"), seed)
+    fill_tables(model.embeddings, experiment.model.tables(data, "fp32"), seed)
     for bag in bags(model).values():
         bag.sparse = True
     torch.manual_seed(seed)  # of dropout
     return model
 
 
-def of_run(folder: Path, config: DictConfig) -> tuple[ClickModel, DataSet]:
+def of_run(folder: Path, experiment: Experiment) -> tuple[ClickModel, DataSet]:
     """The flat model of a run with the tables of its last checkpoint, and its data. The dense part is not read.
 
     Raises UserError where the run left no checkpoint.
@@ -93,10 +92,10 @@ def of_run(folder: Path, config: DictConfig) -> tuple[ClickModel, DataSet]:
         raise UserError("the run left no checkpoint", where=folder, remedy="name a run that trained, or give overrides to train a probe")
     plans = [folder / "plan_here.json", folder / "plan.json"]
     plan = load_plan(next((path for path in plans if path.exists()), plans[1]))
-    data = open_capped(config, max(table.rows for table in plan.tables))
+    data = experiment.open_data(max(table.rows for table in plan.tables))
     if any(feature.pooling == "none" for feature in data.features):
-        opened(config)
-    model = fresh(config, data, config.seed)
+        opened(experiment)
+    model = fresh(experiment, data, experiment.seed)
     reader = checkpoint.Reader(last)
     for name, bag in bags(model).items():
         reader.fill(checkpoint.whole(f"table.{name}.weight", bag.weight.data))

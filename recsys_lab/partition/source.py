@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 
-from recsys_lab.config import command_line
 from recsys_lab.config.frozen import load
 from recsys_lab.data.batch import DataSet
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import tables_of
+from recsys_lab.experiment import Experiment, of_words, resolve
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.partition import probe
 from recsys_lab.partition.find import check, find
@@ -28,7 +26,7 @@ STEPS, SAMPLES = 500, 16_384
 class Source:
     """`model` gives a model whose tables know the features of `data`; `origin` says where it is from, for the partition's file."""
 
-    config: DictConfig
+    experiment: Experiment
     data: DataSet
     model: Callable[[], ClickModel]
     origin: dict[str, Any]
@@ -43,14 +41,12 @@ def source_of(words: Sequence[str], steps: int) -> Source:
         if len(words) > 1:
             raise UserError("a run has its own config", where="partition", given=words[1], remedy="name the run folder alone")
         folder = Path(words[0]).expanduser()
-        config = load(folder)
-        model, data = probe.of_run(folder, config)
-        return Source(config, data, lambda: model, {"run": folder.resolve().name, "model": config.choices.model})
-    probed = command_line.read(list(words)).config
-    if probed is None:
-        raise UserError("one run is needed, not a sweep", where="partition", given=" ".join(words))
+        experiment = resolve(load(folder))
+        model, data = probe.of_run(folder, experiment)
+        return Source(experiment, data, lambda: model, {"run": folder.resolve().name, "model": experiment.choices["model"]})
+    probed = of_words(words, where="partition")
     data = probe.opened(probed)
-    origin = {"model": probed.choices.model, "steps": steps, "batch_size": probed.data.batch_size}
+    origin = {"model": probed.choices["model"], "steps": steps, "batch_size": probed.data.batch_size}
     return Source(probed, data, lambda: probe.trained(probed, data, steps, probed.seed), origin)
 
 
@@ -63,9 +59,10 @@ def partition_of(
     """
     with one_thread():
         source = source_of(words, steps)
-        tables = tables_of(source.config, source.data, "fp32")
+        tables = source.experiment.model.tables(source.data, "fp32")
         check(tables, towers, strategy, dims, size_ratio)
         between = affinity(probe.embeddings(source.model(), source.data, samples))
     origin = source.origin | {"samples": min(samples, source.data.splits["train"].rows)}
-    options = {"strategy": strategy, "dims": dims, "size_ratio": size_ratio, "seed": source.config.seed}
-    return find(between, source.data, tables, towers, **options, source=origin), between, source.data
+    seed = source.experiment.seed
+    partition = find(between, source.data, tables, towers, strategy=strategy, dims=dims, size_ratio=size_ratio, seed=seed, source=origin)
+    return partition, between, source.data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -103,12 +103,13 @@ def item_of(name: str) -> Item:
     return item
 
 
-def refuse_without_study(words: Sequence[str]) -> None:
-    """UserError for a table or figure that a command line names, `experiment=neo/figure1`, and that cannot have a study: which says why."""
+def with_studies(words: list[str]) -> list[str]:
+    """`words`. UserError for a table or figure that they name, `experiment=neo/figure1`, and that cannot have a study: which says why."""
     named = [name for word in words if word.startswith("experiment=") for name in word.removeprefix("experiment=").split(",")]
     for name in named:
         if "/" in name and any(item.id == name and item.target is None for item in items()):
             item_of(name)
+    return words
 
 
 def _paper(path: Path) -> Paper:
@@ -136,7 +137,7 @@ def _place(item: Item) -> tuple[str, int, str]:
     return (kind if number else "~", int(number or 0), item.name)
 
 
-def command_of(name: str, options: dict[str, Any]) -> str:
+def command_of(name: str, options: Mapping[str, Any]) -> str:
     """The line that makes the study anew, with those of its options that are not null."""
     words = {key: f"[{','.join(map(str, value))}]" if isinstance(value, list) else value for key, value in options.items()}
     return " ".join([f"python run.py experiment={name}", *(f"study.{key}={word}" for key, word in words.items() if word is not None)])

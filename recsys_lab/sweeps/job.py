@@ -8,7 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from recsys_lab.config.command_line import Invocation
+from recsys_lab.config.command_line import Invocation, StartedJob
 from recsys_lab.config.frozen import fingerprint, freeze, load, register_resolvers
 from recsys_lab.errors import UserError
 from recsys_lab.job import INTERRUPTED, run_job
@@ -35,13 +35,13 @@ def show(asked: Invocation, writes: bool) -> AbstractContextManager[SweepShown |
     return SweepShown(asked.folder, asked.jobs, asked.config.ablation.baseline, asked.config.ablation.level, writes)
 
 
-def in_sweep(shown: SweepShown | None, number: int, overrides: Sequence[str], config: DictConfig, folder: Path, writes: bool) -> int:
+def in_sweep(shown: SweepShown | None, job: StartedJob, folder: Path, writes: bool) -> int:
     """One job from its head to its line in the table; the exit code. KeyboardInterrupt ends the whole sweep."""
     if writes:
-        say.job(number, overrides)
+        say.job(job.number, job.overrides)
     assert shown is not None  # a sweep has one
-    shown.begin(overrides)
-    code = run_sweep_job(config, folder, writes)
+    shown.begin(job.overrides)
+    code = run_sweep_job(job.config, folder, writes)
     shown.end(repeated=code is None)
     if code == INTERRUPTED:
         raise KeyboardInterrupt
@@ -58,7 +58,7 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
     try:
         ours = fingerprint(freeze(config))
     except UserError:  # said and recorded there
-        return run_job(config, folder, None, sweep.name, writes)
+        return run_job(config, folder, sweep.name, writes)
     if not config.ablation.repeat:
         if sweep_folder.has_finished(folder, ours, pruned=config.ablation.get("prune") is not None):
             if writes:
@@ -74,7 +74,7 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
             config.resume = str(folder)
     if writes and config.resume is None and (aside := sweep_folder.set_aside(folder)) is not None:
         say.set_aside(aside)
-    return run_job(config, folder, None, sweep.name, writes)
+    return run_job(config, folder, sweep.name, writes)
 
 
 def _left(folder: Path) -> str | None:

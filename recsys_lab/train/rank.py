@@ -14,14 +14,13 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
-from omegaconf import DictConfig, OmegaConf
 
-from recsys_lab.config.options import OptimizerOptions, TrainerOptions
-from recsys_lab.config.schema import build, typed
+from recsys_lab.config.options import PruneOptions, TrainerOptions
 from recsys_lab.data.batch import DataSet
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.errors import UserError
 from recsys_lab.executor.shard import ShardedModel
+from recsys_lab.experiment import Experiment
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan, Steps
 from recsys_lab.quiet import quiet_torchrec
@@ -49,16 +48,18 @@ Loaders = Callable[[str], RankLoader]
 
 @dataclass(frozen=True)
 class Job:
-    """What a rank is told. `build_model` makes the model on the meta device or on CPU without its tables' values."""
+    """What a rank is told. `record`: what is known before training. `replan`: the plan that other access statistics would give.
 
-    config: dict[str, Any]
+    `most_rows`: to how many rows tables are cut here, None for no limit. `sweep`: the name of the sweep that this run is a job of.
+    """
+
+    experiment: Experiment
     folder: Path
     plan: ShardingPlan
     steps: Steps
-    record: Result  # what is known before training: choices, fingerprints, plan, simulated
-    open_data: Callable[[DictConfig], DataSet]
-    build_model: Callable[[DictConfig, DataSet, torch.device], ClickModel]
-    replan: Callable[[DictConfig, AccessStatistics], ShardingPlan]
+    record: Result
+    replan: Callable[[AccessStatistics], ShardingPlan]
+    most_rows: int | None = None
     sweep: str | None = None
 
 
@@ -66,49 +67,49 @@ def train(job: Job) -> dict[str, Any] | None:
     """Trains `job` as the rank that the environment names. Returns the record (JSON) on rank 0, None elsewhere."""
     _quiet()
     keep_memory()
-    config = OmegaConf.create(job.config)
-    options: TrainerOptions = typed(config.trainer, TrainerOptions)
+    experiment, options = job.experiment, job.experiment.trainer
     start_process_group()
-    seed_rank(config.seed, dist.get_rank())
-    data = job.open_data(config)
+    seed_rank(experiment.seed, dist.get_rank())
+    data = experiment.open_data(job.most_rows)
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if torch.cuda.is_available() else torch.device("cpu")
-    loader = partial(_loader, data, config, device)
+    loader = partial(_loader, data, experiment, device)
     train_loader = loader("train")
     steps_per_epoch = len(train_loader)
     total = steps_per_epoch * options.max_epochs
     total = min(total, options.max_steps) if options.max_steps > 0 else total
     strategy = ShardedStrategy(
-        shard=_executor(job, config, data, device),
-        optimizer=typed(config.optimizer, OptimizerOptions),
+        shard=partial(_shard, job, data, device),
+        optimizer=experiment.optimizer,
         total_steps=total,
         steps_per_epoch=steps_per_epoch,
         example=train_loader.example(),
     )
     before = watch(device)
-    model = job.build_model(config, data, torch.device("meta"))  # each rank makes its own rows; the whole tables need not fit
+    towers = experiment.sharder.modules(job.plan.towers)
+    model = experiment.build_model(data, torch.device("meta"), towers)  # each rank makes its own rows; the whole tables need not fit
     objective = objective_of(model.objective, data, options.evaluate_pairs)
     validation = loader("validation")
     module = ClickModule(model, objective.loss, objective.evaluation("validation", validation))
-    logger = _logger(job, config)
-    batches = ResumableLoader(train_loader, device if config.sharder.executor.get("pipeline") else None)
+    logger = _logger(job)
+    batches = ResumableLoader(train_loader, device if experiment.sharder.executor.pipeline else None)
     ahead = InputAhead(batches)
     measure = Measure(train_loader, options.measure_steps, ahead.steady, before)
     folder = job.folder / "checkpoints"
-    prune = _prune(config)
-    trainer = _trainer(job, config, options, strategy, logger, [measure, ahead, prune], folder)
-    last = checkpoints.latest(folder) if config.resume else None
+    prune = _prune(experiment.ablation.prune)
+    trainer = _trainer(job, strategy, logger, [measure, ahead, prune], folder)
+    last = checkpoints.latest(folder) if experiment.resume else None
     _tidy(job.folder, last)
     trainer.fit(module, batches, validation, ckpt_path=None if last is None else str(last))
     if options.restore_best and (folder / "best").is_dir():
         strategy.load_weights(folder / "best")
     figures = _evaluate_splits(strategy, data, objective, loader, options, device)
     seen = gather(strategy.sharded)
-    measured = measure.result(job.steps, config.launcher.hosts, config.launcher.ranks_per_host, device)
+    measured = measure.result(job.steps, experiment.launcher.hosts, experiment.launcher.ranks_per_host, device)
     record = replace(job.record, quality=figures if data.learnable else None, measured=measured)
     if prune.pruned is not None:
         record = replace(record, status="pruned", pruned=prune.pruned)
     if dist.get_rank() == 0:
-        record = _with_coverage(record, job, config, data, seen)
+        record = _with_coverage(record, job, data, seen)
         _log_final(job.folder, figures.get("validation"), trainer, logger)
         write_result(job.folder, record)
         finish(logger, "completed")
@@ -116,59 +117,41 @@ def train(job: Job) -> dict[str, Any] | None:
     return record.to_json() if dist.get_rank() == 0 else None
 
 
-def _prune(config: DictConfig) -> Prune:
+def _prune(options: PruneOptions | None) -> Prune:
     """Cuts the run short where a search says so; without one never."""
-    wanted = config.ablation.get("prune") or {"metric": "auc", "bounds": []}
-    return Prune(wanted["metric"], wanted["metric"] in HIGHER_IS_BETTER, wanted["bounds"])
+    options = options or PruneOptions("auc", [])
+    return Prune(options.metric, options.metric in HIGHER_IS_BETTER, options.bounds)
 
 
-def _with_coverage(record: Result, job: Job, config: DictConfig, data: DataSet, seen: Seen) -> Result:
+def _with_coverage(record: Result, job: Job, data: DataSet, seen: Seen) -> Result:
     """The record with how much of the traffic the plan's tiers covered, where it was measured and the plan has such tiers."""
     hot = hot_rows(job.plan, data.hottest)
     if record.measured is None or not hot:
         return record
-    found = coverage(seen, job.plan, data.access, hot, partial(job.replan, config), config.trainer.replan_saving)
-    return replace(record, measured=replace(record.measured, coverage=found))
+    traffic = coverage(seen, job.plan, data.access, hot, job.replan, job.experiment.trainer.replan_saving)
+    return replace(record, measured=replace(record.measured, coverage=traffic))
 
 
-def _executor(job: Job, config: DictConfig, data: DataSet, device: torch.device) -> Callable[[torch.nn.Module], ShardedModel]:
-    shard = partial(build, config.sharder.executor)
-    sparse = config.optimizer.sparse
-    return lambda model: shard(
-        model,
-        job.plan,
-        device=device,
-        optimizer=(sparse.name, sparse.lr, sparse.eps, sparse.weight_decay),
-        precision=build(config.precision),
-        seed=config.seed,
-        hot_rows=hot_rows(job.plan, data.hottest),
-    )
+def _shard(job: Job, data: DataSet, device: torch.device, model: ClickModel) -> ShardedModel:
+    return job.experiment.shard(model, job.plan, device, hot_rows(job.plan, data.hottest))
 
 
-def _loader(data: DataSet, config: DictConfig, device: torch.device, split: str) -> RankLoader:
+def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: str) -> RankLoader:
     return RankLoader(
         data.splits[split],
         data,
-        batch_size=config.data.batch_size,
+        batch_size=experiment.data.batch_size,
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
-        seed=config.seed,
+        seed=experiment.seed,
         shuffle=split == "train",
-        prefetch_batches=config.data.prefetch_batches,
+        prefetch_batches=experiment.data.prefetch_batches,
         pin_memory=device.type == "cuda",
     )
 
 
-def _trainer(
-    job: Job,
-    config: DictConfig,
-    options: TrainerOptions,
-    strategy: ShardedStrategy,
-    logger: Any,
-    first_hooks: list[pl.Callback],
-    checkpoint_folder: Path,
-) -> pl.Trainer:
-    main = dist.get_rank() == 0
+def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list[pl.Callback], checkpoint_folder: Path) -> pl.Trainer:
+    options, launcher, main = job.experiment.trainer, job.experiment.launcher, dist.get_rank() == 0
     stopping = options.early_stopping
     metric, higher = f"validation_{stopping.metric}", stopping.metric in HIGHER_IS_BETTER
     hooks: list[pl.Callback] = [
@@ -191,8 +174,8 @@ def _trainer(
     every = options.evaluate_every_epochs
     return pl.Trainer(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",
-        devices=config.launcher.ranks_per_host,
-        num_nodes=config.launcher.hosts,
+        devices=launcher.ranks_per_host,
+        num_nodes=launcher.hosts,
         strategy=strategy,
         logger=logger or False,
         callbacks=hooks,
@@ -211,11 +194,12 @@ def _trainer(
     )
 
 
-def _logger(job: Job, config: DictConfig) -> Any:
+def _logger(job: Job) -> Any:
     if dist.get_rank() != 0:
         return None
-    name = "_".join(str(config.choices[group]) for group in ("model", "sharder", "data"))
-    return build(config.logger, job.folder, job.config, f"{name}_seed{config.seed}", job.sweep)
+    experiment = job.experiment
+    name = f"{experiment.title('model', 'sharder', 'data')}_seed{experiment.seed}"
+    return experiment.logger(job.folder, experiment.config, name, job.sweep)
 
 
 def _tidy(folder: Path, last: Path | None) -> None:

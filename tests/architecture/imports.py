@@ -31,19 +31,20 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "record": LEAVES | {"tables", "plan", "simulate"},
     "report": LEAVES | {"tables", "plan", "cluster", "data", "simulate", "record"},
     "config": LEAVES,
-    "studies": LEAVES | {"record", "report", "config"},
-    "train": DESCRIPTION | {"plan", "schemes", "models", "kernels", "executor", "data", "record", "report", "config"},
-    "inputs": DESCRIPTION | {"models", "data", "config"},
-    "planning": DESCRIPTION | {"plan", "sharders", "models", "data", "record", "config", "inputs"},
-    "pipeline": DESCRIPTION | {"plan", "simulate", "record", "report", "config", "train", "inputs", "planning"},
-    "job": LEAVES | {"config", "record", "report", "train", "pipeline", "studies"},
+    "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config"},
+    "studies": LEAVES | {"record", "report", "config", "experiment"},
+    "train": DESCRIPTION | {"plan", "schemes", "models", "kernels", "executor", "data", "record", "report", "config", "experiment"},
+    "planning": LEAVES | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "config", "experiment"},
+    "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "train"},
+    "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
     "sweeps": LEAVES | {"config", "record", "report", "job"},
     "doctor": LEAVES | {"kernels", "record"},
     "calibrate": LEAVES
-    | {"cluster", "precision", "plan", "simulate", "kernels", "config", "report", "inputs", "planning", "pipeline", "train", "launchers"},
-    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "inputs", "train"},
+    | {"cluster", "precision", "plan", "simulate", "kernels", "config", "report", "experiment", "planning", "pipeline"}
+    | {"train", "launchers"},
+    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
     "commands": LEAVES
-    | {"cluster", "sharders", "simulate", "data", "config", "record", "report", "sweeps", "studies", "inputs", "planning"}
+    | {"sharders", "simulate", "data", "config", "record", "report", "sweeps", "studies", "experiment", "planning"}
     | {"doctor", "calibrate", "partition"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},
@@ -54,10 +55,11 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 ONLY_IN: Mapping[str, frozenset[str]] = {
     "wandb": frozenset({"record/wandb_run.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
-    | {"inputs", "planning", "partition", "doctor", "calibrate", "launchers"},
+    | {"experiment", "planning", "partition", "doctor", "calibrate", "launchers"},
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"}),
     "lightning": frozenset({"record", "train", "launchers"}),
     "triton": frozenset({"kernels/triton_embedding.py", "kernels/triton_kernels.py"}),
+    "omegaconf": frozenset({"config", "experiment", "job", "run", "sweeps", "launchers"}),
     "hydra": frozenset({"config", "train", "run", "sweeps/ablation.py"}),
 }
 #: Single files that may import more, and why.

@@ -17,10 +17,8 @@ from recsys_lab.calibrate.runs import Run, brief
 from recsys_lab.calibrate.written import write
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.calibrated import VARIABLE
-from recsys_lab.config.schema import build
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import open_data
-from recsys_lab.planning import named_batch_size, plan_for, this_machine
+from recsys_lab.planning import plan_for, this_machine
 from recsys_lab.simulate.collectives import Shape, group_ms
 from tests.ranks import run_ranks
 
@@ -94,9 +92,8 @@ def runs() -> list[Run]:
     made = []
     for sharder in ("flexshard_2tier", "dmt_sptt"):
         for batch in (256, 2048):
-            config = brief([f"sharder={sharder}", f"data.batch_size={batch}", "data=synthetic_brief"])
-            here = build(config.cluster)
-            made.append(Run(sharder, batch, (), plan_for(here, open_data(config), config, named_batch_size(config, here))))
+            experiment = brief([f"sharder={sharder}", f"data.batch_size={batch}", "data=synthetic_brief"])
+            made.append(Run(sharder, batch, (), plan_for(experiment, experiment.open_data())))
     return made
 
 
@@ -122,36 +119,36 @@ def test_what_is_written_is_what_cluster_local_reads(tmp_path: Path, monkeypatch
     monkeypatch.setenv(VARIABLE, "none")
     on_file = brief(["data=synthetic_brief"])
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert brief(["data=synthetic_brief"]) == on_file  # nothing was written yet
+    assert brief(["data=synthetic_brief"]).config == on_file.config  # nothing was written yet
     profile = replace(figures.START, iteration_overhead_ms=12.3456, relative_error=0.1, fitted_on={"dmt, batch 8": 3.0})
     write(tmp_path, cluster(), profile)
-    config = brief(["data=synthetic_brief"])
-    found: Cluster = build(config.cluster)
+    experiment = brief(["data=synthetic_brief"])
+    found: Cluster = experiment.cluster
     cores = len(os.sched_getaffinity(0))
     assert found.device.memory_bandwidth_gb_s == pytest.approx(20.0, rel=1e-2)  # measured and wanted for four ranks
     assert found.device.source == cluster().device.source and found.intra_host.source == cluster().intra_host.source
-    assert build(config.simulate.profile).iteration_overhead_ms == 12.35
-    alone: Cluster = build(brief(["launcher.hosts=1", "launcher.ranks_per_host=1"]).cluster)
+    assert experiment.profile.iteration_overhead_ms == 12.35
+    alone: Cluster = brief(["launcher.hosts=1", "launcher.ranks_per_host=1"]).cluster
     assert alone.device.peak_tflops["fp32"] == pytest.approx(0.1 * max(1.0, 4 / cores), rel=1e-2)
-    both: float = build(brief(["launcher.hosts=1", "launcher.ranks_per_host=2"]).simulate.profile).iteration_overhead_ms
+    both: float = brief(["launcher.hosts=1", "launcher.ranks_per_host=2"]).profile.iteration_overhead_ms
     assert both == pytest.approx(12.35 * min(1.0, cores / 4) / min(1.0, cores / 2), rel=1e-3)  # a rank has more of a core
     monkeypatch.setenv(VARIABLE, "none")
-    assert this_machine(config) == build(on_file.cluster)
+    assert this_machine(experiment) == on_file.cluster
 
 
 def test_the_stand_in_for_a_named_cluster_keeps_the_figures_on_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = brief(["cluster=h100x64"])
-    before = this_machine(config)
+    experiment = brief(["cluster=h100x64"])
+    before = this_machine(experiment)
     write(tmp_path, cluster(), figures.START)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    assert this_machine(config) == before
+    assert this_machine(experiment) == before
 
 
 def test_both_files_are_choices_of_their_own(tmp_path: Path) -> None:
     write(tmp_path, cluster(), figures.START)
-    config = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=calibrated", "profile@simulate.profile=calibrated"])
-    assert build(config.cluster).device == cluster().device
-    assert build(config.simulate.profile) == figures.START
+    experiment = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=calibrated", "profile@simulate.profile=calibrated"])
+    assert experiment.cluster.device == cluster().device
+    assert experiment.profile == figures.START
 
 
 def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

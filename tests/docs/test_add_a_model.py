@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from recsys_lab.config.schema import check_group, schema_of
 from recsys_lab.data.batch import Feature
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import model_for, tables_of
+from recsys_lab.experiment import ModelChoice
 from recsys_lab.models import describe, fill_tables, initialise_dense
 from tests.models.inputs import K, batch
 
@@ -44,12 +44,13 @@ def test_the_model_of_the_page_costs_what_its_layers_do_and_trains(group):
     class Data:
         features = tuple(Feature(name, rows, table=table) for name, rows, table in NAMED)
 
-    tables = tables_of(OmegaConf.create({"model": group}), Data, "fp32")
+    choice = ModelChoice.of(group)
+    tables = choice.tables(Data, "fp32")
     assert [table.dim for table in tables] == [16, 16, 16]
-    cost = describe(model_for(group, tables, K, torch.device("meta")), K)
+    cost = describe(choice.build(tables, K, torch.device("meta")), K)
     inputs = 4 * 16 + K
     assert cost.forward_flops_per_sample == 2 * (inputs * 128 + 128 * 64 + 64)
-    model = model_for(group, tables, K, torch.device("cpu"))
+    model = choice.build(tables, K, torch.device("cpu"))
     initialise_dense(model, 1, torch.device("cpu"))
     fill_tables(model.embeddings, tables, 1)
     logits = model(*batch(6))

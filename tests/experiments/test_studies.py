@@ -21,7 +21,7 @@ from recsys_lab.config import command_line
 from recsys_lab.errors import UserError
 from recsys_lab.record.result import read_result
 from recsys_lab.studies import batch, results
-from recsys_lab.studies.catalogue import LONG, QUICK, WITHOUT, Item, item_of, items, papers, refuse_without_study, studies_of
+from recsys_lab.studies.catalogue import LONG, QUICK, WITHOUT, Item, item_of, items, papers, studies_of, with_studies
 from recsys_lab.studies.code import ROOT
 from recsys_lab.studies.compared import draw_compared
 from recsys_lab.studies.function import function_of, given_as, hints_of
@@ -50,12 +50,12 @@ def test_what_has_no_study_names_the_nearest_thing_that_there_is(item: Item) -> 
     is_command = first.startswith("python -m recsys_lab ") and first.split()[3] in COMMANDS
     assert is_command or first in studies_of(item.paper) or (ROOT / first).exists()
     with pytest.raises(UserError, match="has no study") as refused:
-        refuse_without_study(["seed=1", f"experiment={item.id}"])
+        with_studies(["seed=1", f"experiment={item.id}"])
     assert item.why in str(refused.value) and str(refused.value).endswith(item.nearest)
 
 
 def test_other_words_of_a_command_line_are_left_to_hydra() -> None:
-    refuse_without_study(["experiment=frappe", "experiment=dmt/table3,neo/figure99", "model=dcn", "+experiment=dmt/figure2"])
+    with_studies(["experiment=frappe", "experiment=dmt/table3,neo/figure99", "model=dcn", "+experiment=dmt/figure2"])
 
 
 def test_all_four_papers_are_there() -> None:

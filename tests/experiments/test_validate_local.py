@@ -8,25 +8,22 @@ import pytest
 
 from experiments.validation import local
 from recsys_lab.calibrate.runs import Run, brief
-from recsys_lab.config.schema import build
-from recsys_lab.inputs import open_data
-from recsys_lab.planning import named_batch_size, plan_for
+from recsys_lab.planning import plan_for
 
 
 @pytest.fixture(scope="module")
 def run() -> Run:
     """Two rounds of made-up measurements, and one in which the machine was busy."""
-    config = brief(["data=synthetic_brief", "data.batch_size=256"])
-    cluster = build(config.cluster)
+    experiment = brief(["data=synthetic_brief", "data.batch_size=256"])
     rounds = []
     for ms in (20.0, 22.0, 90.0):
         phases = {"data_wait": 1.0, "forward": ms / 2, "backward": ms / 4, "optimizer": 1.0, "other": 2.0}
         rounds.append({"iteration_ms": {"median": ms}, "phases_ms": phases, "added_memory_bytes": ms * 1e6})
-    return Run("torchrec", 256, tuple(rounds), plan_for(cluster, open_data(config), config, named_batch_size(config, cluster)))
+    return Run("torchrec", 256, tuple(rounds), plan_for(experiment, experiment.open_data()))
 
 
 def test_a_point_holds_medians_beside_the_simulation(run: Run) -> None:
-    profile = build(brief([]).simulate.profile)
+    profile = brief([]).profile
     found = local.compared(run, profile, fitted=False)
     assert found.measured_ms == 22.0 and found.measured_memory_bytes == 22e6
     assert found.measured_phases_ms == {"forward": 11.0, "backward": 5.5, "optimizer": 1.0, "other": 3.0}
@@ -38,7 +35,7 @@ def test_a_point_holds_medians_beside_the_simulation(run: Run) -> None:
 
 
 def test_errors_of_what_was_fitted_are_apart(run: Run) -> None:
-    point = local.compared(run, build(brief([]).simulate.profile), fitted=True)
+    point = local.compared(run, brief([]).profile, fitted=True)
     fitted = replace(point, measured_ms=point.simulated_ms)
     free = replace(point, fitted=False, measured_ms=point.simulated_ms / 1.2, measured_memory_bytes=None)
     made = local.summary([fitted, free])

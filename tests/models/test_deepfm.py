@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -14,7 +15,7 @@ from torch.autograd import gradcheck
 from recsys_lab.config import command_line
 from recsys_lab.data.batch import Feature
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import model_for, tables_of
+from recsys_lab.experiment import ModelChoice
 from recsys_lab.models import DCN, describe, fill_tables, initialise_dense
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.deepfm import DeepFM, second_order
@@ -102,22 +103,22 @@ def test_second_order_is_the_sum_over_pairs(vectors):
 def test_a_row_has_a_column_more_than_an_embedding():
     """In the plan's tables as in the model's, and for each dimension of its own."""
     config = command_line.read(["model=deepfm", "model.embedding_dim=8"]).config
-    tables = tables_of(config, data("a", "b"), "fp32")
+    choice = ModelChoice.of(config.model)
+    tables = choice.tables(data("a", "b"), "fp32")
     assert [table.dim for table in tables] == [9, 9]
-    model = model_for(config.model, tables, K, torch.device("meta"))
+    model = choice.build(tables, K, torch.device("meta"))
     cost = describe(model, K)
     assert cost.embedding_parameters == 9 * (10 + 10)
     assert cost.forward_flops_per_sample == 2 * sum(m.weight.numel() for m in model.deep if isinstance(m, torch.nn.Linear))
     assert cost.dense_parameters == K * 9 + sum(p.numel() for p in model.deep.parameters())
-    with_dims = OmegaConf.create({"model": {"_target_": config.model._target_, "embedding_dim": 8, "dims": [4, 12]}})
-    assert [table.dim for table in tables_of(with_dims, data("a", "b"), "fp32")] == [5, 13]
+    assert [table.dim for table in replace(choice, dims=[4, 12]).tables(data("a", "b"), "fp32")] == [5, 13]
     assert DCN.widths(8) == (8,)
 
 
 class WideAndDeep(ClickModel):
     """As a user would write it: a weight a feature for the wide half, and a vector for the deep one, of other widths than DeepFM's."""
 
-    def __init__(self, tables, dense_width, device=None, *, embedding_dim: int, rows=None, lengths=None, dense_features=None):
+    def __init__(self, tables, dense_width, device=None, *, embedding_dim: int):
         super().__init__()
         self.features, self.embeddings = feature_names(tables), embedding_bags(tables, device)
         self.deep = torch.nn.Linear(len(self.features) * 2 * embedding_dim, 1, device=device)
@@ -133,9 +134,8 @@ class WideAndDeep(ClickModel):
 
 
 def test_a_model_of_a_users_declares_its_own_widths():
-    group = {"_target_": f"{__name__}.WideAndDeep", "embedding_dim": 3, "rows": None, "lengths": None, "dense_features": None}
-    config = OmegaConf.create({"model": group})
-    tables = tables_of(config, data("a", "b"), "fp32")
+    group = OmegaConf.create({"_target_": f"{__name__}.WideAndDeep", "embedding_dim": 3})
+    tables = ModelChoice.of(group).tables(data("a", "b"), "fp32")
     assert [table.dim for table in tables] == [7, 7]
     model = WideAndDeep(tables, 0, CPU, embedding_dim=3)
     looked_up = {name: torch.randn(2, 7) for name in "ab"}

@@ -11,7 +11,7 @@ from torch.autograd import gradcheck
 
 from recsys_lab.config import command_line
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import model_for
+from recsys_lab.experiment import ModelChoice
 from recsys_lab.models import DCN, DLRM, describe, fill_tables, initialise_dense
 from recsys_lab.models.dcn import DCNTower, DCNTowers
 from recsys_lab.models.dlrm import DLRMTower, DLRMTowers
@@ -237,7 +237,7 @@ def test_sizes_of_towers_that_cannot_be(kind, tower, named):
 def test_settings_of_towers_are_keys_of_the_model():
     config = command_line.read(["model=dlrm", "model.tower.c=2", "model.tower.dim=4"]).config
     tables = tuple(Table(name, 9, 16, (name,)) for name in "abc")
-    model = model_for(config.model, tables, K, torch.device("meta"), (("a", "c"), ("b",)))
+    model = ModelChoice.of(config.model).build(tables, K, torch.device("meta"), (("a", "c"), ("b",)))
     assert model.tower_widths == (2 * 2 * 4, 2 * 4)
     with pytest.raises(UserError, match="model.tower.d"):
         command_line.read(["model=dlrm", "+model.tower.d=4"])

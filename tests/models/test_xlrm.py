@@ -7,9 +7,8 @@ from itertools import combinations
 import pytest
 import torch
 
-from recsys_lab.config import command_line
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import model_for, tables_of, wanted_features
+from recsys_lab.experiment import of_words
 from recsys_lab.models import describe, fill_tables, initialise_dense
 from recsys_lab.models.xlrm import XLRM, InteractionLayer, XLRMTowers
 from tests.models.inputs import FEATURES, TABLES, D, K, batch, with_towers
@@ -101,31 +100,31 @@ def test_every_weight_and_every_feature_gets_a_gradient(towers):
 
 
 @pytest.fixture(scope="module")
-def config():
-    return command_line.read(["model=xlrm", "mode=simulate"]).config
+def experiment():
+    return of_words(["model=xlrm", "mode=simulate"], where="test")
 
 
-def full_size(config, towers=0):
+def full_size(experiment, towers=0):
     """The model of conf/model/xlrm.yaml, on the meta device; strided towers."""
 
     class Data:
-        features = wanted_features(config)
+        features = experiment.model.features()
 
-    tables, names = tables_of(config, Data, "fp16"), [f.name for f in Data.features]
+    tables, names = experiment.tables(Data), [f.name for f in Data.features]
     groups = tuple(tuple(names[i::towers]) for i in range(towers))
-    return model_for(config.model, tables, config.model.dense_features, torch.device("meta"), groups)
+    return experiment.model.build(tables, experiment.model.dense_features, torch.device("meta"), groups)
 
 
-def test_it_is_of_its_class(config):
+def test_it_is_of_its_class(experiment):
     """Section 5.1: "about 2 trillion parameters" and "around 700 MFlops/sample"."""
-    cost = describe(full_size(config), 256)
+    cost = describe(full_size(experiment), 256)
     assert cost.embedding_parameters == pytest.approx(2e12, rel=0.01)
     assert (cost.forward_flops_per_sample + cost.backward_flops_per_sample) / 1e6 == pytest.approx(700, rel=0.02)
 
 
-def test_forward_flops_by_hand(config):
+def test_forward_flops_by_hand(experiment):
     """Twice the multiply-adds: layers once a sample, mixtures once a dimension, attention once a vector, and its and the dots' products."""
-    model = full_size(config)
+    model = full_size(experiment)
     total = sum(m.weight.numel() for part in (model.bottom, model.over) for m in part if isinstance(m, torch.nn.Linear))
     for layer in model.layers:
         n, dim = layer.mix.in_features, layer.dim
@@ -137,24 +136,24 @@ def test_forward_flops_by_hand(config):
 
 
 @pytest.mark.parametrize(("towers", "compression"), [(8, 3), (16, 1.5)])
-def test_towers_send_less(config, towers, compression):
+def test_towers_send_less(experiment, towers, compression):
     """A tower a host of h100x64, and the paper's 16, whose six features each make no fewer than one vector an operator."""
-    model = full_size(config, towers)
+    model = full_size(experiment, towers)
     assert sum(model.tower_widths) * compression == 96 * 256
     if towers == 8:
-        assert describe(model, 256).forward_flops_per_sample < describe(full_size(config), 256).forward_flops_per_sample
+        assert describe(model, 256).forward_flops_per_sample < describe(full_size(experiment), 256).forward_flops_per_sample
 
 
-def test_groups_name_the_features_and_every_tower_has_its_share_of_each(config):
-    names = [f.name for f in wanted_features(config)]
+def test_groups_name_the_features_and_every_tower_has_its_share_of_each(experiment):
+    names = [f.name for f in experiment.model.features()]
     assert (names[0], names[32], names[80], names[-1]) == ("item_0", "user_0", "item_user_0", "item_user_15")
     for tower in (names[i::16] for i in range(16)):
         assert [sum(name.rpartition("_")[0] == group for name in tower) for group in ("item", "user", "item_user")] == [2, 3, 1]
 
 
-def test_it_brings_the_formats_with_which_it_fits(config):
-    assert (config.choices.precision, config.choices.optimizer) == ("fp16_tables", "row_wise_adagrad")
-    asked = command_line.read(["model=xlrm", "mode=simulate", "precision=fp32", "optimizer=default"]).config
+def test_it_brings_the_formats_with_which_it_fits(experiment):
+    assert (experiment.choices["precision"], experiment.choices["optimizer"]) == ("fp16_tables", "row_wise_adagrad")
+    asked = of_words(["model=xlrm", "mode=simulate", "precision=fp32", "optimizer=default"], where="test")
     assert (asked.precision.table, asked.optimizer.sparse.name) == ("fp32", "adam")
 
 
@@ -174,4 +173,4 @@ def test_sizes_that_cannot_be(changes, named):
 
 def test_groups_must_count_the_rows():
     with pytest.raises(UserError, match="model.groups"):
-        wanted_features(command_line.read(["model=xlrm", "mode=simulate", "model.groups.item=31"]).config)
+        of_words(["model=xlrm", "mode=simulate", "model.groups.item=31"], where="test").model.features()

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from recsys_lab.__main__ import main
-from recsys_lab.config import command_line
+from recsys_lab.config.frozen import save
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import tables_of
+from recsys_lab.experiment import of_words
 from recsys_lab.partition import probe
 from recsys_lab.partition.find import balance
 from recsys_lab.partition.picture import draw
@@ -54,10 +53,9 @@ def test_a_short_training_finds_the_planted_groups(tmp_path: Path, capsys: pytes
     draw(made, picture)
     assert picture.read_bytes() == first and b"tower 1" in first
 
-    config = command_line.read([*WORDS, f"data.cache={tmp_path}"]).config
-    assert config is not None
-    data = probe.opened(config)
-    tables = tables_of(config, data, "fp32")
+    experiment = of_words([*WORDS, f"data.cache={tmp_path}"], where="test")
+    data = probe.opened(experiment)
+    tables = experiment.model.tables(data, "fp32")
     assert TowerOptions(partition=str(file)).towers(tables, cluster(2, 2)) == made.towers
 
     again = tmp_path / "again.json"
@@ -67,20 +65,19 @@ def test_a_short_training_finds_the_planted_groups(tmp_path: Path, capsys: pytes
 
 
 def test_a_runs_tables_give_their_own_affinity(tmp_path: Path) -> None:
-    config = command_line.read([*WORDS, f"data.cache={tmp_path}"]).config
-    assert config is not None
-    data = probe.opened(config)
+    experiment = of_words([*WORDS, f"data.cache={tmp_path}"], where="test")
+    data = probe.opened(experiment)
     run = tmp_path / "run"
     run.mkdir()
-    OmegaConf.save(config, run / "config.yaml")
-    save_plan(plan_for(this_machine(config), data, config, 128).plan, run / "plan.json")
+    save(experiment.config, run)
+    save_plan(plan_for(experiment, data, this_machine(experiment), 128).plan, run / "plan.json")
     with pytest.raises(UserError, match="no checkpoint"):
-        probe.of_run(run, config)
+        probe.of_run(run, experiment)
     with one_thread():
-        model = probe.trained(config, data, 5, seed=4)
+        model = probe.trained(experiment, data, 5, seed=4)
         pieces = [checkpoint.whole(f"table.{name}.weight", bag.weight.data) for name, bag in probe.bags(model).items()]
         checkpoint.save(run / "checkpoints" / "step=5", pieces, {}, 0, lambda: None)
-        loaded, its_data = probe.of_run(run, config)
+        loaded, its_data = probe.of_run(run, experiment)
         np.testing.assert_array_equal(affinity(probe.embeddings(loaded, its_data, 500)), affinity(probe.embeddings(model, data, 500)))
     assert main(["partition", str(run), "--towers", "4", "--samples", "500", "-o", str(tmp_path / "p.json")]) == 0
     assert load_partition(tmp_path / "p.json").source == {"run": "run", "model": "dlrm", "samples": 500}

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from recsys_lab.config import command_line
 from recsys_lab.errors import UserError
-from recsys_lab.inputs import build_model
+from recsys_lab.experiment import of_words
 from recsys_lab.plan.serialise import load_plan
 from recsys_lab.sharders.dmt.partition_file import Partition
 from tests.end_to_end.lines import line, result
@@ -41,8 +40,7 @@ def test_a_run_trains_the_towers_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_sequence_model_has_no_towers(tmp_path: Path) -> None:
-    config = command_line.read(["model=sequence", "data=interactions", f"data.root={tmp_path}"]).config
-    assert config is not None
+    experiment = of_words(["model=sequence", "data=interactions", f"data.root={tmp_path}"], where="test")
     with pytest.raises(UserError, match="no tower modules.*2 towers for.*a sharder without tower modules") as refusal:
-        build_model(config, None, torch.device("meta"), (("a",), ("b",)))  # type: ignore[arg-type]
+        experiment.model.build((), 0, torch.device("meta"), (("a",), ("b",)))
     assert "\n" not in str(refusal.value)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from recsys_lab.config.command_line import read
-from recsys_lab.pipeline import profile_of
+from recsys_lab.experiment import of_words
+from recsys_lab.planning import plan_for, price
 from recsys_lab.simulate import simulate
-from tests.simulate.clusters import cluster, profile
+from tests.simulate.clusters import cluster
+from tests.simulate.clusters import profile as profile_with
 from tests.simulate.test_simulate import lowered
 
 
@@ -15,15 +16,18 @@ from tests.simulate.test_simulate import lowered
     ("words", "overlaps"), [((), False), (("sharder.executor.pipeline=true",), True), (("sharder=torchrec_strong",), True)]
 )
 def test_the_profile_follows_the_executor(words: tuple[str, ...], overlaps: bool) -> None:
-    plain = profile_of(read(["simulate.profile.overlaps=[dense_sync]"]).config)
-    made = profile_of(read(["simulate.profile.overlaps=[dense_sync]", *words]).config)
-    assert made.overlaps == (["input", "dense_sync"] if overlaps else ["dense_sync"])
-    assert made.name == plain.name + ("_pipelined" if overlaps else "")
+    experiment = of_words(["mode=simulate", "data=synthetic_brief", "simulate.profile.overlaps=[dense_sync]", *words], where="test")
+    planned = plan_for(experiment, experiment.open_data())
+    profile = experiment.profile.pipelined if overlaps else experiment.profile
+    assert profile.overlaps == (["input", "dense_sync"] if overlaps else ["dense_sync"])
+    priced, _ = price(planned, experiment.profile)
+    assert priced == simulate(planned.steps, planned.cluster, profile, planned.plan, planned.workload)[0]
+    assert priced.profile == experiment.profile.name + ("_pipelined" if overlaps else "")
 
 
 def test_an_input_that_overlaps_is_hidden_and_overlaps_once() -> None:
     steps, planned = lowered(("row_wise", "table_wise"), 2, 2)
-    plain = profile("dense_sync")
+    plain = profile_with("dense_sync")
     alone, _ = simulate(steps, cluster(2, 2), plain, *planned)
     beside, _ = simulate(steps, cluster(2, 2), plain.pipelined, *planned)
     assert beside.iteration_ms < alone.iteration_ms
@@ -34,7 +38,7 @@ def test_an_input_that_overlaps_is_hidden_and_overlaps_once() -> None:
 def test_background_traffic_beside_pauses_of_the_host_is_not_what_an_iteration_waits_for() -> None:
     """With a millisecond before each launch nothing waits for the next batch's ids, however long they are under way."""
     steps, planned = lowered(("row_wise", "table_wise"), 2, 2)
-    slow_host = profile("dense_sync", launch_overhead_us=1000.0)
+    slow_host = profile_with("dense_sync", launch_overhead_us=1000.0)
     alone, _ = simulate(steps, cluster(2, 2), slow_host, *planned)
     beside, timeline = simulate(steps, cluster(2, 2), slow_host.pipelined, *planned)
     foreground = [e for e in timeline.events if e.stream != "input"]

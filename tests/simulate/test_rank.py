@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+import run
+from recsys_lab.__main__ import main
 from recsys_lab.commands import rank
+from recsys_lab.config.command_line import CONF
 from recsys_lab.errors import UserError
 
 SHARDERS = "torchrec_row_wise,dmt_sptt"
@@ -36,3 +40,36 @@ def test_what_does_not_fit_says_so_and_what_would(capsys: pytest.CaptureFixture)
 def test_a_sharder_among_the_words_is_refused() -> None:
     with pytest.raises(UserError, match="all sharders are ranked"):
         rank.main([*WORDS, "sharder=dmt"])
+
+
+def test_every_sharder_is_priced_as_run_py_prices_it(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    assert rank.main([*WORDS, "--json"]) == 0
+    priced = {one["sharder"]: one for one in json.loads(capsys.readouterr().out)["ranked"]}
+    assert set(priced) == {path.stem for path in (CONF / "sharder").glob("*.yaml")}
+    for sharder, one in priced.items():
+        folder = tmp_path / sharder
+        assert run.main([*WORDS, "mode=simulate", f"sharder={sharder}", "logger=none", f"hydra.run.dir={folder}"]) == 0
+        simulated = json.loads((folder / "result.json").read_text())["simulated"]
+        assert {key: simulated[key] for key in ("iteration_ms", "phases_ms", "profile")} == {
+            key: one[key] for key in ("iteration_ms", "phases_ms", "profile")
+        }, sharder
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["model.bottom_layers=[8,5]"], "model.bottom_layers"),
+        (["data.rows_per_table=[5,-1]"], "bad number of rows"),
+        (["cluster.intra_host.bandwidth_gb_s=-1"], "bandwidth_gb_s"),
+        (["model=dcnn"], "did you mean 'dcn'"),
+    ],
+)
+def test_a_mistake_that_is_no_sharders_is_one_line(capsys: pytest.CaptureFixture, words: list[str], part: str) -> None:
+    assert main(["rank", *WORDS, *words, "--sharders", SHARDERS]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and part in err
+
+
+def test_the_table_names_the_cluster_where_nothing_fits(capsys: pytest.CaptureFixture) -> None:
+    assert rank.main([*WORDS, "cluster.device.memory_gb=0.01", "--sharders", SHARDERS]) == 0
+    assert "Sharders on h100, 16 ranks, profile torchrec" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,304 @@
+"""One run's config, resolved once into frozen, typed values. No room below this one reads a key of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.config import command_line
+from recsys_lab.config.frozen import fingerprint, plain
+from recsys_lab.config.options import AblationOptions, DataCommon, OptimizerOptions, SimulateOptions, StudyCommon, TrainerOptions
+from recsys_lab.config.schema import resolved, typed
+from recsys_lab.data.batch import DataSet, Feature
+from recsys_lab.data.capped import capped
+from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.frequencies import with_frequencies
+from recsys_lab.data.labels import check_labels
+from recsys_lab.errors import UserError
+from recsys_lab.models.click_model import ClickModel
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.executor_options import ExecutorOptions
+from recsys_lab.precision import Precision
+from recsys_lab.sharders.base import Sharder
+from recsys_lab.simulate import Profile
+from recsys_lab.tables import RankLaw, Table
+
+LOCAL = "local"  # the cluster that this machine is
+EMULATED = "emulated"  # the launcher that makes this machine the cluster that is named
+Towers = tuple[tuple[str, ...], ...]  # groups of feature names
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A model with its keys, and what data and planners must know of it before it is built.
+
+    `make(tables, dense width, device)`. `dims`: each table's own dimension in place of `embedding_dim`. `rows`, `lengths`,
+    `groups`, `law` and `dense_features` are of models that fix their own inputs, and None where the data decide.
+    """
+
+    make: partial
+    embedding_dim: int
+    dims: Sequence[int] | None = None
+    rows: Sequence[int] | None = None
+    lengths: Sequence[int] | None = None
+    groups: Mapping[str, int] | None = None
+    law: Mapping[str, Any] | None = None
+    dense_features: int | None = None
+    objective: str | None = None  # of a sequence model
+
+    @staticmethod
+    def of(group: DictConfig) -> ModelChoice:
+        make = resolved(group)
+        known = {f.name for f in fields(ModelChoice)} - {"make"}
+        return ModelChoice(make, **{key: value for key, value in make.keywords.items() if key in known})
+
+    @property
+    def kind(self) -> type[ClickModel]:
+        return cast(type[ClickModel], self.make.func)
+
+    def features(self) -> tuple[Feature, ...] | None:
+        """Those of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""
+        if self.rows is None:
+            return None
+        pooling = "sum" if self.objective is None else "none"
+        law = RankLaw.from_config(self.law) if self.law else None
+        groups = self.groups or {"cat": len(self.rows)}
+        names = [f"{group}_{i}" for group, count in groups.items() for i in range(count)]
+        if len(names) != len(self.rows):
+            raise UserError("groups and rows differ", where="model.groups", given=f"{len(names)} features", allowed=f"{len(self.rows)}")
+        each = zip(names, self.rows, self.lengths or [1] * len(self.rows), strict=True)
+        return tuple(Feature(name, rows, float(length), pooling, law=law) for name, rows, length in each)
+
+    def tables(self, data: DataSet, dtype: str) -> tuple[Table, ...]:
+        """The tables that the features of `data` read, in the order in which they first appear, with weights stored as `dtype`.
+
+        A row holds all that the model reads of an id (`ClickModel.widths`). Raises UserError where `dims` has another number of tables.
+        """
+        readers: dict[str, list[Feature]] = {}
+        for feature in data.features:
+            readers.setdefault(feature.table_name, []).append(feature)
+        dims = [self.embedding_dim] * len(readers) if self.dims is None else self.dims
+        if len(dims) != len(readers):
+            raise UserError("one dimension a table is needed", where="model.dims", given=f"{len(dims)}", allowed=f"{len(readers)}")
+        each = zip(readers.items(), (sum(self.kind.widths(dim)) for dim in dims))
+        return tuple(Table(name, of[0].rows, width, tuple(f.name for f in of), of[0].pooling, dtype) for (name, of), width in each)
+
+    def build(self, tables: tuple[Table, ...], dense_features: int, device: torch.device, towers: Towers = ()) -> ClickModel:
+        """The model on `device`, with a tower module for each of `towers`. Raises UserError where it has none, or sizes do not fit."""
+        if not towers:
+            return self.make(tables, dense_features, device)
+        if self.kind.with_towers is None:
+            raise UserError(
+                "this model has no tower modules",
+                where="sharder",
+                given=f"{len(towers)} towers for {self.kind.__name__}",
+                allowed="a sharder without tower modules",
+            )
+        return self.kind.with_towers(tables, dense_features, device, towers, **self.make.keywords)
+
+
+@dataclass(frozen=True)
+class DataChoice:
+    """A data set to open, and how it is read: `batch_size` samples a step over all ranks that train here."""
+
+    open: Callable[[tuple[Feature, ...] | None], OpenDataSet]
+    batch_size: int
+    prefetch_batches: int
+    frequencies: str | None
+
+    @staticmethod
+    def of(group: DictConfig, model: ModelChoice) -> DataChoice:
+        """Where `model` fixes its dense features, data that are generated have as many."""
+        opener = resolved(group, beside=DataCommon)
+        if "dense_features" in opener.keywords and model.dense_features is not None:
+            opener = partial(opener, dense_features=model.dense_features)
+        return DataChoice(opener, **{f.name: group[f.name] for f in fields(DataCommon)})
+
+
+@dataclass(frozen=True)
+class SharderChoice:
+    """Who plans and who executes. `towers(tables, cluster)`: groups of features. `tower_modules`: each group has a module of the model."""
+
+    planner: Sharder
+    execute: partial
+    towers: Callable[[tuple[Table, ...], Cluster], Towers] | None = None
+    tower_modules: bool = False
+
+    @staticmethod
+    def of(group: DictConfig) -> SharderChoice:
+        return SharderChoice(
+            planner=resolved(group.planner),
+            execute=resolved(group.executor),
+            towers=resolved(group.towers).towers if group.get("towers") is not None else None,
+            tower_modules=bool(group.get("tower_modules")),
+        )
+
+    @property
+    def executor(self) -> ExecutorOptions:
+        """What others must know of the executor's options."""
+        known = {f.name for f in fields(ExecutorOptions)}
+        return ExecutorOptions(**{key: value for key, value in self.execute.keywords.items() if key in known})
+
+    def groups(self, tables: tuple[Table, ...], cluster: Cluster) -> Towers:
+        """The features of each tower; none where the sharder has no towers."""
+        return self.towers(tables, cluster) if self.towers is not None else ()
+
+    def modules(self, towers: Towers) -> Towers:
+        """The towers that have a module of the model; none where towers only say what travels how (dmt_sptt)."""
+        return towers if self.tower_modules else ()
+
+
+@dataclass(frozen=True)
+class LauncherChoice:
+    """How processes start: `launch(work, arguments, folder)`, on `hosts` x `ranks_per_host` ranks."""
+
+    launch: Callable[..., Any]
+    hosts: int
+    ranks_per_host: int
+    threads_per_rank: int
+
+    @property
+    def ranks(self) -> int:
+        return self.hosts * self.ranks_per_host
+
+
+@dataclass(frozen=True)
+class StudyChoice:
+    """A paper's table or figure: `make(name)` gives its Study. `options`: the keys of its function."""
+
+    name: str
+    make: Callable[[str], Any]
+    common: StudyCommon
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that one run is. `config` is the same as plain values, for loggers and config.yaml, with its `fingerprint`."""
+
+    seed: int
+    mode: str  # auto | plan | simulate | train
+    resume: str | None
+    choices: Mapping[str, str | None]
+    model: ModelChoice
+    data: DataChoice
+    cluster: Cluster
+    sharder: SharderChoice
+    precision: Precision
+    optimizer: OptimizerOptions
+    trainer: TrainerOptions
+    launcher: LauncherChoice
+    logger: Callable[..., Any]  # (folder, config, name, group)
+    simulate: SimulateOptions
+    profile: Profile
+    ablation: AblationOptions
+    study: StudyChoice | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
+
+    @property
+    def trains(self) -> bool:
+        return self.mode in ("auto", "train")
+
+    @property
+    def simulates(self) -> bool:
+        return self.mode in ("auto", "simulate")
+
+    @property
+    def batch_size_here(self) -> int:
+        """Samples a rank of those that train here."""
+        return -(-self.data.batch_size // self.launcher.ranks)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples a rank of the named cluster: `simulate.batch_size`, but where this machine is that cluster what it really trains with."""
+        here = self.cluster.name == LOCAL or self.choices.get("launcher") == EMULATED
+        return self.batch_size_here if here else self.simulate.batch_size
+
+    def open_data(self, most_rows: int | None = None) -> DataSet:
+        """The data set; with `most_rows`, its tables cut to so many rows. Data that are generated have what the model fixes."""
+        whole = self.data.open(self.model.features())
+        data = with_frequencies(whole, self.data.frequencies) if self.data.frequencies else whole
+        return data if most_rows is None else capped(data, most_rows)
+
+    def check(self, data: DataSet) -> None:
+        """Refuses data whose clicks could not be judged after training. Raises UserError."""
+        if self.trains and data.learnable and self.model.objective != "next_item":
+            check_labels(data)
+
+    def tables(self, data: DataSet) -> tuple[Table, ...]:
+        return self.model.tables(data, self.precision.table)
+
+    def build_model(self, data: DataSet, device: torch.device, towers: Towers = ()) -> ClickModel:
+        """The model for the features of `data`, with a tower module for each of `towers`."""
+        return self.model.build(self.tables(data), data.dense_features, device, towers)
+
+    def shard(self, model: ClickModel, plan: ShardingPlan, device: torch.device, hot_rows: Mapping[str, np.ndarray] | None = None) -> Any:
+        """`model` with its tables placed by `plan` over the current process group. Raises UserError for a plan that cannot run here."""
+        sparse = self.optimizer.sparse
+        return self.sharder.execute(
+            model,
+            plan,
+            device=device,
+            optimizer=(sparse.name, sparse.lr, sparse.eps, sparse.weight_decay),
+            precision=self.precision,
+            seed=self.seed,
+            hot_rows=hot_rows or {},
+        )
+
+    def title(self, *groups: str) -> str:
+        """`dcn_torchrec`: what the run is called beside others."""
+        return "_".join(str(self.choices[group]) for group in groups)
+
+
+def resolve(config: DictConfig) -> Experiment:
+    """The experiment that a checked config (`frozen.freeze`) describes. Raises UserError for figures that cannot be."""
+    model = ModelChoice.of(config.model)
+    launch = resolved(config.launcher)
+    choices = plain(config.choices)
+    return Experiment(
+        seed=config.seed,
+        mode=config.mode,
+        resume=config.resume,
+        choices=choices,
+        model=model,
+        data=DataChoice.of(config.data, model),
+        cluster=resolved(config.cluster),
+        sharder=SharderChoice.of(config.sharder),
+        precision=resolved(config.precision),
+        optimizer=typed(config.optimizer, OptimizerOptions),
+        trainer=typed(config.trainer, TrainerOptions),
+        launcher=LauncherChoice(launch, *(launch.keywords[key] for key in ("hosts", "ranks_per_host", "threads_per_rank"))),
+        logger=resolved(config.logger),
+        simulate=SimulateOptions(config.simulate.batch_size, config.simulate.hot_rows),
+        profile=resolved(config.simulate.profile),
+        ablation=typed(config.ablation, AblationOptions),
+        study=None if config.get("study") is None else _study(config.study, str(choices["experiment"])),
+        config=plain(config),
+        fingerprint=fingerprint(config),
+    )
+
+
+def of_words(words: Sequence[str], where: str, needed: str = "one run is needed") -> Experiment:
+    """The experiment of run.py's `words`. Raises UserError for whatever is wrong with them, and for what is not one run."""
+    config = command_line.read(list(words)).config
+    if config is None:
+        raise UserError(f"{needed}, not a sweep", where=where, given=" ".join(words))
+    return resolve(config)
+
+
+def _study(group: DictConfig, name: str) -> StudyChoice:
+    make = resolved(group, beside=StudyCommon)
+    common = typed(OmegaConf.masked_copy(group, [f.name for f in fields(StudyCommon)]), StudyCommon)
+    apart = {"_target_", *asdict(common)}
+    return StudyChoice(name, make, common, {key: value for key, value in plain(group).items() if key not in apart})
+
+
+__all__ = ["Experiment", "ModelChoice", "Towers", "of_words", "replace", "resolve"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,3 +118,12 @@ def small(command: Shown, folder: Path, data: Path | None, run: Path, sweep: Pat
     words = [word for word in words if not word.startswith("trainer.max_steps")] + ["trainer.max_steps=4"]
     words = [re.sub(r"^seed=.*,.*", "seed=1,2", word) for word in words]
     return [re.sub(r"^hydra.sweeper.n_trials=.*", "hydra.sweeper.n_trials=2", word) for word in words]
+
+
+def block_with(page: str, words: str) -> str:
+    """The indented block of a page in docs with these words in it, as the file that it is."""
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+    runs = groupby(lines, lambda line: not line or line.startswith("    "))
+    blocks = ["\n".join(block) for indented, block in runs if indented]
+    (block,) = [block for block in blocks if words in block]
+    return textwrap.dedent(block).strip() + "\n"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
-from itertools import groupby
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,17 +15,10 @@ from recsys_lab.data.batch import Feature
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import ModelChoice
 from recsys_lab.models import describe, fill_tables, initialise_dense
+from tests.docs.pages import block_with
 from tests.models.inputs import K, batch
 
-PAGE = Path(__file__).parents[2] / "docs" / "add_a_model.md"
-
-
-def block_with(words: str) -> str:
-    """The indented block of the page with these words in it."""
-    runs = groupby(PAGE.read_text().splitlines(), lambda line: not line or line.startswith("    "))
-    blocks = ["\n".join(lines) for indented, lines in runs if indented]
-    (block,) = [block for block in blocks if words in block]
-    return textwrap.dedent(block).strip() + "\n"
+PAGE = "add_a_model.md"
 
 
 @pytest.fixture
@@ -36,8 +26,8 @@ def group(monkeypatch) -> Any:
     """The page's YAML, with the page's file as the module that it names."""
     module = ModuleType("recsys_lab.models.my_model")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(block_with("class MyModel"), "my_model.py", "exec"), module.__dict__)
-    return OmegaConf.create(block_with("_target_"))
+    exec(compile(block_with(PAGE, "class MyModel"), "my_model.py", "exec"), module.__dict__)
+    return OmegaConf.create(block_with(PAGE, "_target_"))
 
 
 def test_the_model_of_the_page_costs_what_its_layers_do_and_trains(group):

@@ -14,7 +14,15 @@ from omegaconf import DictConfig, OmegaConf
 from recsys_lab.cluster import Cluster
 from recsys_lab.config import command_line
 from recsys_lab.config.frozen import fingerprint, plain
-from recsys_lab.config.options import AblationOptions, DataCommon, OptimizerOptions, SimulateOptions, StudyCommon, TrainerOptions
+from recsys_lab.config.options import (
+    AblationOptions,
+    DataCommon,
+    ExecutorOptions,
+    OptimizerOptions,
+    SimulateOptions,
+    StudyCommon,
+    TrainerOptions,
+)
 from recsys_lab.config.schema import resolved, typed
 from recsys_lab.data.batch import DataSet, Feature
 from recsys_lab.data.capped import capped
@@ -24,7 +32,6 @@ from recsys_lab.data.labels import check_labels
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.plan.executor_options import ExecutorOptions
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import Sharder
 from recsys_lab.simulate import Profile

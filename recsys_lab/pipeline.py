@@ -15,11 +15,11 @@ from typing import Any
 
 from recsys_lab.config.frozen import save
 from recsys_lab.experiment import Experiment
+from recsys_lab.files import write_json
 from recsys_lab.plan.serialise import save_plan
 from recsys_lab.planning import most_rows_here, plan_for, plan_here, price, replan
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.environment import write_environment
-from recsys_lab.record.files import write_json
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.result import CHOICES, Result, plan_summary, write_result
 from recsys_lab.record.run_folder import REASONS_FILE

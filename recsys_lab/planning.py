@@ -10,13 +10,13 @@ import torch
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import cluster_here
+from recsys_lab.config.options import ExecutorOptions
 from recsys_lab.data.batch import DataSet
 from recsys_lab.data.capped import capped
 from recsys_lab.experiment import Experiment, Towers
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.workload import describe, describe_towers
 from recsys_lab.plan import ShardingPlan, Steps, Workload
-from recsys_lab.plan.executor_options import ExecutorOptions
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.workload import DenseLayer, TowerWork

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from recsys_lab.plan.hot_rows import served_shares
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.steps import EMBEDDING, SIZES, Step
 from recsys_lab.plan.workload import STATE_PER_ROW, STATE_PER_WEIGHT, Workload
 from recsys_lab.precision import Precision
-from recsys_lab.tables import AccessStatistics, Table, TableAccess
+from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.tables.hot_rows import served_shares
 from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES, STORED_BYTES
 
 ID_BYTES = ELEMENT_BYTES["int64"]  # values of a KeyedJaggedTensor
@@ -210,7 +210,7 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     for table, shard, samples, served_share in _held(context):
         share, access, cols = shard.rows / table.rows, context.access[table.name], shard.cols
         if table.name not in distinct:
-            distinct[table.name] = distinct_rows(access, samples)
+            distinct[table.name] = access.distinct_rows(samples)
         looked_up = samples * access.mean_length * served_share
         touched = shard.rows if context.averaged else distinct[table.name] * share
         state = 4 * (cols * STATE_PER_WEIGHT[optimizer] + STATE_PER_ROW[optimizer])
@@ -226,12 +226,6 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     work: dict[str, Any] = {"tables": names, "rows_of_rank": folded(rows), "shards_of_rank": folded(pieces), "role": role}
     lookup = Step(f"{prefix}.lookup", "lookup", "forward", folded(read), after=after_lookup, written_of_rank=folded(made), **work)
     return lookup, Step(f"{prefix}.update", "update", "backward", folded(written), after=after_update, **work)
-
-
-def distinct_rows(access: TableAccess, samples: int) -> float:
-    """Expected number of different rows that `samples` samples look up: the sum over rows of 1 - (1 - p) ** samples."""
-    p = np.clip(np.asarray(access.bucket_p, dtype=float), 0.0, 1.0)
-    return float(np.dot(np.asarray(access.bucket_rows, dtype=float), -np.expm1(samples * np.log1p(-np.minimum(p, 1 - 1e-12)))))
 
 
 def _held(context: Context) -> Iterable[tuple[Table, Shard, int, float]]:

@@ -53,6 +53,4 @@ def _table_differences(name: str, old: tuple[Table, Placement] | None, new: tupl
 
 
 def _shards(placement: Placement) -> str:
-    return "; ".join(
-        f"{ranks_text(s.ranks)}: rows {s.row_start}-{s.row_stop}, columns {s.col_start}-{s.col_stop}" for s in placement.shards
-    )
+    return "; ".join(f"{ranks_text(shard.ranks)}: {shard.extent}" for shard in placement.shards)

@@ -115,16 +115,8 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
     missing, rank = missing_bytes(memory, cluster)
     if missing <= 0:
         return memory
-    parts = ", ".join(
-        f"{name} {human_bytes(size[rank])}"
-        for name, size in (
-            ("weights", memory.weights),
-            ("optimizer state", memory.optimizer_state),
-            ("dense part", memory.dense),
-            ("buffers", memory.buffers),
-            ("kept ids", memory.kept),
-        )
-    )
+    names = {"weights": "weights", "optimizer_state": "optimizer state", "dense": "dense part", "buffers": "buffers", "kept": "kept ids"}
+    parts = ", ".join(f"{name} {human_bytes(getattr(memory, part)[rank])}" for part, name in names.items())
     change = next(_changes(plan, workload, cluster), "none found; fewer rows, fewer columns or more memory a rank")
     raise PlanDoesNotFit(
         f"the plan lacks {human_bytes(missing)} on rank {rank}, which needs {human_bytes(memory.totals[rank])} ({parts})",

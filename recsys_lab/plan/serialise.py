@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 
-from recsys_lab.errors import UserError, unwritable
+from recsys_lab.errors import UserError
+from recsys_lab.files import write_text
 from recsys_lab.plan.sharding_plan import ShardingPlan
 from recsys_lab.plan.validate import validate
 
@@ -17,16 +16,7 @@ KEYS = ("schema", "sharder", "hosts", "ranks_per_host", "tables", "placements", 
 
 def save_plan(plan: ShardingPlan, path: Path) -> Path:
     """Write `plan` to `path`. Raises UserError where the folder cannot be written."""
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(json.dumps(plan.to_json(), indent=1) + "\n")
-        os.replace(part, path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise unwritable(error, path) or error from error
-    return path
+    return write_text(Path(path), json.dumps(plan.to_json(), indent=1) + "\n")
 
 
 def load_plan(path: Path) -> ShardingPlan:

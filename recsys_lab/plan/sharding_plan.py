@@ -32,6 +32,11 @@ class Shard:
     def cols(self) -> int:
         return self.col_stop - self.col_start
 
+    @property
+    def extent(self) -> str:
+        """For people."""
+        return f"rows {self.row_start}-{self.row_stop}, columns {self.col_start}-{self.col_stop}"
+
 
 @dataclass(frozen=True)
 class Placement:

@@ -73,9 +73,7 @@ def _check_placement(table: Table, placement: Placement, plan: ShardingPlan) -> 
             )
         inside = 0 <= shard.row_start <= shard.row_stop <= table.rows and 0 <= shard.col_start <= shard.col_stop <= table.dim
         if not inside or shard.cols == 0:
-            raise UserError(
-                "a shard reaches outside its table", where=where, given=extent_text(shard), allowed=f"{table.rows} x {table.dim}"
-            )
+            raise UserError("a shard reaches outside its table", where=where, given=shard.extent, allowed=f"{table.rows} x {table.dim}")
     _check_cover(table, placement.shards)
     if scheme.rules:
         _check_rules(f"{where}, {scheme.name}", table, placement.shards, plan, scheme.rules)
@@ -92,7 +90,7 @@ def _check_cover(table: Table, shards: tuple[Shard, ...]) -> None:
             if other.col_start >= one.col_stop:
                 break
             if one.row_start < other.row_stop and other.row_start < one.row_stop:
-                raise UserError("two shards hold the same cells", where=where, given=f"{extent_text(one)} and {extent_text(other)}")
+                raise UserError("two shards hold the same cells", where=where, given=f"{one.extent} and {other.extent}")
     area = sum(s.rows * s.cols for s in held)
     if area != table.parameters:
         raise UserError("the shards do not cover the table", where=where, given=f"{area} of {table.parameters} cells")
@@ -134,7 +132,3 @@ def check_blocks(where: str, rows: int, shards: Sequence[Shard], ranks: Sequence
         extent = held.get(rank, (rows, rows))
         if extent != (start, stop) and not (start == stop and extent[0] == extent[1]):
             raise UserError(f"rank {rank} must hold rows {start} to {stop}", where=where, given=f"{extent[0]} to {extent[1]}")
-
-
-def extent_text(shard: Shard) -> str:
-    return f"rows {shard.row_start}-{shard.row_stop}, columns {shard.col_start}-{shard.col_stop}"

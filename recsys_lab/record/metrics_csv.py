@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from recsys_lab.errors import UserError, unwritable
-from recsys_lab.record.files import plain, write_text
+from recsys_lab.files import plain, write_text
 
 METRICS_FILE = "metrics.csv"
 COLUMNS = (

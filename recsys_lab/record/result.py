@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from recsys_lab.errors import UserError
+from recsys_lab.files import read_json, write_json
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.tiers import tier_rows
-from recsys_lab.record.files import read_json, write_json
 from recsys_lab.simulate.simulated import Collective, Simulated, Spread
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.tables.tiers import TIERS

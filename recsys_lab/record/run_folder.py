@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 
 from recsys_lab.errors import UserError
+from recsys_lab.files import read_json
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.serialise import load_plan
 from recsys_lab.record.environment import ENVIRONMENT_FILE
-from recsys_lab.record.files import read_json
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.result import read_result
 

@@ -22,7 +22,7 @@ from wandb.errors import AuthenticationError
 from wandb.sdk.lib.wbauth import read_netrc_auth
 
 from recsys_lab.errors import UserError
-from recsys_lab.record.files import plain, read_json, write_json
+from recsys_lab.files import plain, read_json, write_json
 
 MODES = ("auto", "online", "offline")
 ARTIFACTS = {"plan.json": "plan", "plan_here.json": "plan", "result.json": "result"}

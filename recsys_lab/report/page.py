@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
+from recsys_lab.files import write_text
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain
-from recsys_lab.record.files import write_text
 from recsys_lab.record.run_folder import Run, read_run
 from recsys_lab.report import html, plots, sections
 from recsys_lab.report.plan_map import plan_map

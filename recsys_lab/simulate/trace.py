@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from recsys_lab.cluster import ranks_text
-from recsys_lab.errors import unwritable
+from recsys_lab.files import write_text
 from recsys_lab.simulate.simulated import Timeline
 from recsys_lab.simulate.timeline import STREAMS, Event
 from recsys_lab.units import US_PER_MS
@@ -82,11 +80,4 @@ def _tracks(events: Sequence[Event]) -> list[int]:
 
 def write_trace(timeline: Timeline, path: Path) -> None:
     """Write `trace.json`, whole or not at all. Raises UserError where the folder cannot be written."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(json.dumps(trace_json(timeline), indent=1))
-        os.replace(part, path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise unwritable(error, path) or error from error
+    write_text(path, json.dumps(trace_json(timeline), indent=1))

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 from recsys_lab.errors import cannot_write
-from recsys_lab.record.files import plain, write_text
+from recsys_lab.files import plain, write_text
 from recsys_lab.report.sections import Table
 from recsys_lab.studies.compared import draw_compared
 from recsys_lab.studies.study import Study

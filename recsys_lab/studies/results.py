@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.record.files import read_json, write_json
+from recsys_lab.files import read_json, write_json
 from recsys_lab.record.result import RESULT_FILE
 from recsys_lab.studies.catalogue import EXPERIMENTS, Item, command_of, papers
 from recsys_lab.studies.code import code_fingerprint

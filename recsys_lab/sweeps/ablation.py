@@ -15,7 +15,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from recsys_lab.errors import UserError
-from recsys_lab.record.files import write_text
+from recsys_lab.files import write_text
 from recsys_lab.sweeps.cells import comparison_tables, value_tables
 from recsys_lab.sweeps.latex import as_latex
 from recsys_lab.sweeps.page import as_html

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from recsys_lab.errors import UserError
-from recsys_lab.record.files import read_json, write_json
+from recsys_lab.files import read_json, write_json
 from recsys_lab.record.result import RESULT_FILE, read_result
 
 SWEEP_FILE = "sweep.json"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from recsys_lab.config.search_space import Axis, Space
 from recsys_lab.errors import UserError, did_you_mean
-from recsys_lab.record.files import write_json
+from recsys_lab.files import write_json
 from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.result import read_result

@@ -38,6 +38,11 @@ class TableAccess:
         rows, p = tuple(r for r, _ in kept), tuple(p for _, p in kept)
         return TableAccess(self.table, self.length_of(start, stop), rows, p, self.origin, f"{self.detail}, rows {start:,} to {stop:,}")
 
+    def distinct_rows(self, samples: int) -> float:
+        """Expected number of different rows that `samples` samples look up: the sum over rows of 1 - (1 - p) ** samples."""
+        p = np.clip(np.asarray(self.bucket_p, dtype=float), 0.0, 1.0)
+        return float(np.dot(np.asarray(self.bucket_rows, dtype=float), -np.expm1(samples * np.log1p(-np.minimum(p, 1 - 1e-12)))))
+
     def share_of_hottest(self, rows: int) -> float:
         """The share of look-ups that go to the `rows` most frequent rows."""
         taken, hits = 0, 0.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LEAVES = frozenset({"errors", "units", "quiet", "arguments"})
+LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files"})
 DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
 
 #: What each room may import of ours. A room that is not here may not exist.
@@ -16,6 +16,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "units": frozenset(),
     "quiet": frozenset(),
     "arguments": frozenset({"errors"}),
+    "files": frozenset({"errors"}),
     "cluster": LEAVES,
     "tables": LEAVES,
     "precision": LEAVES | {"tables"},
@@ -33,7 +34,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "config": LEAVES,
     "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config"},
     "studies": LEAVES | {"record", "report", "config", "experiment"},
-    "train": DESCRIPTION | {"plan", "schemes", "models", "kernels", "executor", "data", "record", "report", "config", "experiment"},
+    "train": DESCRIPTION | {"plan", "models", "kernels", "executor", "data", "record", "report", "config", "experiment"},
     "planning": LEAVES | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "config", "experiment"},
     "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},

@@ -9,10 +9,10 @@ from dataclasses import FrozenInstanceError, asdict, fields
 import pytest
 
 from recsys_lab.config.command_line import CONF
+from recsys_lab.config.options import ExecutorOptions
 from recsys_lab.errors import UserError
 from recsys_lab.executor.shard import shard
 from recsys_lab.experiment import Experiment, of_words
-from recsys_lab.plan.executor_options import ExecutorOptions
 
 SHARDERS = sorted(path.stem for path in (CONF / "sharder").glob("*.yaml"))
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.plan.hot_rows import served_shares
 from recsys_lab.plan.lower import lower
 from recsys_lab.simulate import simulate
 from recsys_lab.tables import AccessStatistics, power_law_access
+from recsys_lab.tables.hot_rows import served_shares
 from tests.plan.plans import FLAT_SCHEMES, FP32, LENGTHS, TABLES, access, plan, workload
 from tests.simulate.clusters import cluster, profile
 

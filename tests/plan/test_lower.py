@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 from recsys_lab.errors import UserError
 from recsys_lab.models.workload import describe
 from recsys_lab.plan import ShardingPlan, Step, Steps
-from recsys_lab.plan.context import distinct_rows
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.validate import validate
 from recsys_lab.plan.workload import TowerWork
@@ -116,7 +115,7 @@ def test_16_bits_halve_every_exchange_but_that_of_ids(scheme: str) -> None:
 @given(st.lists(st.tuples(st.integers(1, 1000), st.floats(1e-6, 1.0)), min_size=1, max_size=5), st.integers(1, 5000))
 def test_distinct_rows_are_at_most_the_rows_and_at_most_the_look_ups(buckets: list[tuple[int, float]], samples: int) -> None:
     rows, p = zip(*buckets)
-    found = distinct_rows(TableAccess("t", 1.0, rows, p, "formula", ""), samples)
+    found = TableAccess("t", 1.0, rows, p, "formula", "").distinct_rows(samples)
     assert 0 <= found <= sum(rows) * (1 + 1e-9)
     assert found <= samples * sum(n * q for n, q in buckets) * (1 + 1e-9)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import yaml
 
+from recsys_lab.files import write_json
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
 from recsys_lab.record.environment import ENVIRONMENT_FILE, environment
-from recsys_lab.record.files import write_json
 from recsys_lab.record.metrics_csv import MetricsCsv
 from recsys_lab.record.result import (
     Collective,

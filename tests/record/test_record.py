@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from recsys_lab.errors import UserError
+from recsys_lab.files import write_json, write_text
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.record.environment import environment
-from recsys_lab.record.files import write_json, write_text
 from recsys_lab.record.metrics_csv import COLUMNS, MetricsCsv, read_metrics
 from recsys_lab.record.result import plan_summary, read_result, write_result
 from tests.record.fake_run import WORKLOAD, failed, make_access, make_plan, make_result

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
-from recsys_lab.plan.validate import extent_text
 from recsys_lab.tables import Table
 from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED, TIERS
 
@@ -60,7 +59,7 @@ def validate(where: str, table: Table, placement: Placement, plan: ShardingPlan)
                 raise UserError(
                     f"block {number} of the {tier} tier must hold rows {expected[0]} to {expected[1]}, all columns",
                     where=where,
-                    given=extent_text(shard),
+                    given=shard.extent,
                 )
         begin += rows
 

@@ -23,7 +23,7 @@ from recsys_lab.plan.dense import activation_share, optimizer_bytes
 from recsys_lab.plan.steps import EMBEDDING, MODULE, MODULE_SYNC, SIZES, Step
 from recsys_lab.plan.workload import TowerWork
 from recsys_lab.schemes.towers.placement import TOWER_ROW_WISE
-from recsys_lab.schemes.towers.sites import Sites, sites_of_plan
+from recsys_lab.schemes.towers.sites import Sites, sites_of_plan, tower_of_features
 from recsys_lab.tables.spec import READ_BYTES
 
 #: Names the steps of all tables in towers: they are exchanged together.
@@ -49,28 +49,20 @@ class _Volume:
     def __init__(self, context: Context):
         self.context, self.plan = context, context.plan
         self.sites: Sites = sites_of_plan(context.plan)
+        self.works: tuple[TowerWork, ...] = context.workload.towers
         self.whole, self.parts, self.counts, self.slots = (context.per_rank() for _ in range(4))
-        self.ids_sent = 0.0
+        self.ids_sent, tower_of = 0.0, tower_of_features(self.plan.towers)
         for table, placement in context.placed:
-            length = context.access[table.name].mean_length
-            if placement.scheme == TOWER_ROW_WISE:
-                ranks = list(self.ranks_of(table.features[0]))
-                self.parts[ranks] += len(table.features) * table.dim
-                self.counts[ranks] += len(table.features) * (table.pooling == "mean")
-                self.slots[ranks] += len(table.features)
-                self.ids_sent += length
-                continue
-            for shard in placement.shards:
-                self.whole[shard.ranks[0]] += len(table.features) * shard.cols
-                self.slots[shard.ranks[0]] += len(table.features)
-                self.ids_sent += length
-
-    @cached_property
-    def _tower_of(self) -> dict[str, int]:
-        return {feature: number for number, tower in enumerate(self.plan.towers) for feature in tower}
-
-    def ranks_of(self, feature: str) -> tuple[int, ...]:
-        return self.sites.ranks_of(self.sites.site_of_tower(self._tower_of[feature]))
+            features, by_rows = len(table.features), placement.scheme == TOWER_ROW_WISE
+            self.ids_sent += context.access[table.name].mean_length * (1 if by_rows else len(placement.shards))
+            if by_rows:
+                ranks = list(self.sites.ranks_of(self.sites.site_of_tower(tower_of[table.features[0]])))
+                self.parts[ranks] += features * table.dim
+                self.counts[ranks] += features * (table.pooling == "mean")
+                self.slots[ranks] += features
+            for shard in placement.shards if not by_rows else ():
+                self.whole[shard.ranks[0]] += features * shard.cols
+                self.slots[shard.ranks[0]] += features
 
     @property
     def peer_samples(self) -> int:
@@ -85,21 +77,14 @@ class _Volume:
         """A figure a tower -> [R]: the sum over the towers of each rank's site."""
         return np.repeat(np.reshape(figures, (self.sites.count, -1)).sum(1), self.sites.ranks)
 
-    @property
-    def site_groups(self) -> list[tuple[int, ...]]:
-        return [self.sites.ranks_of(site) for site in range(self.sites.count)]
-
     def groups_with(self, figures: np.ndarray) -> list[tuple[int, ...]]:
         """The sites whose ranks exchange something."""
-        return [group for group in self.site_groups if figures[list(group)].any()]
+        sites = map(self.sites.ranks_of, range(self.sites.count))
+        return [group for group in sites if figures[list(group)].any()]
 
     @property
     def peers(self) -> list[tuple[int, ...]]:
         return [self.sites.peers_at(place) for place in range(self.sites.ranks)]
-
-    @property
-    def works(self) -> tuple[TowerWork, ...]:
-        return self.context.workload.towers
 
     def module_bytes(self, work: TowerWork) -> float:
         """A tower module's weights as they are read, and its activations in the format that it computes in."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from recsys_lab.tables import TableAccess
+from recsys_lab.tables.access import TableAccess
 
 #: Rows that are dealt one by one, for each range of rows, and in all at most.
 OF_RANGE, MOST = 16, 16_384

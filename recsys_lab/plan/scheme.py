@@ -125,12 +125,12 @@ def schemes_of(plan: ShardingPlan) -> tuple[Scheme, ...]:
 
 def home_scheme() -> Scheme:
     """Under which a rank that is alone holds every table."""
-    return _only(lambda scheme: scheme.at_home)
+    return next(scheme for scheme in known_schemes().values() if scheme.at_home)
 
 
 def even_scheme() -> Scheme:
     """What holds tables that fit in no other way."""
-    return _only(lambda scheme: scheme.divides_evenly)
+    return next(scheme for scheme in known_schemes().values() if scheme.divides_evenly)
 
 
 def check_exchange(plan: ShardingPlan, exchange: str, overlap: bool) -> None:
@@ -159,11 +159,6 @@ def examples(place: Callable[[Table, int, int, int], Placement]) -> Callable[[tu
         yield ShardingPlan("reference", hosts, ranks_per_host, tables, placements)
 
     return reference_cases
-
-
-def _only(wanted: Callable[[Scheme], bool]) -> Scheme:
-    (scheme,) = (scheme for scheme in known_schemes().values() if wanted(scheme))
-    return scheme
 
 
 @cache

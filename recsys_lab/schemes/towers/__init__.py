@@ -4,8 +4,7 @@ from functools import partial
 
 from recsys_lab.plan.scheme import Rules, Scheme
 from recsys_lab.schemes.towers.explain import TRAVELS, sentences, words
-from recsys_lab.schemes.towers.lower import FAMILY, lower_towers
-from recsys_lab.schemes.towers.memory import module_memory
+from recsys_lab.schemes.towers.lower import FAMILY, lower_towers, module_memory
 from recsys_lab.schemes.towers.placement import (
     TOWER_COLUMN_WISE,
     TOWER_ROW_WISE,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,21 +21,36 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-__all__ = [
-    "BACKEND",
-    "Recorded",
-    "RecordedProcessGroup",
-    "is_recording",
-    "named",
-    "register",
-    "start_recording",
-    "stop_recording",
-    "waited_s",
-]
-
 BACKEND = "recorded"
 #: Kinds that only Python waits for: what C++ gets must be its own.
 AWAITED = ("all_to_all", "scatter", "gather")
+#: By method of a process group: the kind that its calls are recorded as, and which argument is put in.
+COLLECTIVES = {
+    "allreduce": ("all_reduce", 0),
+    "allreduce_coalesced": ("all_reduce", 0),
+    "all_to_all_single": ("all_to_all", 1),
+    "alltoall": ("all_to_all", 1),
+    "allgather": ("all_gather", 1),
+    "allgather_coalesced": ("all_gather", 1),
+    "all_gather_single": ("all_gather", 1),
+    "all_gather_single_coalesced": ("all_gather", 1),
+    "reduce_scatter": ("reduce_scatter", 1),
+    "reduce_scatter_single": ("reduce_scatter", 1),
+    "reduce_scatter_single_coalesced": ("reduce_scatter", 1),
+    "broadcast": ("broadcast", 0),
+    "reduce": ("reduce", 0),
+    "gather": ("gather", 1),
+    "scatter": ("scatter", 1),
+}
+#: Older names of some of them, by which torch still calls.
+ALIASES = {
+    "alltoall_base": "all_to_all_single",
+    "_allgather_base": "all_gather_single",
+    "allgather_into_tensor_coalesced": "all_gather_single_coalesced",
+    "_reduce_scatter_base": "reduce_scatter_single",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_single_coalesced",
+}
+UNRECORDED = ("barrier", "monitored_barrier", "send", "recv", "recv_anysource", "abort", "shutdown")
 _ProcessGroup: Any = dist.ProcessGroup  # torch's type stubs lack some of its methods and have others with other names
 
 
@@ -205,88 +221,32 @@ class RecordedProcessGroup(_ProcessGroup):
     def getBackendName(self) -> str:
         return BACKEND
 
-    def _run(self, kind: str, put_in: Any, call: Any, *args: Any, **options: Any) -> Any:
+
+def _recorded(name: str, kind: str, put_in: int) -> Callable:
+    """The method `name` of `RecordedProcessGroup`, whose argument number `put_in` is what this rank puts in."""
+
+    def method(self: RecordedProcessGroup, *args: Any, **options: Any) -> Any:
+        call = getattr(self.inner, name)
         if not _RECORDER.on or len(self.ranks) == 1:  # a group of one sends nothing
             return call(*args, **options)
-        entry = _RECORDER.begin(kind, self.ranks, _flat(put_in))
+        entry = _RECORDER.begin(kind, self.ranks, _flat(args[put_in]))
         work = call(*args, **options)
         return work if entry is None else entry.watch(work)
 
-    def allreduce(self, tensors: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_reduce", tensors, self.inner.allreduce, tensors, *opts, **others)
+    return method
 
-    def allreduce_coalesced(self, tensors: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_reduce", tensors, self.inner.allreduce_coalesced, tensors, *opts, **others)
 
-    def all_to_all_single(self, output: torch.Tensor, given: torch.Tensor, *rest: Any, **others: Any) -> Any:
-        return self._run("all_to_all", given, self.inner.all_to_all_single, output, given, *rest, **others)
+def _passed_on(name: str) -> Callable:
+    """The method `name` of `RecordedProcessGroup`, which is not recorded."""
+    return lambda self, *args, **options: getattr(self.inner, name)(*args, **options)
 
-    alltoall_base = all_to_all_single
 
-    def alltoall(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_to_all", inputs, self.inner.alltoall, outputs, inputs, *opts, **others)
-
-    def allgather(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_gather", inputs, self.inner.allgather, outputs, inputs, *opts, **others)
-
-    def allgather_coalesced(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_gather", inputs, self.inner.allgather_coalesced, outputs, inputs, *opts, **others)
-
-    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, *opts: Any, **others: Any) -> Any:
-        return self._run("all_gather", given, self.inner.all_gather_single, output, given, *opts, **others)
-
-    _allgather_base = all_gather_single
-
-    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_gather", inputs, self.inner.all_gather_single_coalesced, outputs, inputs, *opts, **others)
-
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-
-    def reduce_scatter(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("reduce_scatter", inputs, self.inner.reduce_scatter, outputs, inputs, *opts, **others)
-
-    def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, *opts: Any, **others: Any) -> Any:
-        return self._run("reduce_scatter", given, self.inner.reduce_scatter_single, output, given, *opts, **others)
-
-    _reduce_scatter_base = reduce_scatter_single
-
-    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("reduce_scatter", inputs, self.inner.reduce_scatter_single_coalesced, outputs, inputs, *opts, **others)
-
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-
-    def broadcast(self, tensors: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("broadcast", tensors, self.inner.broadcast, tensors, *opts, **others)
-
-    def reduce(self, tensors: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("reduce", tensors, self.inner.reduce, tensors, *opts, **others)
-
-    def gather(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("gather", inputs, self.inner.gather, outputs, inputs, *opts, **others)
-
-    def scatter(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("scatter", inputs, self.inner.scatter, outputs, inputs, *opts, **others)
-
-    def barrier(self, *opts: Any, **kwargs: Any) -> Any:
-        return self.inner.barrier(*opts, **kwargs)
-
-    def monitored_barrier(self, *args: Any, **kwargs: Any) -> Any:
-        return self.inner.monitored_barrier(*args, **kwargs)
-
-    def send(self, tensors: Any, rank: int, tag: int) -> Any:
-        return self.inner.send(tensors, rank, tag)
-
-    def recv(self, tensors: Any, rank: int, tag: int) -> Any:
-        return self.inner.recv(tensors, rank, tag)
-
-    def recv_anysource(self, tensors: Any, tag: int) -> Any:
-        return self.inner.recv_anysource(tensors, tag)
-
-    def abort(self) -> None:
-        self.inner.abort()
-
-    def shutdown(self) -> None:
-        self.inner.shutdown()
+for _name, (_kind, _put_in) in COLLECTIVES.items():
+    setattr(RecordedProcessGroup, _name, _recorded(_name, _kind, _put_in))
+for _name, _method in ALIASES.items():
+    setattr(RecordedProcessGroup, _name, getattr(RecordedProcessGroup, _method))
+for _name in UNRECORDED:
+    setattr(RecordedProcessGroup, _name, _passed_on(_name))
 
 
 def _flat(tensors: Any) -> list[torch.Tensor]:

@@ -10,9 +10,8 @@ Nothing else changes: the same collectives with the same bytes, and the same bit
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from torchrec.distributed.types import ShardedModule
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.recorded import named
@@ -57,17 +56,3 @@ class Ahead(Generic[B]):
         begun = self._begin(sparse)
         begun.send()
         return begun
-
-
-class ShardedInput:
-    """TorchRec's input distribution of one sharded collection, step by step."""
-
-    def __init__(self, module: ShardedModule, features: KeyedJaggedTensor):
-        self.context = module.create_context()
-        self._sizes: Any = module.input_dist(self.context, features)
-
-    def send(self) -> None:
-        self._ids = self._sizes.wait()
-
-    def received(self) -> Any:
-        return self._ids.wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -11,21 +10,13 @@ from torchrec.distributed.types import ParameterSharding, ShardingEnv
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from recsys_lab.executor.embedding_bags import ShardedBags
-from recsys_lab.executor.embedding_rows import ShardedRows
 from recsys_lab.executor.execution import Config, Request, Running
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.groups import own_group
 from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.torchrec_parts import META, ShardedBags, ShardedRows, TorchRecPart
 from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.plan.scheme import home_scheme
-
-Sharded: TypeAlias = ShardedBags | ShardedRows
-
-
-def configs_of(collection: EmbeddingBagCollection | EmbeddingCollection) -> Sequence[Config]:
-    """Of its tables, in order."""
-    return collection.embedding_bag_configs() if isinstance(collection, EmbeddingBagCollection) else collection.embedding_configs()
 
 
 def shard_collection(
@@ -35,26 +26,25 @@ def shard_collection(
     device: torch.device,
     replicas: Mapping[str, dist.ProcessGroup],
     formats: WireFormats,
-) -> Sharded:
+) -> TorchRecPart:
     """A collection of the tables `configs` (one kind), sharded by `parameters` over the group of `env`.
 
     `replicas`: by scheme, the process group whose ranks hold the same shards as this one and average their gradients.
     """
-    meta = torch.device("meta")
     alike = {scheme: Replicas(group, formats.gradients) for scheme, group in replicas.items()}
-    pooled = [config for config in configs if isinstance(config, EmbeddingBagConfig)]
-    if pooled:
-        return ShardedBags(EmbeddingBagCollection(pooled, device=meta), parameters, env, device, alike, formats.torchrec)
+    bags = [config for config in configs if isinstance(config, EmbeddingBagConfig)]
+    if bags:
+        return ShardedBags(EmbeddingBagCollection(bags, device=META), parameters, env, device, alike, formats.torchrec)
     rows = [config for config in configs if isinstance(config, EmbeddingConfig)]
-    return ShardedRows(EmbeddingCollection(rows, device=meta), parameters, env, device, alike, formats.torchrec)
+    return ShardedRows(EmbeddingCollection(rows, device=META), parameters, env, device, alike, formats.torchrec)
 
 
-def collection(request: Request) -> Sharded:
-    """All tables of the request as one collection, over all ranks. Collective."""
+def run(request: Request) -> Running:
+    """All tables of the request as one collection, over all ranks: `Execution.run` of the schemes that TorchRec exchanges. Collective."""
     plan, home = request.plan, home_scheme().name
     replicated = any(placement.scheme == home for _, placement in request.placed)
     replicas = own_group([list(range(plan.world_size))] if replicated else [])
-    return shard_collection(
+    part = shard_collection(
         request.configs,
         to_torchrec(request.placed, plan.ranks_per_host, request.device.type),
         ShardingEnv.from_process_group(dist.group.WORLD),
@@ -62,8 +52,4 @@ def collection(request: Request) -> Sharded:
         {} if replicas is None else {home: replicas},
         request.formats,
     )
-
-
-def run(request: Request) -> Running:
-    """For `Execution.run` of the schemes that TorchRec exchanges."""
-    return Running(collection(request))
+    return Running(part)

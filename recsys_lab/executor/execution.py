@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
-from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from recsys_lab.executor.ahead import Ahead, Begun
+from recsys_lab.executor.ahead import Ahead
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.plan import Placement, ShardingPlan
@@ -46,31 +47,46 @@ class Request:
     def placed(self) -> list[tuple[Table, Placement]]:
         return [self.plan.by_table[config.name] for config in self.configs]
 
+    @property
+    def pooled(self) -> bool:
+        return isinstance(self.configs[0], EmbeddingBagConfig)
 
-class Waiting(Protocol):
-    """Rows on their way."""
+    @property
+    def dims(self) -> dict[str, int]:
+        """D by feature, in the order of the tables."""
+        return {feature: config.embedding_dim for config in self.configs for feature in config.feature_names}
 
-    def wait(self) -> Any:
-        """As the unsharded collection gives them: a KeyedTensor, or a JaggedTensor a feature."""
 
-
-class Part(Protocol):
-    """Runs some of a model's tables: an nn.Module whose forward is `issue(ahead.take(batch))`.
+class Part(nn.Module):
+    """Runs some of a model's tables, in and out like their unsharded collection: a KeyedTensor, or a JaggedTensor a feature.
 
     Collectives are issued in `begin`, in what that gives and in `issue`, so that those of several parts are under way together.
     """
 
-    ahead: Ahead
-
     @property
     def batches(self) -> list[TableBatch]:
         """The shards of this rank."""
+        raise NotImplementedError
+
+    @cached_property
+    def ahead(self) -> Ahead:
+        return Ahead(self.begin)
 
     def begin(self, sparse: KeyedJaggedTensor) -> Any:
         """Ids on their way (`Begun`). Collective."""
+        raise NotImplementedError
 
-    def issue(self, begun: Any) -> Waiting:
-        """Looks up what has arrived and sends it. Collective."""
+    def issue(self, begun: Any) -> Callable[[], Any]:
+        """Looks up what has arrived and sends it; to be called for the rows, for which it waits. Collective."""
+        raise NotImplementedError
+
+    def forward(self, sparse: KeyedJaggedTensor) -> Any:
+        return self.issue(self.ahead.take(sparse))()
+
+
+def keyed(rows: Mapping[str, torch.Tensor], dims: Mapping[str, int]) -> KeyedTensor:
+    """Pooled `rows` [B, D] by feature, in the order of `dims`."""
+    return KeyedTensor(list(dims), list(dims.values()), torch.cat([rows[feature] for feature in dims], dim=1))
 
 
 class Watch(Protocol):
@@ -99,7 +115,7 @@ class LocalModules(Protocol):
 class Running:
     """What a request has become. `remaps`: by table, where its ids are numbered anew. `local_modules`: taken from the model."""
 
-    part: Any  # Part and nn.Module
+    part: Part
     remaps: Mapping[str, Remap] = field(default_factory=dict)
     watch: Watch | None = None
     local_modules: LocalModules | None = None
@@ -113,7 +129,7 @@ class Execution:
     """
 
     run: Callable[[Request], Running]
-    finish: Callable[[Any, Request], None] | None = None
+    finish: Callable[[Part, Request], None] | None = None
     watch: Callable[[Request, nn.Module], Watch | None] | None = None
 
 
@@ -133,6 +149,3 @@ def together(configs: Sequence[Config], plan: ShardingPlan) -> list[tuple[list[C
         if execution not in executions:
             executions.append(execution)
     return list(groups.values())
-
-
-__all__ = ["Begun", "Config", "Execution", "LocalModules", "Part", "Request", "Running", "Waiting", "Watch", "execution_of", "together"]

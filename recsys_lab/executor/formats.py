@@ -16,17 +16,13 @@ overflows. BF16 has FP32's range with 8 of its 24 binary digits: it needs neithe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from fbgemm_gpu.quantize_comm import QuantizedCommCodec
 from fbgemm_gpu.split_embedding_configs import SparseType
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torchrec.distributed.types import CommOp, QuantizedCommCodecs
 
 from recsys_lab.errors import UserError
@@ -36,8 +32,6 @@ SPARSE_TYPES = {"fp32": SparseType.FP32, "fp16": SparseType.FP16, "bf16": Sparse
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 GRADIENT_SCALE = 1024.0
 MOST_OF_A_MEAN = 32.0
-#: For `DistributedDataParallel.register_comm_hook`, whose state is the process group.
-Hook = Callable[[dist.ProcessGroup, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 #: TorchRec's exchanges of rows.
 EXCHANGES = (CommOp.POOLED_EMBEDDINGS_ALL_TO_ALL, CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER, CommOp.SEQUENCE_EMBEDDINGS_ALL_TO_ALL)
 
@@ -57,8 +51,8 @@ class Codec(QuantizedCommCodec):
         return super().encode(input_tensor if self.scale == 1 else input_tensor * self.scale, ctx)
 
     def decode(self, input_tensor: torch.Tensor, ctx: Any = None) -> torch.Tensor:
-        found = super().decode(input_tensor, ctx)
-        return found if self.scale == 1 else found / self.scale
+        decoded = super().decode(input_tensor, ctx)
+        return decoded if self.scale == 1 else decoded / self.scale
 
     def share(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
         """What one of so many `ranks` adds to the mean of theirs, encoded."""
@@ -110,27 +104,3 @@ def wire_formats(precision: Precision) -> WireFormats:
                 remedy="mode=simulate prices it",
             )
     return WireFormats(precision)
-
-
-def average_in(module: nn.Module, codec: Codec) -> None:
-    """Have `module` send its gradients in the codec's format, if it is DistributedDataParallel and they are of another."""
-    if isinstance(module, DistributedDataParallel) and (hook := averaged_in(codec, next(module.parameters()).dtype)) is not None:
-        # Its check of the hook's annotations does not know them as strings: a lambda has none.
-        module.register_comm_hook(module.process_group, lambda group, bucket: hook(group, bucket))
-
-
-def averaged_in(codec: Codec, dtype: torch.dtype) -> Hook | None:
-    """The average of a bucket of gradients of `dtype`, summed in the codec's format; None where that is theirs, and
-    DistributedDataParallel's own will do.
-    """
-    if codec.dtype == dtype:
-        return None
-
-    def average(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        gradients = bucket.buffer()
-        sent = codec.share(gradients.float(), group.size())
-        work = dist.all_reduce(sent, group=group, async_op=True)
-        assert work is not None
-        return work.get_future().then(lambda _: gradients.copy_(codec.decode(sent)))
-
-    return average

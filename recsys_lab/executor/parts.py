@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import torch
-from torch import nn
-from torchrec.modules.embedding_configs import EmbeddingBagConfig
-from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.executor.ahead import Ahead, Begun
-from recsys_lab.executor.execution import Config, Part
+from recsys_lab.executor.ahead import Begun
+from recsys_lab.executor.execution import Part, Request, keyed
 from recsys_lab.executor.table_batch import TableBatch
 
 
@@ -20,40 +18,40 @@ from recsys_lab.executor.table_batch import TableBatch
 class AllBegun:
     """Every part's ids on their way."""
 
-    parts: tuple[Any, ...]
+    parts: list[Begun]
 
     def send(self) -> None:
         for part in self.parts:
             part.send()
 
 
-class Parts(nn.Module):
-    """In and out like the unsharded collection of the tables `configs`. Each part has the features of its own tables."""
+class Parts(Part):
+    """All tables of `whole`. Each of `parts`, which run the requests beside them, gets the features of its own tables."""
 
-    def __init__(self, configs: Sequence[Config], parts: Sequence[tuple[Part, list[str]]]):
+    _parts: list[tuple[Part, list[str]]]
+
+    def __init__(self, whole: Request, parts: Sequence[tuple[Request, Part]]):
         super().__init__()
-        self.__dict__["_parts"] = list(parts)  # not searched by torch: their buffers are none of the model's
-        self._pooled = isinstance(configs[0], EmbeddingBagConfig)
-        self._dims = {feature: config.embedding_dim for config in configs for feature in config.feature_names}
-        self.ahead: Ahead = Ahead(self.begin)
+        self._pooled, self._dims = whole.pooled, whole.dims
+        # In a plain attribute, which torch does not search: their buffers are none of the model's.
+        self.__dict__["_parts"] = [(part, list(request.dims)) for request, part in parts]
 
     @property
     def batches(self) -> list[TableBatch]:
         return [batch for part, _ in self._parts for batch in part.batches]
 
-    def begin(self, sparse: KeyedJaggedTensor) -> Begun:
-        return AllBegun(tuple(part.begin(only(sparse, features)) for part, features in self._parts))
+    def begin(self, sparse: KeyedJaggedTensor) -> AllBegun:
+        return AllBegun([part.begin(only(sparse, features)) for part, features in self._parts])
 
-    def forward(self, sparse: KeyedJaggedTensor) -> KeyedTensor | dict[str, JaggedTensor]:
-        begun = self.ahead.take(sparse)
-        waiting = [part.issue(own) for (part, _), own in zip(self._parts, begun.parts)]
+    def issue(self, begun: AllBegun) -> Callable[[], Any]:
+        return partial(self._put_together, [part.issue(own) for (part, _), own in zip(self._parts, begun.parts)])
+
+    def _put_together(self, waits: list[Callable[[], Any]]) -> Any:
         rows: dict[str, Any] = {}
-        for part in waiting:
-            arrived = part.wait()
+        for wait in waits:
+            arrived = wait()
             rows |= arrived.to_dict() if self._pooled else arrived
-        if not self._pooled:
-            return {feature: rows[feature] for feature in self._dims}
-        return KeyedTensor(list(self._dims), list(self._dims.values()), torch.cat([rows[feature] for feature in self._dims], dim=1))
+        return keyed(rows, self._dims) if self._pooled else {feature: rows[feature] for feature in self._dims}
 
 
 def only(batch: KeyedJaggedTensor, features: list[str]) -> KeyedJaggedTensor:

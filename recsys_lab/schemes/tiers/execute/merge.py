@@ -1,22 +1,10 @@
-"""What the tiers found, put together again: pooled rows are added up, the rows of sequences go back to their places.
-
-Shapes: B samples, D columns, N ids of all tiers, n of one.
-"""
+"""The rows of sequences go back to their places. Shapes: D columns, N ids of all tiers, n of one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
-
-
-def add_pooled(features: Sequence[str], parts: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Each feature's sum [B, D] over the `parts` that have it."""
-    summed: dict[str, torch.Tensor] = {}
-    for part in parts:
-        for feature, pooled in part.items():
-            summed[feature] = summed[feature] + pooled if feature in summed else pooled
-    return {feature: summed[feature] for feature in features}
 
 
 def to_places(places: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -1,75 +1,79 @@
-"""The tiers of tables that are placed row by row: at home, or over a process group by TorchRec's exchange of row blocks."""
+"""The tiers of tables that are placed row by row: at home, or over a process group by TorchRec's exchange of row blocks.
+
+Each tier has process groups of its own: their collectives run beside one another.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchrec.distributed.types import ParameterSharding
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 
-from recsys_lab.executor.collection import Sharded, shard_collection
+from recsys_lab.executor.collection import shard_collection
 from recsys_lab.executor.execution import Config, Request
-from recsys_lab.executor.groups import env_of
+from recsys_lab.executor.groups import env_of, own_group
 from recsys_lab.executor.lookup import BatchedLookup, ToHold
 from recsys_lab.executor.replicas import Replicas
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
+from recsys_lab.executor.torchrec_parts import TorchRecPart
 from recsys_lab.executor.torchrec_plan import shards_spec
 from recsys_lab.models.table_configs import format_of
-from recsys_lab.plan import Placement
+from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.schemes.row_blocks.placement import ROW_WISE, row_blocks
-from recsys_lab.schemes.tiers.execute.groups import Groups
-from recsys_lab.tables import Table
-from recsys_lab.tables.tiers import TIERS
+from recsys_lab.schemes.tiers.placement import holders
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED, TIERS
 
 
 @dataclass(frozen=True)
 class TierParts:
     """By tier. Those that are exchanged are in the order in which their exchanges are issued."""
 
-    exchanged: dict[str, Sharded]
+    exchanged: dict[str, TorchRecPart]
     at_home: dict[str, BatchedLookup]
 
     @property
     def batches(self) -> list[TableBatch]:
-        return [batch for part in (*self.exchanged.values(), *self.at_home.values()) for batch in part.batches]
+        exchanged = [batch for part in self.exchanged.values() for batch in part.batches]
+        return exchanged + [batch for lookup in self.at_home.values() for batch in lookup.batches]
 
 
-def parts_of(request: Request, groups: Groups) -> TierParts:
+def parts_of(request: Request) -> TierParts:
     """The tiers of the request's tables, without those that have no rows. Pooled rows are summed; a mean is for the caller to divide.
 
-    A tier whose process group has one member only is looked up at home.
+    A tier whose process group has one member only is looked up at home. Collective: every rank makes all groups, its own or not.
     """
     parts, device = TierParts({}, {}), request.device
     for tier in reversed(TIERS):  # the slowest exchange first
-        group, replicas = groups.rows.get(tier), groups.replicas.get(tier)
-        begin = {p.table: _begin(p, tier) for _, p in request.placed}
-        rows = {p.table: tier_rows(p)[tier] for _, p in request.placed}
-        own = [_only(c, rows[c.name]) for c in request.configs if rows[c.name]]
-        if own and group is None:
+        rows = {p.table: list(tier_rows(p).values()) for _, p in request.placed}
+        own = [_only(config, count) for config in request.configs if (count := rows[config.name][TIERS.index(tier)])]
+        if not own:
+            continue
+        begin = {table: sum(counts[: TIERS.index(tier)]) for table, counts in rows.items()}  # the first of the tier's rows
+        group, replicas = map(own_group, _ranks(request.plan, tier))
+        if group is None:
             alike = None if replicas is None else Replicas(replicas, request.formats.gradients)
-            parts.at_home[tier] = BatchedLookup([_whole_tier(c, begin[c.name]) for c in own], device, alike)
-        elif own and group is not None:
-            tables = {t.name: t.with_rows(rows[t.name]) for t, _ in request.placed}
-            blocks = {c.name: _even_blocks(tables[c.name], group.size(), device.type) for c in own}
-            alike_of = {} if replicas is None else {ROW_WISE: replicas}
-            sharded = shard_collection(own, blocks, env_of(group), device, alike_of, request.formats)
-            for batch in sharded.batches:
-                batch.shards = [_moved(shard, begin[shard.table]) for shard in batch.shards]
-            parts.exchanged[tier] = sharded
+            parts.at_home[tier] = BatchedLookup([_whole_tier(config, begin[config.name]) for config in own], device, alike)
+            continue
+        blocks = {}
+        for config in own:
+            table, _ = request.plan.by_table[config.name]
+            spec = shards_spec(row_blocks(table.with_rows(config.num_embeddings), range(group.size())), device.type, group.size())
+            blocks[table.name] = ParameterSharding(ROW_WISE, "dense", list(range(group.size())), spec)
+        alike_of = {} if replicas is None else {ROW_WISE: replicas}
+        parts.exchanged[tier] = shard_collection(own, blocks, env_of(group), device, alike_of, request.formats)
+        for batch in parts.exchanged[tier].batches:
+            batch.shards = [_moved(shard, begin[shard.table]) for shard in batch.shards]
     return parts
 
 
-def _even_blocks(table: Table, ranks: int, device_kind: str) -> ParameterSharding:
-    """Row blocks over a group of `ranks`, as TorchRec's plan has them."""
-    spec = shards_spec(row_blocks(table, range(ranks)), device_kind, ranks)
-    return ParameterSharding(ROW_WISE, "dense", list(range(ranks)), spec)
-
-
-def _begin(placement: Placement, tier: str) -> int:
-    """The first of the tier's rows."""
-    rows = list(tier_rows(placement).values())
-    return sum(rows[: TIERS.index(tier)])
+def _ranks(plan: ShardingPlan, tier: str) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
+    """Between which ranks the tier's ids and rows travel, and which hold the same rows and average their gradients."""
+    world, same = range(plan.world_size), holders(plan.hosts, plan.ranks_per_host)
+    hosts = [world[first : first + plan.ranks_per_host] for first in world[:: plan.ranks_per_host]]
+    return {ROW_SHARDED: ([world], []), HOST_SHARDED: (hosts, same[HOST_SHARDED]), REPLICATED: ([], same[REPLICATED])}[tier]
 
 
 def _moved(shard: HeldShard, begin: int) -> HeldShard:

@@ -16,19 +16,19 @@ Shapes: B samples, D columns, N ids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
-from recsys_lab.executor.ahead import Ahead, ShardedInput
-from recsys_lab.executor.execution import Config
+from recsys_lab.executor.execution import Part, Request, keyed
 from recsys_lab.executor.table_batch import TableBatch
-from recsys_lab.schemes.tiers.execute.merge import add_pooled, to_places
+from recsys_lab.executor.torchrec_parts import InputDistribution
+from recsys_lab.schemes.tiers.execute.merge import to_places
 from recsys_lab.schemes.tiers.execute.parts import TierParts
 from recsys_lab.schemes.tiers.execute.split import TierPart, TierSplit
 from recsys_lab.schemes.tiers.execute.watch import TierWatch
@@ -38,83 +38,68 @@ from recsys_lab.schemes.tiers.execute.watch import TierWatch
 class Tiered:
     """A batch cut by tier (`tier` of each of its ids), and the ids of those tiers that are exchanged on their way."""
 
-    tiered: KeyedJaggedTensor
+    batch: KeyedJaggedTensor
     tier: torch.Tensor
     parts: dict[str, TierPart]
-    inputs: dict[str, ShardedInput]
+    begun: dict[str, InputDistribution]
 
     def send(self) -> None:
-        for one in self.inputs.values():
+        for one in self.begun.values():
             one.send()
 
+    def lengths(self, features: list[str]) -> dict[str, torch.Tensor]:
+        """[B] by feature."""
+        return dict(zip(features, self.batch.lengths().view(len(features), -1)))
 
-class TieredEmbeddings(nn.Module):
-    """In and out like the unsharded collection of the tables `configs`: a KeyedTensor, or a JaggedTensor a feature."""
 
-    def __init__(self, configs: Sequence[Config], tiers: TierParts, split: TierSplit, watch: TierWatch):
+class TieredEmbeddings(Part):
+    """All tables of the request."""
+
+    _tiers: TierParts
+
+    def __init__(self, request: Request, tiers: TierParts, split: TierSplit, watch: TierWatch):
         super().__init__()
         self.__dict__["_tiers"] = tiers  # not searched by torch: its buffers are none of the model's
         self._split, self._watch = split, watch
-        self._pooled = isinstance(configs[0], EmbeddingBagConfig)
-        self._dims = {f: config.embedding_dim for config in configs for f in config.feature_names}
-        self._means = {f for c in configs if isinstance(c, EmbeddingBagConfig) and c.pooling == PoolingType.MEAN for f in c.feature_names}
-        self.ahead: Ahead = Ahead(self.begin)
+        self._pooled, self._dims, bags = request.pooled, request.dims, (c for c in request.configs if isinstance(c, EmbeddingBagConfig))
+        self._means = [feature for config in bags if config.pooling == PoolingType.MEAN for feature in config.feature_names]
 
     @property
     def batches(self) -> list[TableBatch]:
         return self._tiers.batches
 
-    def forward(self, sparse: KeyedJaggedTensor) -> KeyedTensor | dict[str, JaggedTensor]:
-        return self.issue(self.ahead.take(sparse)).wait()
-
     def begin(self, sparse: KeyedJaggedTensor) -> Tiered:
-        tiered = self._split.chosen(sparse)
-        tier, row = self._split.place(tiered)
-        parts = self._split.parts(tiered, tier, row)
-        exchanged = self._tiers.exchanged.items()
-        return Tiered(tiered, tier, parts, {name: ShardedInput(one, parts[name].features) for name, one in exchanged})
+        batch = self._split.chosen(sparse)
+        tier, row = self._split.place(batch)
+        parts = self._split.parts(batch, tier, row)
+        return Tiered(batch, tier, parts, {name: one.begin(parts[name].features) for name, one in self._tiers.exchanged.items()})
 
-    def issue(self, begun: Tiered) -> TiersUnderWay:
-        self._watch.see(begun.tiered, begun.tier)
-        of = begun.inputs
-        rows = {name: one.compute_and_output_dist(of[name].context, of[name].received()) for name, one in self._tiers.exchanged.items()}
-        home = {name: one(begun.parts[name].features) for name, one in self._tiers.at_home.items()}
-        return TiersUnderWay(self, begun, rows, home)
+    def issue(self, begun: Tiered) -> Callable[[], Any]:
+        self._watch.see(begun.batch, begun.tier)
+        under_way = {name: part.issue(begun.begun[name]) for name, part in self._tiers.exchanged.items()}
+        home = {name: look_up(begun.parts[name].features) for name, look_up in self._tiers.at_home.items()}
+        return partial(self._added_up if self._pooled else self._in_places, begun, home, under_way)
 
-    def added_up(self, begun: Tiered, home: Mapping[str, torch.Tensor], arrived: Mapping[str, KeyedTensor]) -> KeyedTensor:
+    def _added_up(self, begun: Tiered, home: Mapping[str, torch.Tensor], under_way: Mapping[str, Callable[[], KeyedTensor]]) -> KeyedTensor:
         """Pooled rows of all tiers, a mean divided by its bag's length."""
-        pooled = [arrived[name].to_dict() for name in arrived]
+        pooled = [wait().to_dict() for wait in under_way.values()]
         for name, matrix in home.items():
             features = begun.parts[name].features.keys()
             pooled.append(dict(zip(features, matrix.split([self._dims[f] for f in features], dim=1))))
-        summed = add_pooled(list(self._dims), pooled)
-        lengths = begun.tiered.lengths().view(len(self._split.features), -1)
-        for position, feature in enumerate(self._split.features):
-            if feature in self._means:
-                summed[feature] = summed[feature] / lengths[position].clamp(min=1).unsqueeze(1)
-        return KeyedTensor(list(summed), list(self._dims.values()), torch.cat(list(summed.values()), dim=1))
+        summed: dict[str, torch.Tensor] = {}
+        for tier in pooled:
+            summed |= {feature: summed[feature] + rows if feature in summed else rows for feature, rows in tier.items()}
+        lengths = begun.lengths(self._split.features)
+        summed |= {feature: summed[feature] / lengths[feature].clamp(min=1).unsqueeze(1) for feature in self._means}
+        return keyed(summed, self._dims)
 
-    def in_places(self, begun: Tiered, home: Mapping[str, torch.Tensor], arrived: Mapping[str, dict]) -> dict[str, JaggedTensor]:
+    def _in_places(self, begun: Tiered, home: Mapping[str, torch.Tensor], under_way: Mapping[str, Callable[[], dict]]) -> dict:
         """Rows of all tiers, each where its id stands in the sequence."""
-        rows = []
-        for name, part in begun.parts.items():
-            rows.append(home[name] if name in home else torch.cat([arrived[name][f].values() for f in part.features.keys()]))
-        merged = to_places([part.order for part in begun.parts.values()], rows).split(begun.tiered.length_per_key())
-        lengths = begun.tiered.lengths().view(len(self._split.features), -1)
-        sequences = {f: JaggedTensor(merged[i], lengths=lengths[i]) for i, f in enumerate(self._split.features)}
-        return {feature: sequences[feature] for feature in self._dims}
-
-
-@dataclass(frozen=True)
-class TiersUnderWay:
-    """Rows on their way, those of the tiers at home looked up already."""
-
-    embeddings: TieredEmbeddings
-    begun: Tiered
-    rows: Mapping[str, Any]
-    home: Mapping[str, torch.Tensor]
-
-    def wait(self) -> KeyedTensor | dict[str, JaggedTensor]:
-        arrived = {name: waiting.wait() for name, waiting in self.rows.items()}
-        merge = self.embeddings.added_up if self.embeddings._pooled else self.embeddings.in_places
-        return merge(self.begun, self.home, arrived)
+        rows = dict(home)
+        for name, wait in under_way.items():
+            arrived = wait()
+            rows[name] = torch.cat([arrived[feature].values() for feature in begun.parts[name].features.keys()])
+        merged = to_places([part.order for part in begun.parts.values()], [rows[name] for name in begun.parts])
+        sequences = dict(zip(self._split.features, merged.split(begun.batch.length_per_key())))
+        lengths = begun.lengths(self._split.features)
+        return {feature: JaggedTensor(sequences[feature], lengths=lengths[feature]) for feature in self._dims}

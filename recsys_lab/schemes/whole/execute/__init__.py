@@ -5,9 +5,8 @@ scatter_list    a scatter a table, and a gather of its gradient
 fused_scatter   a scatter a rank, of all its tables' columns at once
 all_to_all      one call
 
-pieces      what travels in which call
-ways        the calls
-pooled      one exchange in place of TorchRec's, forward and backward, overlapped or blocking
+ways      the calls
+pooled    one exchange in place of TorchRec's, forward and backward, overlapped or blocking
 """
 
 from recsys_lab.executor.collection import run

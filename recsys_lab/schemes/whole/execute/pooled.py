@@ -9,25 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torchrec.distributed.types import Awaitable
 
-from recsys_lab.executor.embedding_bags import ShardedBags
-from recsys_lab.executor.execution import Request
+from recsys_lab.executor.all_to_all import UnderWay
+from recsys_lab.executor.execution import Part, Request
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.times import Timed
+from recsys_lab.executor.torchrec_parts import ShardedBags
 from recsys_lab.plan.scheme import ALL_TO_ALL, scheme_of
-from recsys_lab.schemes.whole.execute.pieces import pieces_of
-from recsys_lab.schemes.whole.execute.ways import UnderWay, Way, way_of
+from recsys_lab.schemes.whole.execute.ways import Way, way_of
 from recsys_lab.schemes.whole.placement import TABLE_WISE
 
 
-def exchange_by(embeddings: nn.Module, request: Request) -> None:
+def exchange_by(embeddings: Part, request: Request) -> None:
     """Has `embeddings` exchange its tables' pooled rows as the request says, if all lie whole on a rank. all_to_all with overlap is
     TorchRec's.
     """
-    exchange, overlap, formats = request.exchange, request.overlap, request.formats
     if not isinstance(embeddings, ShardedBags) or TABLE_WISE not in embeddings._sharding_types:
         return
     if not all(scheme_of(placement).any_exchange for _, placement in request.placed):
@@ -35,10 +33,10 @@ def exchange_by(embeddings: nn.Module, request: Request) -> None:
     at = embeddings._sharding_types.index(TABLE_WISE)
     group = embeddings._env.process_group
     assert group is not None
-    if exchange != ALL_TO_ALL or not overlap:
+    if request.exchange != ALL_TO_ALL or not request.overlap:
         held = embeddings._embedding_shardings[at]._grouped_embedding_configs_per_rank
         tables = [[t.num_features() * t.local_cols for g in of_rank for t in g.embedding_tables] for of_rank in held]
-        embeddings._output_dists[at] = PooledExchange(way_of(exchange, group, pieces_of(tables)), group, overlap, formats)
+        embeddings._output_dists[at] = PooledExchange(way_of(request.exchange, group, tables), request.overlap, request.formats)
     embeddings._output_dists[at] = Timed(embeddings._output_dists[at])
 
 
@@ -48,9 +46,9 @@ class PooledExchange(nn.Module):
     Gradients are divided by R on their way back: behind the exchange they are of the mean over the ranks' losses.
     """
 
-    def __init__(self, way: Way, group: dist.ProcessGroup, overlap: bool, formats: WireFormats):
+    def __init__(self, way: Way, overlap: bool, formats: WireFormats):
         super().__init__()
-        self.way, self.group, self.overlap, self.formats = way, group, overlap, formats
+        self.way, self.overlap, self.formats = way, overlap, formats
 
     def forward(self, looked_up: torch.Tensor, context: object = None) -> Awaitable[torch.Tensor]:
         flight = _Flight(self)
@@ -65,17 +63,12 @@ class _Flight:
     under_way: UnderWay | None = None
 
     def issue(self, under_way: UnderWay) -> None:
-        self.under_way = under_way
-        if not self.exchange.overlap:
-            under_way.wait()
+        self.under_way = under_way if self.exchange.overlap else UnderWay([], under_way.wait())
 
     def arrived(self) -> torch.Tensor:
         assert self.under_way is not None
         under_way, self.under_way = self.under_way, None
-        if self.exchange.overlap:
-            under_way.wait()
-        parts = under_way.parts
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        return under_way.joined()
 
 
 class _Waiting(Awaitable[torch.Tensor]):
@@ -99,7 +92,7 @@ class _Start(torch.autograd.Function):
     def backward(ctx, _: torch.Tensor):
         exchange = ctx.flight.exchange
         grads = exchange.formats.backward.decode(ctx.flight.arrived())
-        return None, grads.div_(exchange.group.size())
+        return None, grads.div_(exchange.way.group.size())
 
 
 class _Finish(torch.autograd.Function):

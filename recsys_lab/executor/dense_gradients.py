@@ -24,7 +24,12 @@ def average_in(module: nn.Module, codec: Codec, overlap: bool = True) -> None:
         return
 
     def average(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        future = _converted(group, bucket.buffer(), codec) if converted else _averaged(group, bucket.buffer())
+        """Where nothing is converted, as DistributedDataParallel does it: times 1 / R, then the sum."""
+        gradients = bucket.buffer()
+        sent = codec.share(gradients.float(), group.size()) if converted else gradients.mul_(1.0 / group.size())
+        work = dist.all_reduce(sent, group=group, async_op=True)
+        assert work is not None
+        future = work.get_future().then(lambda _: gradients.copy_(codec.decode(sent)) if converted else gradients)
         if not overlap:
             with waited("dense"):
                 future.wait()
@@ -32,20 +37,3 @@ def average_in(module: nn.Module, codec: Codec, overlap: bool = True) -> None:
 
     # Its check of the hook's annotations does not know them as strings: a lambda has none.
     module.register_comm_hook(module.process_group, lambda group, bucket: average(group, bucket))
-
-
-def _converted(group: dist.ProcessGroup, gradients: torch.Tensor, codec: Codec) -> torch.futures.Future[torch.Tensor]:
-    """Summed in the codec's format."""
-    sent = codec.share(gradients.float(), group.size())
-    return _sum(group, sent).then(lambda _: gradients.copy_(codec.decode(sent)))
-
-
-def _averaged(group: dist.ProcessGroup, gradients: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-    """As DistributedDataParallel does it: times 1 / R, then the sum."""
-    return _sum(group, gradients.mul_(1.0 / group.size())).then(lambda _: gradients)
-
-
-def _sum(group: dist.ProcessGroup, sent: torch.Tensor) -> torch.futures.Future:
-    work = dist.all_reduce(sent, group=group, async_op=True)
-    assert work is not None
-    return work.get_future()

@@ -17,7 +17,6 @@ overflows. BF16 has FP32's range with 8 of its 24 binary digits: it needs neithe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -64,26 +63,16 @@ class Codec(QuantizedCommCodec):
 
 @dataclass(frozen=True)
 class WireFormats:
-    """Of one run, by what travels."""
+    """Of one run, by what travels: rows, their gradients on the way back, gradients that are averaged."""
 
-    precision: Precision
-
-    @cached_property
-    def forward(self) -> Codec:
-        return Codec(self.precision.forward_comm)
-
-    @cached_property
-    def backward(self) -> Codec:
-        return gradient_codec(self.precision.backward_comm)
-
-    @cached_property
-    def gradients(self) -> Codec:
-        return gradient_codec(self.precision.dense_comm)
+    forward: Codec
+    backward: Codec
+    gradients: Codec
 
     @property
     def torchrec(self) -> dict[str, QuantizedCommCodecs] | None:
         """For TorchRec's sharded collections."""
-        if self.precision.forward_comm == self.precision.backward_comm == "fp32":
+        if self.forward.dtype == self.backward.dtype == torch.float32:
             return None
         return {exchange.name: QuantizedCommCodecs(self.forward, self.backward) for exchange in EXCHANGES}
 
@@ -103,4 +92,4 @@ def wire_formats(precision: Precision) -> WireFormats:
                 allowed=", ".join(SPARSE_TYPES),
                 remedy="mode=simulate prices it",
             )
-    return WireFormats(precision)
+    return WireFormats(Codec(precision.forward_comm), gradient_codec(precision.backward_comm), gradient_codec(precision.dense_comm))

@@ -28,11 +28,8 @@ class ToHold:
 
 def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str]) -> list[ToHold]:
     """What TorchRec has this rank hold, in the order of its features. `formats`: by table, how its weights are stored."""
-    found = []
-    for group in groups:
-        mode = MODE_OF_POOLING[group.pooling]
-        found += [ToHold(_held(table), formats[table.name], mode) for table in group.embedding_tables]
-    return found
+    tables = [(table, MODE_OF_POOLING[group.pooling]) for group in groups for table in group.embedding_tables]
+    return [ToHold(_held(table), formats[table.name], mode) for table, mode in tables]
 
 
 class BatchedLookup(nn.Module):
@@ -66,19 +63,19 @@ class BatchedLookup(nn.Module):
         return [batch for batch, _ in self._parts]
 
     def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
-        rows = features.stride()
+        samples = features.stride()
         if not self._parts:  # this rank holds nothing, but takes part in the exchange of gradients
-            return self._anchor.expand(rows, 1)[:, :0]
+            return self._anchor.expand(samples, 1)[:, :0]
         if len(self._parts) == 1:
-            return self._parts[0][0].look_up(features.values(), features.offsets(), rows)
-        found: list[torch.Tensor] = [features.values()] * self._features
+            return self._parts[0][0].look_up(features.values(), features.offsets(), samples)
+        rows: list[torch.Tensor] = [features.values()] * self._features
         for batch, positions in self._parts:
             own = features.permute(positions)
-            looked_up = batch.look_up(own.values(), own.offsets(), rows)
+            looked_up = batch.look_up(own.values(), own.offsets(), samples)
             of_feature = looked_up.split(own.length_per_key()) if batch.mode == "none" else looked_up.split(batch.width, dim=1)
             for position, part in zip(positions, of_feature):
-                found[position] = part
-        return torch.cat(found, dim=0 if self._parts[0][0].mode == "none" else 1)
+                rows[position] = part
+        return torch.cat(rows, dim=0 if self._parts[0][0].mode == "none" else 1)
 
 
 def _held(table: ShardedEmbeddingTable) -> HeldShard:

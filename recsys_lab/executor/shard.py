@@ -86,10 +86,8 @@ def shard(
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
     first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
-    tables = model.get_submodule(path)
-    assert isinstance(tables, EmbeddingBagCollection | EmbeddingCollection)
-    alone = plan.world_size == 1
-    request = Request(configs_of(tables), plan, model, path, hot_rows or {}, device, dense_bucket_mib, formats, exchange, overlap)
+    alone, configs = plan.world_size == 1, configs_of(model.get_submodule(path))
+    request = Request(configs, plan, model, path, hot_rows or {}, device, dense_bucket_mib, formats, exchange, overlap)
     running = _alone(request) if alone else _on_ranks(request)
     embeddings, remaps, local_modules = running.part, running.remaps, running.local_modules
     model.set_submodule(path, embeddings)

@@ -104,11 +104,7 @@ class ShardedModel:
         optimizer = self.sparse_optimizer
         return [
             TableShard(
-                shard.table,
-                shard.row_start,
-                shard.row_stop,
-                shard.col_start,
-                shard.col_stop,
+                *shard.extent,
                 shard.col_stop - shard.col_start < self.plan.by_table[shard.table][0].dim,
                 batch.weights[batch.part(shard)],
                 {name: state[batch.part(shard)] for name, state in states.items()},

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 from torchrec.distributed.embedding import ShardedEmbeddingCollection
 from torchrec.distributed.embedding_types import KJTList
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionContext, ShardedEmbeddingBagCollection
@@ -33,8 +34,9 @@ from recsys_lab.plan.scheme import known_schemes
 META = torch.device("meta")
 
 
-def configs_of(collection: EmbeddingBagCollection | EmbeddingCollection) -> Sequence[Config]:
+def configs_of(collection: nn.Module) -> Sequence[Config]:
     """Of its tables, in order."""
+    assert isinstance(collection, EmbeddingBagCollection | EmbeddingCollection)
     return collection.embedding_bag_configs() if isinstance(collection, EmbeddingBagCollection) else collection.embedding_configs()
 
 
@@ -66,7 +68,7 @@ class TorchRecPart(Part):
 
     def __init__(
         self,
-        module: EmbeddingBagCollection | EmbeddingCollection,
+        module: nn.Module,
         params: dict[str, ParameterSharding],
         env: ShardingEnv,
         device: torch.device,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.shard import shard
-from recsys_lab.schemes.tiers.execute.merge import to_places
 from recsys_lab.schemes.tiers.execute.split import TierSplit
+from recsys_lab.schemes.tiers.execute.tiered import to_places
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import Remap
 from recsys_lab.tables.tiers import TIERS

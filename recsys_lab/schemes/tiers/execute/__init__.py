@@ -4,7 +4,6 @@ remaps   which rows are hot, the same on every rank
 split    each id of a batch to its tier
 parts    the tiers: at home, or exchanged over a process group each
 tiered   all of them as one collection
-merge    the rows of sequences, put together again
 watch    what training looked up, for the plan to be judged by
 """
 

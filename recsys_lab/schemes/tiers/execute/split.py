@@ -41,10 +41,9 @@ class TierSplit:
         self.id_dtype = torch.int32 if kept_id_bytes(tables) == 4 else torch.int64  # of ids as the data have them, where many are kept
         self.features = [f for t in tables for f in t.features]
         self.table_of_feature = torch.tensor([i for i, t in enumerate(tables) for _ in t.features], device=device)
-        self._features_of_tier = {tier: [f for t in tables if rows_of[t.name][tier] for f in t.features] for tier in TIERS}
-        self._chosen = {
-            tier: torch.tensor([self.features.index(f) for f in own], device=device) for tier, own in self._features_of_tier.items() if own
-        }
+        of_tiers = {tier: [f for t in tables if rows_of[t.name][tier] for f in t.features] for tier in TIERS}
+        self._features_of_tier = {tier: own for tier, own in of_tiers.items() if own}
+        self._chosen = {t: torch.tensor([self.features.index(f) for f in own], device=device) for t, own in self._features_of_tier.items()}
         bases = np.cumsum([0, *(t.rows for t in tables)])
         hot_before = np.cumsum([0, *(remaps[t.name].hot_rows for t in tables)])
         hot, tier, local = [], [], []

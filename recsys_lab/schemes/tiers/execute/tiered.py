@@ -11,12 +11,12 @@ exchange of ids is issued before one is waited for, so is every exchange of rows
 travel. Autograd runs last what was made first, so in the backward pass, too, all exchanges of gradients are issued first; then the
 replicated tier's gradient leaves, then the host-sharded tier's as soon as it is there.
 
-Shapes: B samples, D columns, N ids.
+Shapes: B samples, D columns, N ids of all tiers, n of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,7 +28,6 @@ from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, Keyed
 from recsys_lab.executor.execution import Part, Request, keyed
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.executor.torchrec_parts import InputDistribution
-from recsys_lab.schemes.tiers.execute.merge import to_places
 from recsys_lab.schemes.tiers.execute.parts import TierParts
 from recsys_lab.schemes.tiers.execute.split import TierPart, TierSplit
 from recsys_lab.schemes.tiers.execute.watch import TierWatch
@@ -103,3 +102,26 @@ class TieredEmbeddings(Part):
         sequences = dict(zip(self._split.features, merged.split(begun.batch.length_per_key())))
         lengths = begun.lengths(self._split.features)
         return {feature: JaggedTensor(sequences[feature], lengths=lengths[feature]) for feature in self._dims}
+
+
+def to_places(places: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """[N, D] with `rows[k]` [n, D] at `places[k]` [n]. Together the places are 0 to N - 1, each once."""
+    return _ToPlaces.apply(len(places), *places, *rows)
+
+
+class _ToPlaces(torch.autograd.Function):
+    """One copy each way, and the same bits every time: no two rows go to one place."""
+
+    @staticmethod
+    def forward(ctx, parts: int, *both: torch.Tensor) -> torch.Tensor:
+        places, rows = both[:parts], both[parts:]
+        ctx.save_for_backward(*places)
+        merged = rows[0].new_empty(sum(len(part) for part in places), rows[0].shape[1])
+        for place, part in zip(places, rows):
+            merged.index_copy_(0, place, part)
+        return merged
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor):
+        places = ctx.saved_tensors
+        return (None, *(None for _ in places), *(grad.index_select(0, place) for place in places))

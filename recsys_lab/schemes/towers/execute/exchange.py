@@ -36,16 +36,13 @@ class Inside:
     formats: WireFormats
 
 
-def inside_site(inside: Inside, rows: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+class InsideSite(torch.autograd.Function):
     """Step d. `rows` [M * P, C of this rank] and `counts` [M * P, counts] in peer order, where P = S * B are the samples of one place.
 
     -> for the samples of this rank's place: whole rows [P, sum of all places' columns] by an all-to-all, the sums of parts [P, parts] and
     of counts [P, counts] by a reduce-scatter. Both are under way at the same time, forward and backward.
     """
-    return _Inside.apply(inside, rows, counts)
 
-
-class _Inside(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inside: Inside, rows: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         ctx.inside, whole, codec = inside, inside.whole, inside.formats.forward
@@ -71,12 +68,9 @@ class _Inside(torch.autograd.Function):
         return None, torch.cat([codec.decode(under_way.joined()), codec.decode(parts)], dim=1), None
 
 
-def between_peers(peers: AllToAll, rows: torch.Tensor, formats: WireFormats) -> tuple[torch.Tensor, ...]:
+class BetweenPeers(torch.autograd.Function):
     """Step f. `rows` [S * B, O of this site], peer after peer -> from each site, for this rank's own samples, [B, O of that site]."""
-    return _BetweenPeers.apply(peers, rows, formats)
 
-
-class _BetweenPeers(torch.autograd.Function):
     @staticmethod
     def forward(ctx, peers: AllToAll, rows: torch.Tensor, formats: WireFormats) -> tuple[torch.Tensor, ...]:
         ctx.peers, ctx.codec = peers, formats.backward

@@ -10,29 +10,29 @@ import copy
 from collections.abc import Iterator, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from recsys_lab.executor.dense_gradients import average_in
 from recsys_lab.executor.execution import Request
+from recsys_lab.executor.groups import own_group
 from recsys_lab.schemes.towers.execute.layout import Layout
 
 PATH = "tower_modules"  # in a model
 
 
 class SiteModules(nn.Module):
-    """The towers of this rank's site. `columns`: O of every tower of the model. `writes`, `ranks`, `prefix`: as `LocalModules`."""
+    """The towers of this rank's site. `columns`: O of every tower of the model. `writes`, `ranks`, `prefix`: of `LocalModules`. Collective."""
 
-    def __init__(self, modules: Sequence[nn.Module], layout: Layout, group: dist.ProcessGroup | None, request: Request):
+    def __init__(self, modules: Sequence[nn.Module], layout: Layout, request: Request):
         super().__init__()
         sites = layout.sites
         self.columns = [_columns(module, layout, tower) for tower, module in enumerate(modules)]
-        self.own = nn.ModuleDict({str(tower): modules[tower].to(request.device) for tower in sites.towers_of(layout.site)})
+        self.own = _Towers({str(tower): modules[tower].to(request.device) for tower in sites.towers_of(layout.site)})
         self.writes, self.ranks, self.prefix = sites.place_of_rank(layout.rank) == 0, sites.ranks, PATH
-        each = _Each(self.own)
+        group = own_group([sites.ranks_of(site) for site in range(sites.count)])  # beside the exchange of rows
         learns = group is not None and any(p.requires_grad for p in self.own.parameters())
-        self._run = DistributedDataParallel(each, process_group=group, bucket_cap_mb=request.bucket_mib) if learns else each
+        self._run = DistributedDataParallel(self.own, process_group=group, bucket_cap_mb=request.bucket_mib) if learns else self.own
         average_in(self._run, request.formats.gradients)
 
     def forward(self, towers: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -48,13 +48,9 @@ class SiteModules(nn.Module):
         yield from ((f"{PATH}.{name}", buffer) for name, buffer in self.own.named_buffers())
 
 
-class _Each(nn.Module):
-    def __init__(self, towers: nn.ModuleDict):
-        super().__init__()
-        self.towers = towers
-
+class _Towers(nn.ModuleDict):
     def forward(self, rows: list[torch.Tensor]) -> list[torch.Tensor]:
-        return [tower(part) for tower, part in zip(self.towers.values(), rows, strict=True)]
+        return [tower(part) for tower, part in zip(self.values(), rows, strict=True)]
 
 
 def _columns(module: nn.Module, layout: Layout, tower: int) -> int:

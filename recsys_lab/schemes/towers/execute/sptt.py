@@ -15,7 +15,6 @@ Shapes: B samples a rank, S sites, M ranks of a site, P = S * B samples that the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -23,54 +22,48 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
 from recsys_lab.executor.all_to_all import AllToAll
 from recsys_lab.executor.execution import Part, Request, keyed
+from recsys_lab.executor.groups import own_group
 from recsys_lab.executor.lookup import BatchedLookup, ToHold
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.models.table_configs import format_of
 from recsys_lab.schemes.towers.execute.distribute import FeatureDistribution, OnTheWay
-from recsys_lab.schemes.towers.execute.exchange import Inside, between_peers, inside_site, peer_order
+from recsys_lab.schemes.towers.execute.exchange import BetweenPeers, Inside, InsideSite, peer_order
 from recsys_lab.schemes.towers.execute.layout import Layout, Slot, columns
 from recsys_lab.schemes.towers.execute.modules import SiteModules
 
 
-@dataclass(frozen=True)
-class TowerGroups:
-    """Of this rank. None where the group would have one member."""
-
-    world: dist.ProcessGroup  # in peer order where the plan's permute is `none`
-    site: dist.ProcessGroup | None
-    peers: dist.ProcessGroup | None
-    gradients: dist.ProcessGroup | None  # the site again: of its tower modules' gradients, beside the exchange of rows
-
-
 class SPTT(Part):
     """A batch's features -> with tower modules what each tower gives [B, O], in the towers' order; else a KeyedTensor, as the unsharded
-    collection of the request's tables. Has no torch parameters: tables are in `batches`, tower modules in `modules_here`.
+    collection of the request's tables. Has no torch parameters: tables are in `batches`, tower modules in `modules_here`. Collective.
     """
 
     _lookup: BatchedLookup
     modules_here: SiteModules | None
 
-    def __init__(self, request: Request, layout: Layout, groups: TowerGroups, modules: SiteModules | None):
+    def __init__(self, request: Request, layout: Layout, modules: SiteModules | None):
         super().__init__()
         self._layout, self._dims, self._formats = layout, request.dims, request.formats
         # In plain attributes, which torch does not search: their parameters are not the global dense part's.
         self.__dict__["_lookup"], self.__dict__["modules_here"] = BatchedLookup(_to_hold(request, layout), request.device, None), modules
         sites, whole, blocks = layout.sites, layout.whole[layout.rank], layout.blocks[layout.rank]
         in_order = sites.peer_order if layout.plan.permute != "rows" else range(layout.plan.world_size)
-        self._distribution = FeatureDistribution(layout, list(self._dims), groups.world, in_order, request.device)
+        permuted = layout.plan.permute == "none" and sites.peer_order != tuple(range(layout.plan.world_size))
+        world = own_group([sites.peer_order]) if permuted else dist.group.WORLD
+        assert world is not None
+        self._distribution = FeatureDistribution(layout, list(self._dims), world, in_order, request.device)
         self._averaged = [i for i, slot in enumerate(blocks, start=len(whole)) if slot.table.pooling == "mean"]
         self._own_columns = [columns(whole), columns(blocks)]
-        self._inside, self._peers = None, None
-        if groups.site is not None:
+        self._inside, self._peers = None, None  # where a site, or the ranks of one place, have one member
+        if (group := own_group([sites.ranks_of(site) for site in range(sites.count)])) is not None:
             of_places = tuple(columns(layout.whole[rank]) for rank in sites.ranks_of(layout.site))
-            self._inside = Inside(AllToAll(groups.site, of_places), columns(blocks), len(self._averaged), self._formats)
+            self._inside = Inside(AllToAll(group, of_places), columns(blocks), len(self._averaged), self._formats)
         #: Of what comes from each site in step f: of each of its towers' outputs, or of each of its features.
         self._columns = [
             [modules.columns[tower] for tower in sites.towers_of(site)] if modules else [self._dims[f] for f in layout.features_of(site)]
             for site in range(sites.count)
         ]
-        if groups.peers is not None:
-            self._peers = AllToAll(groups.peers, tuple(map(sum, self._columns)))
+        if (group := own_group([sites.peers_at(place) for place in range(sites.ranks)])) is not None:
+            self._peers = AllToAll(group, tuple(map(sum, self._columns)))
         self._shuffle = _Shuffle(layout)
 
     @property
@@ -109,12 +102,12 @@ class SPTT(Part):
         if self._inside is None:
             whole, parts = rows.split(self._own_columns, dim=1)
         else:
-            whole, parts, counts = inside_site(self._inside, rows, counts)
+            whole, parts, counts = InsideSite.apply(self._inside, rows, counts)
         return whole, self._shuffle.averaged(parts, counts)
 
     def _gather(self, rows: torch.Tensor) -> KeyedTensor | list[torch.Tensor]:
         """From each site what its towers give for this rank's samples."""
-        arrived = (rows,) if self._peers is None else between_peers(self._peers, rows, self._formats)
+        arrived = (rows,) if self._peers is None else BetweenPeers.apply(self._peers, rows, self._formats)
         parts = [part for of_site, rows in zip(self._columns, arrived) for part in rows.split(of_site, dim=1)]
         if self.modules_here is not None:
             return parts

@@ -6,8 +6,6 @@ is computed between them overlaps. Blocking, each waits for what it issues.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 from torchrec.distributed.types import Awaitable
@@ -51,33 +49,28 @@ class PooledExchange(nn.Module):
         self.way, self.overlap, self.formats = way, overlap, formats
 
     def forward(self, looked_up: torch.Tensor, context: object = None) -> Awaitable[torch.Tensor]:
-        flight = _Flight(self)
-        return _Waiting(flight, _Start.apply(flight, looked_up))
+        return _Flight(self, looked_up)
 
 
-@dataclass
-class _Flight:
-    """One batch's exchange, there or back."""
+class _Flight(Awaitable[torch.Tensor]):
+    """One batch's exchange, there and then back."""
 
-    exchange: PooledExchange
-    under_way: UnderWay | None = None
+    def __init__(self, exchange: PooledExchange, looked_up: torch.Tensor):
+        super().__init__()
+        self.exchange, self.under_way = exchange, UnderWay([], [])
+        self._started = _Start.apply(self, looked_up)
+
+    def _wait_impl(self) -> torch.Tensor:
+        started = self._started
+        del self._started  # it leads back to this flight
+        return _Finish.apply(self, started)
 
     def issue(self, under_way: UnderWay) -> None:
         self.under_way = under_way if self.exchange.overlap else UnderWay([], under_way.wait())
 
     def arrived(self) -> torch.Tensor:
-        assert self.under_way is not None
-        under_way, self.under_way = self.under_way, None
+        under_way, self.under_way = self.under_way, UnderWay([], [])
         return under_way.joined()
-
-
-class _Waiting(Awaitable[torch.Tensor]):
-    def __init__(self, flight: _Flight, started: torch.Tensor):
-        super().__init__()
-        self._flight, self._started = flight, started
-
-    def _wait_impl(self) -> torch.Tensor:
-        return _Finish.apply(self._flight, self._started)
 
 
 class _Start(torch.autograd.Function):

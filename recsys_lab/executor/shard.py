@@ -25,13 +25,11 @@ from recsys_lab.executor import collection
 from recsys_lab.executor.compute import compute_in
 from recsys_lab.executor.dense_gradients import average_in
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
-from recsys_lab.executor.execution import Request, Running, together
+from recsys_lab.executor.execution import Parts, Request, Running, together
 from recsys_lab.executor.formats import DTYPES, wire_formats
-from recsys_lab.executor.parts import Parts
 from recsys_lab.executor.sharded_model import ShardedModel, TableShard
 from recsys_lab.executor.sparse_optim import SparseOptimizer
 from recsys_lab.executor.threads import keep_apart
-from recsys_lab.executor.torchrec_parts import configs_of
 from recsys_lab.kernels import Rule
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import initialise_dense
@@ -86,7 +84,7 @@ def shard(
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
     first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
-    alone, configs = plan.world_size == 1, configs_of(model.get_submodule(path))
+    alone, configs = plan.world_size == 1, collection.configs_of(model.get_submodule(path))
     request = Request(configs, plan, model, path, hot_rows or {}, device, dense_bucket_mib, formats, exchange, overlap)
     running = _alone(request) if alone else _on_ranks(request)
     embeddings, remaps, local_modules = running.part, running.remaps, running.local_modules
@@ -114,9 +112,8 @@ def shard(
         batch.out_dtype = DTYPES[precision.compute] if alone else torch.float32  # what travels, travels in the formats of exchanges
     sparse = SparseOptimizer(embeddings.batches, Rule(*optimizer), device)
     keep_apart(0 if alone else communication_cores)
-    sharded = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch, local_modules)
-    if pipeline and not alone:
-        sharded = replace(sharded, ahead=embeddings.ahead)
+    ahead = embeddings.ahead if pipeline and not alone else None
+    sharded = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch, local_modules, ahead=ahead)
     if first_dense:
         sharded = replace(sharded, stored_dense=DenseWeights.of(precision.dense, sharded.dense_parameters(), first_dense))
     return sharded

@@ -1,7 +1,6 @@
 """FlexShard's tiers on real ranks.
 
-remaps   which rows are hot, the same on every rank
-split    each id of a batch to its tier
+split    which rows are hot, the same on every rank, and each id of a batch to its tier
 parts    the tiers: at home, or exchanged over a process group each
 tiered   all of them as one collection
 watch    what training looked up, for the plan to be judged by
@@ -13,8 +12,7 @@ from torch import nn
 
 from recsys_lab.executor.execution import Execution, Request, Running
 from recsys_lab.schemes.tiers.execute.parts import parts_of
-from recsys_lab.schemes.tiers.execute.remaps import remaps_of
-from recsys_lab.schemes.tiers.execute.split import TierSplit
+from recsys_lab.schemes.tiers.execute.split import TierSplit, remaps_of
 from recsys_lab.schemes.tiers.execute.tiered import TieredEmbeddings
 from recsys_lab.schemes.tiers.execute.watch import TierWatch
 

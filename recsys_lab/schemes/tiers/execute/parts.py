@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from torchrec.distributed.types import ParameterSharding
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 
-from recsys_lab.executor.collection import shard_collection
+from recsys_lab.executor.collection import TorchRecPart, shard_collection
 from recsys_lab.executor.execution import Config, Request
 from recsys_lab.executor.groups import env_of, own_group
 from recsys_lab.executor.lookup import BatchedLookup, ToHold
 from recsys_lab.executor.replicas import Replicas
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
-from recsys_lab.executor.torchrec_parts import TorchRecPart
 from recsys_lab.executor.torchrec_plan import shards_spec
 from recsys_lab.models.table_configs import format_of
 from recsys_lab.plan import ShardingPlan

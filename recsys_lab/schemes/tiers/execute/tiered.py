@@ -25,9 +25,9 @@ import torch
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
+from recsys_lab.executor.collection import InputDistribution
 from recsys_lab.executor.execution import Part, Request, keyed
 from recsys_lab.executor.table_batch import TableBatch
-from recsys_lab.executor.torchrec_parts import InputDistribution
 from recsys_lab.schemes.tiers.execute.parts import TierParts
 from recsys_lab.schemes.tiers.execute.split import TierPart, TierSplit
 from recsys_lab.schemes.tiers.execute.watch import TierWatch

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.executor.parts import only
+from recsys_lab.executor.execution import only
 from recsys_lab.schemes.towers.execute.layout import Layout
 
 #: (lengths int32 [parts, B], ids int64 [N]), part after part.

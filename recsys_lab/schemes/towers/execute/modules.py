@@ -22,7 +22,7 @@ PATH = "tower_modules"  # in a model
 
 
 class SiteModules(nn.Module):
-    """The towers of this rank's site. `columns`: O of every tower of the model. `writes`, `ranks`, `prefix`: of `LocalModules`. Collective."""
+    """The towers of this rank's site. `columns`: O of every tower of the model. `writes`, `ranks`, `prefix`: as `LocalModules`."""
 
     def __init__(self, modules: Sequence[nn.Module], layout: Layout, request: Request):
         super().__init__()

@@ -21,7 +21,7 @@ from torchrec.distributed.embedding import ShardedEmbeddingCollection
 from torchrec.distributed.embedding_types import KJTList
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionContext, ShardedEmbeddingBagCollection
 from torchrec.distributed.types import Awaitable, LazyAwaitable, ParameterSharding, QuantizedCommCodecs, ShardingEnv
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
@@ -175,11 +175,9 @@ def shard_collection(
     `replicas`: by scheme, the process group whose ranks hold the same shards as this one and average their gradients.
     """
     alike = {scheme: Replicas(group, formats.gradients) for scheme, group in replicas.items()}
-    bags = [config for config in configs if isinstance(config, EmbeddingBagConfig)]
-    if bags:
-        return ShardedBags(EmbeddingBagCollection(bags, device=META), parameters, env, device, alike, formats.torchrec)
-    rows = [config for config in configs if isinstance(config, EmbeddingConfig)]
-    return ShardedRows(EmbeddingCollection(rows, device=META), parameters, env, device, alike, formats.torchrec)
+    pooled = isinstance(configs[0], EmbeddingBagConfig)
+    unsharded: Any = EmbeddingBagCollection if pooled else EmbeddingCollection
+    return (ShardedBags if pooled else ShardedRows)(unsharded(list(configs), device=META), parameters, env, device, alike, formats.torchrec)
 
 
 def run(request: Request) -> Running:
@@ -187,12 +185,6 @@ def run(request: Request) -> Running:
     plan, home = request.plan, home_scheme().name
     replicated = any(placement.scheme == home for _, placement in request.placed)
     replicas = own_group([list(range(plan.world_size))] if replicated else [])
-    part = shard_collection(
-        request.configs,
-        to_torchrec(request.placed, plan.ranks_per_host, request.device.type),
-        ShardingEnv.from_process_group(dist.group.WORLD),
-        request.device,
-        {} if replicas is None else {home: replicas},
-        request.formats,
-    )
-    return Running(part)
+    parameters = to_torchrec(request.placed, plan.ranks_per_host, request.device.type)
+    env, alike = ShardingEnv.from_process_group(dist.group.WORLD), {} if replicas is None else {home: replicas}
+    return Running(shard_collection(request.configs, parameters, env, request.device, alike, request.formats))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias
 
@@ -187,13 +187,13 @@ def execution_of(scheme: Scheme) -> Execution:
     return getattr(importlib.import_module(module), name)
 
 
-def together(configs: Sequence[Config], plan: ShardingPlan) -> list[tuple[list[Config], list[Execution]]]:
+def together(request: Request) -> list[tuple[Request, list[Execution]]]:
     """The tables that run together, with their schemes' executions, in the order in which the model has the first of each."""
     groups: dict[Callable, tuple[list[Config], list[Execution]]] = {}
-    for config in configs:
-        execution = execution_of(scheme_of(plan.by_table[config.name][1]))
+    for config in request.configs:
+        execution = execution_of(scheme_of(request.plan.by_table[config.name][1]))
         own, executions = groups.setdefault(execution.run, ([], []))
         own.append(config)
         if execution not in executions:
             executions.append(execution)
-    return list(groups.values())
+    return [(replace(request, configs=own), executions) for own, executions in groups.values()]

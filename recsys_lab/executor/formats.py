@@ -20,11 +20,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from fbgemm_gpu.quantize_comm import QuantizedCommCodec
 from fbgemm_gpu.split_embedding_configs import SparseType
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torchrec.distributed.types import CommOp, QuantizedCommCodecs
 
 from recsys_lab.errors import UserError
+from recsys_lab.executor.times import waited
 from recsys_lab.precision import Precision
 
 SPARSE_TYPES = {"fp32": SparseType.FP32, "fp16": SparseType.FP16, "bf16": SparseType.BF16}
@@ -93,3 +97,29 @@ def wire_formats(precision: Precision) -> WireFormats:
                 remedy="mode=simulate prices it",
             )
     return WireFormats(Codec(precision.forward_comm), gradient_codec(precision.backward_comm), gradient_codec(precision.dense_comm))
+
+
+def average_in(module: nn.Module, codec: Codec, overlap: bool = True) -> None:
+    """Have `module`, if it is DistributedDataParallel, send its gradients in the codec's format. Without `overlap` the backward pass waits
+    for each bucket (Kalamkar et al. 2020, section IV-C).
+    """
+    if not isinstance(module, DistributedDataParallel):
+        return
+    converted = next(module.parameters()).dtype != codec.dtype
+    if overlap and not converted:  # DistributedDataParallel's own will do
+        return
+
+    def average(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Where nothing is converted, as DistributedDataParallel does it: times 1 / R, then the sum."""
+        gradients = bucket.buffer()
+        sent = codec.share(gradients.float(), group.size()) if converted else gradients.mul_(1.0 / group.size())
+        work = dist.all_reduce(sent, group=group, async_op=True)
+        assert work is not None
+        future = work.get_future().then(lambda _: gradients.copy_(codec.decode(sent)) if converted else gradients)
+        if not overlap:
+            with waited("dense"):
+                future.wait()
+        return future
+
+    # Its check of the hook's annotations does not know them as strings: a lambda has none.
+    module.register_comm_hook(module.process_group, lambda group, bucket: average(group, bucket))

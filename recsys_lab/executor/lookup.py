@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
-from torchrec.distributed.embedding_types import GroupedEmbeddingConfig, ShardedEmbeddingTable
+from torchrec.distributed.embedding_types import GroupedEmbeddingConfig
 from torchrec.modules.embedding_configs import PoolingType
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
@@ -28,8 +28,12 @@ class ToHold:
 
 def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str]) -> list[ToHold]:
     """What TorchRec has this rank hold, in the order of its features. `formats`: by table, how its weights are stored."""
-    tables = [(table, MODE_OF_POOLING[group.pooling]) for group in groups for table in group.embedding_tables]
-    return [ToHold(_held(table), formats[table.name], mode) for table, mode in tables]
+    held = []
+    for table, pooling in [(table, group.pooling) for group in groups for table in group.embedding_tables]:
+        row, col = table.local_metadata.shard_offsets if table.local_metadata else (0, 0)
+        shard = HeldShard(table.name, row, row + table.local_rows, col, col + table.local_cols, table.num_features(), 0)
+        held.append(ToHold(shard, formats[table.name], MODE_OF_POOLING[pooling]))
+    return held
 
 
 class BatchedLookup(nn.Module):
@@ -76,8 +80,3 @@ class BatchedLookup(nn.Module):
             for position, part in zip(positions, of_feature):
                 rows[position] = part
         return torch.cat(rows, dim=0 if self._parts[0][0].mode == "none" else 1)
-
-
-def _held(table: ShardedEmbeddingTable) -> HeldShard:
-    row, col = table.local_metadata.shard_offsets if table.local_metadata else (0, 0)
-    return HeldShard(table.name, row, row + table.local_rows, col, col + table.local_cols, table.num_features(), 0)

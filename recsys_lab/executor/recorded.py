@@ -207,12 +207,12 @@ class RecordedProcessGroup(_ProcessGroup):
         return BACKEND
 
 
-def _recorded(name: str, kind: str, put_in: int) -> Callable:
-    """The method `name` of `RecordedProcessGroup`, whose argument number `put_in` is what this rank puts in."""
+def _method(name: str, kind: str | None, put_in: int) -> Callable:
+    """The method `name` of `RecordedProcessGroup`, whose argument number `put_in` is what this rank puts in. `kind` None: not recorded."""
 
     def method(self: RecordedProcessGroup, *args: Any, **options: Any) -> Any:
         call = getattr(self.inner, name)
-        if not RECORDER.on or len(self.ranks) == 1:  # a group of one sends nothing
+        if kind is None or not RECORDER.on or len(self.ranks) == 1:  # a group of one sends nothing
             return call(*args, **options)
         entry = RECORDER.begin(kind, self.ranks, _flat(args[put_in]))
         work = call(*args, **options)
@@ -221,18 +221,11 @@ def _recorded(name: str, kind: str, put_in: int) -> Callable:
     return method
 
 
-def _passed_on(name: str) -> Callable:
-    """The method `name` of `RecordedProcessGroup`, which is not recorded."""
-    return lambda self, *args, **options: getattr(self.inner, name)(*args, **options)
-
-
-for _kind, (_put_in, _names) in COLLECTIVES.items():
+for _kind, (_put_in, _names) in (*COLLECTIVES.items(), (None, (0, UNRECORDED))):
     for _name in _names:
-        setattr(RecordedProcessGroup, _name, _recorded(_name, _kind, _put_in))
-for _name, _method in ALIASES.items():
-    setattr(RecordedProcessGroup, _name, getattr(RecordedProcessGroup, _method))
-for _name in UNRECORDED:
-    setattr(RecordedProcessGroup, _name, _passed_on(_name))
+        setattr(RecordedProcessGroup, _name, _method(_name, _kind, _put_in))
+for _name, _newer in ALIASES.items():
+    setattr(RecordedProcessGroup, _name, getattr(RecordedProcessGroup, _newer))
 
 
 def _flat(tensors: Any) -> list[torch.Tensor]:

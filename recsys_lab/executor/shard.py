@@ -23,10 +23,9 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from recsys_lab.errors import UserError
 from recsys_lab.executor import collection
 from recsys_lab.executor.compute import compute_in
-from recsys_lab.executor.dense_gradients import average_in
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
 from recsys_lab.executor.execution import Parts, Request, Running, together
-from recsys_lab.executor.formats import DTYPES, wire_formats
+from recsys_lab.executor.formats import DTYPES, average_in, wire_formats
 from recsys_lab.executor.sharded_model import ShardedModel, TableShard
 from recsys_lab.executor.sparse_optim import SparseOptimizer
 from recsys_lab.executor.threads import keep_apart
@@ -122,8 +121,7 @@ def shard(
 def _on_ranks(request: Request) -> Running:
     """The tables as their schemes run them, several parts as one."""
     parts: list[tuple[Request, Running]] = []
-    for configs, executions in together(request.configs, request.plan):
-        own = replace(request, configs=configs)
+    for own, executions in together(request):
         parts.append((own, executions[0].run(own)))
         for execution in executions:
             if execution.finish is not None:
@@ -139,8 +137,7 @@ def _on_ranks(request: Request) -> Running:
 def _alone(request: Request) -> Running:
     """All tables whole on the one rank there is; their look-ups are noted as their schemes would have it."""
     whole, watches = collection.run(replace(request, plan=_on_one_rank(request.plan))).part, []
-    for configs, executions in together(request.configs, request.plan):
-        own = replace(request, configs=configs)
+    for own, executions in together(request):
         watches += [execution.watch(own, whole) for execution in executions if execution.watch is not None]
     return Running(whole, watch=_the_one(watches))
 

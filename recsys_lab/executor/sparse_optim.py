@@ -40,7 +40,10 @@ class SparseOptimizer(torch.optim.Optimizer):
         self.steps = 0  # t: global steps taken
         # An optimizer without a parameter is refused by torch, and a rank may hold no table.
         super().__init__([b.weights.model for b in batches] or [torch.zeros(0, device=device)], {"lr": rule.lr})
-        self.states = [_zeros(batch, rule.name) for batch in batches]
+        self.states = [
+            {key: torch.zeros(b.weights.shape if kind == "weight" else b.rows, device=device) for key, kind in STATES[rule.name].items()}
+            for b in batches
+        ]
 
     def set_lr(self, lr: float) -> None:
         self.param_groups[0]["lr"] = lr
@@ -65,8 +68,3 @@ class SparseOptimizer(torch.optim.Optimizer):
                 weights, (kept, squares) = batch.weights, [*state.values(), None, None][:2]
                 kernels.update(weights.model, touched.lookups, touched.grad, rule, low=weights.rest, state=kept, squares=squares)
         return loss
-
-
-def _zeros(batch: TableBatch, name: str) -> dict[str, torch.Tensor]:
-    shape, device = batch.weights.shape, batch.weights.model.device
-    return {key: torch.zeros(shape if kind == "weight" else shape[:1], device=device) for key, kind in STATES[name].items()}

@@ -1,8 +1,7 @@
 """FlexShard's tiers on real ranks.
 
 split    which rows are hot, the same on every rank, and each id of a batch to its tier
-parts    the tiers: at home, or exchanged over a process group each
-tiered   all of them as one collection
+tiered   the tiers, at home or exchanged over a process group each, and all of them as one collection
 watch    what training looked up, for the plan to be judged by
 """
 
@@ -11,9 +10,8 @@ from __future__ import annotations
 from torch import nn
 
 from recsys_lab.executor.execution import Execution, Request, Running
-from recsys_lab.schemes.tiers.execute.parts import parts_of
 from recsys_lab.schemes.tiers.execute.split import TierSplit, remaps_of
-from recsys_lab.schemes.tiers.execute.tiered import TieredEmbeddings
+from recsys_lab.schemes.tiers.execute.tiered import TieredEmbeddings, parts_of
 from recsys_lab.schemes.tiers.execute.watch import TierWatch
 
 

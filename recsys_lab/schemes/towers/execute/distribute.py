@@ -46,10 +46,7 @@ class FeatureDistribution:
         self.arrive = torch.tensor(arrive, dtype=torch.int32, device=device)
         self.receiver = torch.repeat_interleave(torch.tensor(self.slots_of, device=device))  # of each part that is sent
 
-    def begin(self, batch: KeyedJaggedTensor) -> OnTheWay:
-        return OnTheWay(self, self._cut(batch))
-
-    def _cut(self, batch: KeyedJaggedTensor) -> Bags:
+    def cut(self, batch: KeyedJaggedTensor) -> Bags:
         """What is sent, part by part in the order of the receivers' slots."""
         batch = only(batch, self._features)
         bags = batch.lengths().view(len(self._features), batch.stride()), batch.values()
@@ -62,10 +59,10 @@ class FeatureDistribution:
 class OnTheWay:
     """A batch's ids on their way: how many go where, then lengths and ids."""
 
-    def __init__(self, distribution: FeatureDistribution, bags: Bags):
-        self._to, self._bags = distribution, bags
-        sizes = torch.zeros(len(distribution.slots_of), dtype=torch.int64, device=bags[1].device)
-        self._sent = sizes.index_add(0, distribution.receiver, bags[0].sum(1))
+    def __init__(self, distribution: FeatureDistribution, batch: KeyedJaggedTensor):
+        self._to, self._bags = distribution, distribution.cut(batch)
+        sizes = torch.zeros(len(distribution.slots_of), dtype=torch.int64, device=batch.device())
+        self._sent = sizes.index_add(0, distribution.receiver, self._bags[0].sum(1))
         self._taken = torch.empty_like(sizes)
         self._works: list[Any] = [dist.all_to_all_single(self._taken, self._sent, group=distribution.group, async_op=True)]
 

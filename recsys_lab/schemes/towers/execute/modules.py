@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from recsys_lab.executor.dense_gradients import average_in
 from recsys_lab.executor.execution import Request
+from recsys_lab.executor.formats import average_in
 from recsys_lab.executor.groups import own_group
 from recsys_lab.schemes.towers.execute.layout import Layout
 

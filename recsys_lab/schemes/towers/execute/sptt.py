@@ -28,7 +28,7 @@ from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.models.table_configs import format_of
 from recsys_lab.schemes.towers.execute.distribute import FeatureDistribution, OnTheWay
 from recsys_lab.schemes.towers.execute.exchange import BetweenPeers, Inside, InsideSite, peer_order
-from recsys_lab.schemes.towers.execute.layout import Layout, Slot, columns
+from recsys_lab.schemes.towers.execute.layout import Layout, columns
 from recsys_lab.schemes.towers.execute.modules import SiteModules
 
 
@@ -71,7 +71,7 @@ class SPTT(Part):
         return self._lookup.batches
 
     def begin(self, sparse: KeyedJaggedTensor) -> OnTheWay:
-        return self._distribution.begin(sparse)  # a
+        return OnTheWay(self._distribution, sparse)  # a
 
     def issue(self, begun: OnTheWay) -> Callable[[], KeyedTensor | list[torch.Tensor]]:
         """Nobody needs to wait: the last exchange does."""
@@ -118,13 +118,12 @@ class SPTT(Part):
 def _to_hold(request: Request, layout: Layout) -> list[ToHold]:
     """The shards behind this rank's slots, in their order. Of row blocks the sum is wanted, whatever the table's pooling."""
     formats = {config.name: format_of(config) for config in request.configs}
-
-    def held(slots: tuple[Slot, ...], pooling: str | None) -> list[ToHold]:
-        first = [(slot.table, slot.shard) for slot in slots if slot.feature == slot.table.features[0]]
-        shards = [HeldShard(t.name, s.row_start, s.row_stop, s.col_start, s.col_stop, len(t.features), 0) for t, s in first]
-        return [ToHold(shard, formats[table.name], pooling or table.pooling) for shard, (table, _) in zip(shards, first)]
-
-    return held(layout.whole[layout.rank], None) + held(layout.blocks[layout.rank], "sum")
+    held = []
+    for slots, summed in ((layout.whole[layout.rank], False), (layout.blocks[layout.rank], True)):
+        for t, s in [(slot.table, slot.shard) for slot in slots if slot.feature == slot.table.features[0]]:
+            shard = HeldShard(t.name, s.row_start, s.row_stop, s.col_start, s.col_stop, len(t.features), 0)
+            held.append(ToHold(shard, formats[t.name], "sum" if summed else t.pooling))
+    return held
 
 
 class _Shuffle:

@@ -105,9 +105,10 @@ def bare_step_ms(data: Path) -> float:
     import torch
 
     from recsys_lab.data.loader import RankLoader
-    from recsys_lab.executor.sparse_optim import SparseOptimizer, SparseOptimizerConfig
+    from recsys_lab.executor.sparse_optim import SparseOptimizer
     from recsys_lab.executor.table_batch import HeldShard, TableBatch
     from recsys_lab.experiment import of_words
+    from recsys_lab.kernels import Rule
     from recsys_lab.models.initial import initialise_dense
     from recsys_lab.models.table_weights import initial_weight
 
@@ -124,7 +125,7 @@ def bare_step_ms(data: Path) -> float:
         offset += table.rows
     bags = TableBatch(shards, dim, "fp32", "sum", torch.device("cpu"))
     bags.fill(lambda name, *extent: initial_weight(tables[name], *extent, experiment.seed))
-    sparse = SparseOptimizer([bags], SparseOptimizerConfig("adam", optimizer.sparse.lr), torch.device("cpu"))
+    sparse = SparseOptimizer([bags], Rule("adam", optimizer.sparse.lr), torch.device("cpu"))
     dense = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]
     adam = torch.optim.Adam(dense, lr=optimizer.dense.lr)
     loader = RankLoader(

@@ -19,8 +19,9 @@ from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import ComputeDevice, EmbeddingLocation
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import SplitTableBatchedEmbeddingBagsCodegen
 
-from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer, SparseOptimizerConfig
+from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
+from recsys_lab.kernels import Rule
 
 LR, EPS = 0.01, 1e-8
 FUSED = {"sgd": EmbOptimType.EXACT_SGD, "adagrad": EmbOptimType.EXACT_ADAGRAD, "row_wise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD}
@@ -69,7 +70,7 @@ def ours(name: str, given: argparse.Namespace, ids: torch.Tensor, offsets: torch
     shards = [HeldShard(f"t{i}", 0, given.rows, 0, given.dim, 1, i * given.rows) for i in range(given.tables)]
     batch = TableBatch(shards, given.dim, "fp32", "sum", torch.device("cpu"))
     batch.weights.model.normal_()
-    optimizer = SparseOptimizer([batch], SparseOptimizerConfig(name, LR, EPS), torch.device("cpu"))
+    optimizer = SparseOptimizer([batch], Rule(name, LR, EPS), torch.device("cpu"))
 
     def step() -> None:
         batch.look_up(ids, offsets, given.batch).backward(gradient)

@@ -10,9 +10,8 @@ Nothing else changes: the same collectives with the same bytes, and the same bit
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
-from torchrec.distributed.types import ShardedModule
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.recorded import named
@@ -28,15 +27,12 @@ class Begun(Protocol):
         """Waits for the sizes and issues what they are the sizes of."""
 
 
-B = TypeVar("B", bound=Begun)
-
-
-class Ahead(Generic[B]):
+class Ahead:
     """What one exchange of ids has under way for a batch that nobody has asked for yet. `begin` starts a batch's exchange."""
 
-    def __init__(self, begin: Callable[[KeyedJaggedTensor], B]):
+    def __init__(self, begin: Callable[[KeyedJaggedTensor], Begun]):
         self._begin = begin
-        self._under_way: list[tuple[KeyedJaggedTensor, B]] = []  # this batch's, until it is taken, and the next one's
+        self._under_way: list[tuple[KeyedJaggedTensor, Begun]] = []  # this batch's, until it is taken, and the next one's
 
     def start(self, sparse: KeyedJaggedTensor) -> None:
         """Collective."""
@@ -48,7 +44,7 @@ class Ahead(Generic[B]):
         with named(AHEAD):
             self._under_way[-1][1].send()
 
-    def take(self, sparse: KeyedJaggedTensor) -> B:
+    def take(self, sparse: KeyedJaggedTensor) -> Any:
         """The exchange of `sparse`, sent: the one under way if it is of this batch, else a new one."""
         for place, (known, begun) in enumerate(self._under_way):
             if known.values() is sparse.values():  # moving a batch to where it is makes a new batch of the same tensors
@@ -57,17 +53,3 @@ class Ahead(Generic[B]):
         begun = self._begin(sparse)
         begun.send()
         return begun
-
-
-class ShardedInput:
-    """TorchRec's input distribution of one sharded collection, step by step."""
-
-    def __init__(self, module: ShardedModule, features: KeyedJaggedTensor):
-        self.context = module.create_context()
-        self._sizes: Any = module.input_dist(self.context, features)
-
-    def send(self) -> None:
-        self._ids = self._sizes.wait()
-
-    def received(self) -> Any:
-        return self._ids.wait()

@@ -1,31 +1,165 @@
-"""TorchRec's two kinds of collection, pooled and sequences, behind one door: for the schemes that TorchRec exchanges."""
+"""TorchRec's two sharded collections, pooled and sequences (a row for each id), with our look-up in them.
+
+TorchRec keeps what it does well: who sends which ids to whom, and which rows come back. Its look-up kernels are replaced
+by `TableBatch`, whose update is exact under every optimizer and sharding type (docs/decisions/sparse-optimizers.md).
+
+Means of rows that lie on several ranks are divided here. TorchRec 1.8 would do it, but where one table of a collection needs it, it
+divides the tables of other sharding types as well: sums become means, and means are divided twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torchrec.distributed.types import ParameterSharding, ShardingEnv
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
+from torch import nn
+from torchrec.distributed.embedding import ShardedEmbeddingCollection
+from torchrec.distributed.embedding_types import KJTList
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionContext, ShardedEmbeddingBagCollection
+from torchrec.distributed.types import Awaitable, LazyAwaitable, ParameterSharding, QuantizedCommCodecs, ShardingEnv
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from recsys_lab.executor.embedding_bags import ShardedBags
-from recsys_lab.executor.embedding_rows import ShardedRows
-from recsys_lab.executor.execution import Config, Request, Running
+from recsys_lab.executor.execution import Config, Part, Request, Running, keyed
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.groups import own_group
+from recsys_lab.executor.lookup import BatchedLookup, shards_of
 from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.executor.torchrec_plan import to_torchrec
-from recsys_lab.plan.scheme import home_scheme
+from recsys_lab.models.table_configs import format_of
+from recsys_lab.plan.scheme import home_scheme, known_schemes
 
-Sharded: TypeAlias = ShardedBags | ShardedRows
+META = torch.device("meta")
 
 
-def configs_of(collection: EmbeddingBagCollection | EmbeddingCollection) -> Sequence[Config]:
+def configs_of(collection: nn.Module) -> Sequence[Config]:
     """Of its tables, in order."""
+    assert isinstance(collection, EmbeddingBagCollection | EmbeddingCollection)
     return collection.embedding_bag_configs() if isinstance(collection, EmbeddingBagCollection) else collection.embedding_configs()
+
+
+class InputDistribution:
+    """TorchRec's input distribution of one sharded collection, step by step."""
+
+    def __init__(self, part: Any, features: KeyedJaggedTensor):
+        self.context = part.create_context()
+        self._sizes: Any = part.input_dist(self.context, features)
+
+    def send(self) -> None:
+        self._ids = self._sizes.wait()
+
+    def received(self) -> Any:
+        return self._ids.wait()
+
+
+class TorchRecPart(Part):
+    """Has no torch parameters: its weights are in `batches`, so neither DistributedDataParallel nor `state_dict` sees them.
+
+    `replicas`: by scheme, the ranks that hold the same shards and average their gradients. `codecs`: by exchange; None: FP32.
+    """
+
+    _replicas: Mapping[str, Replicas]
+    _formats: dict[str, str]  # how weights are stored, by table
+    _lookups: Any  # from here on TorchRec's own, which its types do not show
+    _env: ShardingEnv
+    _device: torch.device
+
+    def __init__(
+        self,
+        module: nn.Module,
+        params: dict[str, ParameterSharding],
+        env: ShardingEnv,
+        device: torch.device,
+        replicas: Mapping[str, Replicas],
+        codecs: dict[str, QuantizedCommCodecs] | None,
+    ):
+        self.__dict__["_replicas"] = replicas  # wanted before nn.Module's constructor has run
+        self.__dict__["_formats"] = {c.name: format_of(c) for c in configs_of(module)}
+        super().__init__(module, params, env, device=device, qcomm_codecs_registry=codecs)
+
+    @property
+    def batches(self) -> list[TableBatch]:
+        return [batch for lookup in self._lookups for batch in lookup.batches]
+
+    def begin(self, sparse: KeyedJaggedTensor) -> InputDistribution:
+        return InputDistribution(self, sparse)
+
+    def issue(self, begun: InputDistribution) -> Callable[[], Any]:
+        return self._output(begun).wait
+
+    def forward(self, sparse: KeyedJaggedTensor) -> LazyAwaitable:
+        """Waited for by whoever first reads it: what the model computes before overlaps."""
+        return self._output(self.ahead.take(sparse))
+
+    def _output(self: Any, begun: InputDistribution) -> LazyAwaitable:
+        return self.compute_and_output_dist(begun.context, begun.received())
+
+    def _sharding_by_scheme(self) -> Iterable[tuple[str, Any]]:
+        raise NotImplementedError
+
+    def _create_lookups(self) -> None:
+        for scheme, sharding in self._sharding_by_scheme():
+            groups = sharding._grouped_embedding_configs_per_rank[self._env.rank]
+            self._lookups.append(BatchedLookup(shards_of(groups, self._formats), self._device, self._replicas.get(scheme)))
+
+    def init_data_parallel(self) -> None:
+        """Replicas are averaged by us, not by a DistributedDataParallel of their own."""
+
+    def _initialize_torch_state(self, skip_registering: bool = False) -> None:
+        """No state of torch's kind: checkpoints are made from `batches`."""
+
+
+class ShardedRows(TorchRecPart, ShardedEmbeddingCollection):
+    """A batch's output is a JaggedTensor a feature."""
+
+    _sharding_type_to_sharding: dict[str, Any]
+
+    def _sharding_by_scheme(self) -> Iterable[tuple[str, Any]]:
+        return self._sharding_type_to_sharding.items()
+
+
+class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
+    """A batch's output is a KeyedTensor."""
+
+    _means: list[str]  # features
+    _sharding_types: list[str]
+    _embedding_shardings: Any
+    _output_dists: Any
+
+    def __init__(self, module: EmbeddingBagCollection, params: dict[str, ParameterSharding], *rest: Any):
+        configs, schemes = module.embedding_bag_configs(), known_schemes()
+        spread = [c for c in configs if c.pooling == PoolingType.MEAN and schemes[params[c.name].sharding_type].sums_across_ranks]
+        self.__dict__["_means"] = [feature for config in spread for feature in config.feature_names]
+        summed = [replace(c, pooling=PoolingType.SUM) if c in spread else c for c in configs]
+        super().__init__(EmbeddingBagCollection(summed, device=META), params, *rest)
+
+    def _sharding_by_scheme(self) -> Iterable[tuple[str, Any]]:
+        return zip(self._sharding_types, self._embedding_shardings)
+
+    def input_dist(self, ctx: EmbeddingBagCollectionContext, features: KeyedJaggedTensor) -> Awaitable[Awaitable[KJTList]]:
+        if self._means:
+            keys, lengths = features.keys(), features.lengths().view(-1, features.stride())
+            ctx.divisor = torch.stack([lengths[keys.index(feature)] for feature in self._means]).clamp(min=1)
+        return super().input_dist(ctx, features)
+
+    def compute_and_output_dist(self, ctx: EmbeddingBagCollectionContext, input: KJTList) -> LazyAwaitable[KeyedTensor]:
+        waiting = super().compute_and_output_dist(ctx, input)
+        if self._means:
+            waiting.callbacks.append(partial(_divided, features=self._means, lengths=ctx.divisor))
+        return waiting
+
+
+def _divided(pooled: KeyedTensor, features: list[str], lengths: torch.Tensor) -> KeyedTensor:
+    """`pooled` with the sums of `features` divided by their bags' `lengths` [features, B]."""
+    columns = pooled.to_dict()
+    columns |= {feature: columns[feature] / length.unsqueeze(1) for feature, length in zip(features, lengths)}
+    return keyed(columns, dict(zip(pooled.keys(), pooled.length_per_key())))
 
 
 def shard_collection(
@@ -35,35 +169,22 @@ def shard_collection(
     device: torch.device,
     replicas: Mapping[str, dist.ProcessGroup],
     formats: WireFormats,
-) -> Sharded:
+) -> TorchRecPart:
     """A collection of the tables `configs` (one kind), sharded by `parameters` over the group of `env`.
 
     `replicas`: by scheme, the process group whose ranks hold the same shards as this one and average their gradients.
     """
-    meta = torch.device("meta")
     alike = {scheme: Replicas(group, formats.gradients) for scheme, group in replicas.items()}
-    pooled = [config for config in configs if isinstance(config, EmbeddingBagConfig)]
-    if pooled:
-        return ShardedBags(EmbeddingBagCollection(pooled, device=meta), parameters, env, device, alike, formats.torchrec)
-    rows = [config for config in configs if isinstance(config, EmbeddingConfig)]
-    return ShardedRows(EmbeddingCollection(rows, device=meta), parameters, env, device, alike, formats.torchrec)
-
-
-def collection(request: Request) -> Sharded:
-    """All tables of the request as one collection, over all ranks. Collective."""
-    plan, home = request.plan, home_scheme().name
-    replicated = any(placement.scheme == home for _, placement in request.placed)
-    replicas = own_group([list(range(plan.world_size))] if replicated else [])
-    return shard_collection(
-        request.configs,
-        to_torchrec(request.placed, plan.ranks_per_host, request.device.type),
-        ShardingEnv.from_process_group(dist.group.WORLD),
-        request.device,
-        {} if replicas is None else {home: replicas},
-        request.formats,
-    )
+    pooled = isinstance(configs[0], EmbeddingBagConfig)
+    unsharded: Any = EmbeddingBagCollection if pooled else EmbeddingCollection
+    return (ShardedBags if pooled else ShardedRows)(unsharded(list(configs), device=META), parameters, env, device, alike, formats.torchrec)
 
 
 def run(request: Request) -> Running:
-    """For `Execution.run` of the schemes that TorchRec exchanges."""
-    return Running(collection(request))
+    """All tables of the request as one collection, over all ranks: `Execution.run` of the schemes that TorchRec exchanges. Collective."""
+    plan, home = request.plan, home_scheme().name
+    replicated = any(placement.scheme == home for _, placement in request.placed)
+    replicas = own_group([list(range(plan.world_size))] if replicated else [])
+    parameters = to_torchrec(request.placed, plan.ranks_per_host, request.device.type)
+    env, alike = ShardingEnv.from_process_group(dist.group.WORLD), {} if replicas is None else {home: replicas}
+    return Running(shard_collection(request.configs, parameters, env, request.device, alike, request.formats))

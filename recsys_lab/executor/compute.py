@@ -16,7 +16,7 @@ from torch import nn
 from torchrec.distributed.types import LazyAwaitable
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedTensor
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+from recsys_lab.executor.formats import DTYPES
 
 
 def compute_in(format: str, model: nn.Module, embeddings: nn.Module, tower_modules: nn.Module | None) -> None:
@@ -26,15 +26,15 @@ def compute_in(format: str, model: nn.Module, embeddings: nn.Module, tower_modul
         return
     for module in (model, tower_modules):
         if module is not None:
-            module.register_forward_pre_hook(lambda _, given: tuple(_cast(one, dtype) for one in given))
-            module.register_forward_hook(lambda _, __, made: _cast(made, torch.float32))
-    embeddings.register_forward_hook(lambda _, __, found: _cast(found, dtype))
+            module.register_forward_pre_hook(lambda _, inputs: tuple(_cast(one, dtype) for one in inputs))
+            module.register_forward_hook(lambda _, __, outputs: _cast(outputs, torch.float32))
+    embeddings.register_forward_hook(lambda _, __, rows: _cast(rows, dtype))
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
     """Its floating-point values in `dtype`; ids stay as they are. Of what is still under way, once it is there."""
     if isinstance(value, LazyAwaitable):
-        value.callbacks.append(lambda found: _cast(found, dtype))
+        value.callbacks.append(lambda rows: _cast(rows, dtype))
         return value
     if isinstance(value, torch.Tensor):
         return value.to(dtype) if value.is_floating_point() else value

@@ -35,11 +35,11 @@ class DenseWeights:
         device = next((p.device for p in named.values()), torch.device("cpu"))
         weights = StoredWeights.empty(format, (end,), device)
         weights.write(torch.zeros(end, device=device))
-        made = DenseWeights(weights, named, places)
+        dense = DenseWeights(weights, named, places)
         for name, parameter in named.items():
             weights.write(first[name].flatten(), places[name])
-            parameter.data = made[name].model
-        return made
+            parameter.data = dense[name].model
+        return dense
 
     def __getitem__(self, name: str) -> StoredWeights:
         """In the parameter's shape. The live ones."""

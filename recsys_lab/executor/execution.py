@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
-from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
 from recsys_lab.executor.ahead import Ahead, Begun
 from recsys_lab.executor.formats import WireFormats
@@ -46,31 +47,94 @@ class Request:
     def placed(self) -> list[tuple[Table, Placement]]:
         return [self.plan.by_table[config.name] for config in self.configs]
 
+    @property
+    def pooled(self) -> bool:
+        return isinstance(self.configs[0], EmbeddingBagConfig)
 
-class Waiting(Protocol):
-    """Rows on their way."""
+    @property
+    def dims(self) -> dict[str, int]:
+        """D by feature, in the order of the tables."""
+        return {feature: config.embedding_dim for config in self.configs for feature in config.feature_names}
 
-    def wait(self) -> Any:
-        """As the unsharded collection gives them: a KeyedTensor, or a JaggedTensor a feature."""
 
-
-class Part(Protocol):
-    """Runs some of a model's tables: an nn.Module whose forward is `issue(ahead.take(batch))`.
+class Part(nn.Module):
+    """Runs some of a model's tables, in and out like their unsharded collection: a KeyedTensor, or a JaggedTensor a feature.
 
     Collectives are issued in `begin`, in what that gives and in `issue`, so that those of several parts are under way together.
     """
 
-    ahead: Ahead
-
     @property
     def batches(self) -> list[TableBatch]:
         """The shards of this rank."""
+        raise NotImplementedError
+
+    @cached_property
+    def ahead(self) -> Ahead:
+        return Ahead(self.begin)
 
     def begin(self, sparse: KeyedJaggedTensor) -> Any:
         """Ids on their way (`Begun`). Collective."""
+        raise NotImplementedError
 
-    def issue(self, begun: Any) -> Waiting:
-        """Looks up what has arrived and sends it. Collective."""
+    def issue(self, begun: Any) -> Callable[[], Any]:
+        """Looks up what has arrived and sends it; to be called for the rows, for which it waits. Collective."""
+        raise NotImplementedError
+
+    def forward(self, sparse: KeyedJaggedTensor) -> Any:
+        return self.issue(self.ahead.take(sparse))()
+
+
+def keyed(rows: Mapping[str, torch.Tensor], dims: Mapping[str, int]) -> KeyedTensor:
+    """Pooled `rows` [B, D] by feature, in the order of `dims`."""
+    return KeyedTensor(list(dims), list(dims.values()), torch.cat([rows[feature] for feature in dims], dim=1))
+
+
+@dataclass(frozen=True)
+class AllBegun:
+    """Every part's ids on their way."""
+
+    parts: list[Begun]
+
+    def send(self) -> None:
+        for part in self.parts:
+            part.send()
+
+
+class Parts(Part):
+    """All tables of `whole`: every exchange of a pass is issued before one is waited for. Each of `parts`, which run the requests beside
+    them, gets the features of its own tables.
+    """
+
+    _parts: list[tuple[Part, list[str]]]
+
+    def __init__(self, whole: Request, parts: Sequence[tuple[Request, Part]]):
+        super().__init__()
+        self._pooled, self._dims = whole.pooled, whole.dims
+        # In a plain attribute, which torch does not search: their buffers are none of the model's.
+        self.__dict__["_parts"] = [(part, list(request.dims)) for request, part in parts]
+
+    @property
+    def batches(self) -> list[TableBatch]:
+        return [batch for part, _ in self._parts for batch in part.batches]
+
+    def begin(self, sparse: KeyedJaggedTensor) -> AllBegun:
+        return AllBegun([part.begin(only(sparse, features)) for part, features in self._parts])
+
+    def issue(self, begun: AllBegun) -> Callable[[], Any]:
+        return partial(self._put_together, [part.issue(own) for (part, _), own in zip(self._parts, begun.parts)])
+
+    def _put_together(self, waits: list[Callable[[], Any]]) -> Any:
+        rows: dict[str, Any] = {}
+        for wait in waits:
+            arrived = wait()
+            rows |= arrived.to_dict() if self._pooled else arrived
+        return keyed(rows, self._dims) if self._pooled else {feature: rows[feature] for feature in self._dims}
+
+
+def only(batch: KeyedJaggedTensor, features: list[str]) -> KeyedJaggedTensor:
+    """Those features of `batch`, in this order."""
+    keys = batch.keys()
+    return batch if keys == features else batch.permute([keys.index(feature) for feature in features])
 
 
 class Watch(Protocol):
@@ -99,7 +163,7 @@ class LocalModules(Protocol):
 class Running:
     """What a request has become. `remaps`: by table, where its ids are numbered anew. `local_modules`: taken from the model."""
 
-    part: Any  # Part and nn.Module
+    part: Part
     remaps: Mapping[str, Remap] = field(default_factory=dict)
     watch: Watch | None = None
     local_modules: LocalModules | None = None
@@ -113,7 +177,7 @@ class Execution:
     """
 
     run: Callable[[Request], Running]
-    finish: Callable[[Any, Request], None] | None = None
+    finish: Callable[[Part, Request], None] | None = None
     watch: Callable[[Request, nn.Module], Watch | None] | None = None
 
 
@@ -123,16 +187,13 @@ def execution_of(scheme: Scheme) -> Execution:
     return getattr(importlib.import_module(module), name)
 
 
-def together(configs: Sequence[Config], plan: ShardingPlan) -> list[tuple[list[Config], list[Execution]]]:
+def together(request: Request) -> list[tuple[Request, list[Execution]]]:
     """The tables that run together, with their schemes' executions, in the order in which the model has the first of each."""
     groups: dict[Callable, tuple[list[Config], list[Execution]]] = {}
-    for config in configs:
-        execution = execution_of(scheme_of(plan.by_table[config.name][1]))
+    for config in request.configs:
+        execution = execution_of(scheme_of(request.plan.by_table[config.name][1]))
         own, executions = groups.setdefault(execution.run, ([], []))
         own.append(config)
         if execution not in executions:
             executions.append(execution)
-    return list(groups.values())
-
-
-__all__ = ["Begun", "Config", "Execution", "LocalModules", "Part", "Request", "Running", "Waiting", "Watch", "execution_of", "together"]
+    return [(replace(request, configs=own), executions) for own, executions in groups.values()]

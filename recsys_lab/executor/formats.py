@@ -16,9 +16,7 @@ overflows. BF16 has FP32's range with 8 of its 24 binary digits: it needs neithe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,14 +28,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torchrec.distributed.types import CommOp, QuantizedCommCodecs
 
 from recsys_lab.errors import UserError
+from recsys_lab.executor.times import waited
 from recsys_lab.precision import Precision
 
 SPARSE_TYPES = {"fp32": SparseType.FP32, "fp16": SparseType.FP16, "bf16": SparseType.BF16}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 GRADIENT_SCALE = 1024.0
 MOST_OF_A_MEAN = 32.0
-#: For `DistributedDataParallel.register_comm_hook`, whose state is the process group.
-Hook = Callable[[dist.ProcessGroup, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 #: TorchRec's exchanges of rows.
 EXCHANGES = (CommOp.POOLED_EMBEDDINGS_ALL_TO_ALL, CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER, CommOp.SEQUENCE_EMBEDDINGS_ALL_TO_ALL)
 
@@ -57,8 +54,8 @@ class Codec(QuantizedCommCodec):
         return super().encode(input_tensor if self.scale == 1 else input_tensor * self.scale, ctx)
 
     def decode(self, input_tensor: torch.Tensor, ctx: Any = None) -> torch.Tensor:
-        found = super().decode(input_tensor, ctx)
-        return found if self.scale == 1 else found / self.scale
+        decoded = super().decode(input_tensor, ctx)
+        return decoded if self.scale == 1 else decoded / self.scale
 
     def share(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
         """What one of so many `ranks` adds to the mean of theirs, encoded."""
@@ -70,26 +67,16 @@ class Codec(QuantizedCommCodec):
 
 @dataclass(frozen=True)
 class WireFormats:
-    """Of one run, by what travels."""
+    """Of one run, by what travels: rows, their gradients on the way back, gradients that are averaged."""
 
-    precision: Precision
-
-    @cached_property
-    def forward(self) -> Codec:
-        return Codec(self.precision.forward_comm)
-
-    @cached_property
-    def backward(self) -> Codec:
-        return gradient_codec(self.precision.backward_comm)
-
-    @cached_property
-    def gradients(self) -> Codec:
-        return gradient_codec(self.precision.dense_comm)
+    forward: Codec
+    backward: Codec
+    gradients: Codec
 
     @property
     def torchrec(self) -> dict[str, QuantizedCommCodecs] | None:
         """For TorchRec's sharded collections."""
-        if self.precision.forward_comm == self.precision.backward_comm == "fp32":
+        if self.forward.dtype == self.backward.dtype == torch.float32:
             return None
         return {exchange.name: QuantizedCommCodecs(self.forward, self.backward) for exchange in EXCHANGES}
 
@@ -109,28 +96,30 @@ def wire_formats(precision: Precision) -> WireFormats:
                 allowed=", ".join(SPARSE_TYPES),
                 remedy="mode=simulate prices it",
             )
-    return WireFormats(precision)
+    return WireFormats(Codec(precision.forward_comm), gradient_codec(precision.backward_comm), gradient_codec(precision.dense_comm))
 
 
-def average_in(module: nn.Module, codec: Codec) -> None:
-    """Have `module` send its gradients in the codec's format, if it is DistributedDataParallel and they are of another."""
-    if isinstance(module, DistributedDataParallel) and (hook := averaged_in(codec, next(module.parameters()).dtype)) is not None:
-        # Its check of the hook's annotations does not know them as strings: a lambda has none.
-        module.register_comm_hook(module.process_group, lambda group, bucket: hook(group, bucket))
-
-
-def averaged_in(codec: Codec, dtype: torch.dtype) -> Hook | None:
-    """The average of a bucket of gradients of `dtype`, summed in the codec's format; None where that is theirs, and
-    DistributedDataParallel's own will do.
+def average_in(module: nn.Module, codec: Codec, overlap: bool = True) -> None:
+    """Have `module`, if it is DistributedDataParallel, send its gradients in the codec's format. Without `overlap` the backward pass waits
+    for each bucket (Kalamkar et al. 2020, section IV-C).
     """
-    if codec.dtype == dtype:
-        return None
+    if not isinstance(module, DistributedDataParallel):
+        return
+    converted = next(module.parameters()).dtype != codec.dtype
+    if overlap and not converted:  # DistributedDataParallel's own will do
+        return
 
     def average(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Where nothing is converted, as DistributedDataParallel does it: times 1 / R, then the sum."""
         gradients = bucket.buffer()
-        sent = codec.share(gradients.float(), group.size())
+        sent = codec.share(gradients.float(), group.size()) if converted else gradients.mul_(1.0 / group.size())
         work = dist.all_reduce(sent, group=group, async_op=True)
         assert work is not None
-        return work.get_future().then(lambda _: gradients.copy_(codec.decode(sent)))
+        future = work.get_future().then(lambda _: gradients.copy_(codec.decode(sent)) if converted else gradients)
+        if not overlap:
+            with waited("dense"):
+                future.wait()
+        return future
 
-    return average
+    # Its check of the hook's annotations does not know them as strings: a lambda has none.
+    module.register_comm_hook(module.process_group, lambda group, bucket: average(group, bucket))

@@ -9,7 +9,7 @@ from datetime import timedelta
 import torch.distributed as dist
 from torchrec.distributed.types import ShardingEnv
 
-_MADE: list[dist.ProcessGroup] = []
+_OPEN: list[dist.ProcessGroup] = []
 
 
 def timeout() -> timedelta:
@@ -25,10 +25,10 @@ def own_group(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
     own = None
     for ranks in groups:
         if len(ranks) > 1:
-            made = dist.new_group(list(ranks), timeout=timeout(), sort_ranks=list(ranks) == sorted(ranks))
+            group = dist.new_group(list(ranks), timeout=timeout(), sort_ranks=list(ranks) == sorted(ranks))
             if dist.get_rank() in ranks:
-                own = made
-                _MADE.append(made)
+                own = group
+                _OPEN.append(group)
     return own
 
 
@@ -38,8 +38,8 @@ def close_groups() -> None:
     Collective. Each open group of gloo's keeps three threads awake.
     """
     dist.barrier()
-    while _MADE:
-        dist.destroy_process_group(_MADE.pop())
+    while _OPEN:
+        dist.destroy_process_group(_OPEN.pop())
 
 
 def env_of(group: dist.ProcessGroup) -> ShardingEnv:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
-from torchrec.distributed.embedding_types import GroupedEmbeddingConfig, ShardedEmbeddingTable
+from torchrec.distributed.embedding_types import GroupedEmbeddingConfig
 from torchrec.modules.embedding_configs import PoolingType
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
@@ -28,11 +28,12 @@ class ToHold:
 
 def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str]) -> list[ToHold]:
     """What TorchRec has this rank hold, in the order of its features. `formats`: by table, how its weights are stored."""
-    found = []
-    for group in groups:
-        mode = MODE_OF_POOLING[group.pooling]
-        found += [ToHold(_held(table), formats[table.name], mode) for table in group.embedding_tables]
-    return found
+    held = []
+    for table, pooling in [(table, group.pooling) for group in groups for table in group.embedding_tables]:
+        row, col = table.local_metadata.shard_offsets if table.local_metadata else (0, 0)
+        shard = HeldShard(table.name, row, row + table.local_rows, col, col + table.local_cols, table.num_features(), 0)
+        held.append(ToHold(shard, formats[table.name], MODE_OF_POOLING[pooling]))
+    return held
 
 
 class BatchedLookup(nn.Module):
@@ -66,21 +67,16 @@ class BatchedLookup(nn.Module):
         return [batch for batch, _ in self._parts]
 
     def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
-        rows = features.stride()
+        samples = features.stride()
         if not self._parts:  # this rank holds nothing, but takes part in the exchange of gradients
-            return self._anchor.expand(rows, 1)[:, :0]
+            return self._anchor.expand(samples, 1)[:, :0]
         if len(self._parts) == 1:
-            return self._parts[0][0].look_up(features.values(), features.offsets(), rows)
-        found: list[torch.Tensor] = [features.values()] * self._features
+            return self._parts[0][0].look_up(features.values(), features.offsets(), samples)
+        rows: list[torch.Tensor] = [features.values()] * self._features
         for batch, positions in self._parts:
             own = features.permute(positions)
-            looked_up = batch.look_up(own.values(), own.offsets(), rows)
+            looked_up = batch.look_up(own.values(), own.offsets(), samples)
             of_feature = looked_up.split(own.length_per_key()) if batch.mode == "none" else looked_up.split(batch.width, dim=1)
             for position, part in zip(positions, of_feature):
-                found[position] = part
-        return torch.cat(found, dim=0 if self._parts[0][0].mode == "none" else 1)
-
-
-def _held(table: ShardedEmbeddingTable) -> HeldShard:
-    row, col = table.local_metadata.shard_offsets if table.local_metadata else (0, 0)
-    return HeldShard(table.name, row, row + table.local_rows, col, col + table.local_cols, table.num_features(), 0)
+                rows[position] = part
+        return torch.cat(rows, dim=0 if self._parts[0][0].mode == "none" else 1)

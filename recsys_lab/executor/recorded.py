@@ -13,28 +13,38 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-__all__ = [
-    "BACKEND",
-    "Recorded",
-    "RecordedProcessGroup",
-    "is_recording",
-    "named",
-    "register",
-    "start_recording",
-    "stop_recording",
-    "waited_s",
-]
-
 BACKEND = "recorded"
 #: Kinds that only Python waits for: what C++ gets must be its own.
 AWAITED = ("all_to_all", "scatter", "gather")
+#: By kind: which argument of a process group's methods is what a rank puts in, and the methods that are recorded as this kind.
+COLLECTIVES = {
+    "all_reduce": (0, ("allreduce", "allreduce_coalesced")),
+    "all_to_all": (1, ("all_to_all_single", "alltoall")),
+    "all_gather": (1, ("allgather", "allgather_coalesced", "all_gather_single", "all_gather_single_coalesced")),
+    "reduce_scatter": (1, ("reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced")),
+    "broadcast": (0, ("broadcast",)),
+    "reduce": (0, ("reduce",)),
+    "gather": (1, ("gather",)),
+    "scatter": (1, ("scatter",)),
+}
+#: Older names of some of them, by which torch still calls.
+ALIASES = {
+    "alltoall_base": "all_to_all_single",
+    "_allgather_base": "all_gather_single",
+    "allgather_into_tensor_coalesced": "all_gather_single_coalesced",
+    "_reduce_scatter_base": "reduce_scatter_single",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_single_coalesced",
+}
+UNRECORDED = ("barrier", "monitored_barrier", "send", "recv", "recv_anysource", "abort", "shutdown")
 _ProcessGroup: Any = dist.ProcessGroup  # torch's type stubs lack some of its methods and have others with other names
 
 
@@ -52,17 +62,19 @@ class Recorded:
     start_ms: float = 0.0
 
 
+@dataclass(slots=True)
 class _Pending:
-    """A collective that was issued; `end` is set when it completes."""
+    """A collective that was issued; `end` is set when it completes. Events are CUDA's."""
 
-    __slots__ = ("bytes", "end", "event", "future", "group", "kind", "name", "start", "start_event")
-
-    def __init__(self, kind: str, group: tuple[int, ...], size: int, name: str | None):
-        self.kind, self.group, self.bytes, self.name = kind, group, size, name
-        self.start, self.end = time.perf_counter(), 0.0
-        self.start_event: Any = None
-        self.event: Any = None
-        self.future: Any = None
+    kind: str
+    group: tuple[int, ...]
+    bytes: int
+    name: str | None
+    start: float = field(default_factory=time.perf_counter)
+    end: float = 0.0
+    start_event: Any = None
+    event: Any = None
+    future: Any = None
 
     def watch(self, work: Any) -> Any:
         """Have `end` set when `work` completes; returns what to give the caller in place of `work`."""
@@ -89,9 +101,8 @@ class _Pending:
             self.future = None  # it holds the collective's tensors: a step that is recorded takes no more memory than another
 
     def finished(self) -> Recorded:
-        future = self.future
-        if future is not None and not self.end:
-            future.wait()
+        if self.future is not None and not self.end:
+            self.future.wait()
         if self.start_event is not None and self.event is not None:
             self.event.synchronize()
             ms = self.start_event.elapsed_time(self.event)
@@ -110,7 +121,7 @@ class _TimedWork(dist.Work):
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         began = time.perf_counter()
         done = self.work.wait(timeout)
-        _RECORDER.waited_s += time.perf_counter() - began
+        RECORDER.waited_s += time.perf_counter() - began
         if self.ends:
             self.entry._done(None)
         return done
@@ -126,7 +137,9 @@ class _TimedWork(dist.Work):
 
 
 class _Recorder:
-    """What this process is recording: nothing, or up to `limit` collectives."""
+    """What this process is recording: nothing, or up to `limit` collectives. `waited_s`: how long callers have waited in recorded
+    collectives of the kinds `AWAITED`, since this process began.
+    """
 
     def __init__(self) -> None:
         self.on = False
@@ -148,44 +161,32 @@ class _Recorder:
         return entry
 
 
-_RECORDER = _Recorder()
+RECORDER = _Recorder()
 
 
 def start_recording(limit: int = 100_000) -> None:
     """Forget what was recorded and record the collectives that follow, `limit` at most."""
-    _RECORDER.entries, _RECORDER.dropped, _RECORDER.limit, _RECORDER.on = [], 0, limit, True
+    RECORDER.entries, RECORDER.dropped, RECORDER.limit, RECORDER.on = [], 0, limit, True
 
 
 def stop_recording() -> list[Recorded]:
     """Stop, wait for what is in flight, and return the collectives in the order of issue. Warns if some were beyond the limit."""
-    _RECORDER.on = False
-    entries, _RECORDER.entries = _RECORDER.entries, []
-    if _RECORDER.dropped:
-        warnings.warn(f"{_RECORDER.dropped} collectives beyond the limit of {_RECORDER.limit} were not recorded", stacklevel=2)
+    RECORDER.on = False
+    entries, RECORDER.entries = RECORDER.entries, []
+    if RECORDER.dropped:
+        warnings.warn(f"{RECORDER.dropped} collectives beyond the limit of {RECORDER.limit} were not recorded", stacklevel=2)
     return [entry.finished() for entry in entries]
 
 
-def is_recording() -> bool:
-    return _RECORDER.on
-
-
-def waited_s() -> float:
-    """How long callers have waited in recorded collectives of the kinds `AWAITED`, since this process began."""
-    return _RECORDER.waited_s
-
-
-class named:
+@contextmanager
+def named(name: str) -> Iterator[None]:
     """`with named("towers"):` gives the collectives that this thread issues inside that name."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __enter__(self) -> None:
-        self.outer = getattr(_RECORDER.names, "current", None)
-        _RECORDER.names.current = self.name
-
-    def __exit__(self, *_: object) -> None:
-        _RECORDER.names.current = self.outer
+    outer = getattr(RECORDER.names, "current", None)
+    RECORDER.names.current = name
+    try:
+        yield
+    finally:
+        RECORDER.names.current = outer
 
 
 def register() -> str:
@@ -205,88 +206,26 @@ class RecordedProcessGroup(_ProcessGroup):
     def getBackendName(self) -> str:
         return BACKEND
 
-    def _run(self, kind: str, put_in: Any, call: Any, *args: Any, **options: Any) -> Any:
-        if not _RECORDER.on or len(self.ranks) == 1:  # a group of one sends nothing
+
+def _method(name: str, kind: str | None, put_in: int) -> Callable:
+    """The method `name` of `RecordedProcessGroup`, whose argument number `put_in` is what this rank puts in. `kind` None: not recorded."""
+
+    def method(self: RecordedProcessGroup, *args: Any, **options: Any) -> Any:
+        call = getattr(self.inner, name)
+        if kind is None or not RECORDER.on or len(self.ranks) == 1:  # a group of one sends nothing
             return call(*args, **options)
-        entry = _RECORDER.begin(kind, self.ranks, _flat(put_in))
+        entry = RECORDER.begin(kind, self.ranks, _flat(args[put_in]))
         work = call(*args, **options)
         return work if entry is None else entry.watch(work)
 
-    def allreduce(self, tensors: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_reduce", tensors, self.inner.allreduce, tensors, *opts, **others)
+    return method
 
-    def allreduce_coalesced(self, tensors: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_reduce", tensors, self.inner.allreduce_coalesced, tensors, *opts, **others)
 
-    def all_to_all_single(self, output: torch.Tensor, given: torch.Tensor, *rest: Any, **others: Any) -> Any:
-        return self._run("all_to_all", given, self.inner.all_to_all_single, output, given, *rest, **others)
-
-    alltoall_base = all_to_all_single
-
-    def alltoall(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_to_all", inputs, self.inner.alltoall, outputs, inputs, *opts, **others)
-
-    def allgather(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_gather", inputs, self.inner.allgather, outputs, inputs, *opts, **others)
-
-    def allgather_coalesced(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_gather", inputs, self.inner.allgather_coalesced, outputs, inputs, *opts, **others)
-
-    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, *opts: Any, **others: Any) -> Any:
-        return self._run("all_gather", given, self.inner.all_gather_single, output, given, *opts, **others)
-
-    _allgather_base = all_gather_single
-
-    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("all_gather", inputs, self.inner.all_gather_single_coalesced, outputs, inputs, *opts, **others)
-
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-
-    def reduce_scatter(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("reduce_scatter", inputs, self.inner.reduce_scatter, outputs, inputs, *opts, **others)
-
-    def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, *opts: Any, **others: Any) -> Any:
-        return self._run("reduce_scatter", given, self.inner.reduce_scatter_single, output, given, *opts, **others)
-
-    _reduce_scatter_base = reduce_scatter_single
-
-    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("reduce_scatter", inputs, self.inner.reduce_scatter_single_coalesced, outputs, inputs, *opts, **others)
-
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-
-    def broadcast(self, tensors: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("broadcast", tensors, self.inner.broadcast, tensors, *opts, **others)
-
-    def reduce(self, tensors: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("reduce", tensors, self.inner.reduce, tensors, *opts, **others)
-
-    def gather(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("gather", inputs, self.inner.gather, outputs, inputs, *opts, **others)
-
-    def scatter(self, outputs: Any, inputs: Any, *opts: Any, **others: Any) -> Any:
-        return self._run("scatter", inputs, self.inner.scatter, outputs, inputs, *opts, **others)
-
-    def barrier(self, *opts: Any, **kwargs: Any) -> Any:
-        return self.inner.barrier(*opts, **kwargs)
-
-    def monitored_barrier(self, *args: Any, **kwargs: Any) -> Any:
-        return self.inner.monitored_barrier(*args, **kwargs)
-
-    def send(self, tensors: Any, rank: int, tag: int) -> Any:
-        return self.inner.send(tensors, rank, tag)
-
-    def recv(self, tensors: Any, rank: int, tag: int) -> Any:
-        return self.inner.recv(tensors, rank, tag)
-
-    def recv_anysource(self, tensors: Any, tag: int) -> Any:
-        return self.inner.recv_anysource(tensors, tag)
-
-    def abort(self) -> None:
-        self.inner.abort()
-
-    def shutdown(self) -> None:
-        self.inner.shutdown()
+for _kind, (_put_in, _names) in (*COLLECTIVES.items(), (None, (0, UNRECORDED))):
+    for _name in _names:
+        setattr(RecordedProcessGroup, _name, _method(_name, _kind, _put_in))
+for _name, _newer in ALIASES.items():
+    setattr(RecordedProcessGroup, _name, getattr(RecordedProcessGroup, _newer))
 
 
 def _flat(tensors: Any) -> list[torch.Tensor]:
@@ -298,16 +237,14 @@ def _flat(tensors: Any) -> list[torch.Tensor]:
 
 def _create(options: Any, _backend_options: Any = None) -> RecordedProcessGroup:
     store, rank, size = options.store, options.group_rank, options.group_size
-    inner = _ProcessGroup(store, rank, size)
+    inner, kinds = _ProcessGroup(store, rank, size), dist.ProcessGroup.BackendType
     outer = RecordedProcessGroup(inner, tuple(options.global_ranks_in_group) or tuple(range(size)))
-    backends: list[tuple[str, Any, Any]] = [
-        ("cpu", dist.ProcessGroup.BackendType.GLOO, dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout))
-    ]
+    backends: list[tuple[str, Any, Any]] = [("cpu", kinds.GLOO, dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout))]
     if torch.cuda.is_available() and dist.is_nccl_available():
         nccl_options = dist.ProcessGroupNCCL.Options()
         nccl_options._timeout = options.timeout
         nccl = dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, size, nccl_options)
-        backends.append(("cuda", dist.ProcessGroup.BackendType.NCCL, nccl))
+        backends.append(("cuda", kinds.NCCL, nccl))
     for group in (inner, outer):  # the outer one too: torch asks a group for its devices, its backend and its default timeout
         for device, kind, backend in backends:
             group._register_backend(torch.device(device), kind, backend)

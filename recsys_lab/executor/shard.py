@@ -21,21 +21,21 @@ from torchrec.distributed.types import ShardingEnv
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from recsys_lab.errors import UserError
-from recsys_lab.executor.blocking import block
-from recsys_lab.executor.collection import collection, configs_of
-from recsys_lab.executor.compute import DTYPES, compute_in
+from recsys_lab.executor import collection
+from recsys_lab.executor.compute import compute_in
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
-from recsys_lab.executor.execution import Request, Running, together
-from recsys_lab.executor.formats import average_in, wire_formats
-from recsys_lab.executor.parts import Parts
+from recsys_lab.executor.execution import Parts, Request, Running, together
+from recsys_lab.executor.formats import DTYPES, average_in, wire_formats
 from recsys_lab.executor.sharded_model import ShardedModel, TableShard
-from recsys_lab.executor.sparse_optim import SparseOptimizer, SparseOptimizerConfig
+from recsys_lab.executor.sparse_optim import SparseOptimizer
 from recsys_lab.executor.threads import keep_apart
+from recsys_lab.kernels import Rule
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import initialise_dense
 from recsys_lab.models.table_weights import initial_rows
 from recsys_lab.plan import Placement, Shard, ShardingPlan
-from recsys_lab.plan.scheme import check_exchange, home_scheme, known_schemes, scheme_of
+from recsys_lab.plan.lower import check_sequences
+from recsys_lab.plan.scheme import check_exchange, home_scheme, known_schemes
 from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.tables import Table
@@ -83,10 +83,8 @@ def shard(
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
     first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
-    tables = model.get_submodule(path)
-    assert isinstance(tables, EmbeddingBagCollection | EmbeddingCollection)
-    alone = plan.world_size == 1
-    request = Request(configs_of(tables), plan, model, path, hot_rows or {}, device, dense_bucket_mib, formats, exchange, overlap)
+    alone, configs = plan.world_size == 1, collection.configs_of(model.get_submodule(path))
+    request = Request(configs, plan, model, path, hot_rows or {}, device, dense_bucket_mib, formats, exchange, overlap)
     running = _alone(request) if alone else _on_ranks(request)
     embeddings, remaps, local_modules = running.part, running.remaps, running.local_modules
     model.set_submodule(path, embeddings)
@@ -102,7 +100,7 @@ def shard(
         init_data_parallel=not alone,
         data_parallel_wrapper=DefaultDataParallelWrapper(bucket_cap_mb=dense_bucket_mib, static_graph=False),
     )
-    (average_in if overlap else block)(wrapped._dmp_wrapped_module, formats.gradients)
+    average_in(wrapped._dmp_wrapped_module, formats.gradients, overlap)
 
     def first(name: str, row_start: int, row_stop: int, col_start: int, col_stop: int) -> torch.Tensor:
         rows = np.arange(row_start, row_stop)
@@ -111,11 +109,10 @@ def shard(
     for batch in embeddings.batches:
         batch.fill(first)
         batch.out_dtype = DTYPES[precision.compute] if alone else torch.float32  # what travels, travels in the formats of exchanges
-    sparse = SparseOptimizer(embeddings.batches, SparseOptimizerConfig(*optimizer), device)
+    sparse = SparseOptimizer(embeddings.batches, Rule(*optimizer), device)
     keep_apart(0 if alone else communication_cores)
-    sharded = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch, local_modules)
-    if pipeline and not alone:
-        sharded = replace(sharded, ahead=embeddings.ahead)
+    ahead = embeddings.ahead if pipeline and not alone else None
+    sharded = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch, local_modules, ahead=ahead)
     if first_dense:
         sharded = replace(sharded, stored_dense=DenseWeights.of(precision.dense, sharded.dense_parameters(), first_dense))
     return sharded
@@ -123,29 +120,24 @@ def shard(
 
 def _on_ranks(request: Request) -> Running:
     """The tables as their schemes run them, several parts as one."""
-    parts: list[tuple[Any, list[str]]] = []
-    running: list[Running] = []
-    for configs, executions in together(request.configs, request.plan):
-        own = replace(request, configs=configs)
-        running.append(executions[0].run(own))
+    parts: list[tuple[Request, Running]] = []
+    for own, executions in together(request):
+        parts.append((own, executions[0].run(own)))
         for execution in executions:
             if execution.finish is not None:
-                execution.finish(running[-1].part, own)
-        parts.append((running[-1].part, [feature for config in configs for feature in config.feature_names]))
+                execution.finish(parts[-1][1].part, own)
+    running = [one for _, one in parts]
     if len(running) == 1:
         return running[0]
     remaps = {table: remap for one in running for table, remap in one.remaps.items()}
-    return Running(
-        Parts(request.configs, parts), remaps, _the_one(one.watch for one in running), _the_one(one.local_modules for one in running)
-    )
+    whole = Parts(request, [(own, one.part) for own, one in parts])
+    return Running(whole, remaps, _the_one(one.watch for one in running), _the_one(one.local_modules for one in running))
 
 
 def _alone(request: Request) -> Running:
     """All tables whole on the one rank there is; their look-ups are noted as their schemes would have it."""
-    whole = collection(replace(request, plan=_on_one_rank(request.plan)))
-    watches = []
-    for configs, executions in together(request.configs, request.plan):
-        own = replace(request, configs=configs)
+    whole, watches = collection.run(replace(request, plan=_on_one_rank(request.plan))).part, []
+    for own, executions in together(request):
         watches += [execution.watch(own, whole) for execution in executions if execution.watch is not None]
     return Running(whole, watch=_the_one(watches))
 
@@ -179,21 +171,8 @@ def _check(plan: ShardingPlan) -> None:
         raise UserError(
             "the plan is for another number of ranks per host", where="LOCAL_WORLD_SIZE", given=local, allowed=plan.ranks_per_host
         )
-    _check_sequences(plan)
-    by_scheme: dict[str, list[tuple[Table, Placement]]] = {}
-    for table, placement in plan.by_table.values():
-        by_scheme.setdefault(placement.scheme, []).append((table, placement))
-    for scheme, placed in by_scheme.items():
-        if check := known_schemes()[scheme].check_execution:
-            check(placed)
-
-
-def _check_sequences(plan: ShardingPlan) -> None:
-    for table, placement in plan.by_table.values():
-        if table.pooling == "none" and not scheme_of(placement).sequences:
-            raise UserError(
-                "TorchRec cannot shard a sequence table in this way",
-                where=f"table {table.name}",
-                given=placement.scheme,
-                allowed=", ".join(scheme.name for scheme in known_schemes().values() if scheme.sequences),
-            )
+    check_sequences(plan)
+    for scheme in known_schemes().values():
+        placed = [(table, placement) for table, placement in plan.by_table.values() if placement.scheme == scheme.name]
+        if placed and scheme.check_execution is not None:
+            scheme.check_execution(placed)

@@ -70,10 +70,8 @@ class ShardedModel:
 
     def dense_weights(self) -> Iterator[tuple[str, torch.Tensor | StoredWeights]]:
         """Of the same parameters, by the same names, all that is stored. The live ones."""
-        if self.stored_dense is None:
-            yield from ((name, parameter.data) for name, parameter in self.dense_parameters())
-        else:
-            yield from ((name, self.stored_dense[name]) for name, _ in self.dense_parameters())
+        stored = self.stored_dense
+        yield from ((name, parameter.data if stored is None else stored[name]) for name, parameter in self.dense_parameters())
 
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The dense part's buffers, named as in the unsharded model."""
@@ -104,11 +102,7 @@ class ShardedModel:
         optimizer = self.sparse_optimizer
         return [
             TableShard(
-                shard.table,
-                shard.row_start,
-                shard.row_stop,
-                shard.col_start,
-                shard.col_stop,
+                *shard.extent,
                 shard.col_stop - shard.col_start < self.plan.by_table[shard.table][0].dim,
                 batch.weights[batch.part(shard)],
                 {name: state[batch.part(shard)] for name, state in states.items()},

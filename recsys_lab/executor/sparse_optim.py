@@ -15,7 +15,7 @@ column-wise shards the mean is over the shard's columns, so it differs from the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 
@@ -32,31 +32,18 @@ STATES: dict[str, dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class SparseOptimizerConfig:
-    """`name`: sgd | adagrad | row_wise_adagrad | adam. `eps` of MLPerf's Adagrad is 1e-8.
-
-    `weight_decay` times a row is added to its gradient, as in torch.optim, but only in steps that move the row anyway.
-    """
-
-    name: str
-    lr: float
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.999
-
-
 class SparseOptimizer(torch.optim.Optimizer):
     """Steps the tables of one rank. One parameter group, whose `lr` is read at each step: a schedule never lags."""
 
-    def __init__(self, batches: list[TableBatch], config: SparseOptimizerConfig, device: torch.device):
-        assert config.name in STATES, config.name
-        self.batches, self.config = batches, config
+    def __init__(self, batches: list[TableBatch], rule: Rule, device: torch.device):
+        self.batches, self.rule = batches, rule
         self.steps = 0  # t: global steps taken
         # An optimizer without a parameter is refused by torch, and a rank may hold no table.
-        super().__init__([b.weights.model for b in batches] or [torch.zeros(0, device=device)], {"lr": config.lr})
-        self.states = [_zeros(batch, config.name) for batch in batches]
+        super().__init__([b.weights.model for b in batches] or [torch.zeros(0, device=device)], {"lr": rule.lr})
+        self.states = [
+            {key: torch.zeros(b.weights.shape if kind == "weight" else b.rows, device=device) for key, kind in STATES[rule.name].items()}
+            for b in batches
+        ]
 
     def set_lr(self, lr: float) -> None:
         self.param_groups[0]["lr"] = lr
@@ -75,15 +62,9 @@ class SparseOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self.steps += 1
-        config, lr = self.config, float(self.param_groups[0]["lr"])
-        rule = Rule(config.name, lr, config.eps, config.weight_decay, config.beta1, config.beta2, self.steps)
+        rule = replace(self.rule, lr=float(self.param_groups[0]["lr"]), step=self.steps)
         for batch, state in sorted(zip(self.batches, self.states), key=lambda pair: pair[0].replicas is not None):
             for touched in batch.gradients():
                 weights, (kept, squares) = batch.weights, [*state.values(), None, None][:2]
                 kernels.update(weights.model, touched.lookups, touched.grad, rule, low=weights.rest, state=kept, squares=squares)
         return loss
-
-
-def _zeros(batch: TableBatch, name: str) -> dict[str, torch.Tensor]:
-    shape, device = batch.weights.shape, batch.weights.model.device
-    return {key: torch.zeros(shape if kind == "weight" else shape[:1], device=device) for key, kind in STATES[name].items()}

@@ -39,6 +39,11 @@ class HeldShard:
     offset: int
 
     @property
+    def extent(self) -> tuple[str, int, int, int, int]:
+        """(table, row_start, row_stop, col_start, col_stop)."""
+        return self.table, self.row_start, self.row_stop, self.col_start, self.col_stop
+
+    @property
     def rows(self) -> int:
         return self.row_stop - self.row_start
 
@@ -62,15 +67,7 @@ class TableBatch:
     FP32 and rounded once; BF16 where nothing but a model in BF16 reads them.
     """
 
-    def __init__(
-        self,
-        shards: list[HeldShard],
-        width: int,
-        format: str,
-        mode: str,
-        device: torch.device,
-        replicas: Replicas | None = None,
-    ):
+    def __init__(self, shards: list[HeldShard], width: int, format: str, mode: str, device: torch.device, replicas: Replicas | None = None):
         self.shards, self.mode = shards, mode
         rows = sum(s.rows for s in shards)
         self.weights = StoredWeights.empty(format, (rows, width), device)

@@ -38,10 +38,10 @@ def keep_apart(cores: int) -> None:
 
 def threads() -> dict[int, str]:
     """Of this process, by number."""
-    found = {}
+    names = {}
     for task in Path("/proc/self/task").iterdir():
         try:
-            found[int(task.name)] = (task / "comm").read_text().strip()
+            names[int(task.name)] = (task / "comm").read_text().strip()
         except FileNotFoundError:  # has ended meanwhile
             continue
-    return found
+    return names

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torchrec.distributed.types import Awaitable
 
-from recsys_lab.executor.recorded import Recorded, is_recording, named, waited_s
+from recsys_lab.executor.recorded import RECORDER, Recorded, named
 
 #: What the exchange of rows is called in the record of its collectives.
 EXCHANGE = "exchange"
@@ -40,10 +40,10 @@ def waited(what: str) -> Iterator[None]:
 @contextmanager
 def preparing() -> Iterator[None]:
     """The time inside is preparation, but for what is waited in it."""
-    began, before = time.perf_counter(), waited_s()
+    began, before = time.perf_counter(), RECORDER.waited_s
     with named(EXCHANGE):
         yield
-    waiting = waited_s() - before
+    waiting = RECORDER.waited_s - before
     _spent_s["embedding.waiting"] += waiting
     _spent_s["embedding.preparation"] += time.perf_counter() - began - waiting
 
@@ -54,7 +54,7 @@ def take_times(seen: Sequence[Recorded], backward_ended: float) -> Times:
     """
     if _backward_done:
         _spent_s["dense.waiting"] += max(0.0, backward_ended - _backward_done[-1])
-    found = {name: 1e3 * _spent_s[name] for name in ("embedding.preparation", "embedding.waiting", "dense.waiting")}
+    preparation, waiting, of_dense = (1e3 * _spent_s[name] for name in ("embedding.preparation", "embedding.waiting", "dense.waiting"))
     _spent_s.clear()
     _backward_done.clear()
     rows = [one for one in seen if one.name == EXCHANGE]
@@ -62,12 +62,8 @@ def take_times(seen: Sequence[Recorded], backward_ended: float) -> Times:
         return {}
     dense = [one for one in seen if one.name is None and one.kind == "all_reduce"]
     return {
-        "embedding": {
-            "preparation": found["embedding.preparation"],
-            "transfer": union_ms(_interval(one) for one in rows),
-            "waiting": found["embedding.waiting"],
-        },
-        "dense": {"transfer": union_ms(_interval(one) for one in dense), "waiting": found["dense.waiting"]},
+        "embedding": {"preparation": preparation, "transfer": _transfer_ms(rows), "waiting": waiting},
+        "dense": {"transfer": _transfer_ms(dense), "waiting": of_dense},
     }
 
 
@@ -78,8 +74,8 @@ def mean_times(steps: Sequence[Times]) -> Times | None:
     return {of: {what: sum(step[of][what] for step in steps) / len(steps) for what in steps[0][of]} for of in steps[0]}
 
 
-def _interval(one: Recorded) -> tuple[float, float]:
-    return one.start_ms, one.start_ms + one.ms
+def _transfer_ms(seen: Iterable[Recorded]) -> float:
+    return union_ms((one.start_ms, one.start_ms + one.ms) for one in seen)
 
 
 def union_ms(intervals: Iterable[tuple[float, float]]) -> float:
@@ -99,7 +95,7 @@ class Timed(nn.Module):
         self.inner = inner
 
     def forward(self, looked_up: torch.Tensor, context: Any = None) -> Awaitable[torch.Tensor]:
-        if not is_recording():
+        if not RECORDER.on:
             return self.inner(looked_up, context)
         with preparing():
             return _TimedWaiting(self.inner(looked_up, context))

@@ -26,32 +26,12 @@ def wire_bytes(
     here = [other // ranks_per_host == rank // ranks_per_host for other in group]
     if kind in ("all_to_all", "scatter", "gather"):
         return bytes * (sum(here) - 1) / n, bytes * (n - sum(here)) / n
-    if (kind, backend) not in _RING:
-        return 0.0, 0.0
-    sent = bytes * _RING[kind, backend](n)
+    round_a_ring = {
+        "all_reduce": 2 * (n - 1) / n,
+        "reduce_scatter": (2 if backend == "gloo" else 1) * (n - 1) / n,
+        "all_gather": n - 1,
+        "broadcast": (n - 1) / n,
+    }
+    sent = bytes * round_a_ring.get(kind, 0.0)
     neighbour_is_here = here[(group.index(rank) + 1) % n]
     return (sent, 0.0) if neighbour_is_here else (0.0, sent)
-
-
-def _all_reduce(n: int) -> float:
-    return 2 * (n - 1) / n
-
-
-def _once_round(n: int) -> float:
-    return (n - 1) / n
-
-
-def _gather(n: int) -> float:
-    return float(n - 1)
-
-
-_RING = {
-    ("all_reduce", "gloo"): _all_reduce,
-    ("all_reduce", "nccl"): _all_reduce,
-    ("reduce_scatter", "gloo"): _all_reduce,
-    ("reduce_scatter", "nccl"): _once_round,
-    ("all_gather", "gloo"): _gather,
-    ("all_gather", "nccl"): _gather,
-    ("broadcast", "gloo"): _once_round,
-    ("broadcast", "nccl"): _once_round,
-}

@@ -37,7 +37,7 @@ def lower(
     exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables, and for an exchange that
     the plan's tables do not have.
     """
-    _check_sequences(plan)
+    check_sequences(plan)
     check_exchange(plan, exchange, overlap)
     inputs: list[Step] = []
     forward: list[Step] = []
@@ -64,7 +64,8 @@ def lower(
     return Steps(plan.world_size, workload.batch_size, tuple(everything))
 
 
-def _check_sequences(plan: ShardingPlan) -> None:
+def check_sequences(plan: ShardingPlan) -> None:
+    """Raises UserError for sequence tables under a scheme that pools, or beside pooled tables."""
     kinds = {table.pooling == "none" for table in plan.tables}
     if kinds == {True, False}:
         names = ", ".join(table.name for table in plan.tables if table.pooling == "none")

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer, SparseOptimizerConfig
+from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer
 from recsys_lab.executor.stored import StoredWeights
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
+from recsys_lab.kernels import Rule
 from recsys_lab.kernels.halves import join, split
 from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
 
@@ -82,7 +83,7 @@ def test_halves_take_what_fp32_takes_and_begin_with_its_values(name: str) -> Non
     taken = {}
     for format in ("fp32", "split_bf16"):
         batch = batch_of(format)
-        states = SparseOptimizer([batch], SparseOptimizerConfig(name, 0.1), CPU).states
+        states = SparseOptimizer([batch], Rule(name, 0.1), CPU).states
         taken[format] = batch.weights.nbytes + sum(state.nbytes for kept in states for state in kept.values())
     assert taken["split_bf16"] == taken["fp32"]
     assert torch.equal(batch_of("split_bf16").weights.read(), batch_of("fp32").weights.read())
@@ -94,7 +95,7 @@ def test_an_update_of_halves_is_fp32s_to_the_last_bit(name: str, decay: float) -
     """Given the same gradients, over several steps; beside a master too. Plain formats are FP32's update rounded once."""
     torch.manual_seed(0)
     batches = {format: batch_of(format) for format in ("fp32", "split_bf16", "bf16_master", "split_bf16_8", "bf16", "fp16")}
-    optimizers = {f: SparseOptimizer([b], SparseOptimizerConfig(name, 0.1, weight_decay=decay), CPU) for f, b in batches.items()}
+    optimizers = {f: SparseOptimizer([b], Rule(name, 0.1, weight_decay=decay), CPU) for f, b in batches.items()}
     for step in range(4):
         ids, offsets = torch.randint(0, 30, (40,)), torch.arange(0, 41, 40 // 12)[:13].clamp(max=40)
         offsets[-1] = 40
@@ -111,7 +112,7 @@ def test_an_update_of_halves_is_fp32s_to_the_last_bit(name: str, decay: float) -
             for format in ("split_bf16_8", "bf16", "fp16"):
                 alone = batch_of("fp32")
                 alone.weights.write(before[format])
-                one = SparseOptimizer([alone], SparseOptimizerConfig(name, 0.1, weight_decay=decay), CPU)
+                one = SparseOptimizer([alone], Rule(name, 0.1, weight_decay=decay), CPU)
                 alone.look_up(ids, offsets, 4).backward(gradient)
                 one.step()
                 expected = StoredWeights(format, *_stored(format, alone.weights.read())).read()

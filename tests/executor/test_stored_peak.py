@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer, SparseOptimizerConfig
+from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
+from recsys_lab.kernels import Rule
 
 CPU = torch.device("cpu")
 ROWS, WIDTH, SAMPLES, LENGTH = 1 << 19, 64, 32, 10
@@ -19,7 +20,7 @@ def train(format: str, optimizer_name: str) -> int:
     """Bytes of the tables and their optimizer's state."""
     batch = TableBatch([HeldShard("t", 0, ROWS, 0, WIDTH, 1, 0)], WIDTH, format, "sum", CPU)
     batch.fill(lambda table, row_start, row_stop, col_start, col_stop: torch.full((row_stop - row_start, col_stop - col_start), 0.1))
-    optimizer = SparseOptimizer([batch], SparseOptimizerConfig(optimizer_name, 0.1), CPU)
+    optimizer = SparseOptimizer([batch], Rule(optimizer_name, 0.1), CPU)
     offsets = torch.arange(0, SAMPLES * LENGTH + 1, LENGTH)
     for _ in range(2):
         found = batch.look_up(torch.randint(0, ROWS, (SAMPLES * LENGTH,)), offsets, SAMPLES)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import embedding_bag
 
-from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer, SparseOptimizerConfig
+from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
+from recsys_lab.kernels import Rule
 
 CPU = torch.device("cpu")
 SIZES, WIDTH = (7, 0, 4), 8  # one shard without rows
@@ -87,7 +88,7 @@ def test_updates_equal_torchs_optimizers(name: str) -> None:
     """Also with gradients accumulated over two backward passes."""
     torch.manual_seed(0)
     batch = batch_of("sum")
-    optimizer = SparseOptimizer([batch], SparseOptimizerConfig(name, 0.1), CPU)
+    optimizer = SparseOptimizer([batch], Rule(name, 0.1), CPU)
     weight = batch.weights.model.clone().requires_grad_()
     oracle = ORACLES[name]([weight])
     for step in range(4):
@@ -104,7 +105,7 @@ def test_weight_decay_is_torchs_on_the_rows_that_move_and_nothing_elsewhere(name
     batch = batch_of("sum")
     before = batch.weights.model.clone()
     weight = before.clone().requires_grad_()
-    optimizer = SparseOptimizer([batch], SparseOptimizerConfig(name, 0.1, weight_decay=0.3), CPU)
+    optimizer = SparseOptimizer([batch], Rule(name, 0.1, weight_decay=0.3), CPU)
     weight.grad = two_passes(batch, seed=5)
     moved = weight.grad.any(dim=1)
     assert 0 < moved.sum() < len(moved)
@@ -117,7 +118,7 @@ def test_weight_decay_is_torchs_on_the_rows_that_move_and_nothing_elsewhere(name
 def test_adam_lets_a_row_rest_whose_gradients_cancel() -> None:
     torch.manual_seed(0)
     batch = batch_of("sum")
-    optimizer = SparseOptimizer([batch], SparseOptimizerConfig("adam", 0.1), CPU)
+    optimizer = SparseOptimizer([batch], Rule("adam", 0.1), CPU)
     ids, offsets = torch.tensor([3, 3, 1, 2]), torch.tensor([0, 1, 2, 3, 4, 4, 4])
     batch.look_up(ids, offsets, 2).sum().backward()
     optimizer.step()
@@ -137,5 +138,5 @@ def test_half_precision_tables_are_updated_in_fp32_and_rounded_once(name: str) -
     two_passes(full, seed=1)
     half.touched = list(full.touched)
     for batch in (half, full):
-        SparseOptimizer([batch], SparseOptimizerConfig(name, 0.1), CPU).step()
+        SparseOptimizer([batch], Rule(name, 0.1), CPU).step()
     assert torch.equal(half.weights.model, full.weights.model.to(torch.bfloat16))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.shard import shard
-from recsys_lab.schemes.tiers.execute.merge import to_places
 from recsys_lab.schemes.tiers.execute.split import TierSplit
+from recsys_lab.schemes.tiers.execute.tiered import to_places
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import Remap
 from recsys_lab.tables.tiers import TIERS
@@ -158,5 +158,6 @@ def test_frequencies_that_do_not_match_are_refused_with_figures(change: str, tol
 
 @pytest.mark.parametrize("scheme", ["table_row_wise", "table_column_wise", "grid_shard"])
 def test_schemes_without_a_sequence_exchange_are_refused(scheme: str) -> None:
-    with pytest.raises(RankFailed, match=f"cannot shard a sequence table in this way; given {scheme}; allowed: data_parallel, table_wise"):
+    allowed = "data_parallel, row_wise, flexshard, table_wise, column_wise"
+    with pytest.raises(RankFailed, match=rf"a sequence \(pooling none\) has none; given {scheme}; allowed: {allowed}"):
         run_ranks(refused, 1, 1, {"*": scheme}, "")

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab import kernels
-from recsys_lab.executor.sparse_optim import SparseOptimizer, SparseOptimizerConfig
+from recsys_lab.executor.sparse_optim import SparseOptimizer
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.kernels import Lookups, Rule, embedding, join, split, torch_embedding
 from tests.kernels.cases import FORMATS, batch, copies, same_bits, stored
@@ -191,7 +191,7 @@ def test_a_tables_training_has_the_same_bits(format: str, mode: str, monkeypatch
             device = torch.device(DEVICE if triton else "cpu")
             batch_of = TableBatch([HeldShard("a", 0, 9, 0, 12, 2, 0), HeldShard("b", 0, 5, 0, 12, 1, 9)], 12, format, mode, device)
             batch_of.fill(lambda table, start, stop, *columns: torch.linspace(-1, 1, 12 * (stop - start)).view(-1, 12))
-            optimizer = SparseOptimizer([batch_of], SparseOptimizerConfig("adagrad", 0.1), device)
+            optimizer = SparseOptimizer([batch_of], Rule("adagrad", 0.1), device)
             random = torch.Generator().manual_seed(0)
             for _ in range(2):
                 offsets = torch.tensor([0, 2, 3, 3, 5, 6, 9], device=device)

@@ -1,10 +1,7 @@
 """FlexShard's tiers on real ranks.
 
-remaps   which rows are hot, the same on every rank
-split    each id of a batch to its tier
-parts    the tiers: at home, or exchanged over a process group each
-tiered   all of them as one collection
-merge    what the tiers give, put together again
+split    which rows are hot, the same on every rank, and each id of a batch to its tier
+tiered   the tiers, at home or exchanged over a process group each, and all of them as one collection
 watch    what training looked up, for the plan to be judged by
 """
 
@@ -13,11 +10,8 @@ from __future__ import annotations
 from torch import nn
 
 from recsys_lab.executor.execution import Execution, Request, Running
-from recsys_lab.schemes.tiers.execute.groups import groups_of
-from recsys_lab.schemes.tiers.execute.parts import parts_of
-from recsys_lab.schemes.tiers.execute.remaps import remaps_of
-from recsys_lab.schemes.tiers.execute.split import TierSplit
-from recsys_lab.schemes.tiers.execute.tiered import TieredEmbeddings
+from recsys_lab.schemes.tiers.execute.split import TierSplit, remaps_of
+from recsys_lab.schemes.tiers.execute.tiered import TieredEmbeddings, parts_of
 from recsys_lab.schemes.tiers.execute.watch import TierWatch
 
 
@@ -26,8 +20,7 @@ def run(request: Request) -> Running:
     remaps = remaps_of(request)
     split = TierSplit.of(request.placed, remaps, request.device)
     watch = TierWatch(split, request.device)
-    parts = parts_of(request, groups_of(request))
-    return Running(TieredEmbeddings(request.configs, parts, split, watch), remaps, watch)
+    return Running(TieredEmbeddings(request, parts_of(request), split, watch), remaps, watch)
 
 
 def watch_alone(request: Request, collection: nn.Module) -> TierWatch:

@@ -1,23 +1,27 @@
-"""Each id of a batch to its tier: what `recsys_lab.tables.remap` says, on the device and for all tables at once.
+"""Which rows are hot, from the data, and each id of a batch to its tier: what `recsys_lab.tables.remap` says, on the device and for all
+tables at once.
 
 Shapes: T tables, F features in the tables' order, B samples, N ids.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.executor.parts import only
+from recsys_lab.errors import UserError
+from recsys_lab.executor.execution import Request, only
 from recsys_lab.plan import Placement
 from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import Remap, kept_id_bytes
-from recsys_lab.tables.tiers import REPLICATED, TIERS
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, TIERS
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,9 @@ class TierSplit:
         self.id_dtype = torch.int32 if kept_id_bytes(tables) == 4 else torch.int64  # of ids as the data have them, where many are kept
         self.features = [f for t in tables for f in t.features]
         self.table_of_feature = torch.tensor([i for i, t in enumerate(tables) for _ in t.features], device=device)
-        self._features_of_tier = {tier: [f for t in tables if rows_of[t.name][tier] for f in t.features] for tier in TIERS}
-        self._chosen = {
-            tier: torch.tensor([self.features.index(f) for f in own], device=device) for tier, own in self._features_of_tier.items() if own
-        }
+        of_tiers = {tier: [f for t in tables if rows_of[t.name][tier] for f in t.features] for tier in TIERS}
+        self._features_of_tier = {tier: own for tier, own in of_tiers.items() if own}
+        self._chosen = {t: torch.tensor([self.features.index(f) for f in own], device=device) for t, own in self._features_of_tier.items()}
         bases = np.cumsum([0, *(t.rows for t in tables)])
         hot_before = np.cumsum([0, *(remaps[t.name].hot_rows for t in tables)])
         hot, tier, local = [], [], []
@@ -95,3 +98,35 @@ class TierSplit:
                 lengths = lengths[chosen]
             parts[name] = TierPart(KeyedJaggedTensor(self._features_of_tier[name], row[order], lengths=lengths.reshape(-1)), order)
         return parts
+
+
+def remaps_of(request: Request) -> dict[str, Remap]:
+    """By table. Collective.
+
+    Raises UserError where the request's hot rows lack a table, do not match the plan or the table, or differ between the ranks.
+    """
+    remaps, hot_rows = {}, request.hot_rows
+    for table, placement in request.placed:
+        rows = tier_rows(placement)
+        hot = rows[REPLICATED] + rows[HOST_SHARDED]
+        if hot and table.name not in hot_rows:
+            raise UserError(
+                "a table is sharded by row, and its most frequent rows are not known", where=f"table {table.name}", given=f"{hot} hot rows"
+            )
+        ids = np.asarray(hot_rows[table.name] if hot else [], np.int64)
+        remaps[table.name] = Remap.of(table.name, ids, rows[REPLICATED], rows[HOST_SHARDED], request.plan.ranks_per_host, table.rows)
+    _check_alike(remaps, request.device)
+    return remaps
+
+
+def _check_alike(remaps: Mapping[str, Remap], device: torch.device) -> None:
+    """Ranks that send one id to different places would train nonsense, or wait for ever."""
+    digest = hashlib.blake2b(digest_size=7)
+    for name, remap in sorted(remaps.items()):
+        digest.update(name.encode() + remap.sorted_ids.tobytes() + remap.position.tobytes())
+    own = int.from_bytes(digest.digest(), "little")
+    lowest_and_negated_highest = torch.tensor([own, -own], device=device)
+    dist.all_reduce(lowest_and_negated_highest, dist.ReduceOp.MIN)
+    lowest, highest = lowest_and_negated_highest.tolist()
+    if lowest != -highest:
+        raise UserError("the ranks have different most frequent rows", where="hot rows", remedy="give every rank the same data")

@@ -6,115 +6,194 @@
 | host-sharded | between the ranks of a host | over its peers on the other hosts |
 | row-sharded | between all ranks | nowhere |
 
-TorchRec's row-wise exchange serves the last two, each over its own process group. All of a pass is under way at once: every
-exchange of ids is issued before one is waited for, so is every exchange of rows, and the replicated tier is looked up while they
-travel. Autograd runs last what was made first, so in the backward pass, too, all exchanges of gradients are issued first; then the
-replicated tier's gradient leaves, then the host-sharded tier's as soon as it is there.
+TorchRec's row-wise exchange serves the last two. Each tier has process groups of its own: their collectives run beside one another. All of
+a pass is under way at once: every exchange of ids is issued before one is waited for, so is every exchange of rows, and the replicated tier
+is looked up while they travel. Autograd runs last what was made first, so in the backward pass, too, all exchanges of gradients are issued
+first; then the replicated tier's gradient leaves, then the host-sharded tier's as soon as it is there.
 
-Shapes: B samples, D columns, N ids.
+Shapes: B samples, D columns, N ids of all tiers, n of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torchrec.distributed.types import ParameterSharding
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
-from recsys_lab.executor.ahead import Ahead, ShardedInput
-from recsys_lab.executor.execution import Config
-from recsys_lab.executor.table_batch import TableBatch
-from recsys_lab.schemes.tiers.execute.merge import add_pooled, to_places
-from recsys_lab.schemes.tiers.execute.parts import TierParts
+from recsys_lab.executor.collection import InputDistribution, TorchRecPart, shard_collection
+from recsys_lab.executor.execution import Config, Part, Request, keyed
+from recsys_lab.executor.groups import env_of, own_group
+from recsys_lab.executor.lookup import BatchedLookup, ToHold
+from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.table_batch import HeldShard, TableBatch
+from recsys_lab.executor.torchrec_plan import shards_spec
+from recsys_lab.models.table_configs import format_of
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.tiers import tier_rows
+from recsys_lab.schemes.row_blocks.placement import ROW_WISE, row_blocks
 from recsys_lab.schemes.tiers.execute.split import TierPart, TierSplit
 from recsys_lab.schemes.tiers.execute.watch import TierWatch
+from recsys_lab.schemes.tiers.placement import holders
+from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED, TIERS
+
+
+@dataclass(frozen=True)
+class TierParts:
+    """By tier. Those that are exchanged are in the order in which their exchanges are issued."""
+
+    exchanged: dict[str, TorchRecPart]
+    at_home: dict[str, BatchedLookup]
+
+    @property
+    def batches(self) -> list[TableBatch]:
+        exchanged = [batch for part in self.exchanged.values() for batch in part.batches]
+        return exchanged + [batch for lookup in self.at_home.values() for batch in lookup.batches]
+
+
+def parts_of(request: Request) -> TierParts:
+    """The tiers of the request's tables, without those that have no rows. Pooled rows are summed; a mean is for the caller to divide.
+
+    A tier whose process group has one member only is looked up at home. Collective: every rank makes all groups, its own or not.
+    """
+    parts, device = TierParts({}, {}), request.device
+    for tier in reversed(TIERS):  # the slowest exchange first
+        rows = {p.table: list(tier_rows(p).values()) for _, p in request.placed}
+        own = [_only(config, count) for config in request.configs if (count := rows[config.name][TIERS.index(tier)])]
+        if not own:
+            continue
+        begin = {table: sum(counts[: TIERS.index(tier)]) for table, counts in rows.items()}  # the first of the tier's rows
+        group, replicas = map(own_group, _ranks(request.plan, tier))
+        if group is None:
+            alike = None if replicas is None else Replicas(replicas, request.formats.gradients)
+            parts.at_home[tier] = BatchedLookup([_whole_tier(config, begin[config.name]) for config in own], device, alike)
+            continue
+        blocks = {}
+        for config in own:
+            table, _ = request.plan.by_table[config.name]
+            spec = shards_spec(row_blocks(table.with_rows(config.num_embeddings), range(group.size())), device.type, group.size())
+            blocks[table.name] = ParameterSharding(ROW_WISE, "dense", list(range(group.size())), spec)
+        alike_of = {} if replicas is None else {ROW_WISE: replicas}
+        parts.exchanged[tier] = shard_collection(own, blocks, env_of(group), device, alike_of, request.formats)
+        for batch in parts.exchanged[tier].batches:  # whose rows are to be numbered as the table's, not the tier's
+            moved = [(shard, begin[shard.table]) for shard in batch.shards]
+            batch.shards = [replace(s, row_start=first + s.row_start, row_stop=first + s.row_stop) for s, first in moved]
+    return parts
+
+
+def _ranks(plan: ShardingPlan, tier: str) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
+    """Between which ranks the tier's ids and rows travel, and which hold the same rows and average their gradients."""
+    world, same = range(plan.world_size), holders(plan.hosts, plan.ranks_per_host)
+    hosts = [world[first : first + plan.ranks_per_host] for first in world[:: plan.ranks_per_host]]
+    return {ROW_SHARDED: ([world], []), HOST_SHARDED: (hosts, same[HOST_SHARDED]), REPLICATED: ([], same[REPLICATED])}[tier]
+
+
+def _only(config: Config, rows: int) -> Config:
+    """The table, as if it had the tier's rows only."""
+    if isinstance(config, EmbeddingBagConfig):
+        return replace(config, num_embeddings=rows, pooling=PoolingType.SUM)
+    return replace(config, num_embeddings=rows)
+
+
+def _whole_tier(config: Config, begin: int) -> ToHold:
+    shard = HeldShard(config.name, begin, begin + config.num_embeddings, 0, config.embedding_dim, len(config.feature_names), 0)
+    return ToHold(shard, format_of(config), "sum" if isinstance(config, EmbeddingBagConfig) else "none")
 
 
 @dataclass(frozen=True)
 class Tiered:
     """A batch cut by tier (`tier` of each of its ids), and the ids of those tiers that are exchanged on their way."""
 
-    tiered: KeyedJaggedTensor
+    batch: KeyedJaggedTensor
     tier: torch.Tensor
     parts: dict[str, TierPart]
-    inputs: dict[str, ShardedInput]
+    begun: dict[str, InputDistribution]
 
     def send(self) -> None:
-        for one in self.inputs.values():
+        for one in self.begun.values():
             one.send()
 
+    def lengths(self, features: list[str]) -> dict[str, torch.Tensor]:
+        """[B] by feature."""
+        return dict(zip(features, self.batch.lengths().view(len(features), -1)))
 
-class TieredEmbeddings(nn.Module):
-    """In and out like the unsharded collection of the tables `configs`: a KeyedTensor, or a JaggedTensor a feature."""
 
-    def __init__(self, configs: Sequence[Config], tiers: TierParts, split: TierSplit, watch: TierWatch):
+class TieredEmbeddings(Part):
+    """All tables of the request."""
+
+    _tiers: TierParts
+
+    def __init__(self, request: Request, tiers: TierParts, split: TierSplit, watch: TierWatch):
         super().__init__()
         self.__dict__["_tiers"] = tiers  # not searched by torch: its buffers are none of the model's
         self._split, self._watch = split, watch
-        self._pooled = isinstance(configs[0], EmbeddingBagConfig)
-        self._dims = {f: config.embedding_dim for config in configs for f in config.feature_names}
-        self._means = {f for c in configs if isinstance(c, EmbeddingBagConfig) and c.pooling == PoolingType.MEAN for f in c.feature_names}
-        self.ahead: Ahead = Ahead(self.begin)
+        self._pooled, self._dims, bags = request.pooled, request.dims, (c for c in request.configs if isinstance(c, EmbeddingBagConfig))
+        self._means = [feature for config in bags if config.pooling == PoolingType.MEAN for feature in config.feature_names]
 
     @property
     def batches(self) -> list[TableBatch]:
         return self._tiers.batches
 
-    def forward(self, sparse: KeyedJaggedTensor) -> KeyedTensor | dict[str, JaggedTensor]:
-        return self.issue(self.ahead.take(sparse)).wait()
-
     def begin(self, sparse: KeyedJaggedTensor) -> Tiered:
-        tiered = self._split.chosen(sparse)
-        tier, row = self._split.place(tiered)
-        parts = self._split.parts(tiered, tier, row)
-        exchanged = self._tiers.exchanged.items()
-        return Tiered(tiered, tier, parts, {name: ShardedInput(one, parts[name].features) for name, one in exchanged})
+        batch = self._split.chosen(sparse)
+        tier, row = self._split.place(batch)
+        parts = self._split.parts(batch, tier, row)
+        return Tiered(batch, tier, parts, {name: one.begin(parts[name].features) for name, one in self._tiers.exchanged.items()})
 
-    def issue(self, begun: Tiered) -> TiersUnderWay:
-        self._watch.see(begun.tiered, begun.tier)
-        of = begun.inputs
-        rows = {name: one.compute_and_output_dist(of[name].context, of[name].received()) for name, one in self._tiers.exchanged.items()}
-        home = {name: one(begun.parts[name].features) for name, one in self._tiers.at_home.items()}
-        return TiersUnderWay(self, begun, rows, home)
+    def issue(self, begun: Tiered) -> Callable[[], Any]:
+        self._watch.see(begun.batch, begun.tier)
+        under_way = {name: part.issue(begun.begun[name]) for name, part in self._tiers.exchanged.items()}
+        home = {name: look_up(begun.parts[name].features) for name, look_up in self._tiers.at_home.items()}
+        return partial(self._added_up if self._pooled else self._in_places, begun, home, under_way)
 
-    def added_up(self, begun: Tiered, home: Mapping[str, torch.Tensor], arrived: Mapping[str, KeyedTensor]) -> KeyedTensor:
+    def _added_up(self, begun: Tiered, home: Mapping[str, torch.Tensor], under_way: Mapping[str, Callable[[], KeyedTensor]]) -> KeyedTensor:
         """Pooled rows of all tiers, a mean divided by its bag's length."""
-        pooled = [arrived[name].to_dict() for name in arrived]
+        pooled = [wait().to_dict() for wait in under_way.values()]
         for name, matrix in home.items():
             features = begun.parts[name].features.keys()
             pooled.append(dict(zip(features, matrix.split([self._dims[f] for f in features], dim=1))))
-        summed = add_pooled(list(self._dims), pooled)
-        lengths = begun.tiered.lengths().view(len(self._split.features), -1)
-        for position, feature in enumerate(self._split.features):
-            if feature in self._means:
-                summed[feature] = summed[feature] / lengths[position].clamp(min=1).unsqueeze(1)
-        return KeyedTensor(list(summed), list(self._dims.values()), torch.cat(list(summed.values()), dim=1))
+        summed: dict[str, torch.Tensor] = {}
+        for tier in pooled:
+            summed |= {feature: summed[feature] + rows if feature in summed else rows for feature, rows in tier.items()}
+        lengths = begun.lengths(self._split.features)
+        summed |= {feature: summed[feature] / lengths[feature].clamp(min=1).unsqueeze(1) for feature in self._means}
+        return keyed(summed, self._dims)
 
-    def in_places(self, begun: Tiered, home: Mapping[str, torch.Tensor], arrived: Mapping[str, dict]) -> dict[str, JaggedTensor]:
+    def _in_places(self, begun: Tiered, home: Mapping[str, torch.Tensor], under_way: Mapping[str, Callable[[], dict]]) -> dict:
         """Rows of all tiers, each where its id stands in the sequence."""
-        rows = []
-        for name, part in begun.parts.items():
-            rows.append(home[name] if name in home else torch.cat([arrived[name][f].values() for f in part.features.keys()]))
-        merged = to_places([part.order for part in begun.parts.values()], rows).split(begun.tiered.length_per_key())
-        lengths = begun.tiered.lengths().view(len(self._split.features), -1)
-        sequences = {f: JaggedTensor(merged[i], lengths=lengths[i]) for i, f in enumerate(self._split.features)}
-        return {feature: sequences[feature] for feature in self._dims}
+        rows = dict(home)
+        for name, wait in under_way.items():
+            arrived = wait()
+            rows[name] = torch.cat([arrived[feature].values() for feature in begun.parts[name].features.keys()])
+        merged = to_places([part.order for part in begun.parts.values()], [rows[name] for name in begun.parts])
+        sequences = dict(zip(self._split.features, merged.split(begun.batch.length_per_key())))
+        lengths = begun.lengths(self._split.features)
+        return {feature: JaggedTensor(sequences[feature], lengths=lengths[feature]) for feature in self._dims}
 
 
-@dataclass(frozen=True)
-class TiersUnderWay:
-    """Rows on their way, those of the tiers at home looked up already."""
+def to_places(places: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """[N, D] with `rows[k]` [n, D] at `places[k]` [n]. Together the places are 0 to N - 1, each once."""
+    return _ToPlaces.apply(len(places), *places, *rows)
 
-    embeddings: TieredEmbeddings
-    begun: Tiered
-    rows: Mapping[str, Any]
-    home: Mapping[str, torch.Tensor]
 
-    def wait(self) -> KeyedTensor | dict[str, JaggedTensor]:
-        arrived = {name: waiting.wait() for name, waiting in self.rows.items()}
-        merge = self.embeddings.added_up if self.embeddings._pooled else self.embeddings.in_places
-        return merge(self.begun, self.home, arrived)
+class _ToPlaces(torch.autograd.Function):
+    """One copy each way, and the same bits every time: no two rows go to one place."""
+
+    @staticmethod
+    def forward(ctx, parts: int, *both: torch.Tensor) -> torch.Tensor:
+        places, rows = both[:parts], both[parts:]
+        ctx.save_for_backward(*places)
+        merged = rows[0].new_empty(sum(len(part) for part in places), rows[0].shape[1])
+        for place, part in zip(places, rows):
+            merged.index_copy_(0, place, part)
+        return merged
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor):
+        places = ctx.saved_tensors
+        return (None, *(None for _ in places), *(grad.index_select(0, place) for place in places))

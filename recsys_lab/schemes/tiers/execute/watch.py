@@ -54,10 +54,10 @@ class TierWatch:
     def kept_ids(self) -> dict[str, torch.Tensor]:
         """int64 [at most `limit`] a table, on the device: the ids of the last look-ups, the latest last."""
         rings = self._kept[:-1].view(len(self._split.tables), self._limit).long()
-        found = {}
-        for table, ring, seen in zip(self._split.tables, rings, self._seen.tolist()):
-            found[table] = ring[:seen] if seen <= self._limit else ring.roll(-(seen % self._limit))
-        return found
+        in_order = [
+            ring[:seen] if seen <= self._limit else ring.roll(-(seen % self._limit)) for ring, seen in zip(rings, self._seen.tolist())
+        ]
+        return dict(zip(self._split.tables, in_order))
 
     def _keep(self, ids: torch.Tensor, table: torch.Tensor, counts: torch.Tensor) -> None:
         """`ids` [N] of `table` [N], table after table, `counts` of each: behind those that are there, over the oldest."""

@@ -9,25 +9,17 @@ Shapes: R ranks, B samples, F features, K slots of this rank, N ids.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.executor.execution import only
 from recsys_lab.schemes.towers.execute.layout import Layout
 
 #: (lengths int32 [parts, B], ids int64 [N]), part after part.
 Bags = tuple[torch.Tensor, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Received:
-    """What this rank looks up: for each of its K slots the bags of all ranks' samples, rank after rank in `order`."""
-
-    features: KeyedJaggedTensor
-    samples: int  # B
 
 
 class FeatureDistribution:
@@ -39,8 +31,8 @@ class FeatureDistribution:
 
     def __init__(self, layout: Layout, features: Sequence[str], group: dist.ProcessGroup, order: Sequence[int], device: torch.device):
         members = dist.get_process_group_ranks(group)
-        self._group, self._features = group, list(features)
-        self._slots_of = [len(layout.slots(rank)) for rank in members]
+        self.group, self._features = group, list(features)
+        self.slots_of = [len(layout.slots(rank)) for rank in members]
         self._buckets = _Buckets(layout, self._features, device) if layout.row_features else None
         pool = {name: i for i, name in enumerate(self._features)}
         rows = {name: j for j, (name, _) in enumerate(layout.row_features)}
@@ -48,42 +40,15 @@ class FeatureDistribution:
         for rank in members:
             first = len(pool) + layout.sites.place_of_rank(rank) * len(rows)
             send += [pool[slot.feature] for slot in layout.whole[rank]] + [first + rows[slot.feature] for slot in layout.blocks[rank]]
-        own = len(layout.slots(dist.get_rank()))
-        self._own = own
-        arrive = [members.index(rank) * own + slot for slot in range(own) for rank in order]
+        self.own = len(layout.slots(layout.rank))
+        arrive = [members.index(rank) * self.own + slot for slot in range(self.own) for rank in order]
         self._send = torch.tensor(send, dtype=torch.int32, device=device)
-        self._arrive = torch.tensor(arrive, dtype=torch.int32, device=device)
-        self._receiver = torch.repeat_interleave(torch.tensor(self._slots_of, device=device))  # of each part that is sent
+        self.arrive = torch.tensor(arrive, dtype=torch.int32, device=device)
+        self.receiver = torch.repeat_interleave(torch.tensor(self.slots_of, device=device))  # of each part that is sent
 
-    def begin(self, batch: KeyedJaggedTensor) -> OnTheWay:
-        lengths, ids = self._cut(batch)
-        ids_to = torch.zeros(len(self._slots_of), dtype=torch.int64, device=ids.device).index_add_(0, self._receiver, lengths.sum(1))
-        return OnTheWay(self, (lengths, ids), ids_to)
-
-    def sizes(self, ids_to: torch.Tensor, ids_from: torch.Tensor) -> list[Any]:
-        """`ids_from` each rank, once the works have been waited for."""
-        return [dist.all_to_all_single(ids_from, ids_to, group=self._group, async_op=True)]
-
-    def exchange(self, bags: Bags, sent: list[int], taken: list[int]) -> tuple[Bags, list[Any]]:
-        """What this rank takes, once the works have been waited for."""
-        (lengths, ids), ranks = bags, len(self._slots_of)
-        theirs = lengths.new_empty(ranks * self._own, lengths.shape[1]), ids.new_empty(sum(taken))
-        works = [
-            dist.all_to_all_single(theirs[0], lengths, [self._own] * ranks, self._slots_of, group=self._group, async_op=True),
-            dist.all_to_all_single(theirs[1], ids, taken, sent, group=self._group, async_op=True),
-        ]
-        return theirs, works
-
-    def arrived(self, theirs: Bags) -> Received:
-        lengths, ids = _chosen(theirs, self._arrive, len(theirs[1]))
-        keys, samples = [str(slot) for slot in range(self._own)], theirs[0].shape[1]
-        return Received(KeyedJaggedTensor(keys, ids, lengths=lengths.reshape(-1), stride=len(self._slots_of) * samples), samples)
-
-    def _cut(self, batch: KeyedJaggedTensor) -> Bags:
+    def cut(self, batch: KeyedJaggedTensor) -> Bags:
         """What is sent, part by part in the order of the receivers' slots."""
-        keys = batch.keys()
-        if keys != self._features:
-            batch = batch.permute([keys.index(feature) for feature in self._features])
+        batch = only(batch, self._features)
         bags = batch.lengths().view(len(self._features), batch.stride()), batch.values()
         if self._buckets is not None:
             more = self._buckets(*bags)
@@ -94,18 +59,29 @@ class FeatureDistribution:
 class OnTheWay:
     """A batch's ids on their way: how many go where, then lengths and ids."""
 
-    def __init__(self, distribution: FeatureDistribution, bags: Bags, ids_to: torch.Tensor):
-        self._distribution, self._bags, self._ids = distribution, bags, (ids_to, torch.empty_like(ids_to))
-        self._works = distribution.sizes(*self._ids)
+    def __init__(self, distribution: FeatureDistribution, batch: KeyedJaggedTensor):
+        self._to, self._bags = distribution, distribution.cut(batch)
+        sizes = torch.zeros(len(distribution.slots_of), dtype=torch.int64, device=batch.device())
+        self._sent = sizes.index_add(0, distribution.receiver, self._bags[0].sum(1))
+        self._taken = torch.empty_like(sizes)
+        self._works: list[Any] = [dist.all_to_all_single(self._taken, self._sent, group=distribution.group, async_op=True)]
 
     def send(self) -> None:
         self._wait()
-        sent, taken = torch.stack(self._ids).tolist()
-        self._theirs, self._works = self._distribution.exchange(self._bags, sent, taken)
+        sent, taken = torch.stack([self._sent, self._taken]).tolist()
+        (lengths, ids), to, own = self._bags, self._to, [self._to.own] * len(sent)
+        self._theirs = lengths.new_empty(sum(own), lengths.shape[1]), ids.new_empty(sum(taken))
+        self._works = [
+            dist.all_to_all_single(self._theirs[0], lengths, own, to.slots_of, group=to.group, async_op=True),
+            dist.all_to_all_single(self._theirs[1], ids, taken, sent, group=to.group, async_op=True),
+        ]
 
-    def received(self) -> Received:
+    def received(self) -> KeyedJaggedTensor:
+        """What this rank looks up: for each of its K slots the bags of all ranks' samples, rank after rank in the distribution's order."""
         self._wait()
-        return self._distribution.arrived(self._theirs)
+        lengths, ids = _chosen(self._theirs, self._to.arrive, len(self._theirs[1]))
+        keys = [str(slot) for slot in range(self._to.own)]
+        return KeyedJaggedTensor(keys, ids, lengths=lengths.reshape(-1), stride=len(self._to.slots_of) * lengths.shape[1])
 
     def _wait(self) -> None:
         for work in self._works:

@@ -27,13 +27,19 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """Of a plan for R ranks, S sites of M ranks."""
+    """Of a plan for R ranks, S sites of M ranks. `rank`: this one."""
 
     plan: ShardingPlan
+    rank: int
 
     @cached_property
     def sites(self) -> Sites:
         return sites_of_plan(self.plan)
+
+    @property
+    def site(self) -> int:
+        """Of this rank."""
+        return self.sites.site_of_rank(self.rank)
 
     @cached_property
     def row_features(self) -> tuple[tuple[str, Table], ...]:
@@ -45,28 +51,23 @@ class Layout:
         """By rank, the slots of shards with whole rows or columns."""
         held: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
         for table, placement in self.plan.by_table.values():
-            if placement.scheme != TOWER_ROW_WISE:
-                for shard in placement.shards:
-                    held[shard.ranks[0]] += [Slot(feature, table, shard) for feature in table.features]
+            for shard in placement.shards if placement.scheme != TOWER_ROW_WISE else ():
+                held[shard.ranks[0]] += [Slot(feature, table, shard) for feature in table.features]
         return tuple(map(tuple, held))
 
     @cached_property
     def blocks(self) -> tuple[tuple[Slot, ...], ...]:
         """By rank, the slots of row blocks: every rank of a site has all of the site's, also where its block has no row."""
         held: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
-        for table, placement in self.plan.by_table.values():
-            if placement.scheme == TOWER_ROW_WISE:
-                shards = {shard.ranks[0]: shard for shard in placement.shards}
-                for rank in self.sites.ranks_of(self.site_of(table.features[0])):
-                    none = Shard((rank,), table.rows, table.rows, 0, table.dim)
-                    held[rank] += [Slot(feature, table, shards.get(rank, none)) for feature in table.features]
+        tower_of = tower_of_features(self.plan.towers)
+        for feature, table in self.row_features:
+            shards = {shard.ranks[0]: shard for shard in self.plan.by_table[table.name][1].shards}
+            for rank in self.sites.ranks_of(self.sites.site_of_tower(tower_of[feature])):
+                held[rank].append(Slot(feature, table, shards.get(rank, Shard((rank,), table.rows, table.rows, 0, table.dim))))
         return tuple(map(tuple, held))
 
     def slots(self, rank: int) -> tuple[Slot, ...]:
         return self.whole[rank] + self.blocks[rank]
-
-    def site_of(self, feature: str) -> int:
-        return self.sites.site_of_tower(self._tower_of[feature])
 
     def features_of(self, site: int) -> tuple[str, ...]:
         """Of the site's towers, one after the other."""
@@ -76,10 +77,6 @@ class Layout:
     def dims(self) -> dict[str, int]:
         """D by feature."""
         return {feature: table.dim for table in self.plan.tables for feature in table.features}
-
-    @cached_property
-    def _tower_of(self) -> dict[str, int]:
-        return tower_of_features(self.plan.towers)
 
 
 def columns(slots: Sequence[Slot]) -> int:

@@ -10,11 +10,12 @@ import copy
 from collections.abc import Iterator, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from recsys_lab.executor.formats import WireFormats, average_in
+from recsys_lab.executor.execution import Request
+from recsys_lab.executor.formats import average_in
+from recsys_lab.executor.groups import own_group
 from recsys_lab.schemes.towers.execute.layout import Layout
 
 PATH = "tower_modules"  # in a model
@@ -23,24 +24,16 @@ PATH = "tower_modules"  # in a model
 class SiteModules(nn.Module):
     """The towers of this rank's site. `columns`: O of every tower of the model. `writes`, `ranks`, `prefix`: as `LocalModules`."""
 
-    def __init__(
-        self,
-        modules: Sequence[nn.Module],
-        layout: Layout,
-        group: dist.ProcessGroup | None,
-        device: torch.device,
-        bucket_mib: int,
-        formats: WireFormats,
-    ):
+    def __init__(self, modules: Sequence[nn.Module], layout: Layout, request: Request):
         super().__init__()
-        site = layout.sites.site_of_rank(dist.get_rank())
+        sites = layout.sites
         self.columns = [_columns(module, layout, tower) for tower, module in enumerate(modules)]
-        self.own = nn.ModuleDict({str(tower): modules[tower].to(device) for tower in layout.sites.towers_of(site)})
-        self.writes, self.ranks, self.prefix = layout.sites.place_of_rank(dist.get_rank()) == 0, layout.sites.ranks, PATH
-        each = _Each(self.own)
+        self.own = _Towers({str(tower): modules[tower].to(request.device) for tower in sites.towers_of(layout.site)})
+        self.writes, self.ranks, self.prefix = sites.place_of_rank(layout.rank) == 0, sites.ranks, PATH
+        group = own_group([sites.ranks_of(site) for site in range(sites.count)])  # beside the exchange of rows
         learns = group is not None and any(p.requires_grad for p in self.own.parameters())
-        self._run = DistributedDataParallel(each, process_group=group, bucket_cap_mb=bucket_mib) if learns else each
-        average_in(self._run, formats.gradients)
+        self._run = DistributedDataParallel(self.own, process_group=group, bucket_cap_mb=request.bucket_mib) if learns else self.own
+        average_in(self._run, request.formats.gradients)
 
     def forward(self, towers: list[torch.Tensor]) -> list[torch.Tensor]:
         """[P, F, D] of each of the site's towers -> [P, O]."""
@@ -55,18 +48,14 @@ class SiteModules(nn.Module):
         yield from ((f"{PATH}.{name}", buffer) for name, buffer in self.own.named_buffers())
 
 
-class _Each(nn.Module):
-    def __init__(self, towers: nn.ModuleDict):
-        super().__init__()
-        self.towers = towers
-
+class _Towers(nn.ModuleDict):
     def forward(self, rows: list[torch.Tensor]) -> list[torch.Tensor]:
-        return [tower(given) for tower, given in zip(self.towers.values(), rows, strict=True)]
+        return [tower(part) for tower, part in zip(self.values(), rows, strict=True)]
 
 
 def _columns(module: nn.Module, layout: Layout, tower: int) -> int:
     """O: what the module gives for a sample, found without computing anything."""
     features = layout.plan.towers[tower]
-    given = torch.empty(2, len(features), layout.dims[features[0]], device="meta")
+    rows = torch.empty(2, len(features), layout.dims[features[0]], device="meta")
     with torch.no_grad():
-        return copy.deepcopy(module).to("meta", torch.float32)(given).shape[1]
+        return copy.deepcopy(module).to("meta", torch.float32)(rows).shape[1]

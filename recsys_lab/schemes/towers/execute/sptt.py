@@ -14,107 +14,87 @@ Shapes: B samples a rank, S sites, M ranks of a site, P = S * B samples that the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from recsys_lab.executor.ahead import Ahead
-from recsys_lab.executor.formats import WireFormats
-from recsys_lab.executor.lookup import BatchedLookup
-from recsys_lab.executor.table_batch import TableBatch
-from recsys_lab.schemes.towers.execute.distribute import FeatureDistribution, OnTheWay, Received
-from recsys_lab.schemes.towers.execute.exchange import Inside, between_peers, inside_site, peer_order
+from recsys_lab.executor.all_to_all import AllToAll
+from recsys_lab.executor.execution import Part, Request, keyed
+from recsys_lab.executor.groups import own_group
+from recsys_lab.executor.lookup import BatchedLookup, ToHold
+from recsys_lab.executor.table_batch import HeldShard, TableBatch
+from recsys_lab.models.table_configs import format_of
+from recsys_lab.schemes.towers.execute.distribute import FeatureDistribution, OnTheWay
+from recsys_lab.schemes.towers.execute.exchange import BetweenPeers, Inside, InsideSite, peer_order
 from recsys_lab.schemes.towers.execute.layout import Layout, columns
 from recsys_lab.schemes.towers.execute.modules import SiteModules
 
 
-@dataclass(frozen=True)
-class TowerGroups:
-    """Of this rank. None where the group would have one member."""
-
-    world: dist.ProcessGroup  # in peer order where the plan's permute is `none`
-    site: dist.ProcessGroup | None
-    peers: dist.ProcessGroup | None
-    gradients: dist.ProcessGroup | None  # the site again: of its tower modules' gradients, beside the exchange of rows
-
-
-@dataclass(frozen=True)
-class Arrived:
-    """What nobody needs to wait for."""
-
-    rows: KeyedTensor | list[torch.Tensor]
-
-    def wait(self) -> KeyedTensor | list[torch.Tensor]:
-        return self.rows
-
-
-class SPTT(nn.Module):
+class SPTT(Part):
     """A batch's features -> with tower modules what each tower gives [B, O], in the towers' order; else a KeyedTensor, as the unsharded
-    collection of `features`. Has no torch parameters: tables are in `batches`, tower modules in `modules_here`.
+    collection of the request's tables. Has no torch parameters: tables are in `batches`, tower modules in `modules_here`. Collective.
     """
 
     _lookup: BatchedLookup
     modules_here: SiteModules | None
 
-    def __init__(
-        self,
-        layout: Layout,
-        features: Sequence[str],
-        lookup: BatchedLookup,
-        groups: TowerGroups,
-        modules: SiteModules | None,
-        device: torch.device,
-        formats: WireFormats,
-    ):
+    def __init__(self, request: Request, layout: Layout, modules: SiteModules | None):
         super().__init__()
-        self._layout, self._features, self._groups, self._formats = layout, list(features), groups, formats
+        self._layout, self._dims, self._formats = layout, request.dims, request.formats
         # In plain attributes, which torch does not search: their parameters are not the global dense part's.
-        self.__dict__["_lookup"], self.__dict__["modules_here"] = lookup, modules
-        sites, rank = layout.sites, dist.get_rank()
-        self._sites, self._site = sites, sites.site_of_rank(rank)
-        in_order = sites.peer_order if layout.plan.permute != "rows" else tuple(range(layout.plan.world_size))
-        self.begin = FeatureDistribution(layout, features, groups.world, in_order, device).begin
-        self.ahead = Ahead(self.begin)
-        own = layout.slots(rank)
-        self._averaged = [i for i, slot in enumerate(own) if slot in layout.blocks[rank] and slot.table.pooling == "mean"]
-        self._own_columns = [columns(layout.whole[rank]), columns(layout.blocks[rank])]
-        self._inside = _inside(layout, groups.site, rank, len(self._averaged), formats)
-        self._shuffle = _Shuffle(layout, self._site)
-        self._columns = [columns_of(layout, site, modules) for site in range(sites.count)]
+        self.__dict__["_lookup"], self.__dict__["modules_here"] = BatchedLookup(_to_hold(request, layout), request.device, None), modules
+        sites, whole, blocks = layout.sites, layout.whole[layout.rank], layout.blocks[layout.rank]
+        in_order = sites.peer_order if layout.plan.permute != "rows" else range(layout.plan.world_size)
+        permuted = layout.plan.permute == "none" and sites.peer_order != tuple(range(layout.plan.world_size))
+        world = own_group([sites.peer_order]) if permuted else dist.group.WORLD
+        assert world is not None
+        self._distribution = FeatureDistribution(layout, list(self._dims), world, in_order, request.device)
+        self._averaged = [i for i, slot in enumerate(blocks, start=len(whole)) if slot.table.pooling == "mean"]
+        self._own_columns = [columns(whole), columns(blocks)]
+        self._inside, self._peers = None, None  # where a site, or the ranks of one place, have one member
+        if (group := own_group([sites.ranks_of(site) for site in range(sites.count)])) is not None:
+            of_places = tuple(columns(layout.whole[rank]) for rank in sites.ranks_of(layout.site))
+            self._inside = Inside(AllToAll(group, of_places), columns(blocks), len(self._averaged), self._formats)
+        #: Of what comes from each site in step f: of each of its towers' outputs, or of each of its features.
+        self._columns = [
+            [modules.columns[tower] for tower in sites.towers_of(site)] if modules else [self._dims[f] for f in layout.features_of(site)]
+            for site in range(sites.count)
+        ]
+        if (group := own_group([sites.peers_at(place) for place in range(sites.ranks)])) is not None:
+            self._peers = AllToAll(group, tuple(map(sum, self._columns)))
+        self._shuffle = _Shuffle(layout)
 
     @property
     def batches(self) -> list[TableBatch]:
         return self._lookup.batches
 
-    def issue(self, begun: OnTheWay) -> Arrived:
-        return Arrived(self._pass(begun.received()))
+    def begin(self, sparse: KeyedJaggedTensor) -> OnTheWay:
+        return OnTheWay(self._distribution, sparse)  # a
 
-    def forward(self, sparse: KeyedJaggedTensor) -> KeyedTensor | list[torch.Tensor]:
-        return self._pass(self.ahead.take(sparse).received())  # a
-
-    def _pass(self, received: Received) -> KeyedTensor | list[torch.Tensor]:
-        rows, counts = self._look_up(received)  # b
+    def issue(self, begun: OnTheWay) -> Callable[[], KeyedTensor | list[torch.Tensor]]:
+        """Nobody needs to wait: the last exchange does."""
+        rows, counts = self._look_up(begun.received())  # b
         if self._layout.plan.permute == "rows":
-            rows, counts = (peer_order(part, self._sites.count, self._sites.ranks) for part in (rows, counts))  # c
+            sites = self._layout.sites
+            rows, counts = (peer_order(part, sites.count, sites.ranks) for part in (rows, counts))  # c
         pooled = self._exchange(rows, counts)  # d
         towers = self._shuffle(*pooled)  # e
         if self.modules_here is not None:
             towers = self.modules_here(towers)
-        return self._gather(torch.cat([tower.flatten(1) for tower in towers], dim=1))  # f
+        gathered = self._gather(torch.cat([tower.flatten(1) for tower in towers], dim=1))  # f
+        return lambda: gathered
 
     def train(self, mode: bool = True) -> SPTT:
         if self.modules_here is not None:
             self.modules_here.train(mode)
         return super().train(mode)
 
-    def _look_up(self, received: Received) -> tuple[torch.Tensor, torch.Tensor]:
+    def _look_up(self, features: KeyedJaggedTensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Pooled rows [R * B, columns of this rank's slots], and the lengths [R * B, n] of the bags that are divided after their sum."""
-        rows = self._lookup(received.features)
-        lengths = received.features.lengths().view(-1, rows.shape[0])[self._averaged]
+        rows = self._lookup(features)
+        lengths = features.lengths().view(-1, rows.shape[0])[self._averaged]
         return rows, lengths.t().to(rows.dtype)
 
     def _exchange(self, rows: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -122,43 +102,35 @@ class SPTT(nn.Module):
         if self._inside is None:
             whole, parts = rows.split(self._own_columns, dim=1)
         else:
-            whole, parts, counts = inside_site(self._inside, rows, counts)
+            whole, parts, counts = InsideSite.apply(self._inside, rows, counts)
         return whole, self._shuffle.averaged(parts, counts)
 
     def _gather(self, rows: torch.Tensor) -> KeyedTensor | list[torch.Tensor]:
         """From each site what its towers give for this rank's samples."""
-        found = [rows]
-        if self._groups.peers is not None:
-            found = between_peers(self._groups.peers, rows, [sum(of_site) for of_site in self._columns], self._formats)
-        parts = [part for of_site, rows in zip(self._columns, found) for part in rows.split(of_site, dim=1)]
+        arrived = (rows,) if self._peers is None else BetweenPeers.apply(self._peers, rows, self._formats)
+        parts = [part for of_site, rows in zip(self._columns, arrived) for part in rows.split(of_site, dim=1)]
         if self.modules_here is not None:
             return parts
-        names = [f for site in range(self._sites.count) for f in self._layout.features_of(site)]
-        pooled = dict(zip(names, parts))
-        dims = [self._layout.dims[feature] for feature in self._features]
-        return KeyedTensor(self._features, dims, torch.cat([pooled[feature] for feature in self._features], dim=1))
+        names = [feature for site in range(self._layout.sites.count) for feature in self._layout.features_of(site)]
+        return keyed(dict(zip(names, parts)), self._dims)
 
 
-def columns_of(layout: Layout, site: int, modules: SiteModules | None) -> list[int]:
-    """Of what comes from `site` in step f: of each of its towers' outputs, or of each of its features."""
-    if modules is not None:
-        return [modules.columns[tower] for tower in layout.sites.towers_of(site)]
-    return [layout.dims[feature] for feature in layout.features_of(site)]
-
-
-def _inside(layout: Layout, group: dist.ProcessGroup | None, rank: int, counts: int, formats: WireFormats) -> Inside | None:
-    if group is None:
-        return None
-    site, place = layout.sites.site_of_rank(rank), layout.sites.place_of_rank(rank)
-    whole = tuple(columns(layout.whole[other]) for other in layout.sites.ranks_of(site))
-    return Inside(group, place, whole, columns(layout.blocks[rank]), counts, formats)
+def _to_hold(request: Request, layout: Layout) -> list[ToHold]:
+    """The shards behind this rank's slots, in their order. Of row blocks the sum is wanted, whatever the table's pooling."""
+    formats = {config.name: format_of(config) for config in request.configs}
+    held = []
+    for slots, summed in ((layout.whole[layout.rank], False), (layout.blocks[layout.rank], True)):
+        for t, s in [(slot.table, slot.shard) for slot in slots if slot.feature == slot.table.features[0]]:
+            shard = HeldShard(t.name, s.row_start, s.row_stop, s.col_start, s.col_stop, len(t.features), 0)
+            held.append(ToHold(shard, formats[t.name], "sum" if summed else t.pooling))
+    return held
 
 
 class _Shuffle:
-    """Step e: what came from the ranks of `site` to its towers' features."""
+    """Step e: what came from the ranks of this one's site to its towers' features."""
 
-    def __init__(self, layout: Layout, site: int):
-        ranks = layout.sites.ranks_of(site)
+    def __init__(self, layout: Layout):
+        ranks, towers = layout.sites.ranks_of(layout.site), [layout.plan.towers[tower] for tower in layout.sites.towers_of(layout.site)]
         whole = [slot for rank in ranks for slot in layout.whole[rank]]
         blocks = layout.blocks[ranks[0]]
         self._widths = [slot.shard.cols for slot in whole], [slot.table.dim for slot in blocks]
@@ -169,10 +141,8 @@ class _Shuffle:
         for i, slot in enumerate(blocks, start=len(whole)):
             places[slot.feature] = [(0, i)]
         #: Of each tower, the pieces that its features are made of, in order.
-        self._pieces = [
-            [i for feature in layout.plan.towers[tower] for _, i in sorted(places[feature])] for tower in layout.sites.towers_of(site)
-        ]
-        of_tower = [[layout.dims[f] for f in layout.plan.towers[tower]] for tower in layout.sites.towers_of(site)]
+        self._pieces = [[i for feature in tower for _, i in sorted(places[feature])] for tower in towers]
+        of_tower = [[layout.dims[feature] for feature in tower] for tower in towers]
         self._features = [len(dims) if len(set(dims)) == 1 else 0 for dims in of_tower]
 
     def __call__(self, whole: torch.Tensor, parts: torch.Tensor) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from recsys_lab.executor.stored import MODEL_DTYPE, StoredWeights
+from recsys_lab.kernels.stored import MODEL_DTYPE, StoredWeights
 
 #: Parameters begin at multiples of so many elements, 64 bytes in BF16: as matrix products like them.
 ALIGNMENT = 32

@@ -15,8 +15,8 @@ from recsys_lab.executor.ahead import Ahead
 from recsys_lab.executor.dense_weights import DenseWeights
 from recsys_lab.executor.execution import LocalModules, Watch
 from recsys_lab.executor.sparse_optim import SparseOptimizer
-from recsys_lab.executor.stored import StoredWeights
 from recsys_lab.executor.table_batch import HeldShard
+from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.tables.remap import Remap
 

@@ -18,8 +18,8 @@ import torch
 
 from recsys_lab import kernels
 from recsys_lab.executor.replicas import ReplicaGradients, Replicas
-from recsys_lab.executor.stored import StoredWeights
 from recsys_lab.kernels import Lookups
+from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.kernels.torch_embedding import summed
 
 #: Rows are filled in pieces of about this many elements, which stay in the cache: no part of a table is made twice.

@@ -151,9 +151,10 @@ def collective(
     groups = tuple(groups)
     if len(groups[0]) == 1:
         return []
-    sent = (float(bytes_of_rank),) if isinstance(bytes_of_rank, (int, float)) else folded(bytes_of_rank)
-    taken = () if received is None or folded(received) == sent else folded(received)
-    return [Step(name, kind, phase, sent, groups, after=after, tables=tables, received_of_rank=taken, role=role)]
+    sent = folded(np.atleast_1d(bytes_of_rank))
+    taken = () if received is None else folded(np.atleast_1d(received))
+    differs = () if taken == sent else taken
+    return [Step(name, kind, phase, sent, groups, after=after, tables=tables, received_of_rank=differs, role=role)]
 
 
 def input_distribution(

@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from recsys_lab.errors import UserError, unwritable
-from recsys_lab.executor.stored import StoredWeights
+from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
 
 PARTIAL = ".partial-"

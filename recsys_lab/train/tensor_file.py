@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import torch
 
-from recsys_lab.executor.stored import StoredWeights
+from recsys_lab.kernels.stored import StoredWeights
 
 Content: TypeAlias = torch.Tensor | StoredWeights
 

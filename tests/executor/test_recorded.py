@@ -13,8 +13,8 @@ import torch.distributed._functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
 from recsys_lab.executor.recorded import named, register, start_recording, stop_recording
-from recsys_lab.executor.wire import wire_bytes
 from recsys_lab.train.memory import watch
+from recsys_lab.train.wire import wire_bytes
 from tests.ranks import RankFailed, run_ranks
 
 register()

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer
-from recsys_lab.executor.stored import StoredWeights
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.kernels import Rule
 from recsys_lab.kernels.halves import join, split
+from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from safetensors import safe_open
 
 from recsys_lab.config.options import DenseOptimizer
-from recsys_lab.executor.stored import StoredWeights
+from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.precision import Precision
 from recsys_lab.train import tensor_file
 from recsys_lab.train.checkpoint import Piece, Reader, save

@@ -2,8 +2,9 @@
 
 from functools import partial
 
+from recsys_lab.cluster import ranks_words
 from recsys_lab.plan.scheme import Rules, Scheme
-from recsys_lab.schemes.towers.explain import TRAVELS, sentences, words
+from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.schemes.towers.lower import FAMILY, lower_towers, module_memory
 from recsys_lab.schemes.towers.placement import (
     TOWER_COLUMN_WISE,
@@ -13,8 +14,46 @@ from recsys_lab.schemes.towers.placement import (
     check_towers,
     reference_cases,
 )
+from recsys_lab.schemes.towers.sites import sites_of_plan
+from recsys_lab.tables import Table
+from recsys_lab.units import counted, human_bytes
 
 __all__ = ["SCHEMES", "TOWER_COLUMN_WISE", "TOWER_ROW_WISE", "TOWER_TABLE_WISE"]
+TRAVELS = {
+    TOWER_TABLE_WISE: "ids to its rank in the tower's site; pooled rows inside the site, then between peers",
+    TOWER_COLUMN_WISE: "ids to each column shard's rank in the tower's site; pooled columns inside the site, then between peers",
+    TOWER_ROW_WISE: "each id to the rank with its row in the tower's site; parts are summed inside the site, then sent between peers",
+}
+#: What the peer permute of DMT's step c moves.
+PERMUTED = {
+    "rows": "Looked-up rows are permuted into peer order",
+    "ids": "Ids are permuted into peer order before they are looked up",
+    "none": "Nothing is permuted: ids travel in a process group that is in peer order",
+}
+
+
+def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
+    """(where, why)."""
+    size, at_most = human_bytes(table.weight_bytes), f"at most {most_bytes} a rank"
+    if placement.scheme == TOWER_TABLE_WISE:
+        why = f"{size} fit on one rank, so ids travel once; rows inside the site, then between peers"
+        return f"whole on rank {placement.ranks[0]}", why
+    on = ranks_words(placement.ranks)
+    if placement.scheme == TOWER_COLUMN_WISE:
+        columns = len({shard.col_start for shard in placement.shards})
+        return f"{columns} column shards on {on}", f"bytes and look-ups are divided, {at_most}; ids are sent {columns} times"
+    return f"rows in equal blocks on {on}", f"{size} are divided over the site, {at_most}; sums stay inside it"
+
+
+def sentences(plan: ShardingPlan) -> tuple[str, ...]:
+    """Where the towers are, and what peer order costs."""
+    sites = sites_of_plan(plan)
+    on = "one host" if sites.ranks == plan.ranks_per_host else f"{sites.ranks // plan.ranks_per_host} hosts"
+    where = f"{counted(len(plan.towers), 'tower')} on {counted(sites.count, 'site')}: {sites.towers} on each, which is {on}"
+    across = f"Between sites travel ids, and in {counted(sites.ranks, 'exchange')} of {sites.count} peers side by side what towers give"
+    return (f"{where}. {across if sites.count > 1 else 'Nothing travels between sites'}. {PERMUTED[plan.permute]}.",)
+
+
 SCHEMES = tuple(
     Scheme(
         name=name,

@@ -30,7 +30,7 @@ from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.labels import check_labels
 from recsys_lab.errors import UserError
-from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import Sharder
@@ -46,7 +46,7 @@ Towers = tuple[tuple[str, ...], ...]  # groups of feature names
 class ModelChoice:
     """A model with its keys, and what data and planners must know of it before it is built.
 
-    `make(tables, dense width, device)`. `dims`: each table's own dimension in place of `embedding_dim`. `rows`, `lengths`,
+    `make(inputs)`. `dims`: each table's own dimension in place of `embedding_dim`. `rows`, `lengths`,
     `groups`, `law` and `dense_features` are of models that fix their own inputs, and None where the data decide.
     """
 
@@ -99,8 +99,9 @@ class ModelChoice:
 
     def build(self, tables: tuple[Table, ...], dense_features: int, device: torch.device, towers: Towers = ()) -> ClickModel:
         """The model on `device`, with a tower module for each of `towers`. Raises UserError where it has none, or sizes do not fit."""
+        inputs = ModelInputs(tables, dense_features, device)
         if not towers:
-            return self.make(tables, dense_features, device)
+            return self.make(inputs)
         if self.kind.with_towers is None:
             raise UserError(
                 "this model has no tower modules",
@@ -108,7 +109,7 @@ class ModelChoice:
                 given=f"{len(towers)} towers for {self.kind.__name__}",
                 allowed="a sharder without tower modules",
             )
-        return self.kind.with_towers(tables, dense_features, device, towers, **self.make.keywords)
+        return self.kind.with_towers(inputs, towers, **self.make.keywords)
 
 
 @dataclass(frozen=True)

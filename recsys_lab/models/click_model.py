@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from recsys_lab.errors import UserError
+from recsys_lab.tables import Table
+
+
+@dataclass(frozen=True)
+class ModelInputs:
+    """What a model is built for. `dense_width`: dense values a sample, 0 where the data have none. `device`: meta where only cost counts."""
+
+    tables: tuple[Table, ...]
+    dense_width: int
+    device: torch.device | None = None
+
+    def checked(
+        self, rows: list[int] | None, lengths: list[int] | None, dense_features: int | None
+    ) -> tuple[tuple[Table, ...], int, torch.device | None]:
+        """(tables, dense width, device). Raises UserError if a model that fixes its own inputs (the keys of those names) is given others.
+
+        Sizes of tables may differ: a local run scales them down.
+        """
+        if rows is not None and len(rows) != len(self.tables):
+            raise UserError("this model fixes its tables", where="model.rows", given=f"{len(self.tables)} tables", allowed=f"{len(rows)}")
+        if rows is not None and lengths is not None and len(rows) != len(lengths):
+            raise UserError("one length a table is needed", where="model.lengths", given=len(lengths), allowed=f"{len(rows)}")
+        if dense_features is not None and dense_features != self.dense_width:
+            where = "model.dense_features"
+            raise UserError("this model fixes its dense features", where=where, given=self.dense_width, allowed=dense_features)
+        return self.tables, self.dense_width, self.device
 
 
 class ClickModel(nn.Module):

@@ -12,23 +12,20 @@ import torch
 from torch import Tensor
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.models.click_model import ClickModel
-from recsys_lab.models.layers import check_inputs, check_layers, check_least, embedding_bags, feature_names, mlp
-from recsys_lab.tables import Table
+from recsys_lab.models.click_model import ClickModel, ModelInputs
+from recsys_lab.models.layers import check_layers, check_least, embedding_bags, feature_names, mlp
 
 
 class Concat(ClickModel):
     """`dims`: the dimension of each table; null: `embedding_dim` for all. `over_layers` end in 1; `dropout` is between them.
 
-    `dense_width`: K, 0 where the data have no dense features; then there is no bottom MLP. `rows`, `lengths`, `dims` and `dense_features`
+    Without dense features there is no bottom MLP. `rows`, `lengths`, `dims` and `dense_features`
     are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
     """
 
     def __init__(
         self,
-        tables: tuple[Table, ...],
-        dense_width: int,
-        device: torch.device | None = None,
+        inputs: ModelInputs,
         *,
         embedding_dim: int,
         bottom_layers: list[int],
@@ -40,7 +37,7 @@ class Concat(ClickModel):
         dense_features: int | None = None,
     ):
         super().__init__()
-        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         check_least("model.embedding_dim", embedding_dim, 1)
         check_layers("model.bottom_layers", bottom_layers, bottom_layers[-1] if bottom_layers else 1, "1 or more")
         check_layers("model.over_layers", over_layers, 1, "one logit")

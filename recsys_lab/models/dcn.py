@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import LowRankCross, check_arch, check_inputs, check_least, mlp
+from recsys_lab.models.layers import LowRankCross, check_arch, check_least, mlp
 from recsys_lab.models.towers import TowerModel, TowerModules, passes_through
-from recsys_lab.tables import Table
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class DCNTowers:
 
 
 class DCN(InteractionModel):
-    """`dense_width`: K, 0 where the data have no dense features; then there is no bottom MLP.
+    """Without dense features there is no bottom MLP.
 
     `bottom_layers` end in `embedding_dim`, with towers in their D instead; `over_layers` in 1. `dropout` is between the over MLP's
     layers. `normalise_vectors`: LayerNorm of each vector before it interacts, with towers as it enters its tower, so that interactions
@@ -46,9 +46,7 @@ class DCN(InteractionModel):
 
     def __init__(
         self,
-        tables: tuple[Table, ...],
-        dense_width: int,
-        device: torch.device | None = None,
+        inputs: ModelInputs,
         *,
         embedding_dim: int,
         bottom_layers: list[int],
@@ -63,7 +61,7 @@ class DCN(InteractionModel):
         dense_features: int | None = None,
     ):
         super().__init__()
-        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         check_arch(embedding_dim, bottom_layers, over_layers, dropout)
         check_least("model.cross_layers", cross_layers, 0)
         check_least("model.cross_rank", cross_rank, 1)

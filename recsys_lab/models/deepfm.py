@@ -17,22 +17,19 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from recsys_lab.models.click_model import ClickModel
-from recsys_lab.models.layers import check_inputs, check_layers, check_least, embedding_bags, feature_names, mlp
-from recsys_lab.tables import Table
+from recsys_lab.models.click_model import ClickModel, ModelInputs
+from recsys_lab.models.layers import check_layers, check_least, embedding_bags, feature_names, mlp
 
 
 class DeepFM(ClickModel):
-    """`dense_width`: K, 0 where the data have no dense features. `embedding_dim`: D. `deep_layers` end in 1; `dropout` is between them.
+    """`embedding_dim`: D. `deep_layers` end in 1; `dropout` is between them.
 
     `rows`, `lengths` and `dense_features` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
     """
 
     def __init__(
         self,
-        tables: tuple[Table, ...],
-        dense_width: int,
-        device: torch.device | None = None,
+        inputs: ModelInputs,
         *,
         embedding_dim: int,
         deep_layers: list[int],
@@ -42,7 +39,7 @@ class DeepFM(ClickModel):
         dense_features: int | None = None,
     ):
         super().__init__()
-        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         check_layers("model.deep_layers", deep_layers, 1, "one logit")
         check_least("model.embedding_dim", embedding_dim, 1)
         check_least("model.dropout", dropout, 0, below=1)

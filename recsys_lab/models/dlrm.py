@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel, side_by_side, with_bottom
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import check_arch, check_inputs, check_least, dot_interaction, mlp
+from recsys_lab.models.layers import check_arch, check_least, dot_interaction, mlp
 from recsys_lab.models.towers import TowerModel, TowerModules, passes_through
-from recsys_lab.tables import Table
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,7 @@ class DLRM(InteractionModel):
 
     def __init__(
         self,
-        tables: tuple[Table, ...],
-        dense_width: int,
-        device: torch.device | None = None,
+        inputs: ModelInputs,
         *,
         embedding_dim: int,
         bottom_layers: list[int],
@@ -60,7 +58,7 @@ class DLRM(InteractionModel):
         dense_features: int | None = None,
     ):
         super().__init__()
-        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         check_arch(embedding_dim, bottom_layers, over_layers, dropout)
         vectors, dim = self.add_vectors(tables, embedding_dim, device, tower, normalise_vectors)
         self.bottom = mlp(dense_width, [*bottom_layers[:-1], dim], device) if dense_width else None

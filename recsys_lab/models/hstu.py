@@ -20,12 +20,11 @@ from torch.nn.functional import silu
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
-from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import check_inputs, check_least, embedding_rows, feature_names
-from recsys_lab.tables import Table
+from recsys_lab.models.layers import check_least, embedding_rows, feature_names
 
 
 class HSTUBlock(nn.Module):
@@ -78,9 +77,7 @@ class HSTU(ClickModel):
 
     def __init__(
         self,
-        tables: tuple[Table, ...],
-        dense_width: int,
-        device: torch.device | None = None,
+        inputs: ModelInputs,
         *,
         embedding_dim: int,
         objective: str,
@@ -96,7 +93,7 @@ class HSTU(ClickModel):
         law: dict[str, Any] | None = None,
     ):
         super().__init__()
-        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         self.features = feature_names(tables)
         _check(self.features, dense_width, objective)
         check_least("model.dropout", dropout, 0, below=1)

@@ -164,23 +164,6 @@ def dots_of_pairs(x: Tensor) -> Tensor:
     return torch.stack([(a * b).sum(1) for a, b in combinations(x.unbind(1), 2)], dim=1)
 
 
-def check_inputs(
-    where: str,
-    tables: Sequence[Table],
-    dense_width: int,
-    rows: list[int] | None,
-    lengths: list[int] | None,
-    dense_features: int | None,
-) -> None:
-    """Raises UserError if a model that fixes its own inputs is given others. Table sizes may differ: a local run scales them down."""
-    if rows is not None and len(rows) != len(tables):
-        raise UserError("this model fixes its tables", where=f"{where}.rows", given=f"{len(tables)} tables", allowed=f"{len(rows)}")
-    if rows is not None and lengths is not None and len(rows) != len(lengths):
-        raise UserError("one length a table is needed", where=f"{where}.lengths", given=len(lengths), allowed=f"{len(rows)}")
-    if dense_features is not None and dense_features != dense_width:
-        raise UserError("this model fixes its dense features", where=f"{where}.dense_features", given=dense_width, allowed=dense_features)
-
-
 def check_arch(embedding_dim: int, bottom_layers: Sequence[int], over_layers: Sequence[int], dropout: float) -> None:
     """Raises UserError unless the bottom MLP gives a vector as wide as an embedding, the over MLP a logit, and dropout is a share."""
     check_layers("model.bottom_layers", bottom_layers, embedding_dim, "as wide as an embedding")

@@ -25,12 +25,11 @@ from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
 from recsys_lab.models.attention import CausalBlock, TargetAttention
-from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import check_inputs, check_layers, check_least, embedding_rows, feature_names, mlp
-from recsys_lab.tables import Table
+from recsys_lab.models.layers import check_layers, check_least, embedding_rows, feature_names, mlp
 
 OBJECTIVES = ("next_item", "click")
 ATTENTIONS = ("transformer", "pairwise")
@@ -63,9 +62,7 @@ class Sequence(ClickModel):
 
     def __init__(
         self,
-        tables: tuple[Table, ...],
-        dense_width: int,
-        device: torch.device | None = None,
+        inputs: ModelInputs,
         *,
         embedding_dim: int,
         objective: str,
@@ -82,7 +79,7 @@ class Sequence(ClickModel):
         law: dict[str, Any] | None = None,
     ):
         super().__init__()
-        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         self.features = feature_names(tables)
         _check(self.features, dense_width, objective, attention)
         check_layers("model.over_layers", over_layers, 1, "one logit")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel
 from recsys_lab.models.layers import check_layers, feature_names
 from recsys_lab.tables import Table
@@ -51,24 +52,14 @@ class TowerModel(InteractionModel):
     tower_widths: tuple[int, ...]
     vector_dim: int  # D
 
-    def __init__(
-        self,
-        tables: tuple[Table, ...],
-        dense_width: int,
-        device: torch.device | None,
-        towers: Towers,
-        *,
-        over_layers: list[int],
-        tower: Any,
-        **keys: Any,
-    ):
+    def __init__(self, inputs: ModelInputs, towers: Towers, *, over_layers: list[int], tower: Any, **keys: Any):
         check_layers("model.over_layers", over_layers, 1, "one logit")
         if getattr(tower, "over_layers", None) is not None:
             over_layers = tower.over_layers
             check_layers("model.tower.over_layers", over_layers, 1, "one logit")
-        self.tower_features = check_towers(towers, feature_names(tables))  # no module: torch takes it before its own constructor
-        super().__init__(tables, dense_width, device, over_layers=over_layers, tower=tower, **keys)
-        if not dense_width:  # then nothing is left to normalise behind the towers
+        self.tower_features = check_towers(towers, feature_names(inputs.tables))  # no module: torch takes it before its own constructor
+        super().__init__(inputs, over_layers=over_layers, tower=tower, **keys)
+        if not inputs.dense_width:  # then nothing is left to normalise behind the towers
             self.normalise = nn.Identity()
 
     def add_vectors(self, tables: Sequence[Table], dim: int, device: torch.device | None, tower: Any, normalise: bool) -> tuple[int, int]:

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from recsys_lab.errors import UserError
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel, with_bottom
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import LowRankCross, check_arch, check_inputs, check_least, dot_interaction, mlp
+from recsys_lab.models.layers import LowRankCross, check_arch, check_least, dot_interaction, mlp
 from recsys_lab.models.towers import TowerModel, TowerModules
-from recsys_lab.tables import Table
 
 OPERATORS = 4
 
@@ -72,7 +72,7 @@ class XLRMTowers:
 
 class XLRM(InteractionModel):
     """`layers` interaction layers, each of whose operators makes `vectors` vectors. `bottom_layers` end in `embedding_dim`, `over_layers`
-    in 1. `dense_width`: K, 0 where the data have no dense features. `dropout` is between the over MLP's layers.
+    in 1. `dropout` is between the over MLP's layers.
 
     `groups`: how many features, in order, are of the items, of the users, of both. It, `rows`, `lengths` and `dense_features` are set by
     variants that fix their own inputs. Raises UserError where sizes do not fit.
@@ -80,9 +80,7 @@ class XLRM(InteractionModel):
 
     def __init__(
         self,
-        tables: tuple[Table, ...],
-        dense_width: int,
-        device: torch.device | None = None,
+        inputs: ModelInputs,
         *,
         embedding_dim: int,
         bottom_layers: list[int],
@@ -99,7 +97,7 @@ class XLRM(InteractionModel):
         dense_features: int | None = None,
     ):
         super().__init__()
-        check_inputs("model", tables, dense_width, rows, lengths, dense_features)
+        tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         check_arch(embedding_dim, bottom_layers, over_layers, dropout)
         for name, given in {"layers": layers, "vectors": vectors, "cross_rank": cross_rank, "mlp_width": mlp_width}.items():
             check_least(f"model.{name}", given, 1)

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.models import fill_tables, initialise_dense
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.tables import Table
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
@@ -35,7 +36,7 @@ def batch(samples: int, seed: int = 0) -> tuple[torch.Tensor, KeyedJaggedTensor]
 
 def built(kind: type, dense_width: int = K, **changes: Any) -> torch.nn.Module:
     """A model of `kind` on TABLES with its first weights of seed 1."""
-    model = kind(TABLES, dense_width, torch.device("cpu"), **SETTINGS[kind.__name__] | changes)
+    model = kind(ModelInputs(TABLES, dense_width, torch.device("cpu")), **SETTINGS[kind.__name__] | changes)
     initialise_dense(model, 1, torch.device("cpu"))
     fill_tables(model.embeddings, TABLES, 1)
     return model
@@ -43,8 +44,8 @@ def built(kind: type, dense_width: int = K, **changes: Any) -> torch.nn.Module:
 
 def with_towers(kind: Any, tables: tuple[Table, ...], dense_width: int, device: str, towers: Any, **keys: Any) -> torch.nn.Module:
     """The model of `kind` with these towers, or without any."""
-    given = (tables, dense_width, torch.device(device))
-    return kind.with_towers(*given, towers, **keys) if towers else kind(*given, **keys)
+    inputs = ModelInputs(tables, dense_width, torch.device(device))
+    return kind.with_towers(inputs, towers, **keys) if towers else kind(inputs, **keys)
 
 
 def from_yaml(choice: str, device: str = "meta") -> tuple[torch.nn.Module, int]:
@@ -56,4 +57,4 @@ def from_yaml(choice: str, device: str = "meta") -> tuple[torch.nn.Module, int]:
     rows = settings["rows"] or [1000] * 26
     dim = sum(kind.widths(settings["embedding_dim"]))
     tables = tuple(Table(f"cat_{i}", r, dim, (f"cat_{i}",)) for i, r in enumerate(rows))
-    return kind(tables, dense_width, torch.device(device), **settings), dense_width
+    return kind(ModelInputs(tables, dense_width, torch.device(device)), **settings), dense_width

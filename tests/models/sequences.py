@@ -8,6 +8,7 @@ import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.models import Sequence, fill_tables, initialise_dense
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.tables import Table
 
 D = 8
@@ -41,7 +42,7 @@ Ids = dict[str, list[list[int]]]
 
 def built(tables: tuple[Table, ...] = NEXT_ITEM, seed: int = 1, **changes: Any) -> Sequence:
     """A model with first weights of `seed`, large enough for differences to show."""
-    model = Sequence(tables, 0, torch.device("cpu"), **SETTINGS | changes)
+    model = Sequence(ModelInputs(tables, 0, torch.device("cpu")), **SETTINGS | changes)
     initialise_dense(model, seed, torch.device("cpu"))
     fill_tables(model.embeddings, tables, seed)
     with torch.no_grad():

@@ -17,7 +17,7 @@ from recsys_lab.data.batch import Feature
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import ModelChoice
 from recsys_lab.models import DCN, describe, fill_tables, initialise_dense
-from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.deepfm import DeepFM, second_order
 from recsys_lab.models.layers import embedding_bags, feature_names
 from recsys_lab.tables import Table
@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 
 def deepfm(dense_width: int = K, device: torch.device = CPU, **changes) -> DeepFM:
-    model = DeepFM(TABLES, dense_width, device, **SETTINGS | changes)
+    model = DeepFM(ModelInputs(TABLES, dense_width, device), **SETTINGS | changes)
     if device == CPU:
         initialise_dense(model, 1, CPU)
         fill_tables(model.embeddings, TABLES, 1)

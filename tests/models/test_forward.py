@@ -12,6 +12,7 @@ from torchrec.sparse.jagged_tensor import KeyedTensor
 
 from recsys_lab.errors import UserError
 from recsys_lab.models import DCN, DLRM
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, SETTINGS, TABLES, D, K, batch, built
 
@@ -181,14 +182,14 @@ def test_dropout_follows_torchs_seed_and_rests_in_evaluation(kind):
 @pytest.mark.parametrize("kind", [DLRM, DCN])
 def test_sizes_that_do_not_fit_are_the_users_mistake(kind, changes, named):
     with pytest.raises(UserError, match=named):
-        kind(TABLES, K, torch.device("meta"), **SETTINGS[kind.__name__] | changes)
+        kind(ModelInputs(TABLES, K, torch.device("meta")), **SETTINGS[kind.__name__] | changes)
 
 
 def test_cross_layers_need_a_rank():
     with pytest.raises(UserError, match="model.cross_rank"):
-        DCN(TABLES, K, torch.device("meta"), **SETTINGS["DCN"] | {"cross_rank": 0})
+        DCN(ModelInputs(TABLES, K, torch.device("meta")), **SETTINGS["DCN"] | {"cross_rank": 0})
 
 
 def test_a_sequence_feature_is_refused():
     with pytest.raises(UserError, match="table clicks: .*pooling none"):
-        DCN((Table("clicks", 9, D, ("clicks",), pooling="none"),), 0, torch.device("meta"), **SETTINGS["DCN"])
+        DCN(ModelInputs((Table("clicks", 9, D, ("clicks",), pooling="none"),), 0, torch.device("meta")), **SETTINGS["DCN"])

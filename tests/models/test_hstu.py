@@ -11,6 +11,7 @@ from torch.nn.functional import layer_norm, linear, silu
 
 from recsys_lab.errors import UserError
 from recsys_lab.models import describe, fill_tables, initialise_dense
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.hstu import HSTU
 from recsys_lab.tables import Table
 from tests.models.sequences import CLICK, NEXT_ITEM, D, drawn, keyed
@@ -19,7 +20,7 @@ SIZES: dict[str, Any] = {"max_length": 12, "blocks": 2, "heads": 2, "attention_d
 
 
 def built(tables: tuple[Table, ...] = NEXT_ITEM, dim: int = D, **changes: Any) -> HSTU:
-    model = HSTU(tables, 0, torch.device("cpu"), **{"embedding_dim": dim, "objective": "next_item"} | SIZES | changes)
+    model = HSTU(ModelInputs(tables, 0, torch.device("cpu")), **{"embedding_dim": dim, "objective": "next_item"} | SIZES | changes)
     initialise_dense(model, 1, torch.device("cpu"))
     fill_tables(model.embeddings, tables, 1)
     with torch.no_grad():
@@ -136,7 +137,7 @@ def test_it_learns_what_follows_what() -> None:
 
 
 def test_its_cost_is_counted_without_weights() -> None:
-    model = HSTU(NEXT_ITEM, 0, torch.device("meta"), **{"embedding_dim": D, "objective": "next_item"} | SIZES)
+    model = HSTU(ModelInputs(NEXT_ITEM, 0, torch.device("meta")), **{"embedding_dim": D, "objective": "next_item"} | SIZES)
     cost = describe(model, 0, {name: 6.0 for table in NEXT_ITEM for name in table.features})
     assert cost.forward_flops_per_sample > 2 * 6 * sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear)) * 0.9
     assert cost.dense_parameters == sum(p.numel() for name, p in model.named_parameters() if not name.startswith("embeddings."))

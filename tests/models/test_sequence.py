@@ -12,6 +12,7 @@ from torch.nn.functional import gelu
 
 from recsys_lab.errors import UserError
 from recsys_lab.models import Sequence, describe
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.jagged import Places
 from recsys_lab.tables import Table
 from tests.models.sequences import CLICK, KINDS, NEXT_ITEM, SETTINGS, D, built, drawn, keyed
@@ -204,19 +205,19 @@ def test_a_longer_history_than_the_places_is_read() -> None:
 )
 def test_what_cannot_be_built_is_the_users_mistake(tables, changes, named) -> None:
     with pytest.raises(UserError, match=named):
-        Sequence(tables, 0, torch.device("meta"), **SETTINGS | changes)
+        Sequence(ModelInputs(tables, 0, torch.device("meta")), **SETTINGS | changes)
 
 
 def test_dense_values_are_refused() -> None:
     with pytest.raises(UserError, match="no dense values"):
-        Sequence(NEXT_ITEM, 13, torch.device("meta"), **SETTINGS)
+        Sequence(ModelInputs(NEXT_ITEM, 13, torch.device("meta")), **SETTINGS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cost_by_hand(kind: str) -> None:
     """Twice the multiply-adds of every layer on the rows it sees, and those of attention on the square, or the line, of a sample."""
     tables, changes = KINDS[kind]
-    model = Sequence(tables, 0, torch.device("meta"), **SETTINGS | changes)
+    model = Sequence(ModelInputs(tables, 0, torch.device("meta")), **SETTINGS | changes)
     length = 6
     cost = describe(model, 0, {name: length for table in tables for name in table.features if "candidate" not in name})
     transformer = length * sum(m.weight.numel() for m in model.blocks.modules() if isinstance(m, torch.nn.Linear))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from recsys_lab.models import DCN, DLRM, describe
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.deepfm import DeepFM
 from recsys_lab.units import MIB
 from tests.models.inputs import CONF, SETTINGS, TABLES, D, K, built, from_yaml
@@ -53,7 +54,7 @@ def test_activations_grow_with_the_layers_not_with_the_samples(kind):
     layers = SETTINGS[kind.__name__]["over_layers"]
 
     def kept(over_layers):
-        model = kind(TABLES, K, torch.device("meta"), **SETTINGS[kind.__name__] | {"over_layers": over_layers})
+        model = kind(ModelInputs(TABLES, K, torch.device("meta")), **SETTINGS[kind.__name__] | {"over_layers": over_layers})
         return describe(model, K).activation_bytes_per_sample
 
     assert kept([layers[0], 96, *layers[1:]]) - kept(layers) == 4 * 96
@@ -61,7 +62,7 @@ def test_activations_grow_with_the_layers_not_with_the_samples(kind):
 
 
 def test_without_dense_features():
-    model = DCN(TABLES, 0, torch.device("meta"), **SETTINGS["DCN"])
+    model = DCN(ModelInputs(TABLES, 0, torch.device("meta")), **SETTINGS["DCN"])
     cost = describe(model, 0)
     assert model.bottom is None
     width = 4 * D

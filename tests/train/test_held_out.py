@@ -15,6 +15,7 @@ from recsys_lab.data.loader import RankLoader
 from recsys_lab.errors import UserError
 from recsys_lab.executor import shard as torchrec
 from recsys_lab.models import Sequence, fill_tables, initialise_dense
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.record.metrics import retrieval
@@ -48,7 +49,9 @@ def opened(root: Path, objective: str):
 def model_for(data, objective: str, device: str = "cpu") -> tuple[Sequence, tuple[Table, ...]]:
     names = tuple(f.name for f in data.features)
     tables = (Table("item", data.features[0].rows, D, names, "none"),)
-    return Sequence(tables, 0, torch.device(device), **SETTINGS | {"embedding_dim": D, "objective": objective, "max_length": 6}), tables
+    return Sequence(
+        ModelInputs(tables, 0, torch.device(device)), **SETTINGS | {"embedding_dim": D, "objective": objective, "max_length": 6}
+    ), tables
 
 
 def unsharded(data, objective: str) -> Sequence:

@@ -1,1 +1,1 @@
-"""Executors: they build the distributed modules from a plan, and train. One executor file a sharder."""
+"""What all schemes share when they run: a model and a plan become a model that trains on the current process group (`shard`)."""

@@ -17,7 +17,7 @@ from recsys_lab.tables import Table
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What a model is built for. `dense_width`: dense values a sample, 0 where the data have none. `device`: meta where only cost counts."""
+    """What a model is built for. `dense_width`: dense values a sample, 0 where there are none. `device`: meta where only cost counts."""
 
     tables: tuple[Table, ...]
     dense_width: int

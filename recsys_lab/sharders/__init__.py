@@ -1,1 +1,1 @@
-"""Planners: (tables, access, cluster, precision, workload) -> ShardingPlan. Pure functions, one file a planner."""
+"""Planners that users choose: each a frozen dataclass of its options that plans, adapts a plan and says why (`base.Sharder`)."""

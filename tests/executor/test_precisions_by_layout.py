@@ -8,7 +8,7 @@ import pytest
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan import Placement, ShardingPlan
-from recsys_lab.plan.scheme import Scheme, even_scheme, known_schemes
+from recsys_lab.plan.scheme import Scheme, even_scheme
 from recsys_lab.precision import Precision
 from recsys_lab.tables import Table
 from tests.executor import tower_cases
@@ -16,7 +16,7 @@ from tests.executor.reference import Outcome, Sample
 from tests.executor.seen_part import DENSE, FP16_TABLES, MASTER, SPLIT, batches_of, check, stored_as, trained
 from tests.executor.sharded import How, placed
 from tests.executor.sharded import train as train_flat
-from tests.plan.plans import COMMS
+from tests.plan.plans import COMMS, SCHEMES
 from tests.ranks import run_ranks
 
 #: One width, as tower modules want it; fewer rows than ranks; two features on one table; a mean.
@@ -25,7 +25,7 @@ TOWERS = (("fd", "fa"), ("fb", "fc"))
 #: Beside every scheme that there is.
 MIXED, MODULES = "mixed", "tower modules"
 HOW_MIXED: How = {"a": "row_wise", "b": "data_parallel", "c": "table_wise"}
-LAYOUTS = (*known_schemes(), MIXED, MODULES)
+LAYOUTS = (*SCHEMES, MIXED, MODULES)
 CHOICES = (FP16_TABLES, COMMS, MASTER, SPLIT)
 OPTIONS = (
     Precision("split_8", "split_bf16_8", "split_bf16_8", "bf16", dense_comm="bf16"),
@@ -39,7 +39,7 @@ Case = tuple[str, Precision, str]
 
 def plan_of(layout: str, tables: tuple[Table, ...]) -> ShardingPlan:
     """The scheme's reference plan for 2 x 2 ranks; tables that it cannot run are cut evenly by rows."""
-    scheme = known_schemes()[layout]
+    scheme = SCHEMES[layout]
     first, evenly = (next(iter(one.reference_cases(tables, 2, 2))) for one in (scheme, even_scheme()))
     placements = tuple(
         placement if runs(scheme, table, placement) else even for table, placement, even in zip(tables, first.placements, evenly.placements)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from recsys_lab.__main__ import COMMANDS, main
 from recsys_lab.commands.show import main as show
 from recsys_lab.commands.studies import chosen
-from recsys_lab.config import command_line
 from recsys_lab.errors import UserError
+from recsys_lab.experiment import of_words
 from recsys_lab.record.result import read_result
 from recsys_lab.studies import batch, results
 from recsys_lab.studies.catalogue import LONG, QUICK, WITHOUT, Item, item_of, items, papers, studies_of, with_studies
@@ -142,9 +142,7 @@ def test_options_are_read_by_their_annotation() -> None:
 def test_a_study_leaves_its_folder_and_is_known_by_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     item, folder = item_of("flexshard/figure3"), tmp_path / "studies" / "flexshard" / "figure3"
     folder.mkdir(parents=True)
-    config = command_line.read([f"experiment={item.id}"]).config
-    assert config is not None
-    run_study(config, folder)
+    run_study(of_words([f"experiment={item.id}"], where="studies"), folder)
     assert "Reproduced: 2 of 2 statements hold." in capsys.readouterr().out
     found = read_result(folder)
     assert found["status"] == "completed" and found["measured"] is found["simulated"] is found["quality"] is found["plan"] is None

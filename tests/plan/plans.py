@@ -12,8 +12,10 @@ from recsys_lab.precision import Precision
 from recsys_lab.schemes.tiers.placement import in_tiers
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 
+#: The schemes inside recsys_lab: another test of the same process may have made others known.
+SCHEMES = {name: scheme for name, scheme in known_schemes().items() if scheme.execution.startswith("recsys_lab.")}
 #: The schemes whose tables may stand beside any others, and those of them that TorchRec exchanges.
-FLAT_SCHEMES = tuple(scheme.name for scheme in known_schemes().values() if not scheme.family)
+FLAT_SCHEMES = tuple(name for name, scheme in SCHEMES.items() if not scheme.family)
 TORCHREC_SCHEMES = tuple(name for name in FLAT_SCHEMES if name in {kind.value for kind in ShardingType})
 FP32 = Precision("fp32")
 COMMS = Precision("fp16_comms", forward_comm="fp16", backward_comm="bf16", dense_comm="bf16")

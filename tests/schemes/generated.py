@@ -25,7 +25,7 @@ from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from tests.executor.reference import Concat, Outcome, samples, train_unsharded
 from tests.executor.sharded import hot_rows_of, train
 from tests.executor.test_sharded_equals_unsharded import check
-from tests.plan.plans import FP32, workload
+from tests.plan.plans import FP32, SCHEMES, workload
 from tests.plan.test_volume import in_order_of_kind
 from tests.ranks import run_ranks
 
@@ -63,7 +63,7 @@ def cases(scheme: Scheme, hosts: int, ranks_per_host: int) -> Iterator[Case]:
 
 
 def all_cases(hosts: int, ranks_per_host: int) -> list[Case]:
-    return [case for scheme in known_schemes().values() for case in cases(scheme, hosts, ranks_per_host)]
+    return [case for scheme in SCHEMES.values() for case in cases(scheme, hosts, ranks_per_host)]
 
 
 def check_plans(checked: Sequence[Case]) -> None:

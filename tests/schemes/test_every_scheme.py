@@ -7,8 +7,7 @@ import pytest
 from recsys_lab.executor.execution import execution_of
 from recsys_lab.executor.recorded import register
 from recsys_lab.plan.explain import explain
-from recsys_lab.plan.scheme import known_schemes
-from tests.plan.plans import COMMS, UNLIKE
+from tests.plan.plans import COMMS, SCHEMES, UNLIKE
 from tests.schemes.generated import all_cases, check_equality, check_plans, check_volume
 
 SHAPES = [(1, 2), (2, 2), (1, 4), (4, 1)]
@@ -19,14 +18,14 @@ register()  # before a rank joins its process group
 def test_reference_plans_are_valid_and_explained(shape: tuple[int, int]) -> None:
     checked = all_cases(*shape)
     check_plans(checked)
-    assert {case.scheme for case in checked} == set(known_schemes()), "a scheme without a reference case"
+    assert {case.scheme for case in checked} == set(SCHEMES), "a scheme without a reference case"
     for case in checked:
-        assert any(known_schemes()[case.scheme].travels in sentence for sentence in explain(case.plan))
+        assert any(SCHEMES[case.scheme].travels in sentence for sentence in explain(case.plan))
 
 
-@pytest.mark.parametrize("name", known_schemes())
+@pytest.mark.parametrize("name", SCHEMES)
 def test_its_execution_is_there(name: str) -> None:
-    assert callable(execution_of(known_schemes()[name]).run)
+    assert callable(execution_of(SCHEMES[name]).run)
 
 
 def test_training_equals_the_unsharded_model() -> None:

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config.choices import composed
 from recsys_lab.config.schema import build
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.workload import describe
 from recsys_lab.plan import Workload
 from recsys_lab.plan.workload import DenseLayer
@@ -69,7 +70,7 @@ def _of_conf(name: str) -> Model:
     config = config.model
     tables = tuple(Table(f"cat_{i}", rows, config.embedding_dim, (f"cat_{i}",)) for i, rows in enumerate(config.rows))
     access = {t.name: power_law_access(t.name, t.rows, float(n), EXPONENT) for t, n in zip(tables, config.lengths)}
-    cost = describe(build(config, tables, config.dense_features, torch.device("meta")), config.dense_features)
+    cost = describe(build(config, ModelInputs(tables, config.dense_features, torch.device("meta"))), config.dense_features)
     return Model(
         tables,
         AccessStatistics(access),

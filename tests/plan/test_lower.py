@@ -6,12 +6,13 @@ import math
 
 import pytest
 import torch
-from hydra.utils import instantiate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from recsys_lab.config.schema import build
 from recsys_lab.errors import UserError
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.workload import describe
 from recsys_lab.plan import ShardingPlan, Step, Steps
 from recsys_lab.plan.lower import lower
@@ -150,9 +151,10 @@ def test_volumes_are_those_of_the_cpu_paper(
 ) -> None:
     """All-to-all: tables x batch x dimension. All-reduce: the sum over layers of inputs x outputs + outputs."""
     config = OmegaConf.create({"model": OmegaConf.load(f"conf/model/{model}.yaml")})
+    OmegaConf.resolve(config)
     keys = config.model
     tables = tuple(Table(f"t{i}", rows, keys.embedding_dim, (f"f{i}",)) for i, rows in enumerate(keys.rows))
-    built = instantiate(keys, tables, keys.dense_features, torch.device("meta"), _convert_="all")
+    built = build(keys, ModelInputs(tables, keys.dense_features, torch.device("meta")))
     cost = describe(built, keys.dense_features)
     made = plan(("table_wise",), sockets, 1, tables)
     statistics = access(tables, dict.fromkeys((f"f{i}" for i in range(len(tables))), 1.0))

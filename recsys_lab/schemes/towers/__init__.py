@@ -7,9 +7,9 @@ from recsys_lab.plan.scheme import Rules, Scheme
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.schemes.towers.lower import FAMILY, lower_towers, module_memory
 from recsys_lab.schemes.towers.placement import (
+    NAMES,
     TOWER_COLUMN_WISE,
     TOWER_ROW_WISE,
-    TOWER_SCHEMES,
     TOWER_TABLE_WISE,
     check_towers,
     reference_cases,
@@ -68,5 +68,5 @@ SCHEMES = tuple(
         module_memory=module_memory,
         sentences=sentences,
     )
-    for name in TOWER_SCHEMES
+    for name in NAMES
 )

@@ -15,7 +15,7 @@ from recsys_lab.tables import Table
 TOWER_TABLE_WISE = "tower_table_wise"
 TOWER_COLUMN_WISE = "tower_column_wise"
 TOWER_ROW_WISE = "tower_row_wise"
-TOWER_SCHEMES = (TOWER_TABLE_WISE, TOWER_COLUMN_WISE, TOWER_ROW_WISE)
+NAMES = (TOWER_TABLE_WISE, TOWER_COLUMN_WISE, TOWER_ROW_WISE)
 
 
 def check_towers(plan: ShardingPlan) -> None:
@@ -44,8 +44,8 @@ def check_towers(plan: ShardingPlan) -> None:
 
 def _tower(table: Table, placement: Placement, tower_of: dict[str, int]) -> int:
     where = f"table {table.name}"
-    if placement.scheme not in TOWER_SCHEMES:
-        raise UserError("a plan with towers has all tables in them", where=where, given=placement.scheme, allowed=", ".join(TOWER_SCHEMES))
+    if placement.scheme not in NAMES:
+        raise UserError("a plan with towers has all tables in them", where=where, given=placement.scheme, allowed=", ".join(NAMES))
     if table.pooling == "none":
         raise UserError("a sequence has no pooled row for a tower", where=where, given="pooling none", allowed="sum, mean")
     towers = {tower_of.get(feature) for feature in table.features}

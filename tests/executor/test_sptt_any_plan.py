@@ -1,7 +1,4 @@
-"""Whatever tables, towers, placement and batches: SPTT trains as the flat model, and tower modules as in one process.
-
-The ranks draw the same examples, since hypothesis is derandomised, and tell each other what they found after every one.
-"""
+"""Whatever tables, towers, placement and batches: SPTT trains as the flat model, and tower modules as in one process."""
 
 from __future__ import annotations
 
@@ -9,9 +6,7 @@ import os
 from dataclasses import dataclass
 
 import pytest
-import torch
 import torch.distributed as dist
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.plan import Placement, Shard, ShardingPlan
@@ -19,8 +14,8 @@ from recsys_lab.plan.validate import validate
 from recsys_lab.schemes.towers.sites import sites_of, tower_of_features
 from recsys_lab.tables import Table
 from tests.executor import reference
+from tests.executor.drawn import count_without_fault, difference
 from tests.executor.reference import samples
-from tests.executor.test_sharded_equals_unsharded import check
 from tests.executor.tower_cases import Towers, tower_placement, train, train_unsharded
 from tests.ranks import run_ranks
 
@@ -84,8 +79,7 @@ def plan_of(example: Example) -> ShardingPlan:
 
 def equals_unsharded(example: Example) -> str | None:
     """None, or what differs on this rank."""
-    world, rank = dist.get_world_size(), dist.get_rank()
-    batches = samples(example.tables, 2, example.samples_a_rank * world, DENSE, example.seed)
+    batches = samples(example.tables, 2, example.samples_a_rank * dist.get_world_size(), DENSE, example.seed)
     outcome = train(plan_of(example), batches, example.optimizer, DENSE, example.modules)
     if example.modules:
         whole = train_unsharded(example.tables, example.towers, batches, example.optimizer, DENSE)
@@ -95,35 +89,11 @@ def equals_unsharded(example: Example) -> str | None:
                 del part[name]
     else:
         whole = reference.train_unsharded(example.tables, batches, example.optimizer, DENSE)
-    whole.logits = whole.logits.chunk(world)[rank]
-    try:
-        check([outcome], whole, "drawn", columns_cut=False, optimizer=example.optimizer)
-    except AssertionError as error:
-        return f"rank {rank}: {error}"
-    return None
+    return difference(outcome, whole, example.optimizer)
 
 
 def draw_and_compare() -> int:
-    seen = []
-
-    @settings(
-        max_examples=EXAMPLES,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(examples())
-    def holds(example: Example) -> None:
-        found = equals_unsharded(example)
-        failed = torch.tensor(found is not None)
-        dist.all_reduce(failed, dist.ReduceOp.MAX)
-        seen.append(example)
-        assert not failed, f"{example}: {found}"
-
-    holds()
-    return len(seen)
+    return count_without_fault(examples(), EXAMPLES, equals_unsharded)
 
 
 @pytest.mark.timeout(120)

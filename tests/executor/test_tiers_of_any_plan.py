@@ -1,8 +1,4 @@
-"""Whatever tables, hot rows, tier sizes and batches: sharded training equals the unsharded model.
-
-The ranks draw the same examples, since hypothesis is derandomised, and tell each other what they found after every one: so they stay
-in step, also while a failing example is made smaller.
-"""
+"""Whatever tables, hot rows, tier sizes and batches: sharded training equals the unsharded model."""
 
 from __future__ import annotations
 
@@ -10,15 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import torch
 import torch.distributed as dist
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.tables import Table
+from tests.executor.drawn import count_without_fault, difference
 from tests.executor.reference import samples, train_unsharded
 from tests.executor.sharded import How, placed, train
-from tests.executor.test_sharded_equals_unsharded import check
 from tests.ranks import run_ranks
 
 DENSE = 2
@@ -56,41 +50,16 @@ def examples(draw: st.DrawFn) -> Example:
 
 def equals_unsharded(example: Example) -> str | None:
     """None, or what differs on this rank."""
-    world, rank = dist.get_world_size(), dist.get_rank()
-    batches = samples(example.tables, 2, example.samples_a_rank * world, DENSE, example.seed)
+    batches = samples(example.tables, 2, example.samples_a_rank * dist.get_world_size(), DENSE, example.seed)
     plan = placed(example.tables, example.how)
     hot = {name: np.array(ids, np.int64) for name, ids in example.hot.items()}
     outcome = train(example.tables, plan, batches, example.optimizer, DENSE, hot)
     reference = train_unsharded(example.tables, batches, example.optimizer, DENSE)
-    reference.logits = reference.logits.chunk(world)[rank]
-    try:
-        check([outcome], reference, "drawn", columns_cut=False, optimizer=example.optimizer)
-    except AssertionError as error:
-        return f"rank {rank}: {error}"
-    return None
+    return difference(outcome, reference, example.optimizer)
 
 
 def draw_and_compare(wanted: int) -> int:
-    seen = []
-
-    @settings(
-        max_examples=wanted,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(examples())
-    def holds(example: Example) -> None:
-        found = equals_unsharded(example)
-        failed = torch.tensor(found is not None)
-        dist.all_reduce(failed, dist.ReduceOp.MAX)
-        seen.append(example)
-        assert not failed, f"{example}: {found}"
-
-    holds()
-    return len(seen)
+    return count_without_fault(examples(), wanted, equals_unsharded)
 
 
 @pytest.mark.parametrize(("hosts", "ranks_per_host", "wanted"), [(2, 2, 50), (1, 2, 20)])

@@ -7,6 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 LOCK ?= auto
 PYTHON ?=
+TEST_WORKERS ?= 2
 PY := .venv/bin/python
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
@@ -20,8 +21,8 @@ demo: env  ## plan DCN for 64 H100s, simulate it, train it here on generated cli
 	$(PY) run.py model=dcn sharder=torchrec cluster=h100x64 hydra.run.dir=$(DEMO)
 	@echo 'open $(CURDIR)/$(DEMO)/report.html'
 
-test: env  ## every test but the long ones
-	$(PY) -m pytest -m 'not long'
+test: env  ## every test but the long ones, two files at a time (TEST_WORKERS)
+	$(PY) -m pytest -m 'not long' -n $(TEST_WORKERS) --dist loadfile
 
 test-long: env  ## the long tests
 	$(PY) -m pytest -m long

@@ -5,32 +5,32 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from launchers import slurm, torchrun
+from launchers import local, slurm, torchrun
 from recsys_lab.config import command_line
-from recsys_lab.job import Before, Ending, Outcome
+from recsys_lab.job import Ending, Outcome, owned
 from recsys_lab.studies.catalogue import with_studies
 from recsys_lab.sweeps.job import in_sweep, show
 
 
 def main(argv: list[str]) -> int:
-    """The exit code of what `argv` asks for: 0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours."""
+    """The exit code of what `argv` asks for (`Outcome.code`)."""
     with Outcome() as outcome:
         line = outcome.line = command_line.read(with_studies(torchrun.going_on(torchrun.with_launcher(argv))))
-        torchrun.remember(line.folder)
-        before = Before.of(line.folder)
+        local.prepare(line.config)
 
         @hydra.main(version_base="1.3", config_path=str(command_line.CONF), config_name="config")
         def job(config: DictConfig) -> None:
             slurm.become_rank()
-            run, leads = line.run or command_line.started_by_hydra(config), not torchrun.is_follower()
+            run, leads = line.run or command_line.started_by_hydra(config), not torchrun.is_follower()  # SLURM's task is a rank by now
             folder = torchrun.shared_folder(run.folder)
             if line.multirun:
                 outcome.codes.append(in_sweep(shown, run, folder, writes=leads))
                 return
-            with Ending(torchrun.as_started(run.config), folder, outcome.codes, before, writes=leads) as ending:
+            with Ending(torchrun.as_started(run.config), folder, outcome.codes, mine, writes=leads) as ending:
                 ending.say(ending.work()())
 
-        with show(line, not torchrun.is_follower()) as shown:
+        with command_line.hydra_errors(), owned(line, not torchrun.is_follower()) as mine, show(line, outcome.codes, mine) as shown:
+            torchrun.remember(line.folder)
             sys.argv[1:] = line.argv
             job(line.begun_config(torchrun.is_follower()))  # passed on by Hydra as it is; without one, Hydra begins the run's folder
     return outcome.code

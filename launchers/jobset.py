@@ -20,7 +20,9 @@ START = 'exec torchrun --rdzv-conf="is_host=$((JOB_COMPLETION_INDEX == 0))" "$@"
 
 @dataclass(frozen=True)
 class Pods:
-    """One a host. `gpu_resource`: the name by which a device is asked for, one a rank; None: none. Memory in GB (1e9 bytes)."""
+    """One a host. `gpu_resource`: the name by which a device is asked for, one a rank; None: none. Memory in GB (1e9 bytes).
+    `interface`: the network interface of collectives; None: the one that torch chooses.
+    """
 
     hosts: int
     ranks_per_host: int
@@ -35,6 +37,7 @@ class Pods:
     node_selector: dict[str, str]
     max_restarts: int
     port: int
+    interface: str | None = None
 
 
 def jobset(name: str, namespace: str, queue: str | None, pods: Pods, words: Sequence[str]) -> dict[str, Any]:
@@ -92,6 +95,7 @@ def _container(name: str, pods: Pods, words: Sequence[str]) -> dict[str, Any]:
         "env": [
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": GOES_ON, "value": "1"},
+            *({"name": f"{library}_SOCKET_IFNAME", "value": pods.interface} for library in ("GLOO", "NCCL") if pods.interface),
         ],
         "ports": [{"containerPort": pods.port}],
         "resources": _resources(pods),

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from omegaconf import OmegaConf
@@ -16,12 +16,32 @@ from omegaconf import OmegaConf
 from launchers import torchrun
 from launchers.jobset import Pods, jobset
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import CountFromZero, Hosts, OneOf, Positive, Range, RanksPerHost, Text, Threads, Timeout
 
 FILE = "kubernetes.yaml"
 #: Pods are called after the run, with a suffix, and Kubernetes allows 63 characters.
 LONGEST_NAME = 40
+#: What Kubernetes takes for names (RFC 1123), labels and resources, and what an image is called.
+LABEL = Text(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "lower-case letters, digits and - between them")
+SUBDOMAIN = Text(
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", 253, "lower-case letters, digits, - and . between them"
+)
+QUALIFIED = Text(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
+    317,
+    "a name, or DOMAIN/NAME, of letters, digits, - _ .",
+)
+LABEL_VALUE = Text(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", 63, "letters, digits, - _ . between them, or nothing")
+IMAGE = Text(
+    r"([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?",
+    512,
+    "an image such as registry.example/recsys_lab:1",
+)
+INTERFACE = Text(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,14}(,[A-Za-z0-9][-A-Za-z0-9_.]{0,14})*", 255, "network interfaces such as eth0")
+PATH = Text(r"/[^:\x00-\x1f]*", 1024, "an absolute path without :")
 #: What a user says here and not to the pods: where the run folder lies here, how jobs of a sweep are made, whether to submit.
-HERE = ("hydra.", "hydra/", "resume=", "launcher.submit=", "launcher=")
+HERE = ("hydra.", "hydra/", "resume=", "overwrite=", "launcher.submit=", "launcher=")
 
 
 def launch(
@@ -29,25 +49,26 @@ def launch(
     arguments: dict,
     folder: Path,
     *,
-    hosts: int,
-    ranks_per_host: int,
-    device_kind: str,
-    image: str | None = None,
-    workdir: str = "/opt/recsys_lab",
-    claim: str | None = None,
-    mount: str = "/mnt/runs",
-    namespace: str = "default",
-    queue: str | None = None,
-    node_selector: dict[str, str] | None = None,
-    gpu_resource: str = "nvidia.com/gpu",
-    cpus_per_rank: int = 8,
-    host_memory_gb: float | None = None,
-    shared_memory_gb: float = 16.0,
-    max_restarts: int = 3,
-    port: int = 29500,
+    hosts: Hosts,
+    ranks_per_host: RanksPerHost,
+    device_kind: Annotated[str, OneOf(("cuda", "cpu"))],
+    image: Annotated[str, IMAGE] | None = None,
+    workdir: Annotated[str, PATH] = "/opt/recsys_lab",
+    claim: Annotated[str, SUBDOMAIN] | None = None,
+    mount: Annotated[str, PATH] = "/mnt/runs",
+    namespace: Annotated[str, LABEL] = "default",
+    queue: Annotated[str, LABEL] | None = None,
+    node_selector: dict[Annotated[str, QUALIFIED], Annotated[str, LABEL_VALUE]] | None = None,
+    gpu_resource: Annotated[str, QUALIFIED] = "nvidia.com/gpu",
+    cpus_per_rank: Threads = 8,
+    host_memory_gb: Positive | None = None,
+    shared_memory_gb: Positive = 16.0,
+    max_restarts: CountFromZero = 3,
+    port: Annotated[int, Range(1024, 65535)] = 29500,
+    interface: Annotated[str, INTERFACE] | None = None,
     submit: bool = False,
-    threads_per_rank: int = 8,
-    timeout_s: float = 600.0,
+    threads_per_rank: Threads = 8,
+    timeout_s: Timeout = 600.0,
 ) -> Any:
     """In a pod: runs `work(**arguments)` as the rank that torchrun made of this process. Elsewhere: writes `folder`/kubernetes.yaml.
 
@@ -77,6 +98,7 @@ def launch(
         node_selector=dict(node_selector or {}),
         max_restarts=max_restarts,
         port=port,
+        interface=interface,
     )
     words = ["launcher=kubernetes", *words_of(folder), f"hydra.run.dir={mount}/{name}"]
     made = jobset(name, namespace, queue, pods, words)

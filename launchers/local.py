@@ -6,7 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from launchers import processes
+from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
+
+#: The launchers whose ranks are processes of this machine.
+HERE = ("launchers.local.launch", "launchers.emulated.launch")
+
+
+def prepare(config: DictConfig | None) -> None:
+    """Where `config` trains on this machine, its ranks' server is forked now, while this process is a young one."""
+    if config is not None and config.mode in ("auto", "train") and config.study is None and config.launcher.get("_target_") in HERE:
+        processes.warm()
 
 
 def launch(
@@ -14,15 +26,20 @@ def launch(
     arguments: dict,
     folder: Path,
     *,
-    hosts: int,
-    ranks_per_host: int,
-    threads_per_rank: int = 1,
-    timeout_s: float = 600.0,
+    hosts: Hosts,
+    ranks_per_host: RanksPerHost,
+    threads_per_rank: Threads = 1,
+    timeout_s: Timeout = 600.0,
 ) -> Any:
-    """Runs `work(**arguments)` on every rank and returns what rank 0 returned.
+    """Runs `work(**arguments)` on every rank and returns what rank 0 returned. Nothing listens to other machines.
 
     Raises: a rank's own UserError; RankLost when a process died or hangs; RuntimeError with the rank's traceback for our bugs.
     """
-    world, port = hosts * ranks_per_host, processes.free_port()
-    ranks = [processes.rank_variables(rank, world, ranks_per_host, "127.0.0.1", port, threads_per_rank, timeout_s) for rank in range(world)]
-    return processes.run(work, arguments, folder, ranks)
+    world = hosts * ranks_per_host
+    with processes.listen_here(world) as listener:
+        address = processes.THIS_MACHINE, listener.getsockname()[1]
+        ranks = [
+            processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s) | processes.ON_THIS_MACHINE
+            for rank in range(world)
+        ]
+        return processes.run(work, arguments, folder, ranks, listener=listener)

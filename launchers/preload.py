@@ -1,9 +1,6 @@
 """What every rank needs, imported once in the server that ranks are forked from. No threads, no devices, no groups start here."""
 
 import lightning.pytorch  # noqa: F401
-import torch
 import torchrec.distributed.model_parallel  # noqa: F401
 
 import recsys_lab.pipeline  # noqa: F401
-
-torch.set_num_threads(1)

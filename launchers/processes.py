@@ -1,28 +1,39 @@
 """One process a rank on this machine: started, listened to, and stopped. Nothing hangs and nothing is left.
 
-Processes are forked from a server that has imported the heavy libraries once, so a start costs tenths of a second a rank.
+Processes are forked from a server that has imported the heavy libraries once, so a start costs tenths of a second a rank. The server is
+itself a fork of the process that starts first, `warm`, or, where that was not called in time, a process of its own.
 Ranks see the same environment variables that torchrun sets.
 """
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing import connection, forkserver, resource_tracker, util
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from recsys_lab.errors import RankLost, UserError
+from recsys_lab.errors import RankLost, Terminated, UserError
 
-PRELOAD = ["launchers.preload"]
+PRELOAD = "launchers.preload"
+DEAF = "launchers.deaf"
+#: The files that this process has open, by number.
+OPEN_FILES = "/proc/self/fd"
+#: How long ranks may take to write a checkpoint after SIGTERM: SLURM and Kubernetes kill after 30 seconds.
+CHECKPOINT_S = 20.0
+THIS_MACHINE, LOOPBACK = "127.0.0.1", "lo"
+#: Ranks of one machine listen to it alone: gloo's pairs and NCCL's first words too, whatever the user's own variables say.
+ON_THIS_MACHINE = {"GLOO_SOCKET_IFNAME": LOOPBACK, "NCCL_SOCKET_IFNAME": LOOPBACK}
 #: How long ranks may take to end after another one failed, before they are killed.
 GRACE_S = 3.0
 #: How long a rank that lost its peers tries to reach the first host, so that a host that is cut off can be named.
@@ -32,21 +43,56 @@ REACH_S = 2.0
 @dataclass
 class Failure:
     """What a rank sends home when it fails. `lost_peer`: it only noticed that another rank went away; `cut_off`: and cannot reach
-    the first host either.
+    the first host either. `terminated`: it ended as SIGTERM told it, or another rank.
     """
 
     error: UserError | None
     text: str
     lost_peer: bool
     cut_off: bool = False
+    terminated: bool = False
 
 
 def warm() -> None:
-    """Starts the server that ranks are forked from, in the background: it imports while this process plans."""
-    from multiprocessing import forkserver
+    """Forks the server of ranks from this process. For one that has computed nothing yet: a library's threads do not survive a fork."""
+    importlib.import_module(PRELOAD)
+    resource_tracker.ensure_running()  # with what is replaced now
+    inner: Any = util
+    spawn, inner.spawnv_passfds = inner.spawnv_passfds, _forked_server
+    try:
+        _start_server()
+    finally:
+        inner.spawnv_passfds = spawn
 
-    multiprocessing.set_forkserver_preload(PRELOAD)
-    forkserver.ensure_running()
+
+def _start_server() -> None:
+    """Starts the server of ranks, unless it runs. Its socket has a name no longer than that takes, so that no kill leaves one."""
+    server: Any = forkserver._forkserver
+    kept = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    before, known = kept.get("tempdir"), server._forkserver_address
+    with tempfile.TemporaryDirectory(prefix="recsys_lab-", dir="/tmp" if len(tempfile.gettempdir()) > 60 else None) as place:  # of 107
+        kept["tempdir"] = place  # where Python puts the socket
+        try:
+            forkserver.ensure_running()
+            if server._forkserver_address != known and os.path.isdir(OPEN_FILES):
+                server._forkserver_address = f"{OPEN_FILES}/{os.open(server._forkserver_address, os.O_PATH | os.O_CLOEXEC)}"
+        finally:
+            kept["tempdir"] = before
+
+
+def _forked_server(_path: bytes, _args: Sequence[str], handles: Sequence[int]) -> int:
+    """The server's process id. `handles`: on which it listens, and whose end says that it is no longer wanted."""
+    process = os.fork()
+    if process:
+        return process
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as launchers/deaf.py
+    kept, serve = sorted(handles), cast(Callable[..., None], forkserver.main)
+    for first, last in zip((3, *(handle + 1 for handle in kept)), (*kept, os.sysconf("SC_OPEN_MAX"))):
+        os.closerange(first, last)  # the other end of what is to end, among them
+    try:
+        serve(*handles, [])
+    finally:
+        os._exit(0)
 
 
 def run(
@@ -55,14 +101,17 @@ def run(
     folder: Path,
     ranks: Sequence[dict[str, str]],
     enter: Callable[[int], None] | None = None,
+    listener: socket.socket | None = None,
 ) -> Any:
     """Runs `work(**arguments)` on every rank and returns what rank 0 returned. `ranks`: each one's environment variables.
 
-    `enter(host)` is the first thing that a rank does, in its own process. Raises a rank's own UserError; RankLost when a process died,
-    hangs or is cut off; RuntimeError with the rank's traceback for our bugs.
+    `enter(host)` is the first thing that a rank does, in its own process. `listener`: where the ranks meet, which rank 0 takes over;
+    without one it listens at MASTER_PORT. Raises a rank's own UserError; RankLost when a process died, hangs or is cut off; RuntimeError
+    with the rank's traceback for our bugs; Terminated where SIGTERM told this process or a rank to end.
     """
-    warm()
     context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOAD, DEAF])  # of a server that is not there yet
+    _start_server()
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     pipes, processes = [], []
@@ -70,12 +119,18 @@ def run(
         for rank, variables in enumerate(ranks):
             here, there = context.Pipe(duplex=False)
             log = None if rank == 0 else logs / f"rank{rank}.log"
-            process = context.Process(target=_rank_main, args=(there, variables, log, enter, work, arguments), name=f"rank {rank}")
+            meeting = listener if rank == 0 else None
+            process = context.Process(target=_rank_main, args=(there, variables, log, enter, meeting, work, arguments), name=f"rank {rank}")
             process.start()
             there.close()
+            if meeting is not None:
+                meeting.close()  # of rank 0 alone from now on: when it dies, nobody answers
             pipes.append(here)
             processes.append(process)
         return _collect(processes, pipes, int(ranks[0]["LOCAL_WORLD_SIZE"]), folder)
+    except Terminated:
+        _let_end(processes)
+        raise
     finally:
         _stop(processes)
 
@@ -95,10 +150,9 @@ def rank_variables(rank: int, world: int, ranks_per_host: int, address: str, por
     }
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def listen_here(world: int) -> socket.socket:
+    """On a free port of this machine, which is nobody else's from now on and cannot be reached from another machine."""
+    return socket.create_server((THIS_MACHINE, 0), backlog=max(world, 128))
 
 
 def _rank_main(
@@ -106,6 +160,7 @@ def _rank_main(
     variables: dict[str, str],
     log: Path | None,
     enter: Callable[[int], None] | None,
+    listener: socket.socket | None,
     work: Callable,
     arguments: dict,
 ) -> None:
@@ -116,6 +171,8 @@ def _rank_main(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(variables)
+    if listener is not None:
+        os.environ["RECSYS_LAB_LISTENER"] = str(listener.detach())
     if log is not None:
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(handle, 1)
@@ -131,7 +188,7 @@ def _rank_main(
         text = traceback.format_exc()
         lost = is_lost_peer(text)
         cut_off = lost and not _reaches(variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
-        home.send(Failure(error if isinstance(error, UserError) else None, text, lost, cut_off))
+        home.send(Failure(error if isinstance(error, UserError) else None, text, lost, cut_off, isinstance(error, Terminated)))
         if lost and variables["RANK"] == "0":
             time.sleep(GRACE_S + REACH_S)  # the others try to reach us; the launcher ends this sooner
     finally:
@@ -209,7 +266,9 @@ def _how_it_ended(code: int | None) -> str:
 
 
 def _raise_first(failures: dict[int, Failure], silent: list[int], world: int, ranks_per_host: int, folder: Path) -> None:
-    """A rank's own mistake first, then our bug, then a lost process; echoes of those never hide them."""
+    """A rank's own mistake first, then our bug, then a lost process; echoes of those never hide them. Unless all were told to end."""
+    if any(failure.terminated for failure in failures.values()):
+        raise Terminated
     for failure in failures.values():
         if failure.error is not None:
             raise failure.error
@@ -243,13 +302,19 @@ def last_line(text: str) -> str:
     return text.strip().splitlines()[-1]
 
 
-def _stop(processes: list) -> None:
+def _let_end(processes: list) -> None:
+    """Tells ranks to end, and gives those that train the time to write a checkpoint."""
     for process in processes:
         if process.is_alive():
             process.terminate()
-    until = time.monotonic() + GRACE_S
+    until = time.monotonic() + CHECKPOINT_S
     for process in processes:
         process.join(max(0.0, until - time.monotonic()))
+
+
+def _stop(processes: list) -> None:
+    for process in processes:
         if process.is_alive():
             process.kill()
-            process.join()
+    for process in processes:
+        process.join()

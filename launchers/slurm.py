@@ -12,6 +12,7 @@ from typing import Any
 
 from launchers import torchrun
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 
 
 def become_rank() -> None:
@@ -28,10 +29,10 @@ def join(
     arguments: dict,
     folder: Path,
     *,
-    hosts: int,
-    ranks_per_host: int,
-    threads_per_rank: int = 1,
-    timeout_s: float = 600.0,
+    hosts: Hosts,
+    ranks_per_host: RanksPerHost,
+    threads_per_rank: Threads = 1,
+    timeout_s: Timeout = 600.0,
 ) -> Any:
     """Runs `work(**arguments)` here, as the rank that this task is. Raises UserError outside of a job."""
     if not torchrun.is_rank():

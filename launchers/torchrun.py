@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from launchers.processes import is_lost_peer, last_line
 from recsys_lab.errors import RankLost, UserError
+from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 
 #: In the store of torchrun's agents: the folder of the run or the sweep that was begun.
 FOLDER = "recsys_lab/folder"
@@ -36,10 +37,10 @@ def join(
     arguments: dict,
     folder: Path,
     *,
-    hosts: int,
-    ranks_per_host: int,
-    threads_per_rank: int = 1,
-    timeout_s: float = 600.0,
+    hosts: Hosts,
+    ranks_per_host: RanksPerHost,
+    threads_per_rank: Threads = 1,
+    timeout_s: Timeout = 600.0,
 ) -> Any:
     """Runs `work(**arguments)` here, as the rank that the environment says.
 
@@ -130,17 +131,27 @@ def as_started(config: DictConfig) -> DictConfig:
 
 def _going_on(argv: list[str]) -> list[str]:
     named = [word.split("=", 1)[1].strip("'\"") for word in argv if word.startswith(("hydra.run.dir=", "hydra.sweep.dir="))]
+    same = _naming_code(argv)  # nobody says that the run which lies there is this one: then all words go along, and must change nothing
     if _store_outlives_ranks() and (store := _store()).check([FOLDER]):
         folder = Path(store.get(FOLDER).decode())
-    elif named and (GOES_ON in os.environ or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"):
+    elif named and GOES_ON in os.environ:
         folder = Path(named[-1]).resolve()
+    elif named and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        folder, same = Path(named[-1]).resolve(), [word for word in argv if not word.startswith(("hydra.run.", "overwrite="))]
     else:
         return argv
     if "-m" in argv or "--multirun" in argv:
         return [*argv, f"hydra.sweep.dir='{folder}'"]
     if (folder / "config.yaml").is_file():
-        return [f"resume={folder}"]
+        return [*same, f"resume={folder}"]
     return [*argv, f"hydra.run.dir='{folder}'"]  # the attempt before did not come far enough to leave more than the name
+
+
+def _naming_code(argv: list[str]) -> list[str]:
+    """The words that say where code comes from that is not ours: a run of it goes on only where they are said again."""
+    words = [word for word in argv if "_target_" in word or word.lstrip("+").startswith("hydra.searchpath=")]
+    places = [at for at, word in enumerate(argv) if word in ("--config-dir", "-cd")]
+    return [*words, *(part for at in places for part in argv[at : at + 2]), *(w for w in argv if w.startswith(("--config-dir=", "-cd=")))]
 
 
 def _of_first(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """The errors that a user sees: one line that says what, where, what was given, what is allowed, and what to do.
 
-Exit codes: 0 done, 1 our bug (any other exception, with its traceback), 2 `UserError`, 3 `PlanDoesNotFit`, 4 `RankLost`.
+Exit codes: 0 done, 1 our bug (any other exception, with its traceback), 2 `UserError`, 3 `PlanDoesNotFit`, 4 `RankLost`,
+130 Ctrl-C, 143 `Terminated`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ UNWRITABLE = {
     errno.EEXIST,
     errno.EISDIR,
     errno.ENAMETOOLONG,
+    errno.EFBIG,
+    errno.ELOOP,
 }
 
 
 class UserError(Exception):
-    """A mistake that the user can mend. `str(error)` is one line."""
+    """A mistake that the user can mend. `str(error)` is one line, in which nothing but printable characters stands as it is."""
 
     exit_code = 2
 
@@ -45,7 +48,7 @@ class UserError(Exception):
             line += f"; allowed: {allowed}"
         if remedy is not None:
             line += f"; {remedy}"
-        super().__init__(" ".join(line.split()))
+        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(line.split())))
 
     def __reduce__(self):  # exceptions travel from a rank to the launcher
         return (_rebuild, (type(self), {k: v if v is None else str(v) for k, v in self.parts.items()}))
@@ -61,6 +64,12 @@ class RankLost(UserError):
     """A process or a host went away during a run; says which, and how to resume."""
 
     exit_code = 4
+
+
+class Terminated(BaseException):
+    """SIGTERM: what SLURM and Kubernetes send before they kill. No mistake and no bug, so nothing that handles errors handles it."""
+
+    exit_code = 143  # 128 + 15, as of a process that the signal ended
 
 
 def _rebuild(kind: type[UserError], parts: dict) -> UserError:

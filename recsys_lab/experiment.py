@@ -35,8 +35,10 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import Sharder
 from recsys_lab.simulate import Profile
-from recsys_lab.tables import RankLaw, Table
+from recsys_lab.tables import LawOptions, RankLaw, Table
 
+#: Of a step that trains here, over all ranks: 2 GB of them.
+MOST_IDS = 2**28
 LOCAL = "local"  # the cluster that this machine is
 EMULATED = "emulated"  # the launcher that makes this machine the cluster that is named
 Towers = tuple[tuple[str, ...], ...]  # groups of feature names
@@ -56,7 +58,7 @@ class ModelChoice:
     rows: Sequence[int] | None = None
     lengths: Sequence[int] | None = None
     groups: Mapping[str, int] | None = None
-    law: Mapping[str, Any] | None = None
+    law: LawOptions | None = None
     dense_features: int | None = None
     objective: str | None = None  # of a sequence model
 
@@ -75,7 +77,7 @@ class ModelChoice:
         if self.rows is None:
             return None
         pooling = "sum" if self.objective is None else "none"
-        law = RankLaw.from_config(self.law) if self.law else None
+        law = RankLaw.from_config(asdict(self.law)) if self.law else None
         groups = self.groups or {"cat": len(self.rows)}
         names = [f"{group}_{i}" for group, count in groups.items() for i in range(count)]
         if len(names) != len(self.rows):
@@ -237,7 +239,11 @@ class Experiment:
         return data if most_rows is None else capped(data, most_rows)
 
     def check(self, data: DataSet) -> None:
-        """Refuses data whose clicks could not be judged after training. Raises UserError."""
+        """Refuses data whose steps are too large, or whose clicks could not be judged after training. Raises UserError."""
+        look_ups = sum(feature.mean_length for feature in data.features)
+        if self.trains and self.data.batch_size * look_ups > MOST_IDS:
+            given = f"{self.data.batch_size:,} samples of {look_ups:,.0f} ids"
+            raise UserError("a step has too many ids", where="data.batch_size", given=given, allowed=f"{MOST_IDS:,} ids a step")
         if self.trains and data.learnable and self.model.objective != "next_item":
             check_labels(data)
 

@@ -1,10 +1,12 @@
-"""Files that are whole or absent: written beside their place, then renamed into it."""
+"""Files that are whole or absent: written beside their place, then renamed into it; and whether others could have changed them."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +41,88 @@ def write_json(path: Path, data: Any) -> Path:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON in `path`. UserError where it is missing, unreadable or broken."""
+    """The JSON in `path`. UserError where it is missing, unreadable or broken; NaN and infinity are no JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not JSON: {error}", where=path, remedy=RESTORE) from None
+
+
+def read_text(path: Path) -> str:
+    """The text in `path`. UserError where it is missing, unreadable, no regular file or not UTF-8."""
+    try:
+        if (found := what_is(path)) not in (None, NOTHING):
+            raise UserError("not a file that can be read", where=path, given=found, remedy=RESTORE)
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError("no such file", where=path, remedy="name the folder of a run") from None
     except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", where=path) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"not JSON: {error}", where=path) from None
+        raise UserError(f"cannot read: {error.strerror}", where=path, remedy="check the file and its permissions") from None
+    except UnicodeDecodeError as error:
+        given = f"byte 0x{error.object[error.start]:02x}"
+        raise UserError("not UTF-8 text", where=path, given=given, remedy=RESTORE) from None
+
+
+def _refuse_constant(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+#: What to do about a file of ours that is broken.
+RESTORE = "restore the file, or run again what wrote it"
+#: What `what_is` says where there is no file.
+NOTHING = "nothing"
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def what_is(path: Path) -> str | None:
+    """None of a regular file, or of a link to one; else what stands there in its place, in words. Nothing is opened, so nothing hangs."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "a link to nothing" if path.is_symlink() else NOTHING
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    except ValueError:  # a name with a NUL byte
+        return NOTHING
+    return next((words for is_kind, words in _KINDS if is_kind(mode)), None)
+
+
+def why_untrusted(path: Path, owners: Iterable[int] = (), group_may_write: bool = False) -> str | None:
+    """Why somebody else could have put or changed what lies at `path`, in words; None where only this user, root and `owners` could."""
+    info = path.lstat()
+    if stat.S_ISLNK(info.st_mode):
+        return "it is a link"
+    if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
+        return "it is neither a file nor a folder"
+    if info.st_uid not in {0, os.geteuid(), *owners}:
+        return f"it belongs to another user ({info.st_uid})"
+    others = stat.S_IWOTH if group_may_write else stat.S_IWOTH | stat.S_IWGRP
+    return "others may write to it" if info.st_mode & others else None
+
+
+#: What a spreadsheet takes for the beginning of a formula, in both widths.
+_FORMULA = tuple("=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
+
+
+def csv_cell(value: Any) -> Any:
+    """`value` as a cell of a CSV that no spreadsheet computes: a text that begins as a formula does gets an apostrophe, a number stays.
+
+    A carriage return becomes a line feed: Python's writer does not quote one, and some readers would end the row there.
+    """
+    value = value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value
+    if not isinstance(value, str) or not (value.startswith(("\t", "\n")) or value.lstrip().startswith(_FORMULA)):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def plain(value: Any) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,45 +17,110 @@ from typing import Any
 from omegaconf import DictConfig
 
 from recsys_lab.config.command_line import Invocation
-from recsys_lab.config.frozen import fingerprint, freeze
-from recsys_lab.errors import RankLost, UserError, cannot_write, unwritable
+from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
+from recsys_lab.errors import RankLost, Terminated, UserError, cannot_write, unwritable
 from recsys_lab.experiment import resolve
+from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
 from recsys_lab.train.checkpoint import clear_partial, latest
 
-INTERRUPTED = 130
+#: Exit codes of what a signal cut short: those of a process that the signal ended.
+CUT_SHORT: dict[type[BaseException], int] = {KeyboardInterrupt: 130, Terminated: Terminated.exit_code}
+#: The status of a run that has nothing left to do.
+ENDED = ("completed", "pruned")
 
 
-@dataclass(frozen=True)
-class Before:
-    """What stood in a folder before a job: so that a refused one leaves nothing of its own."""
+def owned(line: Invocation, leads: bool) -> AbstractContextManager[Ownership | None]:
+    """The folder of `line`, this process's alone while the context lasts; of a new run, with its config in it.
 
-    folder: Path
-    existed: bool
-    entries: frozenset[str]
-
-    @staticmethod
-    def of(folder: Path | None) -> Before | None:
-        if folder is None:
-            return None
-        return Before(folder, folder.is_dir(), frozenset(os.listdir(folder)) if folder.is_dir() else frozenset())
-
-    def restore(self) -> None:
-        """Removes what was added, unless training has left a checkpoint to resume from."""
-        if latest(self.folder / "checkpoints") is not None or not self.folder.is_dir():
-            return
-        for name in set(os.listdir(self.folder)) - self.entries:
-            path = self.folder / name
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-        if not self.existed and not os.listdir(self.folder):
-            self.folder.rmdir()
-            _remove_empty_parent(self.folder.parent)
+    `leads`: False on torchrun's ranks other than 0, which leave the folder to rank 0. Raises UserError where the folder is another's.
+    """
+    if not leads or line.folder is None or line.config is None:
+        return nullcontext()
+    mine = Ownership.of(line.folder)
+    try:
+        if line.multirun:
+            _check_sweep(mine)
+        elif line.config.resume:
+            _check_record(mine.folder)
+        else:
+            if mine.before:
+                _make_room(mine, line.config)
+            save(plain(line.config), mine.folder)
+    except BaseException:
+        mine.withdraw()
+        raise
+    return mine
 
 
-def _remove_empty_parent(parent: Path) -> None:
-    if parent.name == "runs" and not os.listdir(parent):
-        parent.rmdir()
+def _check_sweep(mine: Ownership) -> None:
+    """Refuses a folder in which a single run lies, or files that a sweep would write and none has written."""
+    if mine.before:
+        raise UserError("a run lies here, not a sweep", where=mine.folder, remedy="choose another folder: hydra.sweep.dir=DIR")
+    found = {path.name for path in written(mine.folder, SWEEP_WRITES)}
+    if found and not found & {"multirun.yaml", "sweep.json", "search.json"}:
+        raise UserError(
+            "files lie here that a sweep would write over",
+            where=mine.folder,
+            given=", ".join(sorted(found)),
+            remedy="choose another folder: hydra.sweep.dir=DIR",
+        )
+
+
+def _check_record(folder: Path) -> None:
+    """Refuses to go on where the record is of another config than the run's."""
+    if not (folder / RESULT_FILE).is_file():
+        return
+    record = read_result(folder)
+    if record["status"] in ENDED and record["config_fingerprint"] != (own := fingerprint(load(folder))):
+        raise UserError(
+            "the record is another run's",
+            where=folder / RESULT_FILE,
+            given=f"that of config {record['config_fingerprint']}, beside config.yaml of {own}",
+            remedy="move it away, and resume again",
+        )
+
+
+def _make_room(mine: Ownership, ours: DictConfig) -> None:
+    """Removes the run in the folder where `overwrite` says so; else, and where no run wrote what lies there, refuses."""
+    theirs = next((config for config in (_config_in(mine.folder), _config_in(mine.folder / ".hydra")) if config is not None), None)
+    if theirs is None:
+        names = sorted(str(path.relative_to(mine.folder)) for path in mine.before)
+        raise UserError(
+            "files lie here that a run would write over, and no run wrote them",
+            where=mine.folder,
+            given=", ".join(names[:5]),
+            remedy="choose another folder: hydra.run.dir=DIR",
+        )
+    if ours.overwrite:
+        mine.clear()
+        return
+    same = fingerprint(theirs) == fingerprint(ours)
+    ended = has_ended(mine.folder)
+    look = f"look at it: python -m recsys_lab show {mine.folder}" if ended else f"go on with it: python run.py resume={mine.folder}"
+    raise UserError(
+        f"{'this' if same else 'another'} run lies here, and {'has ended' if ended else 'was cut short'}",
+        where=mine.folder,
+        given=None if same else "; ".join(differences(ours, theirs)[:3]),
+        remedy=f"{look}; or choose another folder: hydra.run.dir=DIR; or remove that run first: overwrite=true",
+    )
+
+
+def _config_in(folder: Path) -> DictConfig | None:
+    """The config of the run in `folder`; None where there is none."""
+    try:
+        return load(folder)
+    except UserError:
+        return None
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether the run in `folder` has left a record of its end."""
+    try:
+        return read_result(folder)["status"] in ENDED
+    except UserError:
+        return False
 
 
 class Ending:
@@ -69,12 +135,12 @@ class Ending:
         config: DictConfig,
         folder: Path,
         codes: list[int],
-        before: Before | None = None,
+        mine: Ownership | None = None,
         sweep: str | None = None,
         *,
         writes: bool = True,
     ):
-        self.config, self.folder, self.codes, self.before, self.sweep, self.writes = config, folder, codes, before, sweep, writes
+        self.config, self.folder, self.codes, self.mine, self.sweep, self.writes = config, folder, codes, mine, sweep, writes
 
     def work(self) -> Callable[[], dict[str, Any] | None]:
         """What the config asks for, ready to be called for its record: a study, a run, or what a run left that has ended before.
@@ -84,7 +150,7 @@ class Ending:
         self.config = freeze(self.config)
         if self.config.resume and (self.folder / RESULT_FILE).is_file():
             record = read_result(self.folder)
-            if record["status"] in ("completed", "pruned"):
+            if record["status"] in ENDED:
                 return lambda: record
         experiment = resolve(self.config)
         if experiment.study is not None:  # neither is imported for the other's sake
@@ -102,17 +168,23 @@ class Ending:
 
     def __enter__(self) -> Ending:
         say.CONSOLE.quiet = not self.writes
+        if self.mine is not None:
+            self.mine.begun = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if isinstance(error, KeyboardInterrupt):
-            print(f"interrupted; go on with: python run.py resume={self.folder}", file=sys.stderr)
-            self.codes.append(INTERRUPTED)
+        if isinstance(error, KeyboardInterrupt | Terminated):
+            if self.writes:
+                clear_partial(self.folder / "checkpoints")
+                last = latest(self.folder / "checkpoints")
+                kept = "" if last is None else f" with a checkpoint of {last.name}"
+                print(f"{_cut_short(error)}{kept}; go on with: python run.py resume={self.folder}", file=sys.stderr)
+            self.codes.append(CUT_SHORT[type(error)])
         elif isinstance(error, Exception):
             self.codes.append(self._failed(error))
         elif error is None:
             self.codes.append(0)
-        return error is None or isinstance(error, Exception | KeyboardInterrupt)
+        return error is None or isinstance(error, Exception | KeyboardInterrupt | Terminated)
 
     def _failed(self, error: Exception) -> int:
         mistake = error if isinstance(error, UserError) else unwritable(error, self.folder) if isinstance(error, OSError) else None
@@ -121,11 +193,12 @@ class Ending:
         elif self.writes:
             print(f"error: {mistake}", file=sys.stderr)
         keeps = mistake is None or isinstance(mistake, RankLost) or self.sweep is not None or bool(self.config.resume)
-        if self.before is not None and self.writes and not keeps:
-            self.before.restore()
+        keeps = keeps or latest(self.folder / "checkpoints") is not None
+        if self.mine is not None and self.writes and not keeps:
+            self.mine.withdraw()
         if self.writes:
             clear_partial(self.folder / "checkpoints")
-        if self.writes and self.folder.is_dir() and (keeps or latest(self.folder / "checkpoints") is not None):
+        if self.writes and self.folder.is_dir() and keeps:
             _record_failure(self.config, self.folder, mistake or error)
         return 1 if mistake is None else mistake.exit_code
 
@@ -133,7 +206,7 @@ class Ending:
 def run_job(config: DictConfig, folder: Path, sweep: str, writes: bool = True) -> int:
     """Runs `config` in `folder`, one of a sweep's; returns the exit code."""
     codes: list[int] = []
-    with Ending(config, folder, codes, None, sweep, writes=writes) as ending:
+    with Ending(config, folder, codes, sweep=sweep, writes=writes) as ending:
         ending.say(ending.work()())
     return codes[0]
 
@@ -144,28 +217,47 @@ class Outcome:
     def __init__(self) -> None:
         self.codes: list[int] = []
         self.line: Invocation | None = None
+        self._handled_before: Any = None
 
     @property
     def code(self) -> int:
-        """Of a sweep 0 where any job succeeded."""
-        return min(self.codes, default=0) if self.line is not None and self.line.multirun else max(self.codes, default=0)
+        """0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours; 130 and 143: Ctrl-C and SIGTERM cut it short.
+
+        Of a sweep 0 where no job failed, else the lowest of those that failed.
+        """
+        return min((code for code in self.codes if code), default=0)
 
     def __enter__(self) -> Outcome:
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets its errors through to us, and prints nothing of its own
+        if threading.current_thread() is threading.main_thread():
+            self._handled_before = signal.signal(signal.SIGTERM, _terminate)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if self._handled_before is not None:
+            signal.signal(signal.SIGTERM, self._handled_before)
         folder = None if self.line is None else self.line.folder
         if isinstance(error, OSError) and self.line is not None and not self.codes:
             error = cannot_write(error, folder)  # Hydra could not make the run folder
         if isinstance(error, UserError):
             print(f"error: {error}", file=sys.stderr)
             self.codes = [error.exit_code]
-        elif isinstance(error, KeyboardInterrupt) and self.line is not None:
-            print(f"interrupted; the same command with hydra.sweep.dir={folder} finishes the sweep", file=sys.stderr)
-            self.codes = [INTERRUPTED]
+        elif isinstance(error, KeyboardInterrupt | Terminated):
+            sweeps = self.line is not None and self.line.multirun
+            hint = f"; the same command with hydra.sweep.dir={folder} finishes the sweep" if sweeps else ""
+            print(f"{_cut_short(error)}{hint}", file=sys.stderr)
+            self.codes = [CUT_SHORT[type(error)]]
         else:
             return error is None
         return True
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated
+
+
+def _cut_short(error: BaseException) -> str:
+    return "ended by SIGTERM" if isinstance(error, Terminated) else "interrupted"
 
 
 def _record_failure(config: DictConfig, folder: Path, error: Exception) -> None:

@@ -40,6 +40,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     data = experiment.open_data()
     experiment.check(data)
     say.data(data)
+    say.planning(experiment.cluster)
     named = plan_for(experiment, data)
     say.plan(named.plan, named.cluster)
     simulated, timeline = price(named, experiment.profile) if experiment.simulates else (None, None)

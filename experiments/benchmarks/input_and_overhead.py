@@ -119,11 +119,7 @@ def bare_step_ms(data: Path) -> float:
     tables = {table.name: table for table in experiment.tables(dataset)}
     model = experiment.build_model(dataset, torch.device("meta"))
     initialise_dense(model, experiment.seed, torch.device("cpu"))
-    shards, offset = [], 0
-    for table in tables.values():
-        shards.append(HeldShard(table.name, 0, table.rows, 0, table.dim, 1, offset))
-        offset += table.rows
-    bags = TableBatch(shards, dim, "fp32", "sum", torch.device("cpu"))
+    bags = TableBatch([HeldShard(table.name, 0, table.rows, 0, table.dim, 1) for table in tables.values()], torch.device("cpu"))
     bags.fill(lambda name, *extent: initial_weight(tables[name], *extent, experiment.seed))
     sparse = SparseOptimizer([bags], Rule("adam", optimizer.sparse.lr), torch.device("cpu"))
     dense = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from experiments.benchmarks.dlrm_contenders import BATCH, CONTENDERS, READ_AHEAD, Problem, Step, experiment_of, planned
+from launchers.processes import ON_THIS_MACHINE, THIS_MACHINE, listen_here
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.models.linear import product
@@ -199,8 +200,10 @@ def alone() -> None:
         "WORLD_SIZE": "1",
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": THIS_MACHINE,
         "MASTER_PORT": "0",
+        "RECSYS_LAB_LISTENER": str(listen_here(1).detach()),
+        **ON_THIS_MACHINE,
     }
     keep_memory()
     start_process_group()

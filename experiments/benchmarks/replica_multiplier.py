@@ -50,7 +50,7 @@ class Sum(nn.Module):
 
 def rank_peak_bytes(rank: int, replicated: int, optimizer: str, store: str) -> int:
     """The peak resident memory of a process that trains a few steps."""
-    os.environ |= {"LOCAL_WORLD_SIZE": str(RANKS), "RANK": str(rank), "WORLD_SIZE": str(RANKS)}
+    os.environ |= {"LOCAL_WORLD_SIZE": str(RANKS), "RANK": str(rank), "WORLD_SIZE": str(RANKS), "GLOO_SOCKET_IFNAME": "lo"}
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
     table = Table("t", replicated + COLD_ROWS, DIM, ("f",), "none")

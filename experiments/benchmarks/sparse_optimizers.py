@@ -67,8 +67,7 @@ def quartiles(values: np.ndarray) -> list[float]:
 
 
 def ours(name: str, given: argparse.Namespace, ids: torch.Tensor, offsets: torch.Tensor, gradient: torch.Tensor) -> Callable[[], None]:
-    shards = [HeldShard(f"t{i}", 0, given.rows, 0, given.dim, 1, i * given.rows) for i in range(given.tables)]
-    batch = TableBatch(shards, given.dim, "fp32", "sum", torch.device("cpu"))
+    batch = TableBatch([HeldShard(f"t{i}", 0, given.rows, 0, given.dim, 1) for i in range(given.tables)], torch.device("cpu"))
     batch.weights.model.normal_()
     optimizer = SparseOptimizer([batch], Rule(name, LR, EPS), torch.device("cpu"))
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from experiments.cpu_dlrm.exchanges import CASES, measure
 from launchers.local import launch
-from recsys_lab.data.text import progress
+from recsys_lab.data.progress import progress
+from recsys_lab.ranges import RanksPerHost, Rounds
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -37,7 +38,7 @@ NOTES = (
 )
 
 
-def run(name: str, *, rounds: int = ROUNDS, ranks: list[int] = RANKS) -> Study:
+def run(name: str, *, rounds: Rounds = ROUNDS, ranks: list[RanksPerHost] = RANKS) -> Study:
     lines: list[Line] = []
     rows: list[tuple[str, ...]] = []
     data: list[dict[str, Any]] = []

@@ -14,6 +14,7 @@ from experiments.cpu_dlrm.quality import DATA, FIXED, Run, do_all
 from experiments.cpu_dlrm.tables import published
 from recsys_lab.data.sources import check_root
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Rounds
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, PINK, picture, written
 from recsys_lab.studies.study import Study
 
@@ -40,7 +41,7 @@ WHAT = {
 ALONE = ("launcher.hosts=1", "launcher.ranks_per_host=1")
 
 
-def run(name: str, *, seeds: int = 1, others: int | None = None, runs: str = "runs/cpu_dlrm", root: str | None = None) -> Study:
+def run(name: str, *, seeds: Rounds = 1, others: Rounds | None = None, runs: str = "runs/cpu_dlrm", root: str | None = None) -> Study:
     """`seeds` 1 to that of FP32 and Split-SGD-BF16, `others` of the other variants (null: as many). `root`: Frappe's folder, null to
     leave it out. `runs`: the folder of the runs; one that is there with the same overrides is not run again.
     """

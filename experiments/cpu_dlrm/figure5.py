@@ -19,8 +19,9 @@ from torch import Tensor
 
 from experiments.cpu_dlrm.peak import compiled
 from experiments.cpu_dlrm.tables import published
-from recsys_lab.data.text import progress
+from recsys_lab.data.progress import progress
 from recsys_lab.models.linear import linear, product
+from recsys_lab.ranges import Rounds, Threads, Width
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -53,7 +54,7 @@ KERNELS: dict[str, tuple[Callable[[Layer], Tensor], ...]] = {
 Case = tuple[str, int, str, str]  # format, width, whose, pass
 
 
-def run(name: str, *, rounds: int = 3, threads: int | None = None, widths: list[int] = WIDTHS) -> Study:
+def run(name: str, *, rounds: Rounds = 3, threads: Threads | None = None, widths: list[Width] = WIDTHS) -> Study:
     """`threads`: null for as many as torch takes."""
     threads = threads or torch.get_num_threads()
     torch.set_num_threads(threads)

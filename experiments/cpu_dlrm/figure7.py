@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cpu_dlrm.tables import HERE, published
-from recsys_lab.data.text import progress
+from recsys_lab.data.progress import progress
+from recsys_lab.ranges import Rounds
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -29,7 +30,7 @@ NOTES = (
 )
 
 
-def run(name: str, *, rounds: int = 3) -> Study:
+def run(name: str, *, rounds: Rounds = 3) -> Study:
     lines: list[Line] = []
     rows: list[tuple[str, ...]] = []
     found = {}

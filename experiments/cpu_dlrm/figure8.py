@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from experiments.benchmarks import dlrm_contenders, one_machine
 from experiments.cpu_dlrm.figure7 import CONTENDERS
 from experiments.cpu_dlrm.tables import MODELS, published
-from recsys_lab.data.text import progress
+from recsys_lab.data.progress import progress
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study

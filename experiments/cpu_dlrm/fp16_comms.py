@@ -15,6 +15,7 @@ from experiments.cpu_dlrm import quality
 from experiments.cpu_dlrm.quality import BASE, DATA, FIXED, Run, do_all
 from recsys_lab.data.sources import check_root
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Rounds
 from recsys_lab.studies.study import Study
 
 QUESTION = "validation AUC with rows and gradients in 16 bits on their way, and how far from FP32's"
@@ -29,7 +30,7 @@ TWO_HOSTS = ("launcher.hosts=2", "launcher.ranks_per_host=1", "sharder=torchrec"
 COVERED = {"output", "gradient", "dense"}
 
 
-def run(name: str, *, seeds: int = 1, runs: str = "runs/fp16_comms", root: str | None = None) -> Study:
+def run(name: str, *, seeds: Rounds = 1, runs: str = "runs/fp16_comms", root: str | None = None) -> Study:
     """`seeds` 1 to that. `root`: Frappe's folder, null to leave it out. `runs`: the folder of the runs; one that is there with the same
     overrides is not run again.
     """

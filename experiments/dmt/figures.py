@@ -12,6 +12,7 @@ from typing import Any
 from experiments.dmt.complexity import published
 from experiments.dmt.speed import PLATFORMS, SIZES, Case, price_all, priced, speed_up
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Hosts
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -27,6 +28,8 @@ SIMULATED = (
     "Ours is simulated with one software profile that nothing here was fitted to; the published figures are the text's, the bars have none."
 )
 
+LARGEST = max(SIZES)
+
 
 def sizes(platform: str, most_gpus: int) -> list[int]:
     """Raises UserError for fewer GPUs than the figures begin with."""
@@ -35,7 +38,7 @@ def sizes(platform: str, most_gpus: int) -> list[int]:
     return [gpus for gpus in SIZES if gpus <= min(PLATFORMS[platform], most_gpus)]
 
 
-def figure10(name: str, *, gpus: int = max(SIZES)) -> Study:
+def figure10(name: str, *, gpus: Hosts = LARGEST) -> Study:
     """Speed-up of DMT over the strong baseline by platform and number of GPUs, up to `gpus`."""
     by_model = {model: _by_size(model, "dmt", "baseline", gpus) for model in ("dlrm", "dcn")}
     text = published()["figure10"]
@@ -52,7 +55,7 @@ def figure10(name: str, *, gpus: int = max(SIZES)) -> Study:
     return _study(name, question, lines, statements, rows, by_model, partial(_draw_sizes, name, question, by_model))
 
 
-def figure11(name: str, *, gpus: int = max(SIZES)) -> Study:
+def figure11(name: str, *, gpus: Hosts = LARGEST) -> Study:
     """Speed-up of DMT over SPTT alone, up to `gpus`."""
     found = {"dlrm": _by_size("dlrm", "dmt", "sptt", gpus)}
     lines = [_most("DLRM: largest speed-up", found["dlrm"], published()["figure11"]["dlrm"])]

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, stdev
 
+from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import check_root
-from recsys_lab.data.text import progress
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
+from recsys_lab.ranges import Rounds, Threads
 from recsys_lab.record.result import read_result
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.study import Line, Study
@@ -85,7 +86,7 @@ class Run:
             raise UserError("a run failed", where=log, given=last[0].strip() if last else f"exit code {code}", remedy="repeat the command")
 
 
-def run(name: str, *, root: str | None, seeds: int, towers: list[str], runs: str, jobs: int) -> Study:
+def run(name: str, *, root: str | None, seeds: Rounds, towers: list[str], runs: str, jobs: Threads) -> Study:
     """`root`: the folder of Frappe's train.csv and valid.csv. `towers`: of ARMS, those to compare with the flat model.
 
     `runs`: the folder of the run folders; those that are there are not trained again. `jobs`: how many train at once.

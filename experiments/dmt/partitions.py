@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from recsys_lab.data.text import progress
+from recsys_lab.data.progress import progress
 from recsys_lab.experiment import Experiment, Towers, of_words
 from recsys_lab.partition import probe
 from recsys_lab.partition.find import DIMS, coherence, find

@@ -93,7 +93,7 @@ def rounds_of(lines: Mapping[str, Sequence[str]], rounds: int, folder: Path, und
 
 def train(own: Sequence[str], folder: Path, under: Sequence[str]) -> Ran:
     print(f"{folder.name} ...", file=sys.stderr, flush=True)
-    _run([*under, sys.executable, "run.py", *EVERY, *own, f"hydra.run.dir={folder}"])
+    _run([*under, sys.executable, "run.py", *EVERY, *own, f"hydra.run.dir={folder}", "overwrite=true"])  # of an earlier call
     return Ran(json.loads((folder / "result.json").read_text()), _simulated_transfer_ms(json.loads((folder / "trace.json").read_text())))
 
 

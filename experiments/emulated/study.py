@@ -12,6 +12,7 @@ from experiments.emulated.comparisons import COMPARISONS, LINK_GB_S, THROUGHPUT,
 from experiments.emulated.figures import Ratio, as_json
 from experiments.emulated.runs import calibrations
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import NotNegative, Rounds
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -19,7 +20,7 @@ from recsys_lab.studies.study import Line, Study
 COLUMNS = ("line", "measured", "range", "simulated", "off", "bytes on links")
 
 
-def run(name: str, *, rounds: int, bound: float, under: str, network: str | None) -> Study:
+def run(name: str, *, rounds: Rounds, bound: NotNegative, under: str, network: str | None) -> Study:
     """`bound`: how far off the measured ratio a simulated one may be, a share. Raises UserError where this machine has no namespaces."""
     if rounds < 1 or bound <= 0:
         raise UserError("too small", where="rounds, bound", given=f"{rounds}, {bound}", allowed="1 or more, above 0")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.neo.priced import QUANTISED, SIMULATED, Case, Priced, cluster, priced, published
-from recsys_lab.data.text import progress
+from recsys_lab.data.progress import progress
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Hosts
 from recsys_lab.simulate.collectives import collective_ms
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, PINK, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -20,7 +21,7 @@ NOTES = (
 )
 
 
-def run(name: str, *, hosts: list[int]) -> Study:
+def run(name: str, *, hosts: list[Hosts]) -> Study:
     """`hosts`: how many, rising. Raises UserError for fewer than two sizes."""
     if len(hosts) < 2 or sorted(set(hosts)) != hosts:
         raise UserError("two sizes or more, rising", where="hosts", given=hosts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from experiments.neo.priced import FP16_TABLES, FP32, QUANTISED, SIMULATED, Case, Priced, priced, published
-from recsys_lab.data.text import progress
+from recsys_lab.data.progress import progress
 from recsys_lab.studies.study import Line, Study
 
 #: Section 8.4: "table-wise, column-wise and data-parallel".

@@ -10,6 +10,7 @@ from typing import Any
 from launchers import processes
 from launchers.emulated.namespaces import Namespace
 from launchers.emulated.network import DEVICE, links_of, network
+from recsys_lab.ranges import CountFromZero, Factor, Hosts, Positive, RanksPerHost, Threads, Timeout
 
 PORT = 29500  # the first host has its ports to itself
 
@@ -19,14 +20,14 @@ def launch(
     arguments: dict,
     folder: Path,
     *,
-    hosts: int,
-    ranks_per_host: int,
-    link_gb_s: float,
-    loopback_gb_s: float | None = None,
-    hosts_per_leaf: int = 0,
-    leaf_oversubscription: float = 1.0,
-    threads_per_rank: int = 1,
-    timeout_s: float = 15.0,
+    hosts: Hosts,
+    ranks_per_host: RanksPerHost,
+    link_gb_s: Positive,
+    loopback_gb_s: Positive | None = None,
+    hosts_per_leaf: CountFromZero = 0,
+    leaf_oversubscription: Factor = 1.0,
+    threads_per_rank: Threads = 1,
+    timeout_s: Timeout = 15.0,
 ) -> Any:
     """Runs `work(**arguments)` on every rank and returns what rank 0 returned; of the network nothing remains.
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from recsys_lab.cluster.ranges import COUNT, COUNT_OR_NONE, FACTOR, POSITIVE, SHARE, TIME, check_ranges
+from recsys_lab.errors import UserError
+from recsys_lab.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne, check_fields
 
 KINDS = ("cuda", "cpu")
+#: Ranks that can be planned for and priced: every step has a time on each of them.
+MOST_RANKS = 2**16
 NUMBER_FORMATS = ("fp32", "tf32", "bf16", "fp16")
 
 
@@ -21,13 +24,13 @@ class Device:
     """
 
     name: str
-    kind: str = field(metadata={"names": KINDS})
-    memory_gb: float = field(metadata=POSITIVE)
-    memory_bandwidth_gb_s: float = field(metadata=POSITIVE)
-    peak_tflops: dict[str, float] = field(metadata=POSITIVE | {"names": NUMBER_FORMATS})
+    kind: Annotated[str, OneOf(KINDS)]
+    memory_gb: Positive
+    memory_bandwidth_gb_s: Positive
+    peak_tflops: dict[Annotated[str, OneOf(NUMBER_FORMATS)], Positive]
     source: str
-    cache_mb: float | None = field(default=None, metadata=POSITIVE)
-    host_link_gb_s: float | None = field(default=None, metadata=POSITIVE)
+    cache_mb: Positive | None = None
+    host_link_gb_s: Positive | None = None
 
 
 @dataclass(frozen=True)
@@ -43,15 +46,15 @@ class Link:
     """
 
     name: str
-    bandwidth_gb_s: float = field(metadata=POSITIVE)
-    latency_us: float = field(metadata=TIME)
+    bandwidth_gb_s: Positive
+    latency_us: NotNegative
     source: str
-    ring_gb_s: float | None = field(default=None, metadata=POSITIVE)
-    in_network_gb_s: float | None = field(default=None, metadata=POSITIVE)
-    message_us: float | None = field(default=None, metadata=TIME)
-    start_us: float = field(default=0.0, metadata=TIME)
+    ring_gb_s: Positive | None = None
+    in_network_gb_s: Positive | None = None
+    message_us: NotNegative | None = None
+    start_us: NotNegative = 0.0
     shared: bool = False
-    line_gb_s: float | None = field(default=None, metadata=POSITIVE)
+    line_gb_s: Positive | None = None
 
     @property
     def around_gb_s(self) -> float:
@@ -77,22 +80,25 @@ class Cluster:
     """
 
     name: str
-    hosts: int = field(metadata=COUNT)
-    ranks_per_host: int = field(metadata=COUNT)
+    hosts: Hosts
+    ranks_per_host: RanksPerHost
     device: Device
     intra_host: Link
     cross_host: Link
-    reserved_memory_share: float = field(default=0.15, metadata=SHARE)
+    reserved_memory_share: ShareBelowOne = 0.15
     notes: list[str] = field(default_factory=list)
-    hosts_per_leaf: int = field(default=0, metadata=COUNT_OR_NONE)
-    leaf_oversubscription: float = field(default=1.0, metadata=FACTOR)
-    price_per_device_hour: float | None = field(default=None, metadata=POSITIVE)
+    hosts_per_leaf: CountFromZero = 0
+    leaf_oversubscription: Factor = 1.0
+    price_per_device_hour: Positive | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("device", Device), ("intra_host", Link), ("cross_host", Link)):
             if isinstance(figures := getattr(self, name), Mapping):  # as a YAML has it
                 object.__setattr__(self, name, kind(**figures))
-        check_ranges(self, "cluster")
+        check_fields(self, "cluster")
+        if self.world_size > MOST_RANKS:
+            given = f"{self.hosts:,} hosts of {self.ranks_per_host:,} ranks"
+            raise UserError("too many ranks to plan for", where="cluster.hosts", given=given, allowed=f"{MOST_RANKS:,} ranks in all")
 
     @property
     def world_size(self) -> int:

@@ -10,7 +10,7 @@ from recsys_lab.sweeps.text import print_ablation
 
 
 def main(argv: list[str]) -> int:
-    """Writes and prints the table of the sweep's folder that `argv` names."""
+    """Writes and prints the table of the sweep's folder that `argv` names. UserError after it where a job's files are broken."""
     line = parser("ablation", "The ablation table of a sweep, written anew: with another baseline, or of a sweep that was killed.")
     line.add_argument("sweep", help="the folder of a sweep: its hydra.sweep.dir")
     line.add_argument("--baseline", help="the row to compare with, such as model=dlrm,sharder=torchrec; none: compare nothing")
@@ -18,5 +18,9 @@ def main(argv: list[str]) -> int:
     options = line.parse_args(argv)
     if not 0 < options.level < 1:
         raise UserError("not a probability", where="--level", given=options.level, allowed="between 0 and 1")
-    print_ablation(write_ablation(options.sweep, options.baseline, options.level))
+    ablation = write_ablation(options.sweep, options.baseline, options.level)
+    print_ablation(ablation)
+    if broken := [job.broken for row in ablation.rows for job in row.jobs if job.broken]:
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        raise UserError(f"the table lacks a job{more}: {broken[0]}", remedy="the sweep's own command runs it again")
     return 0

@@ -6,6 +6,7 @@ import json
 
 from recsys_lab.arguments import parser
 from recsys_lab.errors import UserError
+from recsys_lab.files import plain
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.comparison import config_differences, config_table, figure_values, figures_table, runs_table
 from recsys_lab.report.terminal import console, print_table
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> int:
     runs = [read_run(folder) for folder in options.runs]
     if options.json:
         folders = [str(run.folder) for run in runs]
-        print(json.dumps({"runs": folders, "config": config_differences(runs), "figures": figure_values(runs)}, indent=2))
+        print(json.dumps(plain({"runs": folders, "config": config_differences(runs), "figures": figure_values(runs)}), indent=2))
         return 0
     for table in (runs_table(runs), config_table(runs), figures_table(runs)):
         print_table(console(), table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from recsys_lab.arguments import parser
+from recsys_lab.files import read_text
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.show import print_plan, print_run
 from recsys_lab.report.terminal import console
@@ -21,7 +22,7 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps(run.result if not options.plan else run.plan.to_json() if run.plan else None, indent=2))
     elif run.result.get("study"):
-        print((run.folder / "table.md").read_text(encoding="utf-8"), end="")
+        print(read_text(run.folder / "table.md"), end="")
     elif options.plan:
         print_plan(run, console())
     else:

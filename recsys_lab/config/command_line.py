@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,20 +17,23 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from recsys_lab.config.frozen import differences, freeze, load, register_resolvers
-from recsys_lab.config.schema import unknown_key
+from recsys_lab.config import words
+from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
+from recsys_lab.config.frozen import differences, freeze, register_resolvers
+from recsys_lab.config.schema import MOST_SHOWN, unknown_key
+from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError, did_you_mean
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 #: Beyond this many jobs only the keys of a sweep are checked beforehand; each job still checks itself.
 MOST_JOBS_COMPOSED = 64
-#: Options with which Hydra answers a question, or composes another config than ours.
-ASKS_HYDRA = ("help", "hydra_help", "version", "cfg", "info", "shell_completion", "config_name", "config_path")
+#: Of a grid; a larger one is a mistyped range.
+MOST_JOBS = 10_000
 
 
 @dataclass(frozen=True)
@@ -73,33 +76,41 @@ class StartedJob:
 def read(argv: list[str]) -> Invocation:
     """Checks `argv` (without the program's name). Raises UserError for the first thing wrong with it."""
     register_resolvers()
-    args = _hydra_options().parse_args(argv)
-    if any(getattr(args, name) for name in ASKS_HYDRA):
-        return Invocation(bool(args.multirun), tuple(argv))
-    extra = [f"hydra.searchpath=[file://{Path(args.config_dir).resolve()}]"] if args.config_dir else []
+    args = words.parsed(argv)
+    argv = words.ordered(args)
+    extra = [f"hydra.searchpath=[{_quoted(f'file://{Path(args.config_dir).resolve()}')}]"] if args.config_dir else []
     with initialize_config_dir(str(CONF), version_base="1.3"):
         overrides = _parse(args.overrides)
+        if any(getattr(args, name) for name in words.ASKS_HYDRA):
+            _check_keys(overrides, extra)
+            return Invocation(bool(args.multirun), tuple(argv))
         free = _check_keys(overrides, extra)
         argv = ["++" + word if word in free else word for word in argv]
         args.overrides = ["++" + word if word in free else word for word in args.overrides]
         overrides = _parse(args.overrides)
         if args.multirun:
-            jobs = _jobs(sorted(overrides, key=lambda override: override.key_or_group != "seed"))
+            _check_sweep(overrides)
+            with hydra_errors():
+                jobs = _jobs(sorted(overrides, key=lambda override: override.key_or_group != "seed"))
             fixed = [o.input_line for o in overrides if not o.is_sweep_override()]
-            config, folder = _compose([*(jobs[0] if jobs else fixed), *extra], "sweep")
+            config, named = _compose([*(jobs[0] if jobs else fixed), *extra], "sweep")
+            folder = own_folder(named, "hydra.sweep.dir")
             for job in jobs[:MOST_JOBS_COMPOSED]:
                 freeze(_compose([*job, *extra])[0])
-            words = (*_seeds_first(argv, args.overrides), _at("sweep", folder))
-            return Invocation(True, words, freeze(config), folder, tuple(tuple(job) for job in jobs))
+            said = (*_seeds_first(argv, args.overrides), _at("sweep", folder))
+            return Invocation(True, said, freeze(config), folder, tuple(tuple(job) for job in jobs))
         for override in overrides:
             if override.is_sweep_override():
                 raise UserError(
                     "several values in a single run", where=override.key_or_group, given=override.input_line, remedy="add -m for a sweep"
                 )
-        config, folder = _compose([*args.overrides, *extra])
-    if config.resume is not None:
-        folder = Path(config.resume).resolve()
-        config = _resumed(folder, [o for o in args.overrides if not o.startswith(("resume=", "hydra."))], extra)
+        config, named = _compose([*args.overrides, *extra])
+    if config.get("resume") is None:
+        folder = Path(os.path.abspath(own_folder(named, "hydra.run.dir")))  # Hydra may change the folder that we are in
+    else:
+        folder = run_to_resume(config)
+        extra += [str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]
+        config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.config_dir))
     return Invocation(False, (*argv, _at("run", folder)), freeze(config), folder)
 
 
@@ -112,18 +123,33 @@ def started_by_hydra(config: DictConfig) -> StartedJob:
 
 def _at(kind: str, folder: Path) -> str:
     """The override that puts a run or a sweep into `folder`."""
-    said = str(folder).replace("'", "\\'")
-    return f"hydra.{kind}.dir='{said}'"
+    return f"hydra.{kind}.dir={_quoted(str(folder))}"
 
 
-def _resumed(folder: Path, overrides: list[str], extra: list[str]) -> DictConfig:
-    """The run's own config. With further overrides, they must change nothing: says which fields differ if they do."""
-    theirs = load(folder)
-    if overrides:
-        path = folder / ".hydra" / "overrides.yaml"
-        original = [o for o in OmegaConf.load(path) if not o.startswith(("resume=", "hydra."))] if path.is_file() else []
+def _quoted(text: str) -> str:
+    """As a value of an override, whatever is in it; an interpolation stands for itself."""
+    return QuotedString(text.replace("${", "\\${"), Quote.single).with_quotes()
+
+
+def _check_sweep(overrides: list[Override]) -> None:
+    """Refuses what is of a single run."""
+    said = {
+        "resume": "resume a run without -m; a sweep goes on when its command is repeated with hydra.sweep.dir=DIR",
+        "overwrite": "ablation.repeat=true runs every job again, and sets aside what was there",
+    }
+    for override in overrides:
+        key = override.key_or_group
+        if key in said and override.value() not in (None, False):
+            raise UserError("not in a sweep", where=key, given=override.input_line, remedy=said[key])
+
+
+def _resumed(folder: Path, words: list[str], extra: list[str], named: Named) -> DictConfig:
+    """The run's own config. With further `words`, they must change nothing: says which fields differ if they do."""
+    theirs = stored(folder, named)
+    if words:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            ours, _ = _compose([*original, *overrides, *extra])
+            ours, _ = _compose([*words_of(folder), *words, *extra])
+        check_targets(ours, named, folder)
         differing = differences(freeze(ours), theirs)
         if differing:
             raise UserError(
@@ -132,26 +158,7 @@ def _resumed(folder: Path, overrides: list[str], extra: list[str]) -> DictConfig
                 given="; ".join(differing),
                 remedy="resume it as it is (resume=RUN_FOLDER alone), or start a new run without resume",
             )
-    theirs = OmegaConf.create(OmegaConf.to_container(theirs))
-    theirs.resume = str(folder)
-    return theirs
-
-
-def _hydra_options() -> argparse.ArgumentParser:
-    """The options of Hydra's command line (hydra.cc/docs/advanced/hydra-command-line-flags), of which Hydra exports no parser."""
-    options = argparse.ArgumentParser(add_help=False)
-    options.add_argument("overrides", nargs="*")
-    for names in (("--help", "-h"), ("--hydra-help",), ("--version",), ("--resolve",), ("--run", "-r"), ("--multirun", "-m")):
-        options.add_argument(*names, action="store_true")
-    options.add_argument("--shell-completion", "-sc", action="store_true")
-    for names in (("--package", "-p"), ("--config-path", "-cp"), ("--config-name", "-cn"), ("--config-dir", "-cd")):
-        options.add_argument(*names)
-    options.add_argument("--experimental-rerun")
-    options.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    options.add_argument(
-        "--info", "-i", nargs="?", const="all", choices=("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-    )
-    return options
+    return going_on(theirs, folder)
 
 
 def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
@@ -172,19 +179,19 @@ def _seeds_first(argv: list[str], overrides: list[str]) -> list[str]:
     return [*argv[:begin], *seeds, *(word for word in argv[begin:] if word not in seeds)]
 
 
-def _compose(overrides: list[str], kind: str = "run") -> tuple[DictConfig, Path]:
-    """The config, and the folder that `hydra.run.dir` or, of `kind` sweep, `hydra.sweep.dir` names."""
-    with _hydra_errors():
+def _compose(overrides: list[str], kind: str = "run") -> tuple[DictConfig, Any]:
+    """The config, and what `hydra.run.dir` or, of `kind` sweep, `hydra.sweep.dir` names."""
+    with hydra_errors():
         config = compose("config", overrides=overrides, return_hydra_config=True)
         HydraConfig.instance().set_config(config)  # `hydra.run.dir` names the choices
         choices = OmegaConf.to_container(config.hydra.runtime.choices)
-        folder = Path(config.hydra[kind].dir)
+        folder = config.hydra[kind].dir
     assert isinstance(choices, dict)
     return with_choices(config, choices), folder
 
 
 def _parse(overrides: list[str]) -> list[Override]:
-    with _hydra_errors():
+    with hydra_errors():
         return OverridesParser.create(config_loader=GlobalHydra.instance().config_loader()).parse_overrides(overrides)
 
 
@@ -199,6 +206,8 @@ def _check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
     chosen = []
     for override in overrides:
         key = override.key_or_group
+        if key in groups:
+            _check_one_choice(override)
         if key in groups and not override.is_delete():
             _check_choices(override, _choices(loader, key), has_searchpath=bool(extra) or "hydra.searchpath" in str(overrides))
             first = next(iter(_values(override)), None)
@@ -210,6 +219,8 @@ def _check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
         if key in groups or key.startswith("hydra"):
             continue
         parts = key.split(".")
+        if parts[0] == "choices":  # ours: what was chosen
+            raise unknown_key(key, sorted({str(k) for k in config if k != "choices"} | set(groups)))
         for depth in range(len(parts)):
             parent = OmegaConf.select(config, ".".join(parts[:depth])) if depth else config
             if not isinstance(parent, DictConfig):
@@ -231,6 +242,14 @@ def _choices(loader: ConfigLoader, group: str) -> list[str]:
     """Of a group, those in its folders too: flexshard/table6."""
     inner = [f"{folder}/{choice}" for folder in loader.list_groups(group) for choice in loader.get_group_options(f"{group}/{folder}")]
     return [*loader.get_group_options(group), *inner]
+
+
+def _check_one_choice(override: Override) -> None:
+    """A group has one choice: not none, not several at once, and it cannot be left out."""
+    group, value = override.key_or_group, None if override.is_delete() else override.value()
+    if value is None or isinstance(value, (list, dict)):
+        remedy = f"{group}=CHOICE; python run.py --help lists them"
+        raise UserError("one choice is needed", where=group, given=override.input_line, remedy=remedy)
 
 
 def _free_form(node: Any) -> bool:
@@ -263,23 +282,32 @@ def _jobs(overrides: list[Override]) -> list[list[str]]:
         if override.is_choice_sweep() and not list(override.sweep_string_iterator()):
             options = ", ".join(GlobalHydra.instance().config_loader().get_group_options(override.key_or_group))
             raise UserError("no choice fits", where=override.key_or_group, given=override.input_line, allowed=options)
-    if any(o.is_sweep_override() and not o.is_discrete_sweep() for o in overrides):
-        return []
     values: dict[str, list[str]] = {}  # by key, of which the last one counts
     for override in overrides:
         key, sweeps = override.get_key_element(), override.is_sweep_override()
+        if sweeps and not override.is_discrete_sweep():
+            remedy = "add hydra/sweeper=optuna, or give values: choice(0.1, 1)"
+            raise UserError("an interval is searched, not run through", where=key, given=override.input_line, remedy=remedy)
         chosen = override.sweep_string_iterator() if sweeps else [override.get_value_element_as_str()]
-        values[key] = [f"{key}={value}" for value in chosen]
+        values[key] = [f"{key}={value}" for value in itertools.islice(chosen, MOST_JOBS + 1)]
+        if not values[key]:
+            raise UserError("no value to run", where=key, given=override.input_line)
+    jobs = math.prod(map(len, values.values()))
+    if jobs > MOST_JOBS:
+        most = max(values, key=lambda key: len(values[key]))
+        raise UserError("too many runs in one sweep", where=most, given=f"{jobs:,} or more", allowed=f"{MOST_JOBS:,} at most")
     return [list(job) for job in itertools.product(*values.values())]
 
 
 @contextmanager
-def _hydra_errors() -> Iterator[None]:
+def hydra_errors() -> Iterator[None]:
     """Hydra's and OmegaConf's own refusals as one line of ours."""
     try:
         yield
-    except (HydraException, OmegaConfBaseException) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
-        raise UserError(" ".join(lines[:2]), where="command line", remedy="see python run.py --help") from None
+    except RecursionError:
+        raise UserError("nested too deeply, or leads back to itself", where="command line") from None
     except yaml.YAMLError as error:
         raise UserError("not valid YAML", where="conf", given=" ".join(str(error).split())) from None
+    except (HydraException, OmegaConfBaseException, ValueError, OverflowError) as error:  # Hydra raises those two as well
+        lines = [line.strip() for line in str(error).splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
+        raise UserError(" ".join(lines[:2])[:MOST_SHOWN], where="command line", remedy="see python run.py --help") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.config import calibrated
 from recsys_lab.config.checks import check_values
-from recsys_lab.config.schema import check_config
+from recsys_lab.config.schema import check_config, check_said, leaves
 from recsys_lab.errors import UserError
+from recsys_lab.files import write_text
 
 #: How a run is shown, and the names of what other fields hold in full, do not change what it computes: not part of its identity.
-NOT_IDENTITY = ("resume", "logger", "ablation", "choices")
+NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices")
 CONFIG_FILE = "config.yaml"
+#: Without these a config.yaml is none of ours.
+NEEDED = ("seed", "mode", "model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")
 
 
 def register_resolvers() -> None:
@@ -30,6 +34,7 @@ def register_resolvers() -> None:
     `${local_memory_gb:H,R}`: its memory, in GB (1e9 bytes), for each of H x R ranks.
     `${core_share:X,H,R}`: X for a core, times a rank's part of the cores where H x R ranks of one thread are more than they are.
     `${run_name:E,M,S}`: of a run's folder: a study's own name, else those of model and sharder.
+    `${unique:}`: six digits that no other run has, for runs that begin in one second.
     `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`: what calibrate measured, of a core, for a rank's part of
     one here; X where it has not (calibrated.py).
     `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
@@ -42,6 +47,7 @@ def register_resolvers() -> None:
         "calibrated_core": calibrated.core_figure,
         "calibrated_time": calibrated.time_figure,
         "run_name": lambda study, model, sharder: study.replace("/", "_") if study and "/" in study else f"{model}_{sharder}",
+        "unique": lambda: secrets.token_hex(3),
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }
@@ -54,17 +60,33 @@ def freeze(config: DictConfig) -> DictConfig:
     if OmegaConf.is_readonly(config):
         return config
     config = OmegaConf.create(OmegaConf.to_container(config, resolve=False))  # a copy, apart from Hydra's own node
+    check_said(config)
     try:
         OmegaConf.resolve(config)
-    except OmegaConfBaseException as error:
-        loop = "Recursive" in str(error)  # cluster=local is as large as the launcher, launcher=kubernetes as the cluster
-        remedy = "name another cluster, or give launcher.hosts and launcher.ranks_per_host" if loop else None
-        raise UserError(f"cannot be resolved ({str(error).splitlines()[0]})", where=error.full_key or "config", remedy=remedy) from None
+    except (RecursionError, OmegaConfBaseException):
+        raise _unresolved(config) from None
     check_config(config)
     check_values(config)
     OmegaConf.set_struct(config, True)
     OmegaConf.set_readonly(config, True)
     return config
+
+
+def _unresolved(config: DictConfig) -> UserError:
+    """Which value stands for what cannot be found, and why."""
+    for key, value in leaves(config):
+        if not isinstance(value, str) or "${" not in value:
+            continue
+        try:
+            OmegaConf.select(config, key)
+        except (RecursionError, OmegaConfBaseException) as error:
+            loop = isinstance(error, RecursionError) or "Recursive" in str(error)
+            # cluster=local is as large as the launcher, launcher=kubernetes as the cluster
+            sizes = loop and key.startswith(("cluster.", "launcher."))
+            remedy = "name another cluster, or give launcher.hosts and launcher.ranks_per_host" if sizes else None
+            why = "it leads back to itself" if loop else str(error).splitlines()[0]
+            return UserError(f"cannot be resolved ({why})", where=key, given=value, remedy=remedy)
+    return UserError("cannot be resolved", where="config")
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -75,24 +97,36 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def fingerprint(config: DictConfig) -> str:
     """Of every field that can change a result: all but those in `NOT_IDENTITY`."""
-    identity = {key: value for key, value in plain(config).items() if key not in NOT_IDENTITY}
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    return _digest(plain(config), NOT_IDENTITY)
+
+
+def identity(config: Mapping[str, Any]) -> str:
+    """The fingerprint of a run's plain `config` less its launcher: a run that other ranks go on with is the same run."""
+    return _digest(config, (*NOT_IDENTITY, "launcher"))
+
+
+def _digest(config: Mapping[str, Any], apart: tuple[str, ...]) -> str:
+    told = {key: value for key, value in config.items() if key not in apart}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def save(config: Mapping[str, Any], folder: Path) -> None:
-    """Writes the plain `config` where `load` finds it."""
-    OmegaConf.save(OmegaConf.create(dict(config)), folder / CONFIG_FILE)
+    """Writes the plain `config` where `load` finds it, whole or not at all."""
+    write_text(folder / CONFIG_FILE, OmegaConf.to_yaml(OmegaConf.create(dict(config))))
 
 
 def load(folder: Path) -> DictConfig:
     """The frozen config of a run folder. Raises UserError if there is none."""
     path = folder / CONFIG_FILE
+    remedy = "give the folder of a run: resume=RUN_FOLDER"
     if not path.is_file():
-        raise UserError("no run to resume here", where=path, given="no config.yaml", remedy="give the folder of a run: resume=RUN_FOLDER")
+        raise UserError("no run to resume here", where=path, given="no config.yaml", remedy=remedy)
     try:
         config = OmegaConf.load(path)
     except Exception as error:  # yaml's own errors are many
-        raise UserError(f"config.yaml cannot be read ({type(error).__name__})", where=path) from None
+        raise UserError(f"config.yaml cannot be read ({type(error).__name__})", where=path, remedy=remedy) from None
+    if missing := [key for key in NEEDED if not isinstance(config, DictConfig) or config.get(key) is None]:
+        raise UserError("not the config of a run", where=path, given=f"no {', '.join(missing)}", remedy=remedy)
     assert isinstance(config, DictConfig)
     return config
 

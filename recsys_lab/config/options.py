@@ -1,45 +1,56 @@
 """The typed schema of the keys that have no `_target_`: top level, optimizer, trainer, simulate, ablation.
 
-Every other group's schema is the keyword-only signature of its `_target_` (see `schema.py`).
+Every other group's schema is the keyword-only signature of its `_target_` (see `schema.py`). What a value can be stands in its annotation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from recsys_lab.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Range, Seed, Share, ShareBelowOne
 
 MODES = ("auto", "plan", "simulate", "train")
+DENSE_OPTIMIZERS = ("sgd", "adagrad", "adam")
+SPARSE_OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
+SCHEDULES = ("constant", "linear", "cosine", "step")
+METRICS = ("auc", "ne", "log_loss", "ndcg_10", "hit_rate_10")
+
+LearningRate = Annotated[float, Range(0, 1e6)]
+Eps = Annotated[float, Range(1e-30, 1)]  # smaller is 0 in float32, and 0 / 0 where a gradient is
+Steps = CountFromZero
 
 
 @dataclass(frozen=True)
 class DenseOptimizer:
     """Of everything but the tables. `momentum` is SGD's."""
 
-    name: str  # sgd | adagrad | adam
-    lr: float
-    eps: float
-    weight_decay: float
-    momentum: float
+    name: Annotated[str, OneOf(DENSE_OPTIMIZERS)]
+    lr: LearningRate
+    eps: Eps
+    weight_decay: NotNegative
+    momentum: ShareBelowOne
 
 
 @dataclass(frozen=True)
 class SparseOptimizer:
     """Of the embedding tables: a row moves only when its gradient is not zero."""
 
-    name: str  # sgd | adagrad | row_wise_adagrad | adam
-    lr: float
-    eps: float
-    weight_decay: float  # times a row, added to its gradient in steps that move the row
+    name: Annotated[str, OneOf(SPARSE_OPTIMIZERS)]
+    lr: LearningRate
+    eps: Eps
+    weight_decay: NotNegative  # times a row, added to its gradient in steps that move the row
 
 
 @dataclass(frozen=True)
 class Schedule:
     """Multiplies both learning rates: linear warm-up over `warmup_steps`, then `name` down to `final_ratio`."""
 
-    name: str  # constant | linear | cosine | step
-    warmup_steps: int
-    final_ratio: float
-    step_epochs: float
-    gamma: float
+    name: Annotated[str, OneOf(SCHEDULES)]
+    warmup_steps: Steps
+    final_ratio: Share
+    step_epochs: Positive
+    gamma: Share
 
 
 @dataclass(frozen=True)
@@ -56,26 +67,26 @@ class EarlyStoppingOptions:
     auc, ne and log_loss are of clicks, ndcg_10 and hit_rate_10 of held-out items.
     """
 
-    metric: str
-    patience: int
+    metric: Annotated[str, OneOf(METRICS)]
+    patience: CountFromZero
 
 
 @dataclass(frozen=True)
 class TrainerOptions:
     """`max_steps` -1: as many as `max_epochs` hold. `evaluate_every_epochs` 0: only at the end."""
 
-    max_epochs: int
-    max_steps: int
-    evaluate_every_epochs: int
-    evaluate_train_rows: int
-    evaluate_pairs: int
-    checkpoint_every_steps: int
-    log_every_steps: int
-    gradient_clip_norm: float | None
+    max_epochs: Annotated[int, Range(1, 10**6)]
+    max_steps: Annotated[int, Range(-1, 10**9)]
+    evaluate_every_epochs: CountFromZero
+    evaluate_train_rows: Annotated[int, Range(0, 2**40)]
+    evaluate_pairs: Annotated[int, Range(0, 2**40)]
+    checkpoint_every_steps: Steps
+    log_every_steps: Count
+    gradient_clip_norm: Positive | None
     early_stopping: EarlyStoppingOptions
     restore_best: bool
-    measure_steps: int
-    replan_saving: float  # of the global exchange: from here on the report advises a new plan for tables that are placed row by row
+    measure_steps: Annotated[int, Range(1, 10**5)]
+    replan_saving: NotNegative  # of the global exchange: from here on the report advises a new plan for tables that are placed row by row
     progress_bar: bool
 
 
@@ -85,7 +96,7 @@ class SimulateOptions:
     which hot rows lie serve more look-ups, and hold the others up.
     """
 
-    batch_size: int
+    batch_size: Count
     hot_rows: bool
 
 
@@ -93,8 +104,8 @@ class SimulateOptions:
 class PruneOptions:
     """Set by a search: `bounds` of the validation split's `metric` after the first epoch, the second and so on; null: none."""
 
-    metric: str
-    bounds: list[float | None]
+    metric: Annotated[str, OneOf(METRICS)]
+    bounds: list[Annotated[float, Range(-1e9, 1e9)] | None]
 
 
 @dataclass(frozen=True)
@@ -106,7 +117,7 @@ class AblationOptions:
     """
 
     baseline: str | None
-    level: float
+    level: Annotated[float, Range(above=0, below=1)]
     repeat: bool
     prune: PruneOptions | None = None
 
@@ -121,9 +132,9 @@ class StudyCommon:
 
     question: str
     hypothesis: str
-    budget: str
-    within: float
-    within_points: float
+    budget: Annotated[str, OneOf(("quick", "long"))]
+    within: NotNegative
+    within_points: NotNegative
     why: str | None
 
 
@@ -131,8 +142,8 @@ class StudyCommon:
 class DataCommon:
     """The keys that every data choice has."""
 
-    batch_size: int  # samples a step over all ranks that train here
-    prefetch_batches: int
+    batch_size: Count  # samples a step over all ranks that train here
+    prefetch_batches: Annotated[int, Range(1, 1024)]
     frequencies: str | None  # a file of row frequencies to plan with; null: those of the train split
 
 
@@ -140,9 +151,17 @@ class DataCommon:
 class TopLevel:
     """The keys outside every group."""
 
-    seed: int
-    mode: str
+    seed: Seed
+    mode: Annotated[str, OneOf(MODES)]
     resume: str | None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class SharderCommon:
+    """The key that a sharder has beside its parts. `tower_modules`: each group of features has a module of the model."""
+
+    tower_modules: bool = False
 
 
 @dataclass(frozen=True)

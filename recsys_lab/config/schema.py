@@ -1,4 +1,7 @@
-"""The typed schema of a config group is the keyword-only signature of its `_target_`. Nothing is written twice."""
+"""The typed schema of a config group is the keyword-only signature of its `_target_`. Nothing is written twice.
+
+What a value can be stands in the annotations too (recsys_lab/ranges.py), and is checked here.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,41 @@ import dataclasses
 import functools
 import inspect
 import logging
+import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from recsys_lab.config import options
+from recsys_lab.config.kinds import check_kind
 from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.ranges import check_fields, hints_of
 
+#: Characters of a value that an error shows.
+MOST_SHOWN = 400
 logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it logs what we raise again
 
-#: Groups without a `_target_`, and keys that a group has beside its target's.
-PLAIN = {"optimizer": options.OptimizerOptions, "trainer": options.TrainerOptions, "ablation": options.AblationOptions}
+#: By where they stand, keys that are not a target's: of the whole, of a group without target, and beside a target's own.
+PLAIN: dict[str, type] = {
+    "": options.TopLevel,
+    "optimizer": options.OptimizerOptions,
+    "trainer": options.TrainerOptions,
+    "ablation": options.AblationOptions,
+    "simulate": options.SimulateOptions,
+    "sharder": options.SharderCommon,
+}
 BESIDE_TARGET = {"data": options.DataCommon, "study": options.StudyCommon}
-#: Where a target is found inside its group.
+#: What has a `_target_`. The cluster is as large as the launcher, or the other way round: the launcher is checked first.
 TARGETS = (
+    "launcher",
     "model",
     "cluster",
     "precision",
     "data",
-    "launcher",
     "logger",
     "sharder.towers",
     "sharder.planner",
@@ -36,53 +51,77 @@ TARGETS = (
     "simulate.profile",
     "study",
 )
+#: Targets that a config can do without.
+MAY_LACK = ("sharder.towers", "study")
 #: The keys of the parts that are put together from others.
 GROUPS = ("model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")
-KEYS = {
-    "": {*GROUPS, "simulate", "ablation", "study", "choices", *(field.name for field in dataclasses.fields(options.TopLevel))},
-    "sharder": {"planner", "executor", "towers", "tower_modules"},
-    "simulate": {"batch_size", "hot_rows", "profile"},
-}
+PARTS = {"": (*GROUPS, "simulate", "ablation", "study", "choices"), "sharder": ("planner", "executor", "towers"), "simulate": ("profile",)}
 
 
 @functools.cache
 def schema_of(target: Callable, beside: type | None = None) -> type:
-    """A dataclass with the keyword-only parameters of `target` (or its fields, if it is a dataclass) and those of `beside`."""
+    """A dataclass with the keyword-only parameters of `target` (or its fields, if it is a dataclass) and those of `beside`.
+
+    Annotations keep what they declare.
+    """
     if dataclasses.is_dataclass(target):
         return typing.cast(type, target)
-    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
-    fields: list[Any] = [(f.name, typing.get_type_hints(beside)[f.name]) for f in dataclasses.fields(beside)] if beside else []
+    hints = hints_of(target.__init__ if inspect.isclass(target) else target)
+    fields: list[Any] = list(hints_of(beside).items()) if beside else []
     for name, parameter in inspect.signature(target).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             default: dict[str, Any] = {}
             if parameter.default is not inspect.Parameter.empty:
                 default["default_factory"] = lambda value=parameter.default: value
-            fields.append((name, hints[name], dataclasses.field(**default)))
+            fields.append((name, hints.get(name, Any), dataclasses.field(**default)))
     return dataclasses.make_dataclass(f"{target.__name__}Keys", fields, kw_only=True)
 
 
-def check_group(group: DictConfig, schema: type, where: str) -> DictConfig:
-    """`group` with the schema's types. Raises UserError for an unknown key, a wrong type or a missing value."""
+def check_group(group: DictConfig, schema: type, where: str, whole: bool = True) -> DictConfig:
+    """`group` with the schema's types; if it is `whole`, no value may be missing.
+
+    Raises UserError for an unknown key, a wrong type, a missing value, and one out of its range.
+    """
     given = {key: group._get_node(key) for key in group if key != "_target_"}
     typed = _writable(OmegaConf.structured(schema))
     try:
         checked = OmegaConf.merge(typed, given)
         missing = OmegaConf.missing_keys(checked)
+    except OverflowError:
+        key = next((key for key, value in leaves(group) if isinstance(value, int) and abs(value) > sys.float_info.max), "")
+        raise UserError("a number is too large", where=f"{where}.{key}".strip("."), allowed="numbers below 1e308") from None
     except (ConfigKeyError, ConfigAttributeError) as error:
-        raise unknown_key(f"{where}.{error.full_key}", error) from None
+        declared = error.object_type if dataclasses.is_dataclass(error.object_type) else None
+        known = [*hints_of(typing.cast(type, declared)), *PARTS.get(where, ())] if declared else []
+        raise unknown_key(f"{where}.{error.full_key}".strip("."), known) from None
     except OmegaConfBaseException as error:
         key = error.full_key or ""
         raise UserError(
             "wrong type",
             where=f"{where}.{key}".strip("."),
-            given=repr(OmegaConf.select(group, key, throw_on_resolution_failure=False)) if key else None,
+            given=_shown(OmegaConf.select(group, key, throw_on_resolution_failure=False)) if key else None,
             allowed=_allowed(error, schema, key),
         ) from None
-    if missing:
+    if missing and whole:
         raise UserError(
-            "a value is needed", where=f"{where}.{sorted(missing)[0]}", given="nothing", remedy=f"set {where}.{sorted(missing)[0]}=..."
+            "a value is needed", where=(key := f"{where}.{sorted(missing)[0]}".strip(".")), given="nothing", remedy=f"set {key}=..."
         )
+    said = OmegaConf.to_container(checked, resolve=False)
+    for name in missing:
+        _leave_out(said, name.split("."))
+    check_fields({key: said[key] for key in said if key in group}, where, schema)
     return typing.cast(DictConfig, checked)
+
+
+def _leave_out(said: Any, path: Sequence[str]) -> None:
+    for part in path[:-1]:
+        said = said[part]
+    del said[path[-1]]
+
+
+def _shown(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= MOST_SHOWN else f"{said[:MOST_SHOWN]} ..."
 
 
 def typed(group: DictConfig, schema: type) -> Any:
@@ -95,7 +134,7 @@ def resolved(group: DictConfig, beside: type | None = None) -> Any:
 
     Keys of `beside` are left out.
     """
-    target = _resolve(group.get("_target_"), "config")
+    target = target_of(group.get("_target_"), "config")
     apart = {"_target_", *(field.name for field in dataclasses.fields(beside))} if beside else {"_target_"}
     keys = typed(OmegaConf.masked_copy(group, [key for key in group if key not in apart]), schema_of(target))
     if dataclasses.is_dataclass(target):
@@ -122,12 +161,10 @@ def _writable(node: Any) -> Any:
     return node
 
 
-def unknown_key(where: str, error: OmegaConfBaseException | None = None, allowed: list[str] | None = None) -> UserError:
+def unknown_key(where: str, allowed: Sequence[str]) -> UserError:
     """The error for a key that does not exist, with the nearest one that does."""
-    if allowed is None:
-        known = getattr(error, "object_type", None)
-        allowed = [f.name for f in dataclasses.fields(known)] if known is not None and dataclasses.is_dataclass(known) else []
-    return UserError("no such key", where=where, allowed=", ".join(allowed) or None, remedy=did_you_mean(where.rsplit(".", 1)[-1], allowed))
+    remedy = did_you_mean(where.rsplit(".", 1)[-1], allowed)
+    return UserError("no such key", where=where or "an empty key", allowed=", ".join(allowed) or None, remedy=remedy)
 
 
 def _allowed(error: OmegaConfBaseException, schema: type, key: str) -> str:
@@ -136,47 +173,98 @@ def _allowed(error: OmegaConfBaseException, schema: type, key: str) -> str:
         part = part.split("[")[0]
         if dataclasses.is_dataclass(expected) and part:
             expected = typing.get_type_hints(expected).get(part, expected)
+    if dataclasses.is_dataclass(expected):
+        return f"keys {', '.join(field.name for field in dataclasses.fields(expected))}"
     return getattr(expected, "__name__", str(expected)) if not typing.get_args(expected) else str(expected)
 
 
+def check_said(config: DictConfig) -> None:
+    """What `config` says itself, before interpolations are resolved: so that a mistake is found where it was made."""
+    _check_parts(config)
+    for where, schema in schemas_of(config):
+        own = _own_keys(config, where)
+        for key in [key for key in own if _interpolates(own._get_node(key))]:
+            del own[key]
+        check_group(own, schema, where, whole=False)
+
+
 def check_config(config: DictConfig) -> None:
-    """Every group of `config` against its schema, in place: values take the schema's types."""
-    for where, allowed in KEYS.items():
-        node = OmegaConf.select(config, where) if where else config
-        for key in node:
-            if key not in allowed:
-                raise unknown_key(f"{where}.{key}".strip("."), allowed=sorted(allowed))
-    top = OmegaConf.masked_copy(config, ["seed", "mode", "resume"])
-    config.merge_with(check_group(top, options.TopLevel, ""))
-    config.simulate.merge_with(
-        check_group(OmegaConf.masked_copy(config.simulate, ["batch_size", "hot_rows"]), options.SimulateOptions, "simulate")
-    )
-    for where, schema in PLAIN.items():
-        _replace(config, where, check_group(config[where], schema, where))
+    """Every group of the resolved `config` against its schema, in place: values take the schema's types. UserError for what is wrong."""
+    _check_parts(config)
+    for where, schema in schemas_of(config):
+        checked = OmegaConf.to_container(check_group(_own_keys(config, where), schema, where), enum_to_str=True)
+        for key, value in checked.items():
+            OmegaConf.update(config, f"{where}.{key}".strip("."), value, merge=False, force_add=True)
+
+
+def _own_keys(config: DictConfig, where: str) -> DictConfig:
+    group = OmegaConf.select(config, where) if where else config
+    return OmegaConf.masked_copy(group, [key for key in group if key not in PARTS.get(where, ())])
+
+
+def _interpolates(node: Any) -> bool:
+    """Whether there is an interpolation anywhere in it."""
+    return any(isinstance(value, str) and "${" in value for _, value in leaves(_plain(node)))
+
+
+def schemas_of(config: DictConfig) -> Iterator[tuple[str, type]]:
+    """Where each group of `config` stands, and what declares its keys. Raises UserError for a `_target_` that is none."""
+    yield from PLAIN.items()
     for where in TARGETS:
-        group = OmegaConf.select(config, where)
-        if group is None:
-            continue
-        target = OmegaConf.select(group, "_target_")
-        checked = check_group(group, schema_of(_resolve(target, where), BESIDE_TARGET.get(where)), where)
-        _replace(config, where, checked, target)
+        if (group := OmegaConf.select(config, where)) is not None:
+            yield where, schema_of(target_of(group.get("_target_"), where), BESIDE_TARGET.get(where))
 
 
-def _resolve(target: str | None, where: str) -> Callable:
-    if not target:
-        raise UserError(
-            "a `_target_` is needed", where=where, given="none", remedy="name the function that builds it, as the other choices do"
-        )
+def _check_parts(config: DictConfig) -> None:
+    """Every part is there, and is a mapping."""
+    for where, parts in PARTS.items():
+        node = OmegaConf.select(config, where) if where else config
+        for part in parts:
+            key = f"{where}.{part}".strip(".")
+            raw = node._get_node(part) if part in node else None
+            absent = raw is None or raw._is_none()
+            if absent and (key in MAY_LACK or key == "choices"):
+                continue
+            if absent or not isinstance(raw, DictConfig) or raw._is_interpolation():
+                given = "nothing" if raw is None or absent else _shown(_plain(raw))
+                raise UserError("a group of keys is needed", where=key, given=given, remedy=_how_to_choose(key))
+
+
+def _how_to_choose(key: str) -> str:
+    return (
+        f"choose one: {key}=CHOICE; python run.py --help lists them" if key in GROUPS else f"leave {key} as it is, or set single keys of it"
+    )
+
+
+def target_of(target: Any, where: str) -> Callable:
+    """What `_target_` names. Raises UserError for what is not there, or cannot be called."""
+    remedy = "name the function that builds it, as the other choices do"
+    if not isinstance(target, str) or not target:
+        raise UserError("a `_target_` is needed", where=where, given=_shown(target) if target else "none", remedy=remedy)
     try:
-        return get_object(target)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"`_target_` cannot be imported ({error})", where=where, given=target) from None
+        found = get_object(target)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise UserError(f"`_target_` cannot be imported ({error})", where=f"{where}._target_", given=target, remedy=remedy) from None
+    if not inspect.isfunction(found) and not inspect.isclass(found):
+        raise UserError("`_target_` is no class and no function", where=f"{where}._target_", given=target, remedy=remedy)
+    check_kind(found, where, target)
+    return typing.cast(Callable, found)
 
 
-def _replace(config: DictConfig, where: str, checked: DictConfig, target: str | None = None) -> None:
-    plain = OmegaConf.to_container(checked, resolve=False, enum_to_str=True)
-    assert isinstance(plain, dict)
-    OmegaConf.update(config, where, {"_target_": target, **plain} if target else plain, merge=False, force_add=True)
+def _plain(node: Any) -> Any:
+    """The value of a node, interpolations as they are written."""
+    return OmegaConf.to_container(node, resolve=False) if isinstance(node, Container) and not node._is_interpolation() else node._value()
 
 
-__all__ = ["build", "check_config", "check_group", "resolved", "schema_of", "typed", "unknown_key"]
+def leaves(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """The key of every value inside `node` and the value, interpolations as they are written."""
+    plain = OmegaConf.to_container(node, resolve=False) if isinstance(node, Container) else node
+    inner = plain.items() if isinstance(plain, dict) else enumerate(plain) if isinstance(plain, list) else None
+    if inner is None:
+        yield where, plain
+        return
+    for key, value in inner:
+        yield from leaves(value, f"{where}[{key}]" if isinstance(plain, list) else f"{where}.{key}".strip("."))
+
+
+__all__ = ["build", "check_config", "check_group", "resolved", "schema_of", "schemas_of", "typed", "unknown_key"]

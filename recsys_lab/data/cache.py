@@ -1,8 +1,13 @@
-"""The cache: a folder a prepared thing, written aside and renamed, so that it is there whole or not at all."""
+"""The cache: a folder a prepared thing, written aside and renamed, so that it is there whole or not at all.
+
+A folder is sealed: its meta data hold a digest of every file and of themselves. One that does not match its seal, or that somebody else
+could have changed, is prepared anew.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -10,27 +15,50 @@ import os
 import shutil
 import socket
 import time
+import unicodedata
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from recsys_lab.data.sampled import digest_of_file
 from recsys_lab.errors import UNWRITABLE, UserError
+from recsys_lab.files import why_untrusted
+from recsys_lab.ranges import Range
 
 #: Raise it when what is written changes: older folders are then left alone and prepared anew.
-FORMAT = 1
+FORMAT = 2
 META = "meta.json"
+SEAL = "seal"
 _UNFINISHED = ".preparing-"
 _STALE_AFTER_S = 3600.0
 #: A cache holds rows of tables as int32.
 MOST_ROWS = 2**31 - 1
+HashedRows = Annotated[int, Range(1, MOST_ROWS)]
 
 
 def cache_folder(cache: str | None) -> Path:
-    """`data.cache`, or recsys_lab in the user's cache folder."""
+    """`data.cache`, or recsys_lab in the user's cache folder. UserError where it can be no folder of ours."""
     if cache:
-        return Path(cache).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recsys_lab"
+        return path_of(cache, "data.cache")
+    return path_of(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "recsys_lab"
+
+
+def path_of(text: str, key: str) -> Path:
+    """The path that the config key `key` names, `~` expanded. UserError for one that no report could show."""
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:
+        raise UserError(str(error).lower(), where=key, given=text, remedy="name the folder in full") from None
+    check_name(path, key)
+    return path
+
+
+def check_name(path: Path, where: object) -> None:
+    """UserError for a name that is not UTF-8 or has control characters: reports, records and the reader of tables need it as text."""
+    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in str(path)):
+        what = "the name is not UTF-8, or has control characters in it"
+        raise UserError(what, where=where, given=ascii(str(path)), remedy="rename the file or the folder")
 
 
 def digest(value: Any) -> str:
@@ -42,7 +70,7 @@ def prepared(cache: Path, name: str, identity: Any, prepare: Callable[[Path], di
     """The folder of `name` for this `identity`, and its meta data; `prepare` fills a new folder, and returns them, if there is none.
 
     Two processes at once: one prepares, the other waits and finds it. After an error nothing is left.
-    Raises UserError where the cache cannot be written.
+    Raises UserError where the cache cannot be written, or keeps no permissions.
     """
     final = cache / f"{name}-{digest([FORMAT, identity])}"
     meta = _load(final)
@@ -59,26 +87,56 @@ def prepared(cache: Path, name: str, identity: Any, prepare: Callable[[Path], di
 
 def _prepare(final: Path, prepare: Callable[[Path], dict]) -> dict:
     _remove_stale(final.parent)
-    folder = final.parent / f"{_UNFINISHED}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    folder.mkdir()
+    folder = final.parent / f"{_UNFINISHED}{socket.gethostname()}-{os.getpid()}-{_here()}{uuid.uuid4().hex[:8]}"
+    folder.mkdir(mode=0o775)
     try:
-        meta = prepare(folder)
-        meta["sizes"] = {p.name: p.stat().st_size for p in folder.iterdir()}
-        (folder / META).write_text(json.dumps(meta, indent=1))
-        if final.exists():  # a damaged one: `_load` refused it
-            shutil.rmtree(final)
+        meta = _sealed(folder, prepare(folder))
+        _discard(final)  # one that `_load` refused
         folder.rename(final)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return meta
 
 
+def _sealed(folder: Path, meta: dict) -> dict:
+    """`meta`, written into `folder` with a digest of every file and of itself; nothing there can be written by everybody."""
+    files = sorted(folder.iterdir())
+    meta = meta | {"sizes": {p.name: p.stat().st_size for p in files}, "digests": {p.name: digest_of_file(p) for p in files}}
+    meta = json.loads(json.dumps(meta)) | {SEAL: ""}
+    meta[SEAL] = _seal(meta)
+    (folder / META).write_text(json.dumps(meta, indent=1))
+    for path in [*files, folder / META]:
+        path.chmod(path.stat().st_mode & 0o775)
+        if why := why_untrusted(path, group_may_write=True):
+            raise UserError(f"the data cache keeps no permissions: {why}", where=path, remedy="choose another folder: data.cache=DIR")
+    return meta
+
+
+def _seal(meta: dict) -> str:
+    return digest([FORMAT, {key: value for key, value in meta.items() if key != SEAL}])
+
+
+def _discard(path: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
 def _load(folder: Path) -> dict | None:
-    """The meta data of a whole folder; None if there is none, or a file of it is missing or has another size."""
+    """The meta data of a whole folder; None if there is none, it does not match its seal, or others could have changed it."""
     try:
+        owners = {folder.parent.stat().st_uid}  # whoever owns the cache that was named
+        if any(why_untrusted(path, owners, group_may_write=True) for path in (folder, folder / META)):
+            return None
         meta = json.loads((folder / META).read_text())
-        whole = all((folder / name).stat().st_size == size for name, size in meta["sizes"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        whole = meta[SEAL] == _seal(meta) and all(
+            why_untrusted(folder / name, owners, group_may_write=True) is None
+            and (folder / name).stat().st_size == size
+            and digest_of_file(folder / name) == meta["digests"][name]
+            for name, size in meta["sizes"].items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return meta if whole else None
 
@@ -87,7 +145,7 @@ def _load(folder: Path) -> dict | None:
 def _lock(path: Path) -> Iterator[None]:
     """One process at a time. The lock file goes when it is let go, so a waiter checks that it holds the one that is there."""
     while True:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o644)
         with contextlib.suppress(OSError):  # a file system without locks: both prepare, the later one finds the folder and replaces it
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
@@ -101,12 +159,21 @@ def _lock(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _here() -> str:
+    """Within what a number means one process: this machine since it was started, or a container on it. Empty where that is not told."""
+    with contextlib.suppress(OSError):
+        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return digest([started, os.stat("/proc/self/ns/pid").st_ino])[:12]
+    return ""
+
+
 def _remove_stale(cache: Path) -> None:
-    """Unfinished folders of processes of this host that were killed: older than an hour, and the process is gone."""
+    """Unfinished folders of processes that were killed: of this machine at once, of another of its name after an hour."""
     for folder in cache.glob(f"{_UNFINISHED}{socket.gethostname()}-*"):
         with contextlib.suppress(OSError, ValueError):
-            pid = int(folder.name.rsplit("-", 2)[1])
-            if time.time() - folder.stat().st_mtime > _STALE_AFTER_S and not _alive(pid):
+            _, pid, place = folder.name.rsplit("-", 2)
+            sure = bool(_here()) and place.startswith(_here())
+            if (sure or time.time() - folder.stat().st_mtime > _STALE_AFTER_S) and not _alive(int(pid)):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -121,7 +188,8 @@ def _alive(pid: int) -> bool:
 
 
 def _cannot_write(error: OSError, cache: Path) -> Exception:
-    if error.errno not in UNWRITABLE:
+    missing = error.errno == errno.ENOENT and not cache.is_dir()  # it could not be made
+    if error.errno not in UNWRITABLE | {errno.ELOOP} and not missing:
         return error
     return UserError(
         f"the data cache cannot be written: {error.strerror}",

@@ -9,22 +9,25 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import polars as pl
 
 from recsys_lab.data.batch import Feature
-from recsys_lab.data.cache import cache_folder, digest, prepared
+from recsys_lab.data.cache import MOST_ROWS, cache_folder, digest, prepared
 from recsys_lab.data.columns import ColumnSplit, count_rows, read_row_counts, write_columns, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet, refuse_empty
 from recsys_lab.data.sources import Splits, as_splits, check_root, find_file, missing_file, named_file, source_identity
-from recsys_lab.data.text import Columns, Complaint, Reading, check_on_bad_line, read_columns, shorten
+from recsys_lab.data.text import Columns, Complaint, OnBadLine, Reading, read_columns, shorten
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Range
 from recsys_lab.tables import AccessStatistics, measured_access
 
 NAMES = {"train": ["train.csv"], "validation": ["valid.csv"], "test": ["test.csv"]}
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_NUMBER = re.compile(r"(?!-0+$)-?[0-9]{1,18}")
 _LABEL = re.compile(r"0*[01]")
+_LONG = re.compile(rb"[0-9]{19}")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class FrappeFormat:
         return ",".join(["label", *self.ranges])
 
     def parse(self, block: bytes) -> Columns | None:
-        if block.translate(None, b"0123456789,\n"):
+        if block.translate(None, b"0123456789,\n") or _LONG.search(block):
             return None
         names = ["label", *self.ranges]
         if block.count(b",") != block.count(b"\n") * (len(names) - 1):
@@ -82,16 +85,15 @@ def open_frappe(
     *,
     root: str | None,
     splits: Splits,
-    on_bad_line: str,
+    on_bad_line: OnBadLine,
     cache: str | None,
-    fields: dict[str, list[int]],
+    fields: dict[str, list[Annotated[int, Range(0, MOST_ROWS)]]],
 ) -> OpenDataSet:
     """The data set in `root`: train.csv, valid.csv and, where there is one, test.csv, each also as .gz.
 
     `fields`: the first global id and the size of each field. `wanted` is ignored: the data decide the tables.
     Raises UserError for a missing or bad file.
     """
-    check_on_bad_line(on_bad_line)
     folder = check_root(root)
     ranges = _ranges(fields)
     features = tuple(Feature(name, size) for name, (_, size) in ranges.items())
@@ -152,7 +154,7 @@ def _files(root: Path, splits: Splits) -> dict[str, Path]:
     files = {}
     for split, names in NAMES.items():
         name = getattr(splits, split)
-        path = named_file(root, name, split) if name else find_file(root, names)
+        path = named_file(root, name, f"data.splits.{split}") if name else find_file(root, names)
         if path is not None:
             files[split] = path
         elif split != "test":

@@ -6,6 +6,7 @@ One .npz: `samples`, and for each table int64 [E], how often each row was looked
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +15,18 @@ from zipfile import BadZipFile
 import numpy as np
 
 from recsys_lab.data.batch import DataSet
-from recsys_lab.data.cache import digest
+from recsys_lab.data.cache import digest, path_of
 from recsys_lab.data.dataset import OpenDataSet, table_names
 from recsys_lab.data.measure import measure_row_counts
 from recsys_lab.data.sources import source_identity
 from recsys_lab.errors import UserError, unwritable
+from recsys_lab.files import what_is
 from recsys_lab.tables import AccessStatistics, measured_access
 
 TABLE = "table:"
+#: What NumPy raises for a file that is none of its archives, is truncated, or holds objects.
+NOT_FREQUENCIES = (ValueError, KeyError, TypeError, AttributeError, EOFError, RuntimeError, MemoryError, BadZipFile, zlib.error)
+MOST_LOOK_UPS = 2.0**62
 #: Average lengths that differ by more than this factor are those of other features, not of another day.
 MOST_LENGTH_RATIO = 2.0
 REMEDY = "measure these data: python -m recsys_lab frequencies data=... -o FILE"
@@ -43,7 +48,7 @@ def save_frequencies(path: Path, dataset: DataSet, rows: int | None = None) -> i
 
 def with_frequencies(dataset: OpenDataSet, file: str) -> OpenDataSet:
     """`dataset` with the access statistics of `file` in place of its own. UserError, in figures, where they are of other tables."""
-    path = Path(file).expanduser()
+    path = path_of(file, "data.frequencies")
     samples, counts = _load(path)
     rows_of = {feature.table_name: feature.rows for feature in dataset.features}
     _check_tables(path, rows_of, counts)
@@ -69,14 +74,20 @@ def with_frequencies(dataset: OpenDataSet, file: str) -> OpenDataSet:
 
 
 def _load(path: Path) -> tuple[int, dict[str, np.ndarray]]:
+    if (found := what_is(path)) is not None:
+        raise UserError("cannot be read", where=path, given=found, remedy=REMEDY)
     try:
         with np.load(path, allow_pickle=False) as file:
             counts = {name.removeprefix(TABLE): file[name] for name in file.files if name.startswith(TABLE)}
-            return int(file["samples"]), counts
+            samples = file["samples"]
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror or error}", where=path) from None
-    except (ValueError, KeyError, BadZipFile):
-        raise UserError("these are no row frequencies", where=path, remedy=REMEDY) from None
+        raise UserError(f"cannot be read: {error.strerror or error}", where=path, remedy=REMEDY) from None
+    except NOT_FREQUENCIES as error:
+        raise UserError(f"these are no row frequencies ({error})", where=path, remedy=REMEDY) from None
+    if samples.shape != () or samples.dtype.kind not in "iu" or samples < 1:
+        given = f"{samples.dtype} {samples.shape}" if samples.shape else samples
+        raise UserError("these are no row frequencies: the number of samples", where=path, given=given, allowed="1 or more", remedy=REMEDY)
+    return int(samples), counts
 
 
 def _check_tables(path: Path, rows_of: dict[str, int], counts: dict[str, np.ndarray]) -> None:
@@ -87,9 +98,12 @@ def _check_tables(path: Path, rows_of: dict[str, int], counts: dict[str, np.ndar
         raise refuse("other tables", _names(counts), _names(rows_of))
     for name, rows in rows_of.items():
         if counts[name].shape != (rows,):
-            raise refuse(f"table {name} has another number of rows", f"{len(counts[name]):,} rows counted", f"{rows:,}")
-        if counts[name].dtype.kind not in "iu" or counts[name].min(initial=0) < 0:
-            raise refuse(f"the counts of table {name} are no counts", str(counts[name].dtype), "whole numbers, 0 or more")
+            shape = " x ".join(f"{size:,}" for size in counts[name].shape) or "one number of"
+            raise refuse(f"table {name} has another number of rows", f"{shape} rows counted", f"{rows:,}")
+        if counts[name].dtype.kind not in "iu" or counts[name].min(initial=0) < 0 or counts[name].sum(dtype=float) > MOST_LOOK_UPS:
+            raise refuse(
+                f"the counts of table {name} are no counts", str(counts[name].dtype), "whole numbers, 0 or more, below 2^62 in all"
+            )
 
 
 def _names(tables: Sequence[str] | dict) -> str:

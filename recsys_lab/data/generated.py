@@ -10,15 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
+from typing import Annotated
 
 import numpy as np
 
 from recsys_lab.data import hashing
 from recsys_lab.data.batch import Feature
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Range
 from recsys_lab.tables import AccessStatistics, TableAccess, power_law_access
 
 MOST_ROWS = 2**40
+#: Of all features of a sample that is generated.
+MOST_LOOK_UPS = 2**16
+Exponent = Annotated[float, Range(0, 10)]  # of a power law; 0: uniform
 _GOLDEN_RATIO = 0.6180339887498949
 
 
@@ -35,6 +40,11 @@ class Shape:
     def lengths(self) -> np.ndarray:
         """[F] look-ups of each feature."""
         return np.array([int(f.mean_length) for f in self.features], np.int64)
+
+    @property
+    def values(self) -> int:
+        """Look-ups and dense values of a sample."""
+        return len(self.feature_of) + self.dense_features
 
     @cached_property
     def first_look_up(self) -> np.ndarray:
@@ -134,6 +144,10 @@ def make_features(wanted: tuple[Feature, ...] | None, rows_per_table: list[int],
                 "one number a table is needed", where="data.look_ups", given=len(look_ups), allowed=f"{len(rows_per_table)} numbers"
             )
         wanted = tuple(Feature(f"C{i}", rows, float(n)) for i, (rows, n) in enumerate(zip(rows_per_table, look_ups), 1))
+    if (total := sum(feature.mean_length for feature in wanted)) > MOST_LOOK_UPS:
+        raise UserError(
+            "too many look-ups to generate", where="data.look_ups", given=f"{total:,.0f} a sample", allowed=f"{MOST_LOOK_UPS:,}"
+        )
     for feature in wanted:
         if not 1 <= feature.rows <= MOST_ROWS:
             raise UserError("bad number of rows", where=f"table of {feature.name}", given=feature.rows, allowed=f"1 to {MOST_ROWS}")
@@ -142,17 +156,6 @@ def make_features(wanted: tuple[Feature, ...] | None, rows_per_table: list[int],
                 "bad number of look-ups", where=f"feature {feature.name}", given=feature.mean_length, allowed="whole, 1 or more"
             )
     return wanted
-
-
-def check_shape(rows: dict[str, int], dense_features: int, exponent: float) -> None:
-    """UserError for numbers that no data can have."""
-    for split, count in rows.items():
-        if count < (0 if split == "test" else 1):
-            raise UserError(f"the {split} split is empty", where=f"data.rows_{split}", given=count, allowed="1 or more")
-    if dense_features < 0:
-        raise UserError("too small", where="data.dense_features", given=dense_features, allowed="0 or more")
-    if not 0 <= exponent <= 10:
-        raise UserError("out of range", where="data.exponent", given=exponent, allowed="0 (uniform) to 10")
 
 
 def _affine(rows: int, stream: np.uint64) -> tuple[int, int]:

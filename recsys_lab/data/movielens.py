@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from recsys_lab.data.batch import Feature
 from recsys_lab.data.dataset import OpenDataSet
-from recsys_lab.data.interactions import open_interactions
+from recsys_lab.data.interactions import Objective, Passes, Pooling, open_interactions
 from recsys_lab.data.sources import check_root, find_file, missing_file, named_file
+from recsys_lab.data.text import OnBadLine
+from recsys_lab.ranges import Length, Seed
 
 #: The ratings' file by release (1M and 10M; 20M, 25M, 32M and the latest; 100K; 100K as RecBole has it) and what its columns are.
 RELEASES = {
@@ -22,13 +24,13 @@ def open_movielens(
     *,
     root: str | None,
     file: str | None,
-    on_bad_line: str,
+    on_bad_line: OnBadLine,
     time: bool,
-    objective: str,
-    pooling: str,
-    max_length: int,
-    passes: int,
-    seed_of_negatives: int,
+    objective: Objective,
+    pooling: Pooling,
+    max_length: Length,
+    passes: Passes,
+    seed_of_negatives: Seed,
     cache: str | None,
 ) -> OpenDataSet:
     """The release in `root`; other files beside its ratings do not matter. Every rating counts as an interaction.
@@ -37,7 +39,7 @@ def open_movielens(
     Raises UserError where there is no ratings' file, or a bad one.
     """
     folder = check_root(root)
-    path = named_file(folder, file, "train") if file else find_file(folder, list(RELEASES))
+    path = named_file(folder, file, "data.file") if file else find_file(folder, list(RELEASES))
     if path is None:
         raise missing_file(folder, list(RELEASES), "ratings")
     return open_interactions(

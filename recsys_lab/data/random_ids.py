@@ -10,8 +10,8 @@ import numpy as np
 from recsys_lab.data.batch import Feature, Rows, Split
 from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet
-from recsys_lab.data.generated import Shape, check_shape, make_features
-from recsys_lab.errors import UserError
+from recsys_lab.data.generated import Exponent, Shape, make_features
+from recsys_lab.ranges import Count, DenseFeatures, Length, RowCount, RowCountFromZero, Seed
 
 CLICK_RATE = 0.25
 
@@ -71,24 +71,21 @@ def _copy_rows(table: np.ndarray, at: np.ndarray, out: np.ndarray) -> np.ndarray
 def open_random(
     wanted: tuple[Feature, ...] | None = None,
     *,
-    rows_train: int,
-    rows_validation: int,
-    rows_test: int,
-    rows_per_table: list[int],
-    look_ups: list[int] | None,
-    dense_features: int,
-    exponent: float,
-    seed_of_draws: int,
-    distinct_rows: int | None = None,
+    rows_train: RowCount,
+    rows_validation: RowCount,
+    rows_test: RowCountFromZero,
+    rows_per_table: list[RowCount],
+    look_ups: list[Length] | None,
+    dense_features: DenseFeatures,
+    exponent: Exponent,
+    seed_of_draws: Seed,
+    distinct_rows: Count | None = None,
 ) -> OpenDataSet:
     """The features that are `wanted`, else one a table. `exponent` 0: uniform ids, above: a power law.
 
     `distinct_rows`: a split has so many different rows and repeats them; None: all are different.
     """
     sizes = {"train": rows_train, "validation": rows_validation, "test": rows_test}
-    check_shape(sizes, dense_features, exponent)
-    if distinct_rows is not None and distinct_rows < 1:
-        raise UserError("too few", where="data.distinct_rows", given=distinct_rows, allowed="1 or more, or null")
     shape = Shape(make_features(wanted, rows_per_table, look_ups), dense_features, float(exponent), seed_of_draws)
 
     def split(name: str, rows: int) -> Split:

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from recsys_lab.data.cache import check_name, path_of
+from recsys_lab.data.sampled import digest_of_file
 from recsys_lab.errors import UserError
+from recsys_lab.files import NOTHING, what_is
 
 MOST_NAMES_SHOWN = 12
 
@@ -34,7 +37,7 @@ def check_root(root: str | None) -> Path:
     """The data folder. UserError if it was not given, does not exist, or cannot be listed."""
     if not root:
         raise UserError("the data folder is needed", where="data.root", given="nothing", remedy="set data.root=DIR")
-    folder = Path(root).expanduser()
+    folder = path_of(root, "data.root")
     try:
         if not folder.is_dir():
             raise UserError("not a folder", where="data.root", given=root, remedy="set data.root=DIR to the folder with the data files")
@@ -44,21 +47,19 @@ def check_root(root: str | None) -> Path:
     return folder
 
 
-def named_file(root: Path, name: str, split: str) -> Path:
-    """The file that data.splits names; relative names are relative to `root`. UserError if it is not there."""
-    path = root / Path(name).expanduser()
-    if not _is_file(path):
-        raise UserError("no such file", where=f"data.splits.{split}", given=path, remedy=f"{root} is {_found(root)}")
-    return path
+def named_file(root: Path, name: str, key: str) -> Path:
+    """The file that the config key `key` names; relative names are relative to `root`. UserError if it is none that can be read."""
+    path = root / path_of(name, key)
+    if what_is(path) == NOTHING:
+        raise UserError("no such file", where=key, given=path, remedy=f"{root} is {_found(root)}")
+    return _checked(path, key)
 
 
 def find_file(root: Path, names: Sequence[str]) -> Path | None:
-    """The first of `names`, each also with .gz, that is in `root`."""
-    for name in names:
-        for candidate in (root / name, root / f"{name}.gz"):
-            if _is_file(candidate):
-                return candidate
-    return None
+    """The first of `names`, each also with .gz, that is in `root`. UserError where there is none, but something else of that name."""
+    there = {path: found for name in names for path in (root / name, root / f"{name}.gz") if (found := what_is(path)) != NOTHING}
+    files = [path for path, found in there.items() if found is None]
+    return next(iter(files), None) if files or not there else _checked(next(iter(there)), root)
 
 
 def only_file(root: Path, name: str | None, suffixes: Sequence[str], key: str) -> Path:
@@ -67,16 +68,24 @@ def only_file(root: Path, name: str | None, suffixes: Sequence[str], key: str) -
     Raises UserError, which names the config key `key`, where there is none, or more than one.
     """
     if name:
-        if not _is_file(path := root / Path(name).expanduser()):
-            raise UserError("no such file", where=key, given=path, remedy=f"{root} is {_found(root)}")
-        return path
-    found = sorted(p for p in root.iterdir() if p.name.removesuffix(".gz").endswith(tuple(suffixes)) and _is_file(p))
+        return named_file(root, name, key)
+    found = sorted(p for p in root.iterdir() if p.name.removesuffix(".gz").endswith(tuple(suffixes)))
+    if files := [path for path in found if what_is(path) is None]:
+        found = files
     if len(found) != 1:
         what, given = ("several files it could be", ", ".join(p.name for p in found)) if found else ("no file to read", _found(root))
         raise UserError(
             what, where=root, given=given, allowed=f"one that ends in {', '.join(suffixes)} [.gz]", remedy=f"name it: {key}=FILE"
         )
-    return found[0]
+    return _checked(found[0], root)
+
+
+def _checked(path: Path, where: object) -> Path:
+    """`path`, a file with a name that can be shown. UserError for anything else."""
+    if (found := what_is(path)) is not None:
+        raise UserError("not a file that can be read", where=where, given=f"{path}: {found}", remedy="name a file")
+    check_name(path, where)
+    return path
 
 
 def missing_file(root: Path, names: Sequence[str], split: str) -> UserError:
@@ -91,16 +100,16 @@ def missing_file(root: Path, names: Sequence[str], split: str) -> UserError:
 
 
 def source_identity(path: Path) -> list:
-    """What tells one state of a file from another without reading it."""
-    stat = path.stat()
-    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
-
-
-def _is_file(path: Path) -> bool:
+    """What tells one state of a file from another without reading all of it. UserError where it cannot be read."""
     try:
-        return path.is_file()
-    except OSError:
-        return False
+        stat = path.stat()
+        return [str(path.resolve()), stat.st_size, stat.st_mtime_ns, digest_of_file(path)]
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot be read: {error.strerror or error}", where=path, remedy="check the file and its permissions")
 
 
 def _found(root: Path) -> str:

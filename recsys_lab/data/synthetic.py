@@ -14,8 +14,6 @@ into one direction, which is what the tower partitioner of DMT looks for.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import combinations
@@ -26,14 +24,18 @@ from scipy.stats import rankdata
 
 from recsys_lab.data import hashing
 from recsys_lab.data.batch import Feature, Rows
-from recsys_lab.data.cache import FORMAT, cache_folder, digest
+from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.dataset import OpenDataSet
-from recsys_lab.data.generated import Shape, check_shape, make_features
+from recsys_lab.data.generated import Exponent, Shape, make_features
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Count, DenseFeatures, Length, RowCount, RowCountFromZero, Seed
 
 #: The best AUC is computed exactly on the split's first rows, up to this many.
 BEST_AUC_ROWS = 200_000
+#: And on fewer where a sample has so many look-ups and dense values that these are reached before.
+BEST_AUC_VALUES = 2**26
 _BLOCK_ROWS = 8_192
+_BLOCK_VALUES = 2**22
 
 _BIAS = -1.3
 _FREQUENT_RANKS = 30  # ids beyond this rank have smaller and smaller effects
@@ -149,8 +151,9 @@ class SyntheticSplit:
 def best_auc(split: SyntheticSplit, rows: int) -> float:
     """The exact AUC of the true probability against the drawn labels of the split's first `rows` rows."""
     scores, labels = np.empty(rows), np.empty(rows, bool)
-    for first in range(0, rows, _BLOCK_ROWS):
-        these = np.arange(first, min(first + _BLOCK_ROWS, rows), dtype=np.int64)
+    block = max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // split.truth.shape.values))
+    for first in range(0, rows, block):
+        these = np.arange(first, min(first + block, rows), dtype=np.int64)
         scores[these] = split.probability(these)
         labels[these] = split.truth.shape.label_draws(split.name, these) < scores[these]
     positives = int(labels.sum())
@@ -163,16 +166,16 @@ def best_auc(split: SyntheticSplit, rows: int) -> float:
 def open_synthetic(
     wanted: tuple[Feature, ...] | None = None,
     *,
-    rows_train: int,
-    rows_validation: int,
-    rows_test: int,
-    rows_per_table: list[int],
-    look_ups: list[int] | None,
-    dense_features: int,
-    exponent: float,
-    seed_of_truth: int,
+    rows_train: RowCount,
+    rows_validation: RowCount,
+    rows_test: RowCountFromZero,
+    rows_per_table: list[RowCount],
+    look_ups: list[Length] | None,
+    dense_features: DenseFeatures,
+    exponent: Exponent,
+    seed_of_truth: Seed,
     cache: str | None,
-    groups: int | None = None,
+    groups: Count | None = None,
 ) -> OpenDataSet:
     """The features that are `wanted`, else one a table. `seed_of_truth` fixes the truth and every draw: another seed, another data set.
     `groups`: how many groups of features interact within themselves only; None: a few pairs interact.
@@ -180,20 +183,20 @@ def open_synthetic(
     The best AUC of each split is kept in the cache; where that cannot be written it is computed anew each time.
     """
     sizes = {"train": rows_train, "validation": rows_validation, "test": rows_test}
-    check_shape(sizes, dense_features, exponent)
     shape = Shape(make_features(wanted, rows_per_table, look_ups), dense_features, float(exponent), seed_of_truth)
     truth = Truth(shape, draw_groups(shape, groups))
     splits = {name: SyntheticSplit(truth, name, rows) for name, rows in sizes.items() if rows}
     fingerprint = digest(
         ["synthetic", sizes, [asdict(f) for f in shape.features], dense_features, float(exponent), seed_of_truth, _constants(truth)]
     )
-    best = _best_aucs(splits, cache_folder(cache) / f"best_auc-{digest([FORMAT, fingerprint])}.json")
+    best = _best_aucs(splits, fingerprint, cache_folder(cache))
     notes = ["synthetic clicks with a planted truth"]
     planted = tuple(tuple(shape.features[f].name for f in group) for group in truth.groups)
     if planted:
         notes.append(f"{len(planted)} planted groups of features: {'; '.join(' '.join(group) for group in planted)}")
     for name, auc in best.items():
-        part = f" (its first {BEST_AUC_ROWS:,} rows)" if splits[name].rows > BEST_AUC_ROWS else ""
+        judged = rows_judged(splits[name])
+        part = f" (its first {judged:,} rows)" if splits[name].rows > judged else ""
         notes.append(f"best reachable AUC on {name}: {auc:.4f}{part}")
     return OpenDataSet(
         shape.features,
@@ -222,19 +225,20 @@ def draw_groups(shape: Shape, groups: int | None) -> tuple[tuple[int, ...], ...]
     return tuple(tuple(sorted(drawn[group::groups].tolist())) for group in range(groups))
 
 
-def _best_aucs(splits: dict[str, SyntheticSplit], path: Path) -> dict[str, float]:
-    with contextlib.suppress(OSError, ValueError):
-        known = json.loads(path.read_text())
-        if isinstance(known, dict) and set(known) == set(splits):
-            return known
-    computed = {name: best_auc(split, min(split.rows, BEST_AUC_ROWS)) for name, split in splits.items()}
-    best = {name: auc for name, auc in computed.items() if not np.isnan(auc)}  # no AUC where a split has one class only
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{id(splits):x}.tmp")
-        unfinished.write_text(json.dumps(best))
-        unfinished.replace(path)
-    return best
+def rows_judged(split: SyntheticSplit) -> int:
+    """Of its first rows, as many as the best AUC is computed on."""
+    return min(split.rows, BEST_AUC_ROWS, max(1, BEST_AUC_VALUES // split.truth.shape.values))
+
+
+def _best_aucs(splits: dict[str, SyntheticSplit], fingerprint: str, cache: Path) -> dict[str, float]:
+    def computed() -> dict[str, float]:
+        best = {name: best_auc(split, rows_judged(split)) for name, split in splits.items()}
+        return {name: auc for name, auc in best.items() if not np.isnan(auc)}  # no AUC where a split has one class only
+
+    try:
+        return prepared(cache, "best_auc", fingerprint, lambda _: {"best": computed()})[1]["best"]
+    except UserError:  # the cache cannot be written
+        return computed()
 
 
 def _constants(truth: Truth) -> list:

@@ -1,31 +1,23 @@
-"""Text files, plain or .gz, read block by block in constant memory; a bad line is named as FILE:LINE.
+"""Text files parsed block by block; a bad line is named as FILE:LINE.
 
 A format parses a whole block at once. Only a block that it cannot parse is looked at line by line, to find which line is bad and why.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import io
-import sys
-import threading
-import zlib
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 import numpy as np
-from tqdm import tqdm
 
+from recsys_lab.data.stored_text import BLOCK_BYTES, blocks, no_text
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import OneOf
 
-BLOCK_BYTES = 16 << 20
-LONGEST_LINE_BYTES = 1 << 20
-SHOW_PROGRESS_AFTER_S = 3.0
 _LOOK_BYTES = 64 << 10
-BAD_LINE_CHOICES = ("fail", "skip")
+OnBadLine = Annotated[str, OneOf(("fail", "skip"))]
 
 
 @dataclass(frozen=True)
@@ -78,16 +70,14 @@ class Reading:
 
     skipped: int = 0
     first_skipped: str | None = None
-    sha256: str | None = None  # of the bytes as stored
+    sha256: str | None = None  # of the bytes as stored, once all are read
+
+    def done(self, sha256: str) -> None:
+        self.sha256 = sha256
 
     def notes(self) -> list[str]:
         """What the user should be told."""
         return [f"{self.skipped:,} bad lines skipped, the first: {self.first_skipped}"] if self.skipped else []
-
-
-def check_on_bad_line(on_bad_line: str) -> None:
-    if on_bad_line not in BAD_LINE_CHOICES:
-        raise UserError("no such choice", where="data.on_bad_line", given=on_bad_line, allowed=", ".join(BAD_LINE_CHOICES))
 
 
 def read_columns(
@@ -98,9 +88,8 @@ def read_columns(
     Raises UserError: unreadable or truncated file, wrong header, bad line (unless `on_bad_line` is skip).
     """
     line_number = 1
-    for block in _blocks(path, reading, block_bytes):
+    for block in blocks(path, block_bytes, reading.done):
         if line_number == 1:
-            block = block.removeprefix(b"\xef\xbb\xbf")
             if line_format.header is not None:
                 first, block = block.split(b"\n", 1)
                 _check_header(first, line_format.header, path)
@@ -110,7 +99,7 @@ def read_columns(
         lines = block.count(b"\n")
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
-        columns = line_format.parse(block)
+        columns = line_format.parse(block) if no_text(block) is None else None
         if columns is None:
             block = _without_bad_lines(block, line_format, path, line_number, on_bad_line, reading)
             columns = line_format.parse(block) if block else None
@@ -124,8 +113,8 @@ def read_columns(
 
 def first_lines(path: Path, lines: int) -> list[str]:
     """The first lines of `path`, at most `lines`, as text to look at: bytes that are no text are replaced. Raises UserError as above."""
-    for block in _blocks(path, Reading(), _LOOK_BYTES):
-        return block.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").split("\n")[:-1][:lines]
+    for block in blocks(path, _LOOK_BYTES):
+        return block.decode("utf-8", errors="replace").replace("\r\n", "\n").split("\n")[:-1][:lines]
     return []
 
 
@@ -133,10 +122,8 @@ def _without_bad_lines(block: bytes, line_format: LineFormat, path: Path, first_
     """`block` without its bad lines; raises the first one's error unless they are to be skipped."""
     good = []
     for offset, line in enumerate(block.split(b"\n")[:-1]):
-        try:
-            complaint = line_format.complaint(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            complaint = Complaint("not UTF-8 text", given=f"byte 0x{line[error.start]:02x}")
+        wrong = no_text(line)
+        complaint = Complaint("not UTF-8 text", given=wrong) if wrong else line_format.complaint(line.decode("utf-8"))
         if complaint is None:
             good.append(line + b"\n")
             continue
@@ -149,72 +136,11 @@ def _without_bad_lines(block: bytes, line_format: LineFormat, path: Path, first_
 
 
 def _check_header(line: bytes, header: str, path: Path) -> None:
-    try:
-        given = line.decode("utf-8").rstrip("\r")
-    except UnicodeDecodeError as error:
-        raise UserError("not UTF-8 text", where=f"{path}:1", given=f"byte 0x{line[error.start]:02x}", allowed=header) from None
+    if wrong := no_text(line):
+        raise UserError("not UTF-8 text", where=f"{path}:1", given=wrong, allowed=header)
+    given = line.decode("utf-8").rstrip("\r")
     if given != header:
         raise UserError("wrong header", where=f"{path}:1", given=shorten(given, 120), allowed=header)
-
-
-def _blocks(path: Path, reading: Reading, block_bytes: int) -> Iterator[bytes]:
-    """Blocks of whole lines of about `block_bytes`; the last line gets its line feed if it has none."""
-    rest = b""
-    try:
-        with path.open("rb") as stored, progress(path.stat().st_size, f"reading {path.name}", "B") as bar:
-            hashed = _HashingReader(stored, bar)
-            text = gzip.GzipFile(fileobj=hashed) if path.suffix == ".gz" else hashed
-            while chunk := text.read(block_bytes):
-                end = chunk.rfind(b"\n") + 1
-                if end:
-                    yield rest + chunk[:end]
-                    rest = chunk[end:]
-                else:
-                    rest += chunk
-                if len(rest) > LONGEST_LINE_BYTES:
-                    raise UserError("a line is longer than 1 MiB: this is no text table", where=path)
-            reading.sha256 = hashed.sha256.hexdigest()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"the .gz file is truncated or corrupt ({error})", where=path, remedy="fetch or compress it again") from None
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror or error}", where=path, remedy="check the file and its permissions") from None
-    if rest:
-        yield rest + b"\n"
-
-
-class _HashingReader(io.RawIOBase):
-    """Bytes as stored on disk, hashed and counted on their way."""
-
-    def __init__(self, stored: io.BufferedReader, bar: tqdm):
-        self.stored, self.bar, self.sha256 = stored, bar, hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        data = self.stored.read(size)
-        self.sha256.update(data)
-        self.bar.update(len(data))
-        return data
-
-    def readable(self) -> bool:
-        return True
-
-
-#: tqdm's own lock spans processes: a rank that ends without Python's clean-up would leave its semaphore behind.
-_BAR_LOCK = threading.RLock()
-
-
-def progress(total: int, what: str, unit: str) -> tqdm:
-    """A bar on stderr, on a terminal only, once the work takes more than a few seconds."""
-    tqdm.set_lock(_BAR_LOCK)
-    return tqdm(
-        total=total,
-        desc=what,
-        unit=unit,
-        unit_scale=True,
-        delay=SHOW_PROGRESS_AFTER_S,
-        disable=not sys.stderr.isatty(),
-        leave=False,
-        file=sys.stderr,
-    )
 
 
 def shorten(text: str, length: int = 40) -> str:

@@ -12,6 +12,7 @@ from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 from recsys_lab.doctor.versions import REBUILD, ROOT
 
 RANKS = 2
+LOOPBACK = "lo"
 TIMEOUT_S = 60.0
 
 
@@ -66,7 +67,7 @@ def gloo_row() -> Row:
         "gloo",
         BROKEN,
         f"all-to-all between {RANKS} processes: {failure}",
-        "name a network interface for it: GLOO_SOCKET_IFNAME=lo",
+        f"see that the interface {LOOPBACK} is up: ip link",
     )
 
 
@@ -90,6 +91,7 @@ def exchange_between_processes(backend: str, ranks: int, timeout_s: float = TIME
     """What went wrong, in a line, or None. Every process is gone when this returns."""
     python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
+    environment |= {"GLOO_SOCKET_IFNAME": LOOPBACK, "NCCL_SOCKET_IFNAME": LOOPBACK}  # nothing listens to other machines
     with tempfile.TemporaryDirectory() as folder:
         logs = [Path(folder) / f"rank{rank}.log" for rank in range(ranks)]
         processes = []

@@ -9,7 +9,7 @@ divides the tables of other sharding types as well: sums become means, and means
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from recsys_lab.executor.execution import Config, Part, Request, Running, keyed
+from recsys_lab.executor.execution import Config, Execution, Part, Request, Running, keyed
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.groups import own_group
 from recsys_lab.executor.lookup import BatchedLookup, shards_of
@@ -67,6 +67,8 @@ class TorchRecPart(Part):
     _replicas: Mapping[str, Replicas]
     _formats: dict[str, str]  # how weights are stored, by table
     _lookups: Any  # from here on TorchRec's own, which its types do not show
+    _sharding_types: list[str]
+    _embedding_shardings: Any
     _env: ShardingEnv
     _device: torch.device
 
@@ -100,11 +102,8 @@ class TorchRecPart(Part):
     def _output(self: Any, begun: InputDistribution) -> LazyAwaitable:
         return self.compute_and_output_dist(begun.context, begun.received())
 
-    def _sharding_by_scheme(self) -> Iterable[tuple[str, Any]]:
-        raise NotImplementedError
-
     def _create_lookups(self) -> None:
-        for scheme, sharding in self._sharding_by_scheme():
+        for scheme, sharding in zip(self._sharding_types, self._embedding_shardings):
             groups = sharding._grouped_embedding_configs_per_rank[self._env.rank]
             self._lookups.append(BatchedLookup(shards_of(groups, self._formats), self._device, self._replicas.get(scheme)))
 
@@ -120,16 +119,15 @@ class ShardedRows(TorchRecPart, ShardedEmbeddingCollection):
 
     _sharding_type_to_sharding: dict[str, Any]
 
-    def _sharding_by_scheme(self) -> Iterable[tuple[str, Any]]:
-        return self._sharding_type_to_sharding.items()
+    @property
+    def _embedding_shardings(self) -> Any:
+        return self._sharding_type_to_sharding.values()
 
 
 class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
     """A batch's output is a KeyedTensor."""
 
     _means: list[str]  # features
-    _sharding_types: list[str]
-    _embedding_shardings: Any
     _output_dists: Any
 
     def __init__(self, module: EmbeddingBagCollection, params: dict[str, ParameterSharding], *rest: Any):
@@ -138,9 +136,6 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
         self.__dict__["_means"] = [feature for config in spread for feature in config.feature_names]
         summed = [replace(c, pooling=PoolingType.SUM) if c in spread else c for c in configs]
         super().__init__(EmbeddingBagCollection(summed, device=META), params, *rest)
-
-    def _sharding_by_scheme(self) -> Iterable[tuple[str, Any]]:
-        return zip(self._sharding_types, self._embedding_shardings)
 
     def input_dist(self, ctx: EmbeddingBagCollectionContext, features: KeyedJaggedTensor) -> Awaitable[Awaitable[KJTList]]:
         if self._means:
@@ -185,6 +180,10 @@ def run(request: Request) -> Running:
     plan, home = request.plan, home_scheme().name
     replicated = any(placement.scheme == home for _, placement in request.placed)
     replicas = own_group([list(range(plan.world_size))] if replicated else [])
-    parameters = to_torchrec(request.placed, plan.ranks_per_host, request.device.type)
+    parameters = to_torchrec([placement for _, placement in request.placed], plan.ranks_per_host, request.device.type)
     env, alike = ShardingEnv.from_process_group(dist.group.WORLD), {} if replicas is None else {home: replicas}
     return Running(shard_collection(request.configs, parameters, env, request.device, alike, request.formats))
+
+
+#: Of schemes that need nothing but TorchRec's exchange.
+EXECUTION = Execution(run)

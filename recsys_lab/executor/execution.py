@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -137,26 +137,30 @@ def only(batch: KeyedJaggedTensor, features: list[str]) -> KeyedJaggedTensor:
     return batch if keys == features else batch.permute([keys.index(feature) for feature in features])
 
 
-class Watch(Protocol):
-    """What training looked up in tables that are placed row by row, for the plan to be judged by."""
+class Watch:
+    """What training looked up in tables that are placed row by row, for the plan to be judged by. Of this one there is none."""
 
-    def lookups(self, reset: bool) -> dict[str, dict[str, int]]: ...
+    def lookups(self, reset: bool = False) -> dict[str, dict[str, int]]:
+        """How many look-ups this rank's training batches had in each tier of each table, since the last reset."""
+        return {}
 
-    def keep_ids(self, limit: int) -> None: ...
+    def keep_ids(self, limit: int) -> None:
+        """From now on keep about the last `limit` ids that this rank looks up in each table."""
 
-    def kept_ids(self) -> dict[str, torch.Tensor]: ...
+    def kept_ids(self) -> dict[str, torch.Tensor]:
+        """Those ids by table, int64 [at most `limit`], as the data have them: before the remapping. The latest is last."""
+        return {}
 
 
-class LocalModules(Protocol):
-    """Parts of the model that only a group of ranks has. `ranks`: how many those are; `writes`: whether this rank saves them."""
+class LocalModules(nn.Module):
+    """Parts of the model that only a group of ranks has: `own`, which is at `prefix` in the unsharded model. `ranks`: how many ranks those
+    are; `writes`: whether this one saves them.
+    """
 
+    own: nn.Module
+    prefix: str
     ranks: int
     writes: bool
-    prefix: str
-
-    def named(self) -> Iterable[tuple[str, nn.Parameter]]: ...
-
-    def named_state(self) -> Iterable[tuple[str, torch.Tensor]]: ...
 
 
 @dataclass(frozen=True)

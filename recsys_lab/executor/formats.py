@@ -31,7 +31,6 @@ from recsys_lab.errors import UserError
 from recsys_lab.executor.times import waited
 from recsys_lab.precision import Precision
 
-SPARSE_TYPES = {"fp32": SparseType.FP32, "fp16": SparseType.FP16, "bf16": SparseType.BF16}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 GRADIENT_SCALE = 1024.0
 MOST_OF_A_MEAN = 32.0
@@ -47,7 +46,7 @@ class Codec(QuantizedCommCodec):
     """
 
     def __init__(self, name: str, scale: float = 1.0):
-        super().__init__(SPARSE_TYPES[name])
+        super().__init__(SparseType(name))
         self.dtype, self.scale = DTYPES[name], scale
 
     def encode(self, input_tensor: torch.Tensor, ctx: Any = None) -> torch.Tensor:
@@ -88,12 +87,12 @@ def gradient_codec(name: str) -> Codec:
 def wire_formats(precision: Precision) -> WireFormats:
     """Raises UserError for a format that no exchange here has."""
     for part in ("forward_comm", "backward_comm", "dense_comm"):
-        if getattr(precision, part) not in SPARSE_TYPES:
+        if getattr(precision, part) not in DTYPES:
             raise UserError(
                 "this executor does not send this format",
                 where=f"precision.{part}",
                 given=getattr(precision, part),
-                allowed=", ".join(SPARSE_TYPES),
+                allowed=", ".join(DTYPES),
                 remedy="mode=simulate prices it",
             )
     return WireFormats(Codec(precision.forward_comm), gradient_codec(precision.backward_comm), gradient_codec(precision.dense_comm))

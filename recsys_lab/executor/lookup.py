@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -17,22 +16,13 @@ from recsys_lab.executor.table_batch import HeldShard, TableBatch
 MODE_OF_POOLING = {PoolingType.SUM: "sum", PoolingType.MEAN: "mean", PoolingType.NONE: "none"}
 
 
-@dataclass(frozen=True)
-class ToHold:
-    """A shard that this rank shall hold; `format`: how its weights are stored; `mode` sum, mean or none."""
-
-    shard: HeldShard
-    format: str
-    mode: str
-
-
-def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str]) -> list[ToHold]:
+def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str]) -> list[HeldShard]:
     """What TorchRec has this rank hold, in the order of its features. `formats`: by table, how its weights are stored."""
     held = []
     for table, pooling in [(table, group.pooling) for group in groups for table in group.embedding_tables]:
         row, col = table.local_metadata.shard_offsets if table.local_metadata else (0, 0)
-        shard = HeldShard(table.name, row, row + table.local_rows, col, col + table.local_cols, table.num_features(), 0)
-        held.append(ToHold(shard, formats[table.name], MODE_OF_POOLING[pooling]))
+        extent = (row, row + table.local_rows, col, col + table.local_cols)
+        held.append(HeldShard(table.name, *extent, table.num_features(), formats[table.name], MODE_OF_POOLING[pooling]))
     return held
 
 
@@ -42,24 +32,18 @@ class BatchedLookup(nn.Module):
     `replicas`: the ranks that hold the same shards, or None.
     """
 
-    def __init__(self, shards: Iterable[ToHold], device: torch.device, replicas: Replicas | None):
+    def __init__(self, shards: Iterable[HeldShard], device: torch.device, replicas: Replicas | None):
         super().__init__()
         self._parts: list[tuple[TableBatch, list[int]]] = []  # with the positions of its features among the look-up's
-        widths: list[int] = []  # of each feature
-        by_kind: dict[tuple, list[tuple[HeldShard, list[int]]]] = {}
-        for one in shards:
-            width = one.shard.col_stop - one.shard.col_start
-            features = list(range(len(widths), len(widths) + one.shard.features))
-            widths += [width] * len(features)
-            by_kind.setdefault((width, one.format, one.mode), []).append((one.shard, features))
-        for (width, format, mode), held in by_kind.items():
-            placed, offset = [], 0
-            for shard, _ in held:
-                placed.append(replace(shard, offset=offset))
-                offset += shard.rows
-            batch = TableBatch(placed, width, format, mode, device, replicas)
-            self._parts.append((batch, [f for _, features in held for f in features]))
-        self._features = len(widths)
+        self._features = 0
+        by_kind: dict[tuple, list[tuple[HeldShard, range]]] = {}
+        for shard in shards:
+            positions = range(self._features, self._features + shard.features)
+            by_kind.setdefault((shard.width, shard.format, shard.mode), []).append((shard, positions))
+            self._features += shard.features
+        for alike in by_kind.values():
+            batch = TableBatch([shard for shard, _ in alike], device, replicas)
+            self._parts.append((batch, [position for _, positions in alike for position in positions]))
         self._anchor = torch.zeros((), device=device, requires_grad=True)
 
     @property

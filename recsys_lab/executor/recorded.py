@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -64,13 +64,9 @@ class Recorded:
 
 @dataclass(slots=True)
 class _Pending:
-    """A collective that was issued; `end` is set when it completes. Events are CUDA's."""
+    """A collective that was issued, its `ms` yet to come; `end` is set when it completes. Events are CUDA's."""
 
-    kind: str
-    group: tuple[int, ...]
-    bytes: int
-    name: str | None
-    start: float = field(default_factory=time.perf_counter)
+    issued: Recorded
     end: float = 0.0
     start_event: Any = None
     event: Any = None
@@ -90,7 +86,7 @@ class _Pending:
             future.add_done_callback(self._done)
         else:  # this callback runs once the kernel is queued, on a stream that waits for it: an event there marks the end
             self.future = future.then(self._done)
-        return _TimedWork(work, self, ends=False) if self.kind in AWAITED else work
+        return _TimedWork(work, self, ends=False) if self.issued.kind in AWAITED else work
 
     def _done(self, _: Any) -> None:
         if self.start_event is not None:
@@ -107,8 +103,8 @@ class _Pending:
             self.event.synchronize()
             ms = self.start_event.elapsed_time(self.event)
         else:
-            ms = ((self.end or time.perf_counter()) - self.start) * 1e3
-        return Recorded(self.kind, self.group, self.bytes, ms, self.name, self.start * 1e3)
+            ms = (self.end or time.perf_counter()) * 1e3 - self.issued.start_ms
+        return replace(self.issued, ms=ms)
 
 
 class _TimedWork(dist.Work):
@@ -153,7 +149,8 @@ class _Recorder:
         if len(self.entries) >= self.limit:
             self.dropped += 1
             return None
-        entry = _Pending(kind, group, sum(t.numel() * t.element_size() for t in tensors), getattr(self.names, "current", None))
+        put_in, name = sum(t.numel() * t.element_size() for t in tensors), getattr(self.names, "current", None)
+        entry = _Pending(Recorded(kind, group, put_in, 0.0, name, time.perf_counter() * 1e3))
         if tensors and tensors[0].is_cuda:
             entry.start_event = torch.cuda.Event(enable_timing=True)
             entry.start_event.record()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.executor import collection
 from recsys_lab.executor.compute import compute_in
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
-from recsys_lab.executor.execution import Parts, Request, Running, together
+from recsys_lab.executor.execution import Parts, Request, Running, Watch, together
 from recsys_lab.executor.formats import DTYPES, average_in, wire_formats
 from recsys_lab.executor.sharded_model import ShardedModel, TableShard
 from recsys_lab.executor.sparse_optim import SparseOptimizer
@@ -35,9 +35,10 @@ from recsys_lab.models.initial import initialise_dense
 from recsys_lab.models.table_weights import initial_rows
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.lower import check_sequences
-from recsys_lab.plan.scheme import check_exchange, home_scheme, known_schemes
+from recsys_lab.plan.scheme import EXCHANGES, check_exchange, home_scheme, known_schemes
 from recsys_lab.precision import Precision
 from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.ranges import OneOf, Range
 from recsys_lab.tables import Table
 
 __all__ = ["ShardedModel", "TableShard", "shard"]
@@ -56,10 +57,10 @@ def shard(
     initial: Initial = initial_rows,
     hot_rows: Mapping[str, np.ndarray] | None = None,
     *,
-    dense_bucket_mib: int = 25,
-    exchange: str = "all_to_all",
+    dense_bucket_mib: Annotated[int, Range(1, 2**16)] = 25,
+    exchange: Annotated[str, OneOf(EXCHANGES)] = "all_to_all",
     overlap: bool = True,
-    communication_cores: int = 0,
+    communication_cores: Annotated[int, Range(0, 1024)] = 0,
     pipeline: bool = False,
 ) -> ShardedModel:
     """Shard `model`'s tables by `plan`, and put the rest under DistributedDataParallel.
@@ -86,9 +87,9 @@ def shard(
     alone, configs = plan.world_size == 1, collection.configs_of(model.get_submodule(path))
     request = Request(configs, plan, model, path, hot_rows or {}, device, dense_bucket_mib, formats, exchange, overlap)
     running = _alone(request) if alone else _on_ranks(request)
-    embeddings, remaps, local_modules = running.part, running.remaps, running.local_modules
+    embeddings, remaps = running.part, running.remaps
     model.set_submodule(path, embeddings)
-    compute_in(precision.compute, model, embeddings, local_modules if isinstance(local_modules, nn.Module) else None)
+    compute_in(precision.compute, model, embeddings, running.local_modules)
     if alone:
         plan = _on_one_rank(plan)
     wrapped = DistributedModelParallel(
@@ -112,7 +113,7 @@ def shard(
     sparse = SparseOptimizer(embeddings.batches, Rule(*optimizer), device)
     keep_apart(0 if alone else communication_cores)
     ahead = embeddings.ahead if pipeline and not alone else None
-    sharded = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch, local_modules, ahead=ahead)
+    sharded = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch or Watch(), running.local_modules, ahead=ahead)
     if first_dense:
         sharded = replace(sharded, stored_dense=DenseWeights.of(precision.dense, sharded.dense_parameters(), first_dense))
     return sharded

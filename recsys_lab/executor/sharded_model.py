@@ -23,18 +23,14 @@ from recsys_lab.tables.remap import Remap
 
 @dataclass(frozen=True)
 class TableShard:
-    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table on this rank. Weights and state are the live ones.
+    """What this rank holds of a table. Weights and state are the live ones.
 
     `rows` int64: the table's row that each one of the shard is, where they are numbered after FlexShard's remapping; else None.
     `writes`: whether this rank saves it; of replicas one does. `state` [rows, cols], or [rows] where the optimizer keeps one element
     a row of this shard.
     """
 
-    table: str
-    row_start: int
-    row_stop: int
-    col_start: int
-    col_stop: int
+    held: HeldShard
     is_column_shard: bool
     weights: StoredWeights
     state: dict[str, torch.Tensor]
@@ -57,7 +53,7 @@ class ShardedModel:
     plan: ShardingPlan
     tables_path: str
     remaps: Mapping[str, Remap] = field(default_factory=dict)
-    watch: Watch | None = None
+    watch: Watch = Watch()
     local_modules: LocalModules | None = None
     stored_dense: DenseWeights | None = None
     ahead: Ahead | None = None
@@ -66,7 +62,7 @@ class ShardedModel:
         """Named as in the unsharded model: those that all ranks have, then those that only a group of ranks has."""
         yield from self.module.named_parameters()
         if self.local_modules is not None:
-            yield from self.local_modules.named()
+            yield from self.local_modules.own.named_parameters(prefix=self.local_modules.prefix)
 
     def dense_weights(self) -> Iterator[tuple[str, torch.Tensor | StoredWeights]]:
         """Of the same parameters, by the same names, all that is stored. The live ones."""
@@ -77,7 +73,7 @@ class ShardedModel:
         """The dense part's buffers, named as in the unsharded model."""
         yield from ((name, buffer) for name, buffer in self.module.named_buffers() if not name.startswith(self.tables_path + "."))
         if self.local_modules is not None:
-            yield from self.local_modules.named_state()
+            yield from self.local_modules.own.named_buffers(prefix=self.local_modules.prefix)
 
     def writes_dense(self, name: str) -> bool:
         """Whether this rank saves that parameter or buffer of the dense part: of all that have it one does."""
@@ -90,7 +86,7 @@ class ShardedModel:
         norm = _norm(self.module.parameters())
         if self.local_modules is None:
             return norm
-        of_groups = _norm(parameter for _, parameter in self.local_modules.named()).square() / self.local_modules.ranks
+        of_groups = _norm(self.local_modules.own.parameters()).square() / self.local_modules.ranks
         dist.all_reduce(of_groups)  # the ranks of a group have the same
         return (norm.square() + of_groups).sqrt()
 
@@ -102,8 +98,8 @@ class ShardedModel:
         optimizer = self.sparse_optimizer
         return [
             TableShard(
-                *shard.extent,
-                shard.col_stop - shard.col_start < self.plan.by_table[shard.table][0].dim,
+                shard,
+                shard.width < self.plan.by_table[shard.table][0].dim,
                 batch.weights[batch.part(shard)],
                 {name: state[batch.part(shard)] for name, state in states.items()},
                 rows=self.remaps[shard.table].to_id(np.arange(shard.row_start, shard.row_stop)) if shard.table in self.remaps else None,
@@ -118,19 +114,6 @@ class ShardedModel:
         place = (held.row_start, held.row_stop, held.col_start)
         holders = [s.ranks for s in self.plan.by_table[held.table][1].shards if (s.row_start, s.row_stop, s.col_start) == place]
         return any(ranks[0] == dist.get_rank() for ranks in holders)
-
-    def tier_lookups(self, reset: bool = False) -> dict[str, dict[str, int]]:
-        """How many look-ups this rank's training batches had in each tier of each table that is sharded by row, since the last reset."""
-        return {} if self.watch is None else self.watch.lookups(reset)
-
-    def keep_ids(self, limit: int) -> None:
-        """From now on keep about the last `limit` ids that this rank looks up in each table that is sharded by row."""
-        if self.watch is not None:
-            self.watch.keep_ids(limit)
-
-    def kept_ids(self) -> dict[str, torch.Tensor]:
-        """Those ids by table, int64 [at most `limit`], as the data have them: before the remapping."""
-        return {} if self.watch is None else self.watch.kept_ids()
 
 
 def _norm(parameters: Iterable[nn.Parameter]) -> torch.Tensor:

@@ -14,7 +14,6 @@ column-wise shards the mean is over the shard's columns, so it differs from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -53,18 +52,13 @@ class SparseOptimizer(torch.optim.Optimizer):
             batch.forget()
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Apply and forget the gradients of the backward passes since the last step. Collective: averages over replicas end here,
         and are waited for last.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
         self.steps += 1
         rule = replace(self.rule, lr=float(self.param_groups[0]["lr"]), step=self.steps)
         for batch, state in sorted(zip(self.batches, self.states), key=lambda pair: pair[0].replicas is not None):
             for touched in batch.gradients():
                 weights, (kept, squares) = batch.weights, [*state.values(), None, None][:2]
                 kernels.update(weights.model, touched.lookups, touched.grad, rule, low=weights.rest, state=kept, squares=squares)
-        return loss

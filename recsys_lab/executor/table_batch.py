@@ -11,7 +11,7 @@ Shapes: B samples, F features, D width of a shard, R rows of all shards together
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,7 +28,7 @@ FILL_ELEMENTS = 1 << 17
 
 @dataclass(frozen=True)
 class HeldShard:
-    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held by this rank at `offset` in its batch."""
+    """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held by this rank. `offset`: in its batch, which sets it."""
 
     table: str
     row_start: int
@@ -36,16 +36,17 @@ class HeldShard:
     col_start: int
     col_stop: int
     features: int  # how many features of the batch read it
-    offset: int
-
-    @property
-    def extent(self) -> tuple[str, int, int, int, int]:
-        """(table, row_start, row_stop, col_start, col_stop)."""
-        return self.table, self.row_start, self.row_stop, self.col_start, self.col_stop
+    format: str = "fp32"  # how its weights are stored
+    mode: str = "sum"  # sum, mean or none
+    offset: int = 0
 
     @property
     def rows(self) -> int:
         return self.row_stop - self.row_start
+
+    @property
+    def width(self) -> int:
+        return self.col_stop - self.col_start
 
 
 @dataclass
@@ -60,19 +61,22 @@ class Touched:
 
 
 class TableBatch:
-    """Shards of one width, one format (as they are stored) and one pooling (`mode` sum, mean or none), in the order of the features that
-    read them.
+    """Shards of one width, one format and one mode, in the order of the features that read them. There is at least one.
 
     `replicas` hold the same shards (data parallelism); None: this rank alone does. `out_dtype`: of looked-up rows, which are summed in
     FP32 and rounded once; BF16 where nothing but a model in BF16 reads them.
     """
 
-    def __init__(self, shards: list[HeldShard], width: int, format: str, mode: str, device: torch.device, replicas: Replicas | None = None):
-        self.shards, self.mode = shards, mode
-        rows = sum(s.rows for s in shards)
-        self.weights = StoredWeights.empty(format, (rows, width), device)
+    def __init__(self, shards: Iterable[HeldShard], device: torch.device, replicas: Replicas | None = None):
+        self.shards: list[HeldShard] = []
+        rows = 0
+        for shard in shards:
+            self.shards.append(replace(shard, offset=rows))
+            rows += shard.rows
+        self.mode, width = self.shards[0].mode, self.shards[0].width
+        self.weights = StoredWeights.empty(self.shards[0].format, (rows, width), device)
         self.replicas = None if replicas is None else ReplicaGradients(replicas, rows, width, device)
-        self.feature_offsets = torch.tensor([s.offset for s in shards for _ in range(s.features)], dtype=torch.int64, device=device)
+        self.feature_offsets = torch.tensor([s.offset for s in self.shards for _ in range(s.features)], dtype=torch.int64, device=device)
         self.touched: list[Touched] = []
         self.out_dtype = torch.float32
         # Its gradient is never read: it makes autograd call our backward, also on a rank without a single id.

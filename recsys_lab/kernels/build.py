@@ -1,7 +1,8 @@
 """Compiles the C++ kernels at first use, into a folder of the user's cache, and loads them.
 
-The folder is named by a digest of the sources, the compiler, its flags and the processor, so that nothing stale is ever loaded. Ranks
-that start at once wait for the first. RECSYS_LAB_KERNELS=torch keeps to PyTorch.
+The folder is named by a digest of the sources, the compiler, its flags and the processor, so that nothing stale is ever loaded. A library
+that somebody else could have put there, or that is not the one that was built, is compiled anew. Ranks that start at once wait for the
+first. RECSYS_LAB_KERNELS=torch keeps to PyTorch.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from recsys_lab.files import why_untrusted
+
 SOURCES = Path(__file__).parent / "csrc"
 COMPILERS = ("g++", "c++")
 #: No product is contracted with a sum: so that every machine gives the bits of the torch definition.
 FLAGS = ("-std=c++20", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fPIC")
 CHOICE = "RECSYS_LAB_KERNELS"
+ABOUT = "built.json"
 TIMEOUT_S = 600
 
 
@@ -67,20 +71,55 @@ def built() -> Path:
     command = (compiler(), *FLAGS)
     folder = cache_folder() / digest(command)
     target = folder / "kernels.so"
-    if target.is_file():
+    if is_ours(folder):
         return target
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        _take(folder)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise CannotBuild(f"{folder} cannot be written ({error.strerror}); XDG_CACHE_HOME names another folder") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.is_file():
+        if not is_ours(folder):
             _compile(command, folder, target)
+        if not is_ours(folder):
+            raise CannotBuild(f"others could change the kernels in {folder}; XDG_CACHE_HOME names another folder")
     finally:
         os.close(lock)
     return target
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether the library in `folder` is the one that was built there, and only this user and root could have changed it since."""
+    target, about = folder / "kernels.so", folder / ABOUT
+    try:
+        if any(map(why_untrusted, (folder, target, about))):
+            return False
+        return json.loads(about.read_text(encoding="utf-8"))["sha256"] == _sha256(target)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def _take(folder: Path) -> None:
+    """Makes `folder` in the cache, and takes from others the right to write to either. One that is a link or somebody else's goes."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _close(folder.parent)
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.is_dir() and folder.stat().st_uid not in (0, os.geteuid()):
+        shutil.rmtree(folder)
+    folder.mkdir(exist_ok=True)
+    _close(folder)
+
+
+def _close(folder: Path) -> None:
+    if folder.stat().st_uid == os.geteuid():
+        folder.chmod(folder.stat().st_mode & 0o755)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(command: tuple[str, ...]) -> str:
@@ -102,8 +141,12 @@ def _compile(command: tuple[str, ...], folder: Path, target: Path) -> None:
         made = Path(place) / "kernels.so"
         _run(command[0], "-shared", "-fopenmp", *map(str, objects), "-o", str(made))
         seconds = round(time.monotonic() - began, 1)
+        made.chmod(0o755)
         about = {"command": [*command], "compiler": _output(command[0], "--version").splitlines()[0], "processor": _processor()}
-        (folder / "built.json").write_text(json.dumps(about | {"seconds": seconds}, indent=1), encoding="utf-8")
+        told = Path(place) / ABOUT
+        told.write_text(json.dumps(about | {"seconds": seconds, "sha256": _sha256(made)}, indent=1), encoding="utf-8")
+        told.chmod(0o644)
+        os.replace(told, folder / ABOUT)
         os.replace(made, target)
     say(f"compiled in {seconds} s into {folder}")
 

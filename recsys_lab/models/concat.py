@@ -13,7 +13,8 @@ from torch import Tensor
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.models.click_model import ClickModel, ModelInputs
-from recsys_lab.models.layers import check_layers, check_least, embedding_bags, feature_names, mlp
+from recsys_lab.models.layers import check_layers, embedding_bags, feature_names, mlp
+from recsys_lab.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
 
 
 class Concat(ClickModel):
@@ -27,21 +28,19 @@ class Concat(ClickModel):
         self,
         inputs: ModelInputs,
         *,
-        embedding_dim: int,
-        bottom_layers: list[int],
-        over_layers: list[int],
-        dropout: float = 0.0,
-        rows: list[int] | None = None,
-        lengths: list[int] | None = None,
-        dims: list[int] | None = None,
-        dense_features: int | None = None,
+        embedding_dim: Dimension,
+        bottom_layers: list[Width],
+        over_layers: list[Width],
+        dropout: ShareBelowOne = 0.0,
+        rows: list[RowCount] | None = None,
+        lengths: list[Length] | None = None,
+        dims: list[Dimension] | None = None,
+        dense_features: DenseFeatures | None = None,
     ):
         super().__init__()
         tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
-        check_least("model.embedding_dim", embedding_dim, 1)
         check_layers("model.bottom_layers", bottom_layers, bottom_layers[-1] if bottom_layers else 1, "1 or more")
         check_layers("model.over_layers", over_layers, 1, "one logit")
-        check_least("model.dropout", dropout, 0, below=1)
         self.features = feature_names(tables)
         self.embeddings = embedding_bags(tables, device)
         self.bottom = mlp(dense_width, bottom_layers, device) if dense_width else None

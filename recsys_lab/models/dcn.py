@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import LowRankCross, check_arch, check_least, mlp
+from recsys_lab.models.layers import LowRankCross, check_arch, mlp
 from recsys_lab.models.towers import TowerModel, TowerModules, passes_through
+from recsys_lab.ranges import DenseFeatures, DepthFromZero, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,14 @@ class DCNTowers:
     `over_layers`: the over MLP's in a model with towers; null: the same as without.
     """
 
-    cross_layers: int = 1
-    cross_rank: int = 32
-    vectors: int | None = 1
-    dim: int | None = None
-    over_layers: list[int] | None = None
+    cross_layers: DepthFromZero = 1
+    cross_rank: Width = 32
+    vectors: Width | None = 1
+    dim: Width | None = None
+    over_layers: list[Width] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model.tower")
 
 
 class DCN(InteractionModel):
@@ -48,23 +52,21 @@ class DCN(InteractionModel):
         self,
         inputs: ModelInputs,
         *,
-        embedding_dim: int,
-        bottom_layers: list[int],
-        cross_layers: int,
-        cross_rank: int,
-        over_layers: list[int],
-        dropout: float = 0.0,
+        embedding_dim: Dimension,
+        bottom_layers: list[Width],
+        cross_layers: DepthFromZero,
+        cross_rank: Width,
+        over_layers: list[Width],
+        dropout: ShareBelowOne = 0.0,
         normalise_vectors: bool = False,
         tower: DCNTowers = DCNTowers(),
-        rows: list[int] | None = None,
-        lengths: list[int] | None = None,
-        dense_features: int | None = None,
+        rows: list[RowCount] | None = None,
+        lengths: list[Length] | None = None,
+        dense_features: DenseFeatures | None = None,
     ):
         super().__init__()
         tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
-        check_arch(embedding_dim, bottom_layers, over_layers, dropout)
-        check_least("model.cross_layers", cross_layers, 0)
-        check_least("model.cross_rank", cross_rank, 1)
+        check_arch(embedding_dim, bottom_layers, over_layers)
         vectors, dim = self.add_vectors(tables, embedding_dim, device, tower, normalise_vectors)
         self.bottom = mlp(dense_width, [*bottom_layers[:-1], dim], device) if dense_width else None
         self.normalise = LayerNorm(dim, device=device) if normalise_vectors else nn.Identity()
@@ -83,10 +85,6 @@ class DCNWithTowers(TowerModel, DCN):
     def modules_of(self, width: int, tower: DCNTowers, normalise: bool, device: torch.device | None) -> TowerModules:
         dim = width if tower.dim is None else tower.dim
         counts = [len(own) if tower.vectors is None else tower.vectors for own in self.tower_features]
-        check_least("model.tower.cross_layers", tower.cross_layers, 0)
-        check_least("model.tower.cross_rank", tower.cross_rank, 1)
-        check_least("model.tower.vectors", min(counts), 1)
-        check_least("model.tower.dim", dim, 1)
         sizes = zip(self.tower_features, counts)
         modules: list[nn.Module] = [DCNTower(len(own), width, tower, count, dim, device, normalise=normalise) for own, count in sizes]
         return TowerModules(modules, counts, dim)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from recsys_lab.models.click_model import ClickModel, ModelInputs
-from recsys_lab.models.layers import check_layers, check_least, embedding_bags, feature_names, mlp
+from recsys_lab.models.layers import check_layers, embedding_bags, feature_names, mlp
+from recsys_lab.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
 
 
 class DeepFM(ClickModel):
@@ -31,18 +32,16 @@ class DeepFM(ClickModel):
         self,
         inputs: ModelInputs,
         *,
-        embedding_dim: int,
-        deep_layers: list[int],
-        dropout: float = 0.0,
-        rows: list[int] | None = None,
-        lengths: list[int] | None = None,
-        dense_features: int | None = None,
+        embedding_dim: Dimension,
+        deep_layers: list[Width],
+        dropout: ShareBelowOne = 0.0,
+        rows: list[RowCount] | None = None,
+        lengths: list[Length] | None = None,
+        dense_features: DenseFeatures | None = None,
     ):
         super().__init__()
         tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         check_layers("model.deep_layers", deep_layers, 1, "one logit")
-        check_least("model.embedding_dim", embedding_dim, 1)
-        check_least("model.dropout", dropout, 0, below=1)
         self.row_widths = self.widths(embedding_dim)
         self.features = feature_names(tables)
         self.embeddings = embedding_bags(tables, device)

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel, side_by_side, with_bottom
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import check_arch, check_least, dot_interaction, mlp
+from recsys_lab.models.layers import check_arch, dot_interaction, mlp
 from recsys_lab.models.towers import TowerModel, TowerModules, passes_through
+from recsys_lab.ranges import DenseFeatures, DepthFromZero, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,13 @@ class DLRMTowers:
     `over_layers`: the over MLP's in a model with towers; null: the same as without.
     """
 
-    c: int = 1
-    p: int = 0
-    dim: int | None = None
-    over_layers: list[int] | None = None
+    c: DepthFromZero = 1
+    p: DepthFromZero = 0
+    dim: Width | None = None
+    over_layers: list[Width] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model.tower")
 
 
 class DLRM(InteractionModel):
@@ -47,25 +52,26 @@ class DLRM(InteractionModel):
         self,
         inputs: ModelInputs,
         *,
-        embedding_dim: int,
-        bottom_layers: list[int],
-        over_layers: list[int],
-        dropout: float = 0.0,
+        embedding_dim: Dimension,
+        bottom_layers: list[Width],
+        over_layers: list[Width],
+        dropout: ShareBelowOne = 0.0,
         normalise_vectors: bool = False,
         tower: DLRMTowers = DLRMTowers(),
-        rows: list[int] | None = None,
-        lengths: list[int] | None = None,
-        dense_features: int | None = None,
+        rows: list[RowCount] | None = None,
+        lengths: list[Length] | None = None,
+        dense_features: DenseFeatures | None = None,
     ):
         super().__init__()
         tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
-        check_arch(embedding_dim, bottom_layers, over_layers, dropout)
+        check_arch(embedding_dim, bottom_layers, over_layers)
         vectors, dim = self.add_vectors(tables, embedding_dim, device, tower, normalise_vectors)
         self.bottom = mlp(dense_width, [*bottom_layers[:-1], dim], device) if dense_width else None
         self.normalise = LayerNorm(dim, device=device) if normalise_vectors else nn.Identity()
         vectors += 1 if dense_width else 0
         over_width = vectors * (vectors - 1) // 2 + (dim if dense_width else 0)
-        check_least("model: what the over MLP reads", over_width, 1)
+        if over_width < 1:
+            raise UserError("one vector has no other to interact with", where="model", given="one feature", allowed="2 or more")
         self.over = mlp(over_width, over_layers, device, dropout=dropout, linear_end=True)
 
     def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
@@ -91,10 +97,8 @@ class DLRMWithTowers(TowerModel, DLRM):
 
     def modules_of(self, width: int, tower: DLRMTowers, normalise: bool, device: torch.device | None) -> TowerModules:
         dim = width if tower.dim is None else tower.dim
-        check_least("model.tower.c", tower.c, 0)
-        check_least("model.tower.p", tower.p, 0)
-        check_least("model.tower.c + model.tower.p", tower.c + tower.p, 1)
-        check_least("model.tower.dim", dim, 1)
+        if tower.c + tower.p < 1:
+            raise UserError("a tower gives no vector", where="model.tower.c + model.tower.p", given=0, allowed="1 or more")
         modules = [dlrm_tower(len(own), width, tower, dim, device, normalise=normalise) for own in self.tower_features]
         return TowerModules(modules, [tower.c * len(own) + tower.p for own in self.tower_features], dim)
 

@@ -12,7 +12,6 @@ Shapes: N rows of B sequences, T the longest of a group, D embedding dimension, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +23,9 @@ from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import check_least, embedding_rows, feature_names
+from recsys_lab.models.layers import embedding_rows, feature_names
+from recsys_lab.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
+from recsys_lab.tables import LawOptions
 
 
 class HSTUBlock(nn.Module):
@@ -79,27 +80,23 @@ class HSTU(ClickModel):
         self,
         inputs: ModelInputs,
         *,
-        embedding_dim: int,
+        embedding_dim: Dimension,
         objective: str,
-        max_length: int,
-        blocks: int,
-        heads: int,
-        attention_dim: int,
-        linear_dim: int,
-        dropout: float = 0.0,
-        rows: list[int] | None = None,
-        lengths: list[int] | None = None,
-        dense_features: int | None = None,
-        law: dict[str, Any] | None = None,
+        max_length: Length,
+        blocks: Depth,
+        heads: Depth,
+        attention_dim: Width,
+        linear_dim: Width,
+        dropout: ShareBelowOne = 0.0,
+        rows: list[RowCount] | None = None,
+        lengths: list[Length] | None = None,
+        dense_features: DenseFeatures | None = None,
+        law: LawOptions | None = None,
     ):
         super().__init__()
         tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         self.features = feature_names(tables)
         _check(self.features, dense_width, objective)
-        check_least("model.dropout", dropout, 0, below=1)
-        sizes = {"max_length": max_length, "blocks": blocks, "heads": heads, "attention_dim": attention_dim, "linear_dim": linear_dim}
-        for name, given in sizes.items():
-            check_least(f"model.{name}", given, 1)
         self.objective = objective
         self.history = history_of(self.features)
         self.embeddings = embedding_rows(tables, device)

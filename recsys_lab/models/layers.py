@@ -164,21 +164,13 @@ def dots_of_pairs(x: Tensor) -> Tensor:
     return torch.stack([(a * b).sum(1) for a, b in combinations(x.unbind(1), 2)], dim=1)
 
 
-def check_arch(embedding_dim: int, bottom_layers: Sequence[int], over_layers: Sequence[int], dropout: float) -> None:
-    """Raises UserError unless the bottom MLP gives a vector as wide as an embedding, the over MLP a logit, and dropout is a share."""
+def check_arch(embedding_dim: int, bottom_layers: Sequence[int], over_layers: Sequence[int]) -> None:
+    """Raises UserError unless the bottom MLP gives a vector as wide as an embedding, and the over MLP a logit."""
     check_layers("model.bottom_layers", bottom_layers, embedding_dim, "as wide as an embedding")
     check_layers("model.over_layers", over_layers, 1, "one logit")
-    check_least("model.dropout", dropout, 0, below=1)
-
-
-def check_least(where: str, given: float, least: float, below: float = float("inf")) -> None:
-    """Raises UserError unless `least` <= `given` < `below`."""
-    if not least <= given < below:
-        allowed = f"{least:g} or more" if below == float("inf") else f"{least:g} or more, below {below:g}"
-        raise UserError("out of range", where=where, given=given, allowed=allowed)
 
 
 def check_layers(where: str, layers: Sequence[int], end: int, meaning: str) -> None:
-    """Raises UserError unless `layers` are positive and end in `end`."""
-    if not layers or min(layers) < 1 or layers[-1] != end:
+    """Raises UserError unless there are `layers` and the last is `end` wide."""
+    if not layers or layers[-1] != end:
         raise UserError(f"the last layer must be {meaning}", where=where, given=list(layers), allowed=f"a list that ends in {end}")

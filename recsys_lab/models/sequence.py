@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,9 @@ from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import check_layers, check_least, embedding_rows, feature_names, mlp
+from recsys_lab.models.layers import check_layers, embedding_rows, feature_names, mlp
+from recsys_lab.ranges import DenseFeatures, Depth, Dimension, Length, OneOf, RowCount, ShareBelowOne, Width
+from recsys_lab.tables import LawOptions
 
 OBJECTIVES = ("next_item", "click")
 ATTENTIONS = ("transformer", "pairwise")
@@ -64,28 +66,25 @@ class Sequence(ClickModel):
         self,
         inputs: ModelInputs,
         *,
-        embedding_dim: int,
-        objective: str,
-        attention: str,
-        max_length: int,
-        blocks: int,
-        heads: int,
-        feed_forward: int,
-        over_layers: list[int],
-        dropout: float = 0.0,
-        rows: list[int] | None = None,
-        lengths: list[int] | None = None,
-        dense_features: int | None = None,
-        law: dict[str, Any] | None = None,
+        embedding_dim: Dimension,
+        objective: Annotated[str, OneOf(OBJECTIVES)],
+        attention: Annotated[str, OneOf(ATTENTIONS)],
+        max_length: Length,
+        blocks: Depth,
+        heads: Depth,
+        feed_forward: Width,
+        over_layers: list[Width],
+        dropout: ShareBelowOne = 0.0,
+        rows: list[RowCount] | None = None,
+        lengths: list[Length] | None = None,
+        dense_features: DenseFeatures | None = None,
+        law: LawOptions | None = None,
     ):
         super().__init__()
         tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         self.features = feature_names(tables)
         _check(self.features, dense_width, objective, attention)
         check_layers("model.over_layers", over_layers, 1, "one logit")
-        check_least("model.dropout", dropout, 0, below=1)
-        for name, given in {"max_length": max_length, "blocks": blocks, "heads": heads, "feed_forward": feed_forward}.items():
-            check_least(f"model.{name}", given, 1)
         if embedding_dim % heads:
             raise UserError(
                 "heads must share the dimension evenly", where="model.heads", given=heads, allowed=f"a divisor of {embedding_dim}"
@@ -160,9 +159,6 @@ class Sequence(ClickModel):
 
 def _check(features: list[str], dense_width: int, objective: str, attention: str) -> None:
     """UserError for choices that cannot be, and features that they cannot read."""
-    for key, given, allowed in (("objective", objective, OBJECTIVES), ("attention", attention, ATTENTIONS)):
-        if given not in allowed:
-            raise UserError("no such choice", where=f"model.{key}", given=given, allowed=", ".join(allowed))
     if dense_width:
         raise UserError("a sequence model reads no dense values", where="model", given=f"{dense_width} dense features", allowed="0")
     if objective == "click":

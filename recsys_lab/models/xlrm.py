@@ -18,8 +18,9 @@ from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel, with_bottom
 from recsys_lab.models.layer_norm import LayerNorm
-from recsys_lab.models.layers import LowRankCross, check_arch, check_least, dot_interaction, mlp
+from recsys_lab.models.layers import LowRankCross, check_arch, dot_interaction, mlp
 from recsys_lab.models.towers import TowerModel, TowerModules
+from recsys_lab.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 
 OPERATORS = 4
 
@@ -65,9 +66,12 @@ def mixed(linear: nn.Linear, x: Tensor) -> Tensor:
 class XLRMTowers:
     """A tower's layer makes `compression` times fewer vectors than the tower has features, rounded up to as many of each operator."""
 
-    compression: int = 2
-    cross_rank: int = 64
-    mlp_width: int = 256
+    compression: Width = 2
+    cross_rank: Width = 64
+    mlp_width: Width = 256
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model.tower")
 
 
 class XLRM(InteractionModel):
@@ -82,25 +86,23 @@ class XLRM(InteractionModel):
         self,
         inputs: ModelInputs,
         *,
-        embedding_dim: int,
-        bottom_layers: list[int],
-        layers: int,
-        vectors: int,
-        cross_rank: int,
-        mlp_width: int,
-        over_layers: list[int],
-        dropout: float = 0.0,
+        embedding_dim: Dimension,
+        bottom_layers: list[Width],
+        layers: Depth,
+        vectors: Width,
+        cross_rank: Width,
+        mlp_width: Width,
+        over_layers: list[Width],
+        dropout: ShareBelowOne = 0.0,
         tower: XLRMTowers = XLRMTowers(),
-        groups: dict[str, int] | None = None,
-        rows: list[int] | None = None,
-        lengths: list[int] | None = None,
-        dense_features: int | None = None,
+        groups: dict[str, Width] | None = None,
+        rows: list[RowCount] | None = None,
+        lengths: list[Length] | None = None,
+        dense_features: DenseFeatures | None = None,
     ):
         super().__init__()
         tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
-        check_arch(embedding_dim, bottom_layers, over_layers, dropout)
-        for name, given in {"layers": layers, "vectors": vectors, "cross_rank": cross_rank, "mlp_width": mlp_width}.items():
-            check_least(f"model.{name}", given, 1)
+        check_arch(embedding_dim, bottom_layers, over_layers)
         came, _ = self.add_vectors(tables, embedding_dim, device, tower, normalise=False)
         self.bottom = mlp(dense_width, bottom_layers, device) if dense_width else None
         came += 1 if dense_width else 0
@@ -121,8 +123,6 @@ class XLRMWithTowers(TowerModel, XLRM):
     """XLRM of the vectors that its tower modules make. One feature alone passes through its tower."""
 
     def modules_of(self, width: int, tower: XLRMTowers, normalise: bool, device: torch.device | None) -> TowerModules:
-        for name in ("compression", "cross_rank", "mlp_width"):
-            check_least(f"model.tower.{name}", getattr(tower, name), 1)
         modules: list[nn.Module] = []
         counts: list[int] = []
         for features in map(len, self.tower_features):

@@ -96,6 +96,7 @@ def of_run(folder: Path, experiment: Experiment) -> tuple[ClickModel, DataSet]:
     if any(feature.pooling == "none" for feature in data.features):
         opened(experiment)
     model = fresh(experiment, data, experiment.seed)
+    checkpoint.checked_trainer(last)
     reader = checkpoint.Reader(last)
     for name, bag in bags(model).items():
         reader.fill(checkpoint.whole(f"table.{name}.weight", bag.weight.data))

@@ -105,6 +105,11 @@ class Context:
     def per_rank(self) -> np.ndarray:
         return np.zeros(self.plan.world_size)
 
+    def in_memory(self, name: str, phase: str, moved: Figures, after: tuple[str, ...], flops: float = 0.0, role: str = EMBEDDING) -> Step:
+        """Work of each rank on its own: bytes `moved`, and what it computes."""
+        size, compute = folded(np.atleast_1d(moved)), self.precision.compute
+        return Step(name, "dense", phase, size, flops=flops, after=after, tables=self.names, number_format=compute, role=role)
+
     def rows_there(self, kind: str, groups: Groups, sent: Figures, taken: Figures | None = None, **where: Any) -> list[Step]:
         """Looked-up rows on their way to the ranks whose samples want them: numbers that each rank puts in, and takes out.
 
@@ -147,9 +152,9 @@ def collective(
     received: Figures | None = None,
     role: str = EMBEDDING,
 ) -> list[Step]:
-    """The step, or nothing where its groups are single ranks."""
+    """The step, or nothing where no group exchanges anything: there is none, or each is a single rank."""
     groups = tuple(groups)
-    if len(groups[0]) == 1:
+    if not groups or len(groups[0]) == 1:
         return []
     sent = folded(np.atleast_1d(bytes_of_rank))
     taken = () if received is None else folded(np.atleast_1d(received))
@@ -158,15 +163,23 @@ def collective(
 
 
 def input_distribution(
-    context: Context, lengths_sent: float, ids_sent: float, lengths_received: np.ndarray, ids_received: np.ndarray
+    context: Context,
+    lengths_sent: float,
+    ids_sent: float,
+    lengths_received: np.ndarray,
+    ids_received: np.ndarray,
+    order: tuple[int, ...] | None = None,
+    split_rows: int = SPLIT_ROWS,
 ) -> list[Step]:
-    """TorchRec's three exchanges in each group: split sizes, then lengths, then ids. `lengths_sent`, `ids_sent`: numbers per rank."""
-    prefix, groups, names = f"{context.prefix}.input", context.groups, context.names
+    """Three exchanges in each group: split sizes, then lengths, then ids; TorchRec's unless `split_rows` is another. `lengths_sent`,
+    `ids_sent`: numbers per rank. `order`: all ranks in the order in which they are one group; None: the context's groups.
+    """
+    prefix, groups, names = f"{context.prefix}.input", context.groups if order is None else (order,), context.names
 
     def exchange(what: str, sent: Figures, after: tuple[str, ...], taken: np.ndarray | None, role: str) -> list[Step]:
         return collective(f"{prefix}.{what}", "all_to_all", "input", groups, sent, after, names, taken, role)
 
-    splits = exchange("splits", SPLIT_ROWS * len(groups[0]) * SPLIT_BYTES, (), None, SIZES)
+    splits = exchange("splits", split_rows * len(groups[0]) * SPLIT_BYTES, (), None, SIZES)
     after = (f"{prefix}.splits",)
     lengths = exchange("lengths", lengths_sent * LENGTH_BYTES, after, lengths_received * LENGTH_BYTES, EMBEDDING)
     return [*splits, *lengths, *exchange("ids", ids_sent * ID_BYTES, after, ids_received * ID_BYTES, EMBEDDING)]

@@ -37,19 +37,16 @@ def _table_differences(name: str, old: tuple[Table, Placement] | None, new: tupl
     if old is None or new is None:
         present = [None if side is None else f"{side[1].scheme} on ranks {ranks_text(side[1].ranks)}" for side in (old, new)]
         return [Difference(name, "table", *present)]
-    (old_table, old_placement), (new_table, new_placement) = old, new
-    found = [
-        Difference(name, field, str(getattr(old_table, field)), str(getattr(new_table, field)))
-        for field in ("rows", "dim", "features", "pooling", "dtype")
-        if getattr(old_table, field) != getattr(new_table, field)
-    ]
-    if old_placement.scheme != new_placement.scheme:
-        found.append(Difference(name, "scheme", old_placement.scheme, new_placement.scheme))
-    if old_placement.ranks != new_placement.ranks:
-        found.append(Difference(name, "ranks", ranks_text(old_placement.ranks), ranks_text(new_placement.ranks)))
-    if not found and old_placement.shards != new_placement.shards:
-        found.append(Difference(name, "shards", _shards(old_placement), _shards(new_placement)))
+    before, after = _as_text(*old), _as_text(*new)
+    found = [Difference(name, what, before[what], after[what]) for what in before if before[what] != after[what]]
+    if not found and old[1].shards != new[1].shards:
+        found.append(Difference(name, "shards", _shards(old[1]), _shards(new[1])))
     return found
+
+
+def _as_text(table: Table, placement: Placement) -> dict[str, str]:
+    fields = {field: str(getattr(table, field)) for field in ("rows", "dim", "features", "pooling", "dtype")}
+    return fields | {"scheme": placement.scheme, "ranks": ranks_text(placement.ranks)}
 
 
 def _shards(placement: Placement) -> str:

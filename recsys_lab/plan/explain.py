@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from recsys_lab.cluster import ranks_text
 from recsys_lab.plan.scheme import known_schemes, scheme_of, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
-from recsys_lab.plan.tiers import tier_of
 from recsys_lab.tables import Table
 from recsys_lab.units import counted, human_bytes, human_count
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """One row of the plan's table. `where` and `why` are for people; `bytes` are of the weights, `most_bytes` on the fullest rank."""
+    """A table of a plan. `where` and `why` are for people; `most_bytes`: of its weights, on the rank that has most of them."""
 
-    table: str
-    rows: int
-    dim: int
-    features: int
-    scheme: str
-    tier: str
-    ranks: str
-    shards: int
-    bytes: int
+    table: Table
+    placement: Placement
     most_bytes: int
     where: str
     why: str
@@ -57,8 +48,11 @@ def explain(plan: ShardingPlan) -> tuple[str, ...]:
         f"Weights a rank: {human_bytes(mean)} on average, {human_bytes(held[fullest])} on rank {fullest}, "
         f"{human_bytes(held[emptiest])} on rank {emptiest}; {balance}."
     )
-    biggest = max(table_facts(plan), key=lambda facts: facts.bytes)
-    lines.append(f"The biggest table is {biggest.table} ({human_count(biggest.rows)} rows, {human_bytes(biggest.bytes)}): {biggest.where}.")
+    facts = max(table_facts(plan), key=lambda facts: facts.table.weight_bytes)
+    biggest = facts.table
+    lines.append(
+        f"The biggest table is {biggest.name} ({human_count(biggest.rows)} rows, {human_bytes(biggest.weight_bytes)}): {facts.where}."
+    )
     lines += [sentence for scheme in schemes_of(plan) if scheme.sentences for sentence in scheme.sentences(plan)]
     for number, tower in enumerate(plan.towers):
         lines.append(f"Tower {number} has {counted(len(tower), 'feature')}: {', '.join(tower)}.")
@@ -66,23 +60,6 @@ def explain(plan: ShardingPlan) -> tuple[str, ...]:
 
 
 def _facts(table: Table, placement: Placement, plan: ShardingPlan) -> TableFacts:
-    held: dict[int, int] = {}
-    for shard in placement.shards:
-        for rank in shard.ranks:
-            held[rank] = held.get(rank, 0) + shard.rows * shard.cols * table.row_bytes // table.dim
-    most = max(held.values())
+    most = max(replace(plan, tables=(table,), placements=(placement,)).weight_bytes_of_ranks())
     where, why = scheme_of(placement).words(table, placement, human_bytes(most), plan)
-    return TableFacts(
-        table=table.name,
-        rows=table.rows,
-        dim=table.dim,
-        features=len(table.features),
-        scheme=placement.scheme,
-        tier=tier_of(placement),
-        ranks=ranks_text(placement.ranks),
-        shards=len(placement.shards),
-        bytes=table.weight_bytes,
-        most_bytes=most,
-        where=where,
-        why=why,
-    )
+    return TableFacts(table, placement, most, where, why)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.context import Context, copy_of_batch
+from recsys_lab.plan.context import Context, copy_of_batch, last_of
 from recsys_lab.plan.dense import dense_backward, dense_forward, dense_optimizer
 from recsys_lab.plan.scheme import ALL_TO_ALL, check_exchange, families, known_schemes, scheme_of
 from recsys_lab.plan.sharding_plan import ShardingPlan
@@ -49,12 +49,11 @@ def lower(
         forward += [step for step in ahead if step.phase == "forward"]
         backward = back + backward  # autograd runs backwards through the schemes
     inputs.sort(key=lambda step: step.role != SIZES)
-    embedded = tuple(step.name for step in forward if not any(step.name in other.after for other in forward))
     everything = [
         copy_of_batch(plan.tables, access, workload),
         *inputs,
         *sorted(forward, key=lambda step: step.kind != "lookup"),
-        dense_forward(precision, workload, embedded),
+        dense_forward(precision, workload, last_of(forward, "input.copy")),
         *dense_backward(plan.world_size, precision, workload),
         *backward,
         dense_optimizer(plan.world_size, workload),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan.scheme import ModuleMemory, even_scheme, scheme_of, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.tiers import is_tiered, tier_rows
-from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
+from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import KEPT_IDS, kept_id_bytes
 from recsys_lab.tables.spec import ELEMENT_BYTES
@@ -51,13 +52,12 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     all of them, as it travels; the dense part's activations.
     """
     world, batch = plan.world_size, workload.batch_size
-    weights, state, buffers = [0] * world, [0] * world, [0] * world
+    state, buffers = [0] * world, [0] * world
     for table, placement in zip(plan.tables, plan.placements):
         for shard in placement.shards:
             gradient = ELEMENT_BYTES[workload.replica_format] * shard.rows * shard.cols if len(shard.ranks) > 1 else 0
             passing = math.ceil(2 * 4 * _served(table, placement, shard, plan, workload) * shard.cols) + gradient
             for rank in shard.ranks:
-                weights[rank] += shard.rows * shard.cols * table.row_bytes // table.dim
                 state[rank] += workload.table_state_bytes(shard.rows, shard.cols)
                 buffers[rank] += passing
     modules = _module_memory(plan, workload)
@@ -67,7 +67,7 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers, modules.buffers))
     tiered = [table for table, placement in plan.by_table.values() if is_tiered(placement)]
     kept = (len(tiered) * KEPT_IDS * kept_id_bytes(tiered),) * world
-    return RankMemory(tuple(weights), tuple(state), dense, living, kept)
+    return RankMemory(tuple(plan.weight_bytes_of_ranks()), tuple(state), dense, living, kept)
 
 
 def _vectors(table: Table, workload: Workload) -> float:
@@ -87,7 +87,8 @@ def _module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
 
 def _served(table: Table, placement: Placement, shard: Shard, plan: ShardingPlan, workload: Workload) -> float:
     """Rows, pooled or not, that a rank looks up in `shard` for its own and other ranks' samples, and then sends."""
-    ranks = scheme_of(placement).ranks_served(shard, plan)
+    scheme = scheme_of(placement)
+    ranks = scheme.served_ranks(shard, plan) if scheme.served_ranks else 0 if scheme.at_home else plan.world_size
     if not ranks:
         return 0.0
     share = 1.0
@@ -117,7 +118,8 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
         return memory
     names = {"weights": "weights", "optimizer_state": "optimizer state", "dense": "dense part", "buffers": "buffers", "kept": "kept ids"}
     parts = ", ".join(f"{name} {human_bytes(getattr(memory, part)[rank])}" for part, name in names.items())
-    change = next(_changes(plan, workload, cluster), "none found; fewer rows, fewer columns or more memory a rank")
+    nearest = (change for change, other, work in _changes(plan, workload, cluster) if _fits(other, work, cluster))
+    change = next(nearest, "none found; fewer rows, fewer columns or more memory a rank")
     raise PlanDoesNotFit(
         f"the plan lacks {human_bytes(missing)} on rank {rank}, which needs {human_bytes(memory.totals[rank])} ({parts})",
         where=f"cluster {cluster.name}",
@@ -126,51 +128,42 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
     )
 
 
-def _changes(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Iterator[str]:
-    """Changes that fit, from small to large: each is tried on the plan itself."""
+def _fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> bool:
+    return missing_bytes(bytes_of_ranks(plan, workload), cluster)[0] <= 0
 
-    def fits(changed: ShardingPlan, work: Workload = workload) -> bool:
-        return missing_bytes(bytes_of_ranks(changed, work), cluster)[0] <= 0
 
-    evenly = _evenly(plan, plan.hosts)
-    halved = replace(plan, tables=tuple(replace(t, dtype="fp16") if t.dtype == "fp32" else t for t in plan.tables))
-    lighter = replace(workload, sparse_optimizer="row_wise_adagrad")
-    if fits(evenly):
-        yield "sharder=torchrec_row_wise, which divides every table evenly"
-    if halved != plan and fits(halved):
-        yield "tables in FP16, half the bytes a row"
-    if STATE_PER_WEIGHT[workload.sparse_optimizer] and fits(plan, lighter):
-        yield "optimizer.sparse.name=row_wise_adagrad, one state a row"
-    batches = [workload.batch_size >> halvings for halvings in range(1, workload.batch_size.bit_length())]
-    for batch in batches:
-        if fits(plan, replace(workload, batch_size=batch)):
-            yield f"{batch} samples a rank instead of {workload.batch_size}"
-            break
-    for batch in (workload.batch_size, *batches):
-        work = replace(workload, batch_size=batch)
-        fewer = "" if batch == workload.batch_size else f" and {batch} samples a rank instead of {workload.batch_size}"
-        hosts = _fewest_hosts(plan, work, cluster)
-        if hosts is not None:
-            yield f"cluster.hosts={hosts} with sharder=torchrec_row_wise{fewer}"
-            break
+def _changes(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Iterator[tuple[str, ShardingPlan, Workload]]:
+    """Changes that may help, from small to large: for people, and the plan and the workload with it."""
+    yield "sharder=torchrec_row_wise, which divides every table evenly", _evenly(plan, plan.hosts), workload
+    halved = tuple(replace(t, dtype="fp16") if t.dtype == "fp32" else t for t in plan.tables)
+    yield "tables in FP16, half the bytes a row", replace(plan, tables=halved), workload
+    yield "optimizer.sparse.name=row_wise_adagrad, one state a row", plan, replace(workload, sparse_optimizer="row_wise_adagrad")
+    smaller = [replace(workload, batch_size=workload.batch_size >> n) for n in range(1, workload.batch_size.bit_length())]
+    for work in smaller:
+        yield _fewer_samples(work, workload), plan, work
+    for work in (workload, *smaller):
+        if hosts := _fewest_hosts(plan, work, cluster):
+            fewer = "" if work is workload else f" and {_fewer_samples(work, workload)}"
+            yield f"cluster.hosts={hosts} with sharder=torchrec_row_wise{fewer}", _evenly(plan, hosts), work
+
+
+def _fewer_samples(work: Workload, than: Workload) -> str:
+    return f"{work.batch_size} samples a rank instead of {than.batch_size}"
 
 
 def _fewest_hosts(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> int | None:
     """The fewest hosts, no fewer than the plan's, that hold the tables divided evenly; None where none do: buffers grow with the ranks."""
 
     def fits(hosts: int) -> bool:
-        return missing_bytes(bytes_of_ranks(_evenly(plan, hosts), workload), cluster)[0] <= 0
+        return _fits(_evenly(plan, hosts), workload, cluster)
 
-    least = enough = plan.hosts
+    enough = plan.hosts
     while not fits(enough):
         enough *= 2
         if enough > MOST_HOSTS:
             return None
-    too_few = enough // 2 if enough > least else least - 1
-    while too_few + 1 < enough:
-        middle = (too_few + enough) // 2
-        too_few, enough = (too_few, middle) if fits(middle) else (middle, enough)
-    return enough
+    fewer = range(max(plan.hosts, enough // 2 + 1), enough)
+    return fewer.start + bisect_left(fewer, True, key=fits)
 
 
 def _evenly(plan: ShardingPlan, hosts: int) -> ShardingPlan:

@@ -84,10 +84,6 @@ class Scheme:
     sentences: Callable[[ShardingPlan], tuple[str, ...]] | None = None
     check_execution: Callable[[Placed], None] | None = None
 
-    def ranks_served(self, shard: Shard, plan: ShardingPlan) -> int:
-        """Of how many ranks a holder of `shard` looks the samples up."""
-        return self.served_ranks(shard, plan) if self.served_ranks else 0 if self.at_home else plan.world_size
-
 
 _KNOWN: dict[str, Scheme] = {}
 

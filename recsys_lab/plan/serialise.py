@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 from recsys_lab.errors import UserError
-from recsys_lab.files import write_text
+from recsys_lab.files import NOTHING, what_is, write_text
 from recsys_lab.plan.sharding_plan import ShardingPlan
 from recsys_lab.plan.validate import validate
+from recsys_lab.shapes import check_shape
 
 SCHEMA = 1
+REMEDY = "name a plan.json of a run folder"
 KEYS = ("schema", "sharder", "hosts", "ranks_per_host", "tables", "placements", "towers")
 
 
@@ -22,21 +24,24 @@ def save_plan(plan: ShardingPlan, path: Path) -> Path:
 def load_plan(path: Path) -> ShardingPlan:
     """The plan in `path`, valid. Raises UserError where the file is missing, is no plan of this schema, or its shards do not fit."""
     path = Path(path)
+    if what_is(path) not in (None, NOTHING):
+        raise UserError("cannot read the plan", where=path, given=what_is(path), remedy=REMEDY)
     try:
         data = json.loads(path.read_text())
     except OSError as error:
-        raise UserError(f"cannot read the plan: {error.strerror}", where=path, remedy="name a plan.json of a run folder") from error
-    except ValueError as error:  # not JSON, or not text
-        raise UserError("the plan is not JSON", where=path, given=error, remedy="name a plan.json of a run folder") from error
+        raise UserError(f"cannot read the plan: {error.strerror}", where=path, remedy=REMEDY) from error
+    except (ValueError, RecursionError) as error:  # not JSON, or not text
+        raise UserError("the plan is not JSON", where=path, given=error, remedy=REMEDY) from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise UserError(
             "unknown schema of a plan", where=path, given=data.get("schema") if isinstance(data, dict) else None, allowed=SCHEMA
         )
     if missing := [key for key in KEYS if key not in data]:
-        raise UserError("the plan is incomplete", where=path, given=f"no {', '.join(missing)}")
+        raise UserError("the plan is incomplete", where=path, given=f"no {', '.join(missing)}", remedy=REMEDY)
+    check_shape(data, ShardingPlan, path, REMEDY)
     try:
         plan = ShardingPlan.from_json(data)
     except (TypeError, KeyError, AttributeError) as error:
-        raise UserError("the plan has a field missing, too many or of a wrong type", where=path, given=error) from error
+        raise UserError("the plan has a field missing, too many or of a wrong type", where=path, given=error, remedy=REMEDY) from error
     validate(plan, where=path)
     return plan

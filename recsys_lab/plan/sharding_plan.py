@@ -38,6 +38,13 @@ class Shard:
         return f"rows {self.row_start}-{self.row_stop}, columns {self.col_start}-{self.col_stop}"
 
 
+def even_blocks(rows: int, count: int) -> list[tuple[int, int]]:
+    """`rows` in `count` blocks of ceil(rows / count), (first, one behind the last): five in four are 2, 2, 1 and 0."""
+    block = -(-rows // count)
+    edges = [min(i * block, rows) for i in range(count + 1)]
+    return list(zip(edges, edges[1:]))
+
+
 @dataclass(frozen=True)
 class Placement:
     """One table's shards under one scheme. Together the shards cover the table exactly once."""

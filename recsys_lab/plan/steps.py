@@ -24,7 +24,6 @@ PHASES = ("input", "forward", "backward", "optimizer")
 #:   module_sync  its gradients, averaged over those ranks
 SIZES, EMBEDDING, TIER, HOST_TIER = "sizes", "embedding", "tier", "host_tier"
 DENSE, DENSE_SYNC, MODULE, MODULE_SYNC = "dense", "dense_sync", "module", "module_sync"
-ROLES = (SIZES, EMBEDDING, TIER, HOST_TIER, DENSE, DENSE_SYNC, MODULE, MODULE_SYNC)
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Step:
     rank takes out, where they are not those it puts in. `blocks`: nothing else runs meanwhile, whatever the software could.
     `rows_of_rank`, `shards_of_rank`: of a look-up or an update of tables, the look-ups that each rank serves and the pieces of tables that
     it holds; `written_of_rank`: of a look-up, the bytes of pooled rows (or of a sequence's rows) that it makes, empty bags' zeros among
-    them. One entry where all ranks are alike. `role`: what it is of (ROLES). `part`: of a step that the
+    them. One entry where all ranks are alike. `role`: what it is of, one of those above. `part`: of a step that the
     simulator has cut in two, which one.
     """
 

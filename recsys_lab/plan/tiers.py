@@ -6,8 +6,6 @@ from recsys_lab.plan.scheme import scheme_of
 from recsys_lab.plan.sharding_plan import Placement, Shard
 from recsys_lab.tables.tiers import TIERS
 
-MIXED = "mixed"
-
 
 def tier_of_shard(placement: Placement, shard: Shard) -> str:
     """The tier of the shard's rows."""
@@ -21,12 +19,6 @@ def tier_rows(placement: Placement) -> dict[str, int]:
         if shard.col_start == 0:
             rows[tier_of_shard(placement, shard)] += shard.rows
     return rows
-
-
-def tier_of(placement: Placement) -> str:
-    """The one tier that has all rows, or mixed."""
-    held = [tier for tier, rows in tier_rows(placement).items() if rows]
-    return held[0] if len(held) == 1 else MIXED
 
 
 def is_tiered(placement: Placement) -> bool:

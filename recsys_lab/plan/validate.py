@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan.scheme import Rules, known_schemes, schemes_of
-from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan, even_blocks
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import TABLE_FORMATS
 
+MOST_RANKS = 1 << 20
 POOLING = ("sum", "mean", "none")
 
 
@@ -29,6 +29,9 @@ def validate(plan: ShardingPlan, where: object = "plan") -> None:
 def _check(plan: ShardingPlan) -> None:
     if plan.hosts < 1 or plan.ranks_per_host < 1:
         raise UserError("a plan needs at least one rank", where="hosts x ranks_per_host", given=f"{plan.hosts} x {plan.ranks_per_host}")
+    if plan.world_size > MOST_RANKS:
+        given, allowed = f"{plan.hosts} x {plan.ranks_per_host}", f"{MOST_RANKS:,} at most"
+        raise UserError("more ranks than there are", where="hosts x ranks_per_host", given=given, allowed=allowed)
     names = [table.name for table in plan.tables]
     if doubled := {name for name in names if names.count(name) > 1}:
         raise UserError("two tables have one name", where=f"table {min(doubled)}")
@@ -125,10 +128,8 @@ def _check_rules(where: str, table: Table, shards: Sequence[Shard], plan: Shardi
 
 def check_blocks(where: str, rows: int, shards: Sequence[Shard], ranks: Sequence[int]) -> None:
     """Rows in equal blocks of ceil(rows / ranks), one a rank, in the order of the ranks: TorchRec sends ids by this rule alone."""
-    block = math.ceil(rows / len(ranks))
     held = {shard.ranks[0]: (shard.row_start, shard.row_stop) for shard in shards}
-    for i, rank in enumerate(ranks):
-        start, stop = min(i * block, rows), min((i + 1) * block, rows)
+    for rank, (start, stop) in zip(ranks, even_blocks(rows, len(ranks))):
         extent = held.get(rank, (rows, rows))
         if extent != (start, stop) and not (start == stop and extent[0] == extent[1]):
             raise UserError(f"rank {rank} must hold rows {start} to {stop}", where=where, given=f"{extent[0]} to {extent[1]}")

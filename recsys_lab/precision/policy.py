@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from recsys_lab.errors import UserError
+from recsys_lab.ranges import OneOf, check_fields
 from recsys_lab.tables.spec import ELEMENT_BYTES, TABLE_FORMATS
 
 #: By part, the formats that exist. Not every executor trains all of them.
@@ -28,17 +29,15 @@ class Precision:
     """
 
     name: str
-    table: str = "fp32"
-    dense: str = "fp32"
-    compute: str = "fp32"
-    forward_comm: str = "fp32"
-    backward_comm: str = "fp32"
-    dense_comm: str = "fp32"
+    table: Annotated[str, OneOf(FORMATS["table"])] = "fp32"
+    dense: Annotated[str, OneOf(FORMATS["dense"])] = "fp32"
+    compute: Annotated[str, OneOf(FORMATS["compute"])] = "fp32"
+    forward_comm: Annotated[str, OneOf(FORMATS["forward_comm"])] = "fp32"
+    backward_comm: Annotated[str, OneOf(FORMATS["backward_comm"])] = "fp32"
+    dense_comm: Annotated[str, OneOf(FORMATS["dense_comm"])] = "fp32"
 
     def __post_init__(self) -> None:
-        for part, formats in FORMATS.items():
-            if getattr(self, part) not in formats:
-                raise UserError("unknown number format", where=f"precision.{part}", given=getattr(self, part), allowed=", ".join(formats))
+        check_fields(self, "precision")
 
     @property
     def forward_comm_bytes(self) -> int:

@@ -8,13 +8,15 @@ from typing import Any
 
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
+from recsys_lab.ranges import Count
+
 
 def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> TensorBoardLogger:
     """Event files in `folder`/tensorboard. `tensorboard --logdir` on the sweep's folder shows its runs beside each other."""
     return TensorBoardLogger(save_dir=str(folder), name="tensorboard", version="")
 
 
-def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None, *, flush_every_n_steps: int = 100) -> CSVLogger:
+def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None, *, flush_every_n_steps: Count = 100) -> CSVLogger:
     """Everything that any callback logs, in `folder`/csv/metrics.csv; the columns are not fixed as those of metrics.csv are."""
     return CSVLogger(save_dir=str(folder), name="csv", version="", flush_logs_every_n_steps=flush_every_n_steps)
 

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from recsys_lab.errors import UserError, unwritable
-from recsys_lab.files import plain, write_text
+from recsys_lab.files import NOTHING, plain, read_text, what_is, write_text
+from recsys_lab.shapes import MOST
 
 METRICS_FILE = "metrics.csv"
+REMEDY = "take the file away, or the line out of it"
 COLUMNS = (
     "step",
     "epoch",
@@ -50,24 +52,44 @@ class MetricsCsv:
 
     def truncate_after(self, step: int) -> None:
         """Drop the rows after `step`, and a last line that a kill cut short: the resumed run writes those steps again."""
-        kept = [row for row in _whole_rows(self.path) if int(row["step"]) <= step]
+        kept = [row for line, row in _whole_rows(self.path) if (_number(row["step"], "step", self.path, line) or 0) <= step]
         write_text(self.path, _lines([list(COLUMNS), *([row[column] for column in COLUMNS] for row in kept)]))
 
 
 def read_metrics(folder: Path) -> list[dict[str, float | None]]:
     """The rows of `folder`/metrics.csv with numbers, None where blank; empty where there is no such file."""
     path = Path(folder) / METRICS_FILE
-    if not path.exists():
+    if what_is(path) == NOTHING:
         return []
-    return [{column: float(value) if value else None for column, value in row.items()} for row in _whole_rows(path)]
+    return [{column: _number(value, column, path, line) for column, value in row.items()} for line, row in _whole_rows(path)]
 
 
-def _whole_rows(path: Path) -> list[dict[str, str]]:
-    text = path.read_text(encoding="utf-8")
-    reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise UserError("other columns than a metrics file has", where=path, given=reader.fieldnames, allowed=", ".join(COLUMNS))
-    return [row for row in reader if None not in row.values()]
+def _number(value: str, column: str, path: Path, line: int) -> float | None:
+    try:
+        number = float(value) if value or column == "step" else None
+        if number is None or abs(number) <= MOST:
+            return number
+    except ValueError:
+        pass
+    given, allowed = repr(value[:40]), "a number" + (", or nothing" if column != "step" else "")
+    raise UserError(f"{column} is no figure", where=f"{path}:{line}", given=given, allowed=allowed, remedy=REMEDY)
+
+
+def _whole_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """The rows, each with its line. A last line that a kill cut short is left out."""
+    text = read_text(path)
+    try:
+        reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            given = f"{len(reader.fieldnames or ())} columns"
+            raise UserError("other columns than a metrics file has", where=path, given=given, allowed=", ".join(COLUMNS), remedy=REMEDY)
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise UserError(f"not a CSV: {error}", where=path, remedy=REMEDY) from None
+    for line, row in rows:
+        if None in row or None in row.values():
+            raise UserError("more or fewer cells than columns", where=f"{path}:{line}", allowed=len(COLUMNS), remedy=REMEDY)
+    return rows
 
 
 def _cell(value: float | None) -> str:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from recsys_lab.errors import UserError
-from recsys_lab.files import read_json, write_json
+from recsys_lab.files import NOTHING, read_json, what_is, write_json
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.tiers import tier_rows
+from recsys_lab.shapes import check_shape
 from recsys_lab.simulate.simulated import Collective, Simulated, Spread
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.tables.tiers import TIERS
@@ -20,6 +21,9 @@ SCHEMA = 1
 RESULT_FILE = "result.json"
 CHOICES = ("model", "sharder", "precision", "cluster", "data", "launcher")
 SPLITS = ("train", "validation", "test")
+STATES = ("completed", "failed", "pruned")
+#: What to do about a record that is of no use.
+BROKEN = "run it again, or name another run folder"
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ class Result:
     pruned: Pruned | None = None
 
     def __post_init__(self) -> None:
-        assert self.status in ("completed", "failed", "pruned"), self.status
+        assert self.status in STATES, self.status
         assert (self.error is not None) == (self.status == "failed"), "a failed run says why, and only a failed one"
         assert (self.pruned is not None) == (self.status == "pruned"), "a run that was cut short says where, and only such a one"
         assert set(self.choices) <= set(CHOICES), self.choices
@@ -231,7 +235,7 @@ def write_result(folder: Path, result: Result) -> Path:
 def read_result(folder: Path) -> dict[str, Any]:
     """The record in the run folder `folder`. UserError where it is missing, broken or of another schema."""
     path = Path(folder) / RESULT_FILE
-    if not path.exists():
+    if what_is(path) == NOTHING:
         raise UserError(
             "no result.json here: not a run folder, or its run has not ended", where=folder, remedy="name the folder of a finished run"
         )
@@ -251,7 +255,10 @@ def read_result(folder: Path) -> dict[str, Any]:
     }
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         given = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise UserError("unknown schema of a record", where=path, given=given, allowed=SCHEMA)
+        raise UserError("unknown schema of a record", where=path, given=given, allowed=SCHEMA, remedy=BROKEN)
     if missing := sorted(expected - set(data)):
-        raise UserError("the record is incomplete", where=path, given=f"no {', '.join(missing)}")
+        raise UserError("the record is incomplete", where=path, given=f"no {', '.join(missing)}", remedy=BROKEN)
+    check_shape(data, Result, path, BROKEN)
+    if data["status"] not in STATES or (data["status"] == "failed") != bool(data.get("error")):
+        raise UserError("a status that there is not", where=path, given=data["status"], allowed=", ".join(STATES), remedy=BROKEN)
     return data

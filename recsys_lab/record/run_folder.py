@@ -1,22 +1,109 @@
-"""A run folder read back: everything that the page, the terminal and the comparison show comes from here."""
+"""A run folder read back: everything that the page, the terminal and the comparison show comes from here, and has the shape that it had
+when it was written.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from recsys_lab.errors import UserError
-from recsys_lab.files import read_json
+from recsys_lab.files import NOTHING, read_json, read_text, what_is
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.serialise import load_plan
 from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.result import read_result
+from recsys_lab.shapes import check_shape
 
 REASONS_FILE = "reasons.json"
+#: What to do about a broken file that is no more than shown.
+LEAVE_OUT = "take the file away to see the rest, or run it again"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What `show` needs of reasons.json: sentences, and a table of the plan and others."""
+
+    sentences: Sequence[str]
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class ReasonsFile:
+    told: Told
+
+
+@dataclass(frozen=True)
+class TraceEvent:
+    """Of Chrome's trace format, as far as the picture of the timeline needs it."""
+
+    name: str
+    ph: str
+    pid: int
+    tid: int | None = None
+    ts: float = 0.0
+    dur: float = 0.0
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    traceEvents: Sequence[TraceEvent]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str
+
+
+@dataclass(frozen=True)
+class Hardware:
+    cpu: str | None = None
+    cores: int | None = None
+    memory_bytes: int | None = None
+    gpus: Sequence[Gpu] | None = None
+
+
+@dataclass(frozen=True)
+class DataNotes:
+    notes: Sequence[str] | None = None
+    best_auc: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class EnvironmentFile:
+    commit: str | None = None
+    dirty: bool | None = None
+    argv: Sequence[str] | None = None
+    python: str | None = None
+    hardware: Hardware | None = None
+    packages: Mapping[str, str] | None = None
+    data: DataNotes | None = None
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    memory_gb: float | None = None
+
+
+@dataclass(frozen=True)
+class ClusterMemory:
+    device: DeviceMemory | None = None
+    reserved_memory_share: float | None = None
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What is read of config.yaml beside its keys and values."""
+
+    cluster: ClusterMemory | None = None
+    choices: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +126,7 @@ class Run:
         cluster = self.config.get("cluster") or {}
         memory_gb = (cluster.get("device") or {}).get("memory_gb")
         reserved = cluster.get("reserved_memory_share")
-        return None if memory_gb is None or reserved is None else memory_gb * 1e9 * (1 - reserved)
+        return None if not memory_gb or reserved is None or reserved == 1 else memory_gb * 1e9 * (1 - reserved)
 
     @property
     def best_auc(self) -> dict[str, float]:
@@ -57,29 +144,69 @@ def read_run(folder: Path | str) -> Run:
     if not folder.is_dir():
         raise UserError("no such folder", where=folder, remedy="name the folder of a run")
     result = read_result(folder)
-    environment = folder / ENVIRONMENT_FILE
+    reasons = _read(folder / REASONS_FILE, ReasonsFile)
+    if reasons is not None and any(len(row) != len(reasons["told"]["columns"]) for row in reasons["told"]["rows"]):
+        raise UserError("a row has more or fewer cells than columns", where=folder / REASONS_FILE, remedy=LEAVE_OUT)
     return Run(
         folder=folder,
         result=result,
         config=read_config(folder),
-        plan=load_plan(folder / "plan.json") if (folder / "plan.json").exists() else None,
-        plan_here=load_plan(folder / "plan_here.json") if (folder / "plan_here.json").exists() else None,
+        plan=load_plan(folder / "plan.json") if _there(folder / "plan.json") else None,
+        plan_here=load_plan(folder / "plan_here.json") if _there(folder / "plan_here.json") else None,
         metrics=read_metrics(folder),
-        environment=read_json(environment) if environment.exists() else {},
-        trace=read_json(folder / "trace.json") if (folder / "trace.json").exists() else None,
-        reasons=read_json(folder / REASONS_FILE)["told"] if (folder / REASONS_FILE).exists() else None,
+        environment=_read(folder / ENVIRONMENT_FILE, EnvironmentFile) or {},
+        trace=_read(folder / "trace.json", TraceFile),
+        reasons=reasons["told"] if reasons is not None else None,
     )
 
 
+def _there(path: Path) -> bool:
+    return what_is(path) != NOTHING
+
+
+def _read(path: Path, shape: type) -> Any:
+    """The JSON in `path`, which has this shape; None where there is no such file. UserError where it is broken."""
+    if not _there(path):
+        return None
+    data = read_json(path)
+    check_shape(data, shape, path, LEAVE_OUT)
+    return data
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without anchors, which the config never has and which can stand for more than any memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("an alias")
+        return super().compose_node(parent, index)
+
+
 def read_config(folder: Path) -> dict[str, Any]:
-    """`folder`/config.yaml, empty where it is missing."""
+    """`folder`/config.yaml, empty where it is missing. UserError where it is no mapping of plain values."""
     path = folder / "config.yaml"
-    if not path.exists():
+    if not _there(path):
         return {}
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
-        raise UserError(f"not YAML: {error}", where=path) from None
+        config = yaml.load(read_text(path), _PlainLoader)  # noqa: S506 - a SafeLoader
+        if not isinstance(config, dict) or not config:
+            given = f"a {type(config).__name__}" if config else "nothing"
+            raise UserError("the config is no mapping", where=path, given=given, allowed="the config of a run", remedy=LEAVE_OUT)
+        foreign = _foreign(config)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"not YAML: {error}", where=path, remedy=LEAVE_OUT) from None
+    if foreign is not None:
+        raise UserError("a value that is not plain", where=path, given=foreign, allowed="text, numbers, lists, mappings", remedy=LEAVE_OUT)
+    check_shape(config, ConfigFile, path, LEAVE_OUT)
+    return config
+
+
+def _foreign(value: Any) -> str | None:
+    """The type of the first value in it that JSON does not have."""
+    if isinstance(value, (dict, list)):
+        inner = value.values() if isinstance(value, dict) else value
+        return next((found for item in inner if (found := _foreign(item)) is not None), None)
+    return None if isinstance(value, (str, int, float, type(None))) else type(value).__name__
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -14,7 +14,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import wandb
 from lightning.pytorch.loggers import WandbLogger
@@ -23,8 +23,13 @@ from wandb.sdk.lib.wbauth import read_netrc_auth
 
 from recsys_lab.errors import UserError
 from recsys_lab.files import plain, read_json, write_json
+from recsys_lab.ranges import OneOf, Range, Text
 
 MODES = ("auto", "online", "offline")
+#: What W&B takes.
+PROJECT = Text(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
+ENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
+TAG = Text(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
 ARTIFACTS = {"plan.json": "plan", "plan_here.json": "plan", "result.json": "result"}
 
 
@@ -63,16 +68,16 @@ def start(
     name: str,
     group: str | None = None,
     *,
-    project: str = "recsys_lab",
-    entity: str | None = None,
-    mode: str = "auto",
-    tags: list[str] | None = None,
-    system_metrics_interval_s: float = 5.0,
+    project: Annotated[str, PROJECT] = "recsys_lab",
+    entity: Annotated[str, ENTITY] | None = None,
+    mode: Annotated[str, OneOf(MODES)] = "auto",
+    tags: list[Annotated[str, TAG]] | None = None,
+    system_metrics_interval_s: Annotated[float, Range(0.1, 86400)] = 5.0,
 ) -> RunLogger:
     """A Lightning logger on a new W&B run in `folder`/wandb, with `config` as it ran. `group` is the sweep's name.
 
     `mode`: auto is online if the user is logged in (API key in the environment, .netrc or W&B's settings), else offline.
-    UserError for an unknown mode, and for online without being logged in.
+    UserError for online without being logged in.
     """
     folder = Path(folder).resolve()
     online = _online(mode)
@@ -126,8 +131,6 @@ def _known_ids(folder: Path) -> list[str]:
 
 def _online(mode: str) -> bool:
     """Whether to talk to the server. WANDB_MODE=offline from the user's environment holds for auto."""
-    if mode not in MODES:
-        raise UserError("unknown mode", where="logger.mode", given=mode, allowed=", ".join(MODES))
     if mode == "online" and not logged_in():
         raise UserError("not logged in to W&B", where="logger.mode", given="online", remedy="run `wandb login`, or use logger.mode=offline")
     return mode == "online" or (mode == "auto" and os.environ.get("WANDB_MODE", "online") == "online" and logged_in())

@@ -40,7 +40,7 @@ def _top(run: Run, name: str) -> list[str]:
         f"config {escape(str(result['config_fingerprint']))}</p>",
     ]
     if cut := result.get("pruned"):
-        bound = f"{cut['value']:.4f} after epoch {cut['epoch']}, bound {cut['bound']:.4f}"
+        bound = f"{sections.number(cut['value'], 4)} after epoch {cut['epoch']}, bound {sections.number(cut['bound'], 4)}"
         parts.append(f'<p class="note"><b>Cut short by a search</b>, so these are no figures of a whole run: {cut["metric"]} {bound}.</p>')
     if error := result.get("error"):
         parts.append(f'<p class="failed"><b>The run failed.</b> {escape(error["type"])}: {escape(error["message"])}</p>')
@@ -105,7 +105,7 @@ def _iteration(run: Run) -> list[str]:
         parts.append(
             plots.iteration_bar(measured["phases_ms"], mean, f"measured: {sections.ms(mean)} an iteration on average, median {median}")
         )
-    if simulated and simulated["phases_ms"]:
+    if simulated and simulated["phases_ms"] and simulated["iteration_ms"] is not None:
         whole = simulated["iteration_ms"]
         parts.append(plots.iteration_bar(simulated["phases_ms"], whole, f"simulated: {sections.ms(whole)} an iteration"))
     if measured and simulated:

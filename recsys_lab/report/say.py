@@ -15,8 +15,10 @@ from recsys_lab.data.batch import DataSet
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.report.sections import verdict_of
 from recsys_lab.simulate import Simulated
-from recsys_lab.units import human_bytes, human_count
+from recsys_lab.units import counted, human_bytes, human_count
 
+#: A plan for more than so many can take minutes.
+MANY_RANKS = 1024
 CONSOLE = Console(highlight=False, soft_wrap=True)
 _INDENT, _NARROWEST = 12, 40
 
@@ -66,6 +68,12 @@ def data(data_set: DataSet) -> None:
     )
     for note in data_set.notes:
         _line("", note)
+
+
+def planning(cluster: Cluster) -> None:
+    """Before a plan that takes its time."""
+    if cluster.world_size > MANY_RANKS:
+        _line("planning", f"for {counted(cluster.world_size, 'rank')}: minutes, by the sharder")
 
 
 def plan(sharding: ShardingPlan, cluster: Cluster) -> None:

@@ -93,9 +93,10 @@ def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Tab
     summary = run.result["plan"]
     if of_record and summary:
         total = summary["bytes_per_rank"]
-        rows.append(("with optimizer state and dense part", f"at most {human_bytes(total['max'])}, mean {human_bytes(total['mean'])}"))
+        rows.append(("with optimizer state and dense part", f"at most {size(total['max'])}, mean {size(total['mean'])}"))
         if (limit := run.memory_limit_bytes) is not None:
-            rows.append(("memory limit per rank", f"{human_bytes(limit)} ({total['max'] / limit:.1%} full)"))
+            full = "" if total["max"] is None else f" ({total['max'] / limit:.1%} full)"
+            rows.append(("memory limit per rank", f"{human_bytes(limit)}{full}"))
     if plan.towers:
         rows.append(("towers", "; ".join(", ".join(tower) for tower in plan.towers)))
     rows.append(("fingerprint", plan.fingerprint))
@@ -107,7 +108,7 @@ def tiers(run: Run) -> Table:
     summary = run.result["plan"]
     if not summary:
         return Table("Tiers", ("tier", "rows", "share of look-ups"), (), absent(run.result, "plan"))
-    rows = [(name, f"{t['rows']:,}", _share(t["access_share"])) for name, t in summary["tiers"].items()]
+    rows = [(name, count(t.get("rows")), _share(t.get("access_share"))) for name, t in summary["tiers"].items()]
     return Table("Tiers", ("tier", "rows", "share of look-ups"), tuple(rows), right=("rows", "share of look-ups"))
 
 
@@ -122,7 +123,7 @@ def coverage(run: Run) -> Table | None:
         (
             tier,
             _share(share),
-            _share(shares["measured"][tier]),
+            _share(shares["measured"].get(tier)),
             _share(again["access_share_now"].get(tier)),
             _share(again["access_share_new"].get(tier)),
         )
@@ -136,11 +137,12 @@ def verdict_of(shares: dict) -> str:
     again = shares["replanning"]
     if again is None:
         return "too few look-ups to say what a new plan would save"
-    now, new = again["access_share_now"][ROW_SHARDED], again["access_share_new"][ROW_SHARDED]
-    figures = f"{now:.1%} of the look-ups go through the global exchange, {new:.1%} would with a plan from the last look-ups"
+    now, new = (_share(again[key].get(ROW_SHARDED)) for key in ("access_share_now", "access_share_new"))
+    threshold = share(again["threshold"], 1)
+    figures = f"{now} of the look-ups go through the global exchange, {new} would with a plan from the last look-ups"
     if again["worth_it"]:
-        return f"plan anew: {figures}, {again['saving']:.0%} less (worth it from {again['threshold']:.0%})"
-    return f"the plan still pays: {figures} (a new plan is worth it from {again['threshold']:.0%} less)"
+        return f"plan anew: {figures}, {share(again['saving'], 1)} less (worth it from {threshold})"
+    return f"the plan still pays: {figures} (a new plan is worth it from {threshold} less)"
 
 
 def alternatives(run: Run) -> Table | None:
@@ -161,15 +163,15 @@ def tables(plan: ShardingPlan, title: str) -> Table:
     """One row a table: what it is and where it lives."""
     columns = ("table", "rows", "dim", "type", "bytes", "scheme", "shards", "ranks")
     rows = [
-        (f.table, f"{f.rows:,}", str(f.dim), table.dtype, human_bytes(f.bytes), f.scheme, str(f.shards), f.ranks)
-        for f, table in zip(table_facts(plan), plan.tables)
+        (t.name, f"{t.rows:,}", str(t.dim), t.dtype, human_bytes(t.weight_bytes), p.scheme, str(len(p.shards)), ranks_text(p.ranks))
+        for t, p in zip(plan.tables, plan.placements)
     ]
     return Table(title, columns, tuple(rows), right=("rows", "dim", "bytes", "shards"))
 
 
 def reasons(plan: ShardingPlan) -> Table:
     """One row a table: where it lies, in words, and what that gains or costs."""
-    rows = [(f.table, f.where, f.why) for f in table_facts(plan)]
+    rows = [(f.table.name, f.where, f.why) for f in table_facts(plan)]
     return Table("Why there", ("table", "where", "why"), tuple(rows))
 
 
@@ -191,7 +193,7 @@ def phases(run: Run, origin: str) -> Table:
         notes.append(f"waiting for data {'not known' if part['data_wait_share'] is None else format(part['data_wait_share'], '.1%')}")
         if part["wire_bytes"]:
             wire = part["wire_bytes"]
-            notes.append(f"sent per rank: {human_bytes(wire['intra_host'])} in the host, {human_bytes(wire['cross_host'])} between hosts")
+            notes.append(f"sent per rank: {size(wire['intra_host'])} in the host, {size(wire['cross_host'])} between hosts")
         if part["peak_memory_bytes"] is not None:
             notes.append(f"peak memory {human_bytes(part['peak_memory_bytes'])}{_added(part)}")
     else:
@@ -214,7 +216,7 @@ def collectives(run: Run, origin: str) -> Table:
     if not part:
         return Table(title, columns, (), absent(run.result, origin))
     rows = [
-        (c["name"], c["kind"], _group(c["group"]), human_bytes(c["bytes"]), "not timed" if c["ms"] is None else number(c["ms"], 3))
+        (c["name"], c["kind"], _group(c["group"]), size(c["bytes"]), "not timed" if c["ms"] is None else number(c["ms"], 3))
         for c in part["collectives"] or []
     ]
     return Table(title, columns, tuple(rows), "" if rows else "none: one rank exchanges nothing", ("bytes", "ms"))
@@ -265,6 +267,10 @@ def number(value: float | None, digits: int) -> str:
 
 def ms(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.3f} ms" if value < 10 else f"{value:,.1f} ms"
+
+
+def size(value: float | None) -> str:
+    return UNKNOWN if value is None else human_bytes(value)
 
 
 def count(value: float | None) -> str:

@@ -14,12 +14,13 @@ _OTHER = colour(7)
 
 def timeline_picture(trace: dict[str, Any]) -> str | None:
     """Of `trace.json`'s first process, the slowest rank. None where nothing takes time."""
-    names = {e["tid"]: e["args"]["name"].removesuffix(" (simulated)") for e in trace["traceEvents"] if _is(e, "thread_name")}
-    events = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1 and e["dur"] > 0]
+    names = {e["tid"]: str(e["args"].get("name")).removesuffix(" (simulated)") for e in trace["traceEvents"] if _is(e, "thread_name")}
+    timed = (e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1 and e.get("tid") in names)
+    events = [e for e in timed if (e.get("dur") or 0) > 0 and e.get("ts") is not None]
     lanes = [tid for tid in names if any(e["tid"] == tid for e in events)]
-    if not events:
+    begin, end = min((e["ts"] for e in events), default=0.0), max((e["ts"] + e["dur"] for e in events), default=0.0)
+    if not end > begin:
         return None
-    begin, end = min(e["ts"] for e in events), max(e["ts"] + e["dur"] for e in events)
     ticks = [tick for tick in nice_ticks(0, (end - begin) / US_PER_MS, 6) if tick * US_PER_MS <= 1.02 * (end - begin)]
     bottom = _TOP + _ROW * len(lanes)
 
@@ -36,11 +37,15 @@ def timeline_picture(trace: dict[str, Any]) -> str | None:
         for event in (e for e in events if e["tid"] == tid):
             wide = max(at(event["ts"] + event["dur"]) - at(event["ts"]), 0.8)
             tip = f"{event['name']}: {event['dur'] / US_PER_MS:,.3f} ms"
-            parts.append(rect(at(event["ts"]), y + 4, wide, _ROW - 8, _PHASES.get(event["args"]["phase"], _OTHER), tip))
-    phases = [phase for phase in _PHASES if any(e["args"]["phase"] == phase for e in events)]
+            parts.append(rect(at(event["ts"]), y + 4, wide, _ROW - 8, _PHASES.get(_phase(event), _OTHER), tip))
+    phases = [phase for phase in _PHASES if any(_phase(e) == phase for e in events)]
     drawn, took = legend(_LEFT, bottom + 38, [(phase, _PHASES[phase]) for phase in phases], WIDTH - _LEFT)
     return svg(WIDTH, bottom + 28 + took, [*parts, drawn], f"the simulated iteration of {(end - begin) / US_PER_MS:,.3f} ms as a timeline")
 
 
+def _phase(event: dict[str, Any]) -> str:
+    return str(event.get("args", {}).get("phase"))
+
+
 def _is(event: dict[str, Any], name: str) -> bool:
-    return event["name"] == name and event["ph"] == "M" and event["pid"] == 1
+    return event["name"] == name and event["ph"] == "M" and event["pid"] == 1 and "tid" in event and "args" in event

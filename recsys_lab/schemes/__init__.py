@@ -1,7 +1,8 @@
 """Sharding schemes: one folder for each way to lay a table out.
 
 Each has the same faces: `placement` (where shards are, also in reference cases), `lower` (the steps of an iteration), `execute` (how it
-really runs; no other file imports torch), and words. Its `__init__` puts them together as `SCHEMES`.
+really runs, where TorchRec's collection alone does not do it; no other file imports torch), and words. Its `__init__` puts them together
+as `SCHEMES`.
 
 replicated   every rank holds the table
 whole        whole tables and column shards, each on one rank

@@ -12,18 +12,6 @@ KEY = "sharder.planner"
 NAMED = 8  # tables that an error lists
 
 
-def check_choice(option: str, value: object, allowed: Sequence[object]) -> None:
-    """Raises UserError if the option's `value` is not one of those `allowed`."""
-    if value not in allowed:
-        raise UserError(
-            "unknown choice",
-            where=f"{KEY}.{option}",
-            given=value,
-            allowed=", ".join(map(str, allowed)),
-            remedy=did_you_mean(str(value), [word for word in allowed if isinstance(word, str)]),
-        )
-
-
 def check_scheme(where: str, scheme: str, allowed: Sequence[str], problem: str) -> None:
     """Raises UserError, which says the `problem`, if `scheme` is not one of those `allowed`."""
     if scheme not in allowed:

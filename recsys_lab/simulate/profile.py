@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
-from recsys_lab.errors import UserError
+from recsys_lab.cluster.topology import KINDS, NUMBER_FORMATS
+from recsys_lab.ranges import Factor, NotNegative, OneOf, Positive, Range, ShareBelowOne, ShareOfPeak, check_fields
 
 OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives")
-SHARES = (
-    "lookup_efficiency_forward",
-    "lookup_efficiency_backward",
-    "output_efficiency",
-    "memory_efficiency",
-    "dense_mfu",
-    "dots_mfu",
-    "link_efficiency",
-    "host_link_efficiency",
-)
-HOST_FIGURES = ("launch_overhead_us", "iteration_overhead_ms", "table_overhead_us", "tier_overhead_us")
-NOT_NEGATIVE = (*HOST_FIGURES, "relative_error", "lookup_ns", "process_memory_mb")
+COMPUTE_FORMATS = ("fp32", "fp16", "bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,47 +33,34 @@ class Profile:
     """
 
     name: str
-    lookup_efficiency_forward: float  # of the memory bandwidth
-    lookup_efficiency_backward: float
-    memory_efficiency: float  # of the memory bandwidth, for dense layers and optimizers
-    dense_mfu: float  # of the peak
-    launch_overhead_us: float  # before each step, and before each layer of a dense one
-    dense_bucket_mib: float
-    overlaps: list[str]
-    peak_of_format: dict[str, str]
+    lookup_efficiency_forward: ShareOfPeak  # of the memory bandwidth
+    lookup_efficiency_backward: ShareOfPeak
+    memory_efficiency: ShareOfPeak  # of the memory bandwidth, for dense layers and optimizers
+    dense_mfu: ShareOfPeak  # of the peak
+    launch_overhead_us: NotNegative  # before each step, and before each layer of a dense one
+    dense_bucket_mib: Positive
+    overlaps: list[Annotated[str, OneOf(OVERLAPS)]]
+    peak_of_format: dict[Annotated[str, OneOf(COMPUTE_FORMATS)], Annotated[str, OneOf(NUMBER_FORMATS)]]
     sources: dict[str, str]
-    link_efficiency: float = 1.0  # of a cluster's links, for bytes
-    host_link_efficiency: float = 1.0  # of a GPU's link to its host's memory
-    lookup_ns: float = 0.0  # of each look-up of an update beside its bytes: sorting ids, adding up gradients of equal ones
-    table_overhead_us: float = 0.0  # of each table or piece of one, forward and again backward, where tables have kernels of their own
-    tier_overhead_us: float = 0.0  # of each table's part in one of FlexShard's tiers: ids and rows are sorted out table by table
-    output_efficiency: float | None = None  # of the memory bandwidth, for rows that look-ups make; None: they do not count
-    dots_mfu: float | None = None  # of the peak, for products without weights: many small ones; None: dense_mfu
-    iteration_overhead_ms: float = 0.0
-    cores_for_links: float = 0.0  # share of the compute that drives collectives, where there are several ranks
-    fitted_on: dict[str, float] = field(default_factory=dict)
-    relative_error: float | None = None
-    fitted_kind: str = "cuda"
-    buffer_factor: float = 1.0  # what a step's buffers take, over what the plan counts: temporaries of element-wise work, unused pieces
-    process_memory_mb: float = 0.0  # what libraries take in a process when its first model runs
+    link_efficiency: ShareOfPeak = 1.0  # of a cluster's links, for bytes
+    host_link_efficiency: ShareOfPeak = 1.0  # of a GPU's link to its host's memory
+    lookup_ns: NotNegative = 0.0  # of each look-up of an update beside its bytes: sorting ids, adding up gradients of equal ones
+    table_overhead_us: NotNegative = (
+        0.0  # of each table or piece of one, forward and again backward, where tables have kernels of their own
+    )
+    tier_overhead_us: NotNegative = 0.0  # of each table's part in one of FlexShard's tiers: ids and rows are sorted out table by table
+    output_efficiency: ShareOfPeak | None = None  # of the memory bandwidth, for rows that look-ups make; None: they do not count
+    dots_mfu: ShareOfPeak | None = None  # of the peak, for products without weights: many small ones; None: dense_mfu
+    iteration_overhead_ms: NotNegative = 0.0
+    cores_for_links: ShareBelowOne = 0.0  # share of the compute that drives collectives, where there are several ranks
+    fitted_on: dict[str, Positive] = field(default_factory=dict)
+    relative_error: Annotated[float, Range(0, 10)] | None = None
+    fitted_kind: Annotated[str, OneOf(KINDS)] = "cuda"
+    buffer_factor: Factor = 1.0  # what a step's buffers take, over what the plan counts: temporaries of element-wise work, unused pieces
+    process_memory_mb: NotNegative = 0.0  # what libraries take in a process when its first model runs
 
     def __post_init__(self) -> None:
-        for name in SHARES:
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= 1:
-                raise UserError("a share of the peak", where=f"profile.{name}", given=value, allowed="more than 0, at most 1")
-        if not 0 <= self.cores_for_links < 1:
-            raise UserError("a share", where="profile.cores_for_links", given=self.cores_for_links, allowed="0 or more, less than 1")
-        unknown = [name for name in self.overlaps if name not in OVERLAPS]
-        if unknown:
-            raise UserError("unknown overlap", where="profile.overlaps", given=unknown[0], allowed=", ".join(OVERLAPS))
-        if self.buffer_factor < 1:
-            raise UserError("a factor", where="profile.buffer_factor", given=self.buffer_factor, allowed="1 or more")
-        if self.dense_bucket_mib <= 0:
-            raise UserError("a size", where="profile.dense_bucket_mib", given=self.dense_bucket_mib, allowed="more than 0")
-        for name in NOT_NEGATIVE:
-            if (getattr(self, name) or 0) < 0:
-                raise UserError("a negative figure", where=f"profile.{name}", given=getattr(self, name), allowed="0 or more")
+        check_fields(self, "simulate.profile")
 
     @property
     def pipelined(self) -> Profile:

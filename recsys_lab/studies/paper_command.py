@@ -8,6 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from recsys_lab import ranges
 from recsys_lab.arguments import parser
 from recsys_lab.studies.catalogue import QUICK, Item, papers, studies_of
 from recsys_lab.studies.function import function_of, given_as, hints_of
@@ -47,9 +48,11 @@ def run(item: Item, arguments: Namespace) -> Study:
     assert item.target is not None
     function = function_of(item.target)
     options: dict[str, Any] = dict(item.options)
+    declared = ranges.hints_of(function)
     for name, hint in hints_of(function).items():
         if (text := getattr(arguments, name, None)) is not None:
             options[name] = given_as(hint, text, f"--{name}")
+            ranges.check(options[name], declared[name], f"--{name}")
     return typing.cast(Study, function(item.name, **options))
 
 

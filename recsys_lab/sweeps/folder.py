@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -11,14 +12,23 @@ from pathlib import Path
 import yaml
 
 from recsys_lab.errors import UserError
-from recsys_lab.files import read_json, write_json
+from recsys_lab.files import NOTHING, read_json, what_is, write_json
+from recsys_lab.record.ownership import LOCK_FILE, written
 from recsys_lab.record.result import RESULT_FILE, read_result
+from recsys_lab.shapes import check_shape
 
 SWEEP_FILE = "sweep.json"
 #: Overrides of these keys change how a job is run or shown, not what it computes.
-NOT_A_CHOICE = ("hydra", "ablation", "logger", "resume")
+NOT_A_CHOICE = ("hydra", "ablation", "logger", "resume", "overwrite")
 #: Where a finished run goes whose config has changed since.
 SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`sweep.json`: the choices of every job."""
+
+    jobs: Sequence[Mapping[str, str]]
 
 
 def choices(overrides: Iterable[str]) -> dict[str, str]:
@@ -37,7 +47,12 @@ def ask_for(sweep: Path, jobs: Sequence[Sequence[str]]) -> None:
 
 def planned(sweep: Path) -> list[dict[str, str]]:
     """The choices of every job that was ever asked for; empty where nobody said."""
-    return list(read_json(sweep / SWEEP_FILE)["jobs"]) if (sweep / SWEEP_FILE).is_file() else []
+    path = sweep / SWEEP_FILE
+    if what_is(path) == NOTHING:
+        return []
+    data = read_json(path)
+    check_shape(data, Asked, path, "take the file away: it says no more than which jobs are missing")
+    return list(data["jobs"])
 
 
 def jobs_in(sweep: Path) -> dict[str, dict[str, str]]:
@@ -52,9 +67,17 @@ def folder_for(sweep: Path, overrides: Sequence[str], number: int) -> str:
     for name, known in taken.items():
         if known == wanted:
             return name
-    while str(number) in taken:
+    while str(number) in taken or _is_somebodys(sweep / str(number)):
         number += 1
     return str(number)
+
+
+def _is_somebodys(folder: Path) -> bool:
+    """Whether there is anything at `folder` that no job of a sweep has left."""
+    if not folder.is_dir():
+        return folder.exists()
+    ours = {path.relative_to(folder).parts[0] for path in written(folder)} | {LOCK_FILE}
+    return not {path.name for path in folder.iterdir()} <= ours
 
 
 def finished_elsewhere(folder: Path, fingerprint: str) -> str | None:
@@ -80,8 +103,9 @@ def copy_result(folder: Path, name: str) -> None:
 
 
 def set_aside(folder: Path) -> Path | None:
-    """Move all but Hydra's own files from `folder` to the sweep's `superseded`. Where to; None if there is nothing."""
-    left = [path for path in folder.iterdir() if path.name != ".hydra"]
+    """Move what a run wrote, but for Hydra's own files, from `folder` to the sweep's `superseded`. Where to; None if there is nothing."""
+    names = {path.relative_to(folder).parts[0] for path in written(folder)}
+    left = [folder / name for name in sorted(names - {".hydra"})]
     if not left:
         return None
     aside = next(path for n in count(1) if not (path := folder.parent / SUPERSEDED / f"{folder.name}-{n}").exists())
@@ -96,6 +120,6 @@ def _read(path: Path, written_ns: int) -> dict[str, str] | None:
     """None for a file that a kill left empty."""
     try:
         lines = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError:
+    except (yaml.YAMLError, OSError, ValueError, RecursionError):
         return None
-    return choices(lines) if isinstance(lines, list) else None
+    return choices(lines) if isinstance(lines, list) and all(isinstance(line, str) for line in lines) else None

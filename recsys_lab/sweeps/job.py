@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config.command_line import Invocation, StartedJob
 from recsys_lab.config.frozen import fingerprint, freeze, load, register_resolvers
-from recsys_lab.errors import UserError
-from recsys_lab.job import INTERRUPTED, run_job
+from recsys_lab.errors import PlanDoesNotFit, RankLost, UserError
+from recsys_lab.files import read_json
+from recsys_lab.job import CUT_SHORT, run_job
+from recsys_lab.record.ownership import Ownership
+from recsys_lab.record.result import RESULT_FILE
 from recsys_lab.report import say
 from recsys_lab.report.page import PAGE_FILE, write_page
 from recsys_lab.sweeps import folder as sweep_folder
@@ -28,24 +32,52 @@ register_resolvers()
 OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
 
 
-def show(asked: Invocation, writes: bool) -> AbstractContextManager[SweepShown | None]:
-    """What the sweep that is `asked` for shows while it runs; nothing for a single run."""
+#: Exit codes of what a record says went wrong; anything else is a bug of ours.
+CODES = {kind.__name__: kind.exit_code for kind in (UserError, PlanDoesNotFit, RankLost)}
+
+
+@contextmanager
+def show(asked: Invocation, codes: list[int], mine: Ownership | None) -> Iterator[SweepShown | None]:
+    """What the sweep that is `asked` for shows while it runs; nothing for a single run. To `codes` it adds those of jobs elsewhere.
+
+    `mine`: the sweep's folder; None on torchrun's ranks other than 0, which write nothing.
+    """
     if not asked.multirun or asked.folder is None or asked.config is None:
-        return nullcontext()
-    return SweepShown(asked.folder, asked.jobs, asked.config.ablation.baseline, asked.config.ablation.level, writes)
+        yield None
+        return
+    with SweepShown(asked.folder, asked.jobs, asked.config.ablation.baseline, asked.config.ablation.level, mine is not None) as shown:
+        yield shown
+    codes += codes_elsewhere(asked, codes)
 
 
 def in_sweep(shown: SweepShown | None, job: StartedJob, folder: Path, writes: bool) -> int:
-    """One job from its head to its line in the table; the exit code. KeyboardInterrupt ends the whole sweep."""
+    """One job from its head to its line in the table; the exit code. KeyboardInterrupt and Terminated end the whole sweep."""
     if writes:
         say.job(job.number, job.overrides)
     assert shown is not None  # a sweep has one
     shown.begin(job.overrides)
     code = run_sweep_job(job.config, folder, writes)
     shown.end(repeated=code is None)
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
+    for signalled, its_code in CUT_SHORT.items():
+        if code == its_code:
+            raise signalled
     return code or 0
+
+
+def codes_elsewhere(asked: Invocation, codes: Sequence[int]) -> list[int]:
+    """The exit codes of the jobs of the sweep that is `asked` for, by their records, where they ran on other machines (SLURM).
+
+    `codes`: of those that ran here. 4 of a job that left no record.
+    """
+    if asked.folder is None or len(codes) >= len(asked.jobs):
+        return []
+    folders, elsewhere = sweep_folder.jobs_in(asked.folder), []
+    for wanted in map(sweep_folder.choices, asked.jobs):
+        records = [asked.folder / name / RESULT_FILE for name, known in folders.items() if known == wanted]
+        record = read_json(records[0]) if records and records[0].is_file() else {"error": {"type": RankLost.__name__}}
+        failed = record.get("error")
+        elsewhere.append(0 if failed is None else CODES.get(failed["type"], 1))
+    return elsewhere
 
 
 def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int | None:
@@ -72,9 +104,14 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
             return None
         if _left(folder) == ours:
             config.resume = str(folder)
-    if writes and config.resume is None and (aside := sweep_folder.set_aside(folder)) is not None:
-        say.set_aside(aside)
-    return run_job(config, folder, sweep.name, writes)
+    try:
+        with Ownership.of(folder) if writes else nullcontext():
+            if writes and config.resume is None and (aside := sweep_folder.set_aside(folder)) is not None:
+                say.set_aside(aside)
+            return run_job(config, folder, sweep.name, writes)
+    except UserError as error:  # another process has it: a SLURM job that outlived the sweep, whose record this must not touch
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def _left(folder: Path) -> str | None:

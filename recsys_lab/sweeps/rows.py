@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recsys_lab.record.run_folder import value_at
+from recsys_lab.report.sections import number
 from recsys_lab.sweeps.figures import Figure
 
 
@@ -15,13 +16,14 @@ from recsys_lab.sweeps.figures import Figure
 class SweepJob:
     """One job. `choices` are its overrides, without those of Hydra, logger and table. `folder` None: it never began.
 
-    `result` None: it left no record.
+    `result` None: it left no record that can be read; `broken`: why, where one of its files cannot.
     """
 
     folder: Path | None
     choices: dict[str, str]
     result: dict[str, Any] | None
     config: dict[str, Any]
+    broken: str = ""
 
     @property
     def completed(self) -> bool:
@@ -41,10 +43,12 @@ class SweepJob:
         """Why it has no figures; empty where it has."""
         if self.folder is None:
             return "not run yet"
+        if self.broken:
+            return self.broken
         if self.result is None:
             return "ended before its record was written"
         if cut := self.result.get("pruned"):
-            return f"validation {cut['metric']} {cut['value']:.4f} after epoch {cut['epoch']}, bound {cut['bound']:.4f}"
+            return f"validation {cut['metric']} {number(cut['value'], 4)} after epoch {cut['epoch']}, bound {number(cut['bound'], 4)}"
         failure = self.result.get("error")
         return f"{failure['type']}: {failure['message']}" if failure else ""
 

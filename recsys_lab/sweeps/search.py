@@ -13,16 +13,18 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from recsys_lab.config.options import METRICS
 from recsys_lab.config.search_space import Axis, Space
-from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.errors import UserError
 from recsys_lab.files import write_json
+from recsys_lab.ranges import OneOf, Range, Seed, check_fields
 from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.result import read_result
 
 SEARCH_FILE = "search.json"
-METRICS = ("auc", "ne", "log_loss", "ndcg_10", "hit_rate_10")
 SAMPLERS = ("tpe", "random")
 _DIGITS = 4  # of a drawn number: more would tell nothing, and make long commands
 
@@ -31,21 +33,15 @@ _DIGITS = 4  # of a drawn number: more would tell nothing, and make long command
 class SearchOptions:
     """`metric` of the validation split. `startup_trials` are drawn at random and never cut; nothing is cut where `prune` is false."""
 
-    metric: str
-    n_trials: int
-    startup_trials: int
-    sampler: str
-    seed: int
+    metric: Annotated[str, OneOf(METRICS)]
+    n_trials: Annotated[int, Range(1, 10**5)]
+    startup_trials: Annotated[int, Range(1, 10**5)]
+    sampler: Annotated[str, OneOf(SAMPLERS)]
+    seed: Seed
     prune: bool
 
     def __post_init__(self) -> None:
-        for key, choice, allowed in (("metric", self.metric, METRICS), ("sampler", self.sampler, SAMPLERS)):
-            if choice not in allowed:
-                remedy = did_you_mean(str(choice), allowed)
-                raise UserError("no such choice", where=f"hydra.sweeper.{key}", given=choice, allowed=", ".join(allowed), remedy=remedy)
-        for key, number in (("n_trials", self.n_trials), ("startup_trials", self.startup_trials)):
-            if number < 1:
-                raise UserError("too small", where=f"hydra.sweeper.{key}", given=number, allowed="1 or more")
+        check_fields(self, "hydra.sweeper")
 
     @property
     def higher(self) -> bool:

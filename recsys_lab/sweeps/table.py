@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recsys_lab.errors import UserError
-from recsys_lab.record.result import read_result
+from recsys_lab.files import NOTHING, what_is
+from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.record.run_folder import read_config
 from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.baseline import Bases, find_bases
@@ -105,8 +106,9 @@ def read_jobs(folder: Path) -> list[SweepJob]:
 
 
 def _read_job(folder: Path, choices: dict[str, str]) -> SweepJob:
+    if what_is(folder / RESULT_FILE) == NOTHING:
+        return SweepJob(folder, choices, None, {})
     try:
-        result = read_result(folder)
-    except UserError:  # the row says that the record is missing
-        result = None
-    return SweepJob(folder, choices, result, read_config(folder))
+        return SweepJob(folder, choices, read_result(folder), read_config(folder))
+    except UserError as error:
+        return SweepJob(folder, choices, None, {}, broken=str(error))

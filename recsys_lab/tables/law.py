@@ -9,14 +9,25 @@ exponent 0 it is uniform. More pieces follow real tables, whose slope changes on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Positive, Range, RowCount
 from recsys_lab.tables.access import TableAccess
+
+
+@dataclass(frozen=True)
+class LawOptions:
+    """The keys of a model's `law`: those of `RankLaw`."""
+
+    rows: RowCount
+    exponents: list[Annotated[float, Range(0, 10)]]
+    shift: Positive = 1.0
+    knees: list[Positive] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import EarlyStopping, TQDMProgressBar
 from torch import Tensor
 
 from recsys_lab.data.batch import Batch
+from recsys_lab.errors import UserError
 from recsys_lab.train import checkpoint as checkpoints
 
 #: A row of the metrics file: column -> number.
@@ -30,29 +31,35 @@ class Checkpoints(pl.Callback):
 
     def __init__(self, folder: Path, every_steps: int):
         self.folder, self.every_steps = folder, every_steps
-        self._due = False
+        self.due = False
         self._saved = -1
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self.every_steps and trainer.global_step % self.every_steps == 0:
-            self._due = True
-        last = batch_idx + 1 == trainer.num_training_batches or trainer.global_step == trainer.max_steps
-        if self._due and not last:
-            self._save(trainer)
+            self.due = True
+        if self.due and not self.ends_epoch(trainer, batch_idx):
+            self.save(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if self._due:
-            self._save(trainer)
+        if self.due:
+            self.save(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if self._saved != trainer.global_step:
-            self._save(trainer)
+        self.save(trainer)
 
-    def _save(self, trainer: pl.Trainer) -> None:
-        self._due, self._saved = False, trainer.global_step
+    def ends_epoch(self, trainer: pl.Trainer, batch_idx: int) -> bool:
+        return batch_idx + 1 == trainer.num_training_batches or trainer.global_step == trainer.max_steps
+
+    def save(self, trainer: pl.Trainer) -> None:
+        """A checkpoint of this step, unless there is one. Collective."""
+        self.due = False
+        if self._saved == trainer.global_step:
+            return
+        self._saved = trainer.global_step
         trainer.save_checkpoint(self.folder / f"step={trainer.global_step}")
         if trainer.is_global_zero:
-            for old in sorted(self.folder.glob("step=*"), key=lambda p: int(p.name.split("=")[1]))[: -self.KEEP]:
+            checkpoints.progressed(self.folder.parent, trainer.global_step)
+            for old in list(checkpoints.steps(self.folder).values())[: -self.KEEP]:
                 checkpoints.remove(old)
 
     def state_dict(self) -> dict[str, Any]:
@@ -83,6 +90,10 @@ class BestWeights(pl.Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best = state["best"]
+        if self.best is not None and not (self.path / checkpoints.TRAINER_FILE).is_file():
+            raise UserError(
+                "the best weights of this run are gone", where=self.path, remedy="put them back, or begin anew in another folder"
+            )
 
 
 class ResumableEarlyStopping(EarlyStopping):

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +24,16 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from recsys_lab.errors import UserError, unwritable
+from recsys_lab.files import read_json, write_json, write_text
 from recsys_lab.kernels.stored import StoredWeights
+from recsys_lab.train import manifest
 from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
 
 PARTIAL = ".partial-"
+BEFORE = PARTIAL + "before-"
 TRAINER_FILE = "trainer.json"
+FOLDER = "checkpoints"
+PROGRESS_FILE = "progress.json"
 
 
 @dataclass(frozen=True)
@@ -48,23 +55,30 @@ def whole(key: str, tensor: Content) -> Piece:
     return Piece(key, (0,) * len(tensor.shape), tensor)
 
 
-def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank: int, barrier: Callable[[], None]) -> None:
-    """Writes this rank's `pieces`; collective. Rank 0 adds `trainer` (plain JSON) and renames. Raises UserError if it cannot write."""
-    partial = folder.with_name(PARTIAL + folder.name)
+def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank: int, barrier: Callable[[], None], run: str = "") -> None:
+    """Writes this rank's `pieces`; collective. Rank 0 adds `trainer` (plain JSON) and the manifest, and renames.
+
+    `run`: the fingerprint of the run's config. Raises UserError if it cannot write.
+    """
+    partial, before = folder.with_name(PARTIAL + folder.name), folder.with_name(BEFORE + folder.name)
     try:
         if rank == 0:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         barrier()
-        _write_rank(partial / f"rank_{rank}.safetensors", list(pieces))
+        path = partial / f"rank_{rank}.safetensors"
+        manifest.note(path, _write_rank(path, list(pieces)))
         if rank == 0:
-            _write_text(partial / TRAINER_FILE, json.dumps(trainer))
+            text = json.dumps({**trainer, "manifest": manifest.VERSION})
+            manifest.note(write_text(partial / TRAINER_FILE, text), zlib.crc32(text.encode()))
         barrier()
         if rank == 0:
+            manifest.write(partial, run)
             if folder.exists():
-                remove(folder)
+                os.replace(folder, before)
             os.replace(partial, folder)
             _sync_folder(folder.parent)
+            shutil.rmtree(before, ignore_errors=True)
         barrier()
     except OSError as error:
         raise unwritable(error, folder) or error from None
@@ -72,7 +86,8 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
         raise UserError(f"cannot write the checkpoint ({error})", where=folder, remedy="free some space and resume") from None
 
 
-def _write_rank(path: Path, pieces: list[Piece]) -> None:
+def _write_rank(path: Path, pieces: list[Piece]) -> int:
+    """The checksum of the file."""
     tensors: dict[str, Content] = {}
     where: dict[str, dict[str, Any]] = {}
     names_of_rows: dict[int, str] = {}
@@ -83,14 +98,7 @@ def _write_rank(path: Path, pieces: list[Piece]) -> None:
             name = names_of_rows.setdefault(id(piece.rows), f"{number}.rows")
             tensors.setdefault(name, torch.from_numpy(piece.rows))
             where[f"{number}"]["rows"] = name
-    write_tensors(path, tensors, {"pieces": json.dumps(where)})
-
-
-def _write_text(path: Path, text: str) -> None:
-    with open(path, "w") as f:
-        f.write(text)
-        f.flush()
-        os.fsync(f.fileno())
+    return write_tensors(path, tensors, {"pieces": json.dumps(where)})
 
 
 def _sync_folder(folder: Path) -> None:
@@ -99,18 +107,51 @@ def _sync_folder(folder: Path) -> None:
     os.close(handle)
 
 
+def steps(checkpoints: Path) -> dict[int, Path]:
+    """The whole checkpoints in a run's `checkpoints` folder by step, rising: `step=N`, N a number as we write it."""
+    found = {int(path.name[5:]): path for path in checkpoints.glob("step=*") if re.fullmatch(r"step=(0|[1-9][0-9]{0,17})", path.name)}
+    return {step: found[step] for step in sorted(found) if (found[step] / TRAINER_FILE).is_file()}
+
+
 def latest(checkpoints: Path) -> Path | None:
-    """The newest whole checkpoint in a run's `checkpoints` folder (`step=N`), or None."""
-    found = [p for p in checkpoints.glob("step=*") if (p / TRAINER_FILE).is_file()] if checkpoints.is_dir() else []
-    return max(found, key=lambda p: int(p.name.split("=")[1]), default=None)
+    """The newest whole checkpoint in a run's `checkpoints` folder, or None."""
+    return next(reversed(steps(checkpoints).values()), None)
+
+
+def newest(run_folder: Path) -> Path | None:
+    """The checkpoint from which the run goes on; None where it has written none. UserError where those that it wrote are gone."""
+    last, told = latest(run_folder / FOLDER), run_folder / PROGRESS_FILE
+    if last is None and told.is_file():
+        raise UserError(
+            "the checkpoints of this run are gone",
+            where=run_folder / FOLDER,
+            given=f"none, the last that it wrote was step={read_json(told).get('step')}",
+            remedy=f"put them back; or begin anew: remove {told.name}, and resume",
+        )
+    return last
+
+
+def progressed(run_folder: Path, step: int) -> None:
+    """Notes in the run folder that there is a checkpoint of `step`."""
+    write_json(run_folder / PROGRESS_FILE, {"step": step})
 
 
 def read_trainer(folder: Path) -> dict[str, Any]:
     """The JSON part of a checkpoint. Raises UserError if it is missing or broken."""
     try:
-        return json.loads((folder / TRAINER_FILE).read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise UserError(f"not a checkpoint ({type(error).__name__})", where=folder) from None
+        trainer = json.loads((folder / TRAINER_FILE).read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise manifest.broken(folder, f"{TRAINER_FILE} cannot be read ({type(error).__name__})") from None
+    if not isinstance(trainer, dict):
+        raise manifest.broken(folder, f"{TRAINER_FILE} holds {type(trainer).__name__}, no mapping")
+    return trainer
+
+
+def checked_trainer(folder: Path, run: str = "", rank: int = 0, world_size: int = 1) -> dict[str, Any]:
+    """The JSON part of a checkpoint whose files are as they were written, this rank's share of them. Raises UserError."""
+    trainer = read_trainer(folder)
+    manifest.check(folder, run, trainer, rank, world_size)
+    return trainer
 
 
 @dataclass(frozen=True)
@@ -127,6 +168,16 @@ class _Saved:
         return self.file.get_slice(self.name)[cut] if self.shape else self.file.get_tensor(self.name)
 
 
+def _saved(file: Any, name: str, where: Mapping[str, Any]) -> _Saved:
+    """Raises what it meets in a header of another shape."""
+    shape, offset, rows = tuple(file.get_slice(name).get_shape()), tuple(where["offset"]), where.get("rows")
+    if len(offset) != len(shape) or not all(isinstance(one, int) and one >= 0 for one in offset) or not isinstance(where["key"], str):
+        raise ValueError(f"piece {name} stands at {offset}")
+    if rows is not None and (file.get_slice(rows).get_shape(), file.get_slice(rows).get_dtype()) != ([shape[0]], "I64"):
+        raise ValueError(f"rows {rows} of piece {name}")
+    return _Saved(file, name, offset, shape, rows)
+
+
 class Reader:
     """Reads parts of tensors from the pieces of a checkpoint, whoever wrote them."""
 
@@ -137,12 +188,9 @@ class Reader:
             for path in sorted(folder.glob("rank_*.safetensors")):
                 file = safe_open(path, framework="pt")
                 for name, where in json.loads(file.metadata()["pieces"]).items():
-                    shape = tuple(file.get_slice(name).get_shape())
-                    self._saved.setdefault(where["key"], []).append(_Saved(file, name, tuple(where["offset"]), shape, where.get("rows")))
-        except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-            raise UserError(
-                f"the checkpoint is broken ({error})", where=folder, remedy="delete it and resume from the one before"
-            ) from None
+                    self._saved.setdefault(where["key"], []).append(_saved(file, name, where))
+        except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise manifest.broken(folder, f"{path.name} is not a rank's file ({type(error).__name__}: {error})") from None
 
     def __contains__(self, key: str) -> bool:
         return key in self._saved
@@ -245,6 +293,10 @@ def remove(folder: Path) -> None:
 
 
 def clear_partial(checkpoints: Path) -> None:
-    """Deletes what a kill or a full disk cut short. Only while nobody writes there."""
+    """Deletes what a kill or a full disk cut short, and puts back what was to be replaced. Only while nobody writes there."""
+    for before in checkpoints.glob(BEFORE + "*"):
+        name = before.with_name(before.name.removeprefix(BEFORE))
+        if not name.exists():
+            os.replace(before, name)
     for left in checkpoints.glob(PARTIAL + "*"):
         shutil.rmtree(left, ignore_errors=True)

@@ -38,8 +38,8 @@ class WatchTiers(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         sharded: ShardedModel = trainer.strategy.sharded  # type: ignore[attr-defined]
-        sharded.tier_lookups(reset=True)
-        sharded.keep_ids(KEPT_IDS)
+        sharded.watch.lookups(reset=True)
+        sharded.watch.keep_ids(KEPT_IDS)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Seen:
 
 def gather(sharded: ShardedModel) -> Seen:
     """Collective; the same on every rank."""
-    mine = (sharded.tier_lookups(), {table: ids.cpu().numpy() for table, ids in sharded.kept_ids().items()})
+    mine = (sharded.watch.lookups(), {table: ids.cpu().numpy() for table, ids in sharded.watch.kept_ids().items()})
     everyone: list = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     lookups = {table: {tier: sum(one[0][table][tier] for one in everyone) for tier in TIERS} for table in mine[0]}

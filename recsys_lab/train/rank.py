@@ -15,6 +15,7 @@ import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 
+from recsys_lab.config.frozen import identity
 from recsys_lab.config.options import PruneOptions, TrainerOptions
 from recsys_lab.data.batch import DataSet
 from recsys_lab.data.loader import RankLoader
@@ -35,12 +36,14 @@ from recsys_lab.train.ahead import InputAhead
 from recsys_lab.train.coverage import Seen, WatchTiers, coverage, gather, hot_rows
 from recsys_lab.train.evaluate import evaluate
 from recsys_lab.train.loader import ResumableLoader
+from recsys_lab.train.manifest import broken
 from recsys_lab.train.measure import Measure
 from recsys_lab.train.memory import keep_memory, watch
 from recsys_lab.train.module import ClickModule, loggable
 from recsys_lab.train.objective import Objective, objective_of
 from recsys_lab.train.prune import Prune
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
+from recsys_lab.train.termination import EndOnSigterm
 
 #: (rank, world size, split) -> that rank's batches.
 Loaders = Callable[[str], RankLoader]
@@ -83,6 +86,7 @@ def train(job: Job) -> dict[str, Any] | None:
         total_steps=total,
         steps_per_epoch=steps_per_epoch,
         example=train_loader.example(),
+        run=identity(experiment.config),
     )
     before = watch(device)
     towers = experiment.sharder.modules(job.plan.towers)
@@ -94,12 +98,16 @@ def train(job: Job) -> dict[str, Any] | None:
     batches = ResumableLoader(train_loader, device if experiment.sharder.executor.pipeline else None)
     ahead = InputAhead(batches)
     measure = Measure(train_loader, options.measure_steps, ahead.steady, before)
-    folder = job.folder / "checkpoints"
+    folder = job.folder / checkpoints.FOLDER
     prune = _prune(experiment.ablation.prune)
     trainer = _trainer(job, strategy, logger, [measure, ahead, prune], folder)
-    last = checkpoints.latest(folder) if experiment.resume else None
-    _tidy(job.folder, last)
-    trainer.fit(module, batches, validation, ckpt_path=None if last is None else str(last))
+    last = _tidy(job.folder, bool(experiment.resume))
+    try:
+        trainer.fit(module, batches, validation, ckpt_path=None if last is None else str(last))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        if last is None or strategy.has_begun:
+            raise
+        raise broken(last, f"{checkpoints.TRAINER_FILE} is of another shape ({type(error).__name__}: {error})") from None
     if options.restore_best and (folder / "best").is_dir():
         strategy.load_weights(folder / "best")
     figures = _evaluate_splits(strategy, data, objective, loader, options, device)
@@ -158,7 +166,8 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
         *first_hooks,
         WatchTiers(),
         callbacks.MetricsLog(options.log_every_steps, MetricsCsv(job.folder).append if main else None),
-        callbacks.Checkpoints(checkpoint_folder, options.checkpoint_every_steps),
+        written := callbacks.Checkpoints(checkpoint_folder, options.checkpoint_every_steps),
+        EndOnSigterm(written),
     ]
     if options.restore_best:
         hooks.append(callbacks.BestWeights(checkpoint_folder, metric, higher))
@@ -202,13 +211,16 @@ def _logger(job: Job) -> Any:
     return experiment.logger(job.folder, experiment.config, name, job.sweep)
 
 
-def _tidy(folder: Path, last: Path | None) -> None:
-    """A resumed run writes the steps after its checkpoint again: drop what the killed one wrote of them."""
+def _tidy(folder: Path, resumes: bool) -> Path | None:
+    """The checkpoint to go on from. A resumed run writes the steps after it again: drops what the killed one wrote of them. Collective."""
     if dist.get_rank() == 0:
-        checkpoints.clear_partial(folder / "checkpoints")
-        if (folder / "metrics.csv").exists():
-            MetricsCsv(folder).truncate_after(int(last.name.split("=")[1]) if last is not None else -1)
+        checkpoints.clear_partial(folder / checkpoints.FOLDER)
     dist.barrier()
+    last = checkpoints.newest(folder) if resumes else None
+    if dist.get_rank() == 0 and (folder / "metrics.csv").exists():
+        MetricsCsv(folder).truncate_after(int(last.name.split("=")[1]) if last is not None else -1)
+    dist.barrier()
+    return last
 
 
 def _evaluate_splits(

@@ -39,17 +39,19 @@ Shard = Callable[[torch.nn.Module], ShardedModel]
 class ShardedStrategy(ParallelStrategy):
     """Shards `module.model` by `shard`, trains it with `optimizer` over `total_steps`, and writes sharded checkpoints.
 
-    `example` is any batch of this rank: it is passed through the model once, before training.
+    `example` is any batch of this rank: it is passed through the model once, before training. `run`: the run's fingerprint, by which its
+    checkpoints are told from those of others. `has_begun`: all that a checkpoint holds has been read.
 
     Automatic optimization: DistributedDataParallel sits below the module and averages the dense gradients in its backward pass;
     table gradients stay sparse and are applied in the optimizer's step (docs/decisions/sparse-optimizers.md).
     """
 
-    def __init__(self, shard: Shard, optimizer: OptimizerOptions, total_steps: int, steps_per_epoch: int, example: Batch):
+    def __init__(self, shard: Shard, optimizer: OptimizerOptions, total_steps: int, steps_per_epoch: int, example: Batch, run: str = ""):
         clipping = ClipTogether(lambda: self.sharded.dense_gradient_norm())
         super().__init__(cluster_environment=TorchElasticEnvironment(), precision_plugin=clipping)
         self._shard, self._options, self._example = shard, optimizer, example
         self._total_steps, self._steps_per_epoch = total_steps, steps_per_epoch
+        self._run, self.has_begun = run, False
         self._reader: Reader | None = None
         self.sharded: ShardedModel
 
@@ -105,10 +107,13 @@ class ShardedStrategy(ParallelStrategy):
         batch = self._example.to(self.root_device)
         (self.sharded.module(batch.dense, batch.sparse).sum() * 0.0).backward()
         self.sharded.sparse_optimizer.zero_grad()
-        self.sharded.tier_lookups(reset=True)
+        self.sharded.watch.lookups(reset=True)
         for _, parameter in self.sharded.dense_parameters():
             parameter.grad = None
         torch.set_rng_state(state)
+
+    def on_train_start(self) -> None:
+        self.has_begun = True
 
     def model_to_device(self) -> None:
         """The executor puts every shard where it belongs."""
@@ -130,7 +135,7 @@ class ShardedStrategy(ParallelStrategy):
 
     def _weights(self, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
         """Of these shards of tables, and of what is wanted of the dense part, by name."""
-        pieces = [Piece(f"table.{s.table}.weight", (s.row_start, s.col_start), s.weights, s.rows) for s in shards]
+        pieces = [Piece(f"table.{s.held.table}.weight", (s.held.row_start, s.held.col_start), s.weights, s.rows) for s in shards]
         pieces += [whole(f"dense.{name}", weights) for name, weights in self.sharded.dense_weights() if wanted(name)]
         return pieces + [whole(f"buffer.{name}", buffer) for name, buffer in self.sharded.buffers() if wanted(name)]
 
@@ -139,7 +144,7 @@ class ShardedStrategy(ParallelStrategy):
         pieces = []
         for shard in shards:
             for name, state in shard.state.items():
-                offset = (shard.row_start, shard.col_start)[: state.dim()]
+                offset = (shard.held.row_start, shard.held.col_start)[: state.dim()]
                 pieces.append(Piece(_state_key(shard, name, state), offset, state, shard.rows))
         both = self.optimizers[0]
         assert isinstance(both, DenseAndTables)
@@ -159,11 +164,12 @@ class ShardedStrategy(ParallelStrategy):
         pieces += [whole(f"rng.{self.global_rank}", torch.get_rng_state())]
         if self.root_device.type == "cuda":
             pieces += [whole(f"rng_cuda.{self.global_rank}", torch.cuda.get_rng_state())]
-        checkpoints.save(Path(filepath), pieces, trainer, self.global_rank, self.barrier)
+        checkpoints.save(Path(filepath), pieces, trainer, self.global_rank, self.barrier, self._run)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        trainer = checkpoints.checked_trainer(Path(checkpoint_path), self._run, self.global_rank, self.world_size)
         self._reader = Reader(Path(checkpoint_path))
-        return checkpoints.read_trainer(Path(checkpoint_path))
+        return trainer
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self._reader is not None
@@ -193,6 +199,7 @@ class ShardedStrategy(ParallelStrategy):
 
     def load_weights(self, folder: Path) -> None:
         """The weights of another checkpoint of this run; optimizers stay as they are."""
+        checkpoints.checked_trainer(folder, self._run, self.global_rank, self.world_size)
         self._reader = Reader(folder)
         self.load_model_state_dict({})
 
@@ -205,11 +212,20 @@ def start_process_group() -> None:
     """Joins the process group that the environment names (torchrun's variables), through the backend that records collectives."""
     if dist.is_initialized():
         return
-    store, rank, world_size = next(dist.rendezvous("env://", timeout=max(groups.timeout(), JOIN)))
+    store, rank, world_size = _meeting_place(max(groups.timeout(), JOIN))
     store.set_timeout(groups.timeout())
     if "TORCHELASTIC_RUN_ID" in os.environ:
         store = meet(store, rank, world_size, max(groups.timeout(), JOIN))
     dist.init_process_group(recorded.register(), store=store, rank=rank, world_size=world_size, timeout=groups.timeout())
+
+
+def _meeting_place(timeout: timedelta) -> tuple[dist.Store, int, int]:
+    """The store that the environment names, this rank and the world's size. A rank that was given a listening socket serves it there."""
+    given = os.environ.pop("RECSYS_LAB_LISTENER", None)
+    if given is None:
+        return next(dist.rendezvous("env://", timeout=timeout))
+    address, world_size = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), int(os.environ["WORLD_SIZE"])
+    return dist.TCPStore(*address, world_size, is_master=True, timeout=timeout, master_listen_fd=int(given)), 0, world_size
 
 
 def seed_rank(seed: int, rank: int) -> None:
@@ -236,5 +252,6 @@ def json_of(value: Any) -> Any:
 
 def _state_key(shard: TableShard, name: str, state: Tensor) -> str:
     """Row-wise state belongs to a row of a shard: column shards keep one each."""
-    own = f".columns_{shard.col_start}_{shard.col_stop}" if state.dim() == 1 and shard.is_column_shard else ""
-    return f"table.{shard.table}.{name}{own}"
+    held = shard.held
+    own = f".columns_{held.col_start}_{held.col_stop}" if state.dim() == 1 and shard.is_column_shard else ""
+    return f"table.{held.table}.{name}{own}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -33,8 +34,8 @@ _NAMES = {
 }
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Content], metadata: Mapping[str, str]) -> None:
-    """Writes `tensors` by name; weights in several parts as FP32. On disk when it returns. Raises OSError."""
+def write_tensors(path: Path, tensors: Mapping[str, Content], metadata: Mapping[str, str]) -> int:
+    """Writes `tensors` by name; weights in several parts as FP32. On disk when it returns the CRC-32 of the file. Raises OSError."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     # Large elements first: then all of them begin where their kind may be read from.
     ordered = dict(sorted(tensors.items(), key=lambda item: -_dtype(item[1]).itemsize))
@@ -44,13 +45,18 @@ def write_tensors(path: Path, tensors: Mapping[str, Content], metadata: Mapping[
         header[name] = {"dtype": _NAMES[_dtype(content)], "shape": list(content.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
+    head = len(text).to_bytes(8, "little") + text
+    checksum = zlib.crc32(head)
     with open(path, "wb") as f:
-        f.write(len(text).to_bytes(8, "little") + text)
+        f.write(head)
         for content in ordered.values():
             for part in _parts(content):
-                f.write(part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+                data = part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+                checksum = zlib.crc32(data, checksum)
+                f.write(data)
         f.flush()
         os.fsync(f.fileno())
+    return checksum
 
 
 def row_steps(begin: int, end: int, shape: tuple[int, ...]) -> Iterator[slice]:

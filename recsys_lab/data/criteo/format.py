@@ -13,9 +13,11 @@ COUNTS, VALUES = 13, 26
 FIELDS = 1 + COUNTS + VALUES
 NAMES = ["label", *(f"I{i}" for i in range(1, COUNTS + 1)), *(f"C{i}" for i in range(1, VALUES + 1))]
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
-_LABEL = re.compile(r"0*[01]")
+_LABEL = re.compile(r"0{0,17}[01]")
 _HEX = re.compile(r"[0-9a-fA-F]{1,8}")
 _EMPTY_EXTRA = re.compile(rb"^((?:[^\t\n]*\t){39}[^\t\n]*)\t+$", re.MULTILINE)
+#: What no good line has, and the parser would take: a minus other than that of a count, and a count of more digits than 18.
+_AMISS = re.compile(rb"(?<!\t)-|-(?![0-9])|[0-9]{19}")
 _TAB, _LINE_FEED = ord("\t"), ord("\n")
 
 
@@ -28,7 +30,7 @@ class CriteoFormat:
     header = None
 
     def parse(self, block: bytes) -> Columns | None:
-        if block.translate(None, b"0123456789abcdefABCDEF-\t\n"):
+        if block.translate(None, b"0123456789abcdefABCDEF-\t\n") or _AMISS.search(block):
             return None
         fewest, most = _tabs_per_line(block)
         if fewest < FIELDS - 1:

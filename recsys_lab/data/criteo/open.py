@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from recsys_lab.data.batch import Feature, Split
-from recsys_lab.data.cache import MOST_ROWS, cache_folder, digest
+from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
 from recsys_lab.data.criteo.format import COUNTS, VALUES
 from recsys_lab.data.criteo.prepare import Encoding, prepared_other, prepared_train
 from recsys_lab.data.dataset import OpenDataSet, PartOfSplit, refuse_empty
 from recsys_lab.data.sources import Splits, as_splits, check_root, find_file, missing_file, named_file
-from recsys_lab.data.text import check_on_bad_line
-from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.data.text import OnBadLine
+from recsys_lab.errors import UserError
+from recsys_lab.ranges import Count, OneOf, Range
 from recsys_lab.tables import AccessStatistics
 
 TRAIN_NAMES = ["train.tsv", "train.txt", "train.csv"]
@@ -37,13 +39,13 @@ def open_criteo(
     *,
     root: str | None,
     splits: Splits,
-    on_bad_line: str,
+    on_bad_line: OnBadLine,
     cache: str | None,
-    validation_share: float,
-    ids: str,
-    min_count: int,
-    rows_per_table: int,
-    rows_of_tables: list[int] | None,
+    validation_share: Annotated[float, Range(above=0, below=1)],
+    ids: Annotated[str, OneOf(ENCODINGS)],
+    min_count: Count,
+    rows_per_table: HashedRows,
+    rows_of_tables: list[HashedRows] | None,
 ) -> OpenDataSet:
     """The data set in `root`: train.tsv, .txt or .csv, or day_0 to day_23, each also as .gz.
 
@@ -52,9 +54,6 @@ def open_criteo(
     `ids`: vocabulary (of values seen `min_count` times) or hashing (into `rows_per_table`, or into the 26 `rows_of_tables`).
     26 `wanted` features give the tables' names and rows, and mean hashing. Raises UserError for a missing or bad file.
     """
-    check_on_bad_line(on_bad_line)
-    if not 0 < validation_share < 1:
-        raise UserError("out of range", where="data.validation_share", given=validation_share, allowed="above 0, below 1")
     names = wanted if wanted is not None and len(wanted) == VALUES else None
     rows = tuple(f.rows for f in names) if names else _configured_rows(ids, min_count, rows_per_table, rows_of_tables)
     files = _files(check_root(root), as_splits(splits))
@@ -98,26 +97,18 @@ def _open(files: Files, encoding: Encoding, names: tuple[Feature, ...] | None, o
 
 def _configured_rows(ids: str, min_count: int, rows_per_table: int, rows_of_tables: Sequence[int] | None) -> tuple[int, ...] | None:
     """Of each of the 26 tables when values are hashed; None for a vocabulary."""
-    if ids not in ENCODINGS:
-        raise UserError("no such choice", where="data.ids", given=ids, allowed=", ".join(ENCODINGS), remedy=did_you_mean(ids, ENCODINGS))
     if ids == "vocabulary":
-        if min_count < 1:
-            raise UserError("too small", where="data.min_count", given=min_count, allowed="1 or more")
         return None
     rows = tuple(rows_of_tables) if rows_of_tables is not None else (rows_per_table,) * VALUES
     if len(rows) != VALUES:
         raise UserError("one number a table is needed", where="data.rows_of_tables", given=len(rows), allowed=f"{VALUES} numbers")
-    for count in rows:
-        if not 1 <= count <= MOST_ROWS:
-            where = "data.rows_per_table" if rows_of_tables is None else "data.rows_of_tables"
-            raise UserError("bad number of rows", where=where, given=count, allowed=f"1 to {MOST_ROWS}")
     return rows
 
 
 def _files(root: Path, splits: Splits) -> Files:
     days = [path for path in (find_file(root, [day]) for day in DAYS) if path is not None]
     if splits.train:
-        train: tuple[Path, ...] = (named_file(root, splits.train, "train"),)
+        train: tuple[Path, ...] = (named_file(root, splits.train, "data.splits.train"),)
     elif one := find_file(root, TRAIN_NAMES):
         train = (one,)
     elif days:
@@ -125,12 +116,12 @@ def _files(root: Path, splits: Splits) -> Files:
     else:
         raise missing_file(root, [*TRAIN_NAMES, "day_0"], "train")
     if splits.validation:
-        validation: Path | None = named_file(root, splits.validation, "validation")
+        validation: Path | None = named_file(root, splits.validation, "data.splits.validation")
     else:
         validation = find_file(root, VALIDATION_NAMES)
         if validation is None and len(train) > 1 and train[-1].name.startswith(DAYS[-1]):
             validation = train[-1]
-    test = named_file(root, splits.test, "test") if splits.test else None
+    test = named_file(root, splits.test, "data.splits.test") if splits.test else None
     if len(train) > 1:
         train = tuple(path for path in train if path not in (validation, test))
     return Files(train, validation, test)

@@ -14,8 +14,9 @@ from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.columns import count_rows, write_columns, write_row_counts
 from recsys_lab.data.criteo.format import COUNTS, NAMES, VALUES, CriteoFormat
 from recsys_lab.data.criteo.tables import HashedTables, Tables, ValueCounter, Vocabulary
+from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import source_identity
-from recsys_lab.data.text import Columns, Reading, progress, read_columns
+from recsys_lab.data.text import Columns, Reading, read_columns
 from recsys_lab.tables import AccessStatistics, measured_access
 
 _BLOCK_ROWS = 1 << 17

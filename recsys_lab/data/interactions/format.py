@@ -213,7 +213,7 @@ def _single_blanks(block: bytes) -> bytes:
 
 
 def _clean(text: bytes) -> bool:
-    return b"\r" not in text and _INSIDE.encode() not in text
+    return b"\r" not in text and b"\0" not in text and _INSIDE.encode() not in text
 
 
 def _are_words(frame: pl.DataFrame) -> bool:

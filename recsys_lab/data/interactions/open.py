@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 from recsys_lab.data.batch import Feature, Split
 from recsys_lab.data.cache import cache_folder, digest, prepared
@@ -22,12 +23,16 @@ from recsys_lab.data.interactions.prepare import prepared_histories
 from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
 from recsys_lab.data.measure import measure_row_counts
 from recsys_lab.data.sources import check_root, only_file
-from recsys_lab.data.text import check_on_bad_line
+from recsys_lab.data.text import OnBadLine
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Length, OneOf, Range, Seed
 from recsys_lab.tables import AccessStatistics, measured_access
 
 OBJECTIVES = ("next_item", "click")
 POOLINGS = ("none", "sum", "mean")
+Objective = Annotated[str, OneOf(OBJECTIVES)]
+Pooling = Annotated[str, OneOf(POOLINGS)]
+Passes = Annotated[int, Range(1, 10**6)]
 SUFFIXES = (".inter", ".txt", ".csv", ".tsv", ".dat", ".data", ".rating")
 #: Which of a user's items is held out, counted from the end.
 HELD_OUT = {"validation": 2, "test": 1}
@@ -40,14 +45,14 @@ def open_interactions(
     file: str | None,
     format: str | None,
     columns: list[str] | None,
-    on_bad_line: str,
+    on_bad_line: OnBadLine,
     category: str | None,
     time: bool,
-    objective: str,
-    pooling: str,
-    max_length: int,
-    passes: int,
-    seed_of_negatives: int,
+    objective: Objective,
+    pooling: Pooling,
+    max_length: Length,
+    passes: Passes,
+    seed_of_negatives: Seed,
     cache: str | None,
 ) -> OpenDataSet:
     """The data set in `root`/`file`. `wanted` is ignored: the data decide the tables.
@@ -55,8 +60,8 @@ def open_interactions(
     `pooling`: of all features; none makes them sequences. `passes`: of the train split over the users, each with other negatives.
     Raises UserError for a missing or bad file, and for options that cannot go together.
     """
-    check_on_bad_line(on_bad_line)
-    _check(objective, pooling, max_length, passes)
+    if objective == "next_item" and pooling != "none":
+        raise UserError("the next item is told from a sequence", where="data.pooling", given=pooling, allowed="none")
     path = only_file(check_root(root), file, SUFFIXES, "data.file")
     layout = sniff(path, format, columns)
     if time and not layout.has_times:
@@ -117,14 +122,3 @@ def _measured(data: OpenDataSet, passes: int, cache: Path) -> OpenDataSet:
     detail = f"{samples:,} samples of train, the first of {passes} passes" if passes > 1 else f"{samples:,} samples of train"
     access = {table: measured_access(table, count, samples, detail) for table, count in zip(rows_of, counts)}
     return replace(data, access=AccessStatistics(access), row_counts=lambda: read_row_counts(folder, list(rows_of.values())))
-
-
-def _check(objective: str, pooling: str, max_length: int, passes: int) -> None:
-    for key, given, allowed in (("objective", objective, OBJECTIVES), ("pooling", pooling, POOLINGS)):
-        if given not in allowed:
-            raise UserError("no such choice", where=f"data.{key}", given=given, allowed=", ".join(allowed))
-    for key, number in (("max_length", max_length), ("passes", passes)):
-        if number < 1:
-            raise UserError("too small", where=f"data.{key}", given=number, allowed="1 or more")
-    if objective == "next_item" and pooling != "none":
-        raise UserError("the next item is told from a sequence", where="data.pooling", given=pooling, allowed="none")

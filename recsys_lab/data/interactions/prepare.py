@@ -10,7 +10,7 @@ import polars as pl
 from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.interactions.format import TIME, Layout, LogFormat, SequenceFormat
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, Histories, histories_of
-from recsys_lab.data.interactions.side import categories_of
+from recsys_lab.data.interactions.side import by_number, categories_of
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.text import Reading, read_columns
 from recsys_lab.errors import UserError
@@ -61,7 +61,7 @@ def _numbered(words: pl.Series) -> tuple[list[str], np.ndarray]:
     """The distinct words in rising order (as numbers, where all are digits), and each word's place in them, int64 [N]."""
     distinct = words.unique().to_list()
     digits = all(word.isascii() and word.isdigit() for word in distinct)
-    names = sorted(distinct, key=(lambda word: (int(word), word)) if digits else None)
+    names = sorted(distinct, key=by_number if digits else None)
     return names, words.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
 
 

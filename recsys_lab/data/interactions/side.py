@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from recsys_lab.data.stored_text import blocks, no_text
 from recsys_lab.data.text import shorten
 from recsys_lab.errors import UserError
 
@@ -32,26 +31,27 @@ def categories_of(path: Path, items: Sequence[str]) -> np.ndarray:
     return np.array([0, *(known[name] if name is not None else 0 for name in named)], np.int32)
 
 
-def _numbers_first(word: str) -> tuple[int, str]:
-    return (int(word), word) if word.isascii() and word.isdigit() else (2**63, word)
+def by_number(word: str) -> tuple[int, str, str]:
+    """Sorts words of digits, however many, as the numbers that they are."""
+    return len(word.lstrip("0")), word.lstrip("0"), word
+
+
+def _numbers_first(word: str) -> tuple[bool, int, str, str]:
+    return (False, *by_number(word)) if word.isascii() and word.isdigit() else (True, 0, "", word)
 
 
 def _text(path: Path) -> str:
-    try:
-        stored = path.read_bytes()
-        return (gzip.decompress(stored) if path.suffix == ".gz" else stored).decode("utf-8-sig")
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"the .gz file is truncated or corrupt ({error})", where=path, remedy="fetch or compress it again") from None
-    except UnicodeDecodeError as error:
-        raise UserError("not UTF-8 text", where=path, given=f"byte 0x{error.object[error.start]:02x}") from None
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror or error}", where=path, remedy="check the file and its permissions") from None
+    whole = b"".join(blocks(path))
+    if (wrong := no_text(whole)) is not None:
+        number = next(i for i, line in enumerate(whole.split(b"\n"), 1) if no_text(line))
+        raise UserError("not UTF-8 text", where=f"{path}:{number}", given=wrong)
+    return whole.decode()
 
 
 def _from_json(text: str, path: Path) -> dict[str, str]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"not JSON ({error})", where=path, allowed="{item: [attribute, ...]}") from None
     for item, attributes in found.items():
         if not isinstance(attributes, list):

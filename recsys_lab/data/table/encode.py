@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from recsys_lab.data.cache import MOST_ROWS
 from recsys_lab.data.text import shorten
 from recsys_lab.errors import UserError
 
 SCALES = ("standard", "log", "none")
+GREATEST = float(np.finfo(np.float32).max)
 MISSING, RARE = 0, 1  # rows of every vocabulary's table; hashed tables have the first alone
 _TRUTHS = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "true": 1, "false": 0}
 _SPLITS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2}
@@ -46,18 +46,30 @@ def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> n
     """
     words = column.str.strip_chars().replace(["", "NaN", "nan"], None)
     parsed = words.cast(pl.Float64, strict=False)
-    bad = (parsed.is_null() | ~parsed.fill_null(0.0).is_finite()) & words.is_not_null()
-    if bad.any():
-        row = int(bad.arg_max() or 0)
-        given = shorten(str(column[row]))
-        raise UserError(f"{column.name} is not a number", where=where(row), given=given, remedy="or name it in data.categorical")
+    size = parsed.fill_null(0.0).abs()
+    for bad, what, remedy in (
+        ((parsed.is_null() | size.is_nan()) & words.is_not_null(), "is not a number", "or name it in data.categorical"),
+        (size > GREATEST, "is no number that 32 bits can hold", "mend the row"),
+    ):
+        if bad.any():
+            row = int(bad.arg_max() or 0)
+            raise UserError(f"{column.name} {what}", where=where(row), given=shorten(str(column[row])), remedy=remedy)
     values = parsed.fill_null(np.nan).to_numpy().astype(np.float64)
     if scale == "log":
         values = np.sign(values) * np.log1p(np.abs(values))
     known = values[train][~np.isnan(values[train])]
-    mean, spread = (float(known.mean()), float(known.std()) or 1.0) if len(known) else (0.0, 1.0)
+    mean, spread = (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
+    if spread <= 4 * np.finfo(np.float64).eps * np.abs(known).max(initial=0.0):  # a constant, but for rounding
+        spread = 1.0
     values = np.where(np.isnan(values), mean, values)
-    return (values if scale == "none" else (values - mean) / spread).astype(np.float32)
+    if scale == "none":
+        return values.astype(np.float32)
+    scaled = (values - mean) / spread
+    if (far := np.abs(scaled) > GREATEST).any():
+        row = int(far.argmax())
+        given = f"{column[row]}, {scaled[row]:.3g} standard deviations from the mean of train"
+        raise UserError(f"{column.name} is no number that 32 bits can hold", where=where(row), given=given, remedy="mend the row")
+    return scaled.astype(np.float32)
 
 
 def vocabulary(column: pl.Series, train: np.ndarray, min_count: int) -> tuple[np.ndarray, int]:
@@ -81,11 +93,6 @@ def hashed(column: pl.Series, table_rows: int) -> tuple[np.ndarray, int]:
     places = pl.DataFrame({"value": distinct, "place": pl.Series([min(d % others + 1, table_rows - 1) for d in digests], dtype=pl.Int32)})
     joined = pl.DataFrame({"value": words}).join(places, on="value", how="left", maintain_order="left")["place"]
     return joined.fill_null(MISSING).to_numpy().astype(np.int32), table_rows
-
-
-def check_rows(rows: int) -> None:
-    if not 1 <= rows <= MOST_ROWS:
-        raise UserError("bad number of rows", where="data.rows_per_table", given=rows, allowed=f"1 to {MOST_ROWS}")
 
 
 def _refuse(found: pl.Series, column: pl.Series, what: str, allowed: str, where: Where) -> None:

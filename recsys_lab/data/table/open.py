@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
 
 from recsys_lab.data.batch import Feature, Split
-from recsys_lab.data.cache import cache_folder, digest
+from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
 from recsys_lab.data.dataset import OpenDataSet, PartOfSplit
 from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
-from recsys_lab.data.table.encode import SCALES, check_rows
+from recsys_lab.data.table.encode import SCALES
 from recsys_lab.data.table.prepare import SPLITS, Wanted, feature_names, prepared_table
-from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.errors import UserError
+from recsys_lab.ranges import Count, OneOf, Range, ShareBelowOne
 from recsys_lab.tables import AccessStatistics
 
 ENCODINGS, HELD_OUT = ("vocabulary", "hashing"), ("last", "random")
@@ -29,16 +31,16 @@ def open_table(
     file: str | None,
     splits: Splits,
     split_column: str | None,
-    validation_share: float,
-    test_share: float,
-    held_out: str,
+    validation_share: Annotated[float, Range(above=0, below=1)],
+    test_share: ShareBelowOne,
+    held_out: Annotated[str, OneOf(HELD_OUT)],
     label: str,
     dense: list[str] | None,
     categorical: list[str] | None,
-    dense_scale: str,
-    ids: str,
-    min_count: int,
-    rows_per_table: int,
+    dense_scale: Annotated[str, OneOf(SCALES)],
+    ids: Annotated[str, OneOf(ENCODINGS)],
+    min_count: Count,
+    rows_per_table: HashedRows,
     cache: str | None,
 ) -> OpenDataSet:
     """CSV, TSV or Parquet in `root`, a row a sample, columns by name; text also as .gz.
@@ -48,7 +50,9 @@ def open_table(
     numbers with a point are dense, the others categorical. `wanted` is ignored: the data decide the tables.
     Raises UserError for a missing file or column, a label other than 0 and 1, a dense value that is no number.
     """
-    _check(validation_share, test_share, held_out, dense_scale, ids, min_count, rows_per_table)
+    if validation_share + test_share >= 1:
+        given = f"{validation_share} and test_share {test_share}"
+        raise UserError("nothing is left to train", where="data.validation_share", given=given, allowed="together below 1")
     paths = files.split_files(check_root(root), as_splits(splits), file)
     if split_column and len(paths) > 1:
         remedy = "or name one: data.file=FILE"
@@ -113,18 +117,3 @@ def _notes(made: Wanted, dense: object, categorical: object, paths: Mapping[str,
         held_out = f"{made.validation_share:.0%} validation, {made.test_share:.0%} test, {made.held_out} rows"
         notes.append(f"held out of {paths['train'].name}: {held_out}")
     return notes
-
-
-def _check(
-    validation_share: float, test_share: float, held_out: str, dense_scale: str, ids: str, min_count: int, rows_per_table: int
-) -> None:
-    if not (0 < validation_share < 1 and 0 <= test_share < 1 - validation_share):
-        given = f"{validation_share} and test_share {test_share}"
-        raise UserError("out of range", where="data.validation_share", given=given, allowed="above 0, together below 1")
-    for key, given, allowed in (("held_out", held_out, HELD_OUT), ("dense_scale", dense_scale, SCALES), ("ids", ids, ENCODINGS)):
-        if given not in allowed:
-            remedy = did_you_mean(given, allowed)
-            raise UserError("no such choice", where=f"data.{key}", given=given, allowed=", ".join(allowed), remedy=remedy)
-    if min_count < 1:
-        raise UserError("too small", where="data.min_count", given=min_count, allowed="1 or more")
-    check_rows(rows_per_table)

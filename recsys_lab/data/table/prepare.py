@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from torch import nn
 
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
@@ -24,6 +25,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, measured_access
 
 SPLITS = ("train", "validation", "test")
+_MODULE = nn.ModuleDict()
 
 
 @dataclass(frozen=True)
@@ -45,19 +47,19 @@ class Wanted:
 
 def prepared_table(paths: Mapping[str, Path], wanted: Wanted, cache: Path) -> tuple[Path, dict]:
     """The folder of the columns and its meta data. Raises UserError for what cannot be read."""
-    frames = {split: files.scan(path) for split, path in paths.items()}
-    for path, frame in zip(paths.values(), frames.values()):
-        files.check_columns(path, frame.collect_schema().names(), _keys(wanted))
+    for path in paths.values():
+        files.check_columns(path, files.columns_of(path), _keys(wanted))
     identity = [[split, source_identity(path)] for split, path in paths.items()]
 
     def prepare(folder: Path) -> dict:
         columns = list(dict.fromkeys(column for _, column in _keys(wanted)))
-        raw = [_as_parquet(paths[split], frames[split], columns, folder / f"{split}.parquet") for split in paths]
-        try:
-            return _encoded(folder, raw, paths, wanted)
-        finally:
-            for path in raw:
-                path.unlink()
+        raw = [folder / f"{split}.parquet" for split in paths]
+        for path, to in zip(paths.values(), raw):
+            files.as_parquet(path, columns, to)
+        meta = _encoded(folder, raw, paths, wanted)
+        for path in raw:
+            path.unlink()
+        return meta
 
     return prepared(cache, "table", [identity, asdict(wanted)], prepare)
 
@@ -67,16 +69,6 @@ def _keys(wanted: Wanted) -> list[tuple[str, str]]:
     split = [("data.split_column", wanted.split_column)] if wanted.split_column else []
     many = [(f"data.{key}", column) for key in ("dense", "categorical") for column in getattr(wanted, key)]
     return [("data.label", wanted.label), *split, *many]
-
-
-def _as_parquet(path: Path, frame: pl.LazyFrame, columns: Sequence[str], to: Path) -> Path:
-    if not path.name.endswith(".parquet"):
-        files.check_lines(path)
-    try:
-        frame.select(pl.col(column).cast(pl.String) for column in columns).sink_parquet(to)
-    except pl.exceptions.PolarsError as error:
-        raise files.unreadable(path, error) from None
-    return to
 
 
 def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wanted: Wanted) -> dict:
@@ -154,8 +146,9 @@ def _reserved(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def feature_names(columns: Sequence[str]) -> list[str]:
-    """Names that a module can have: letters, digits and underscores. UserError where two become the same."""
+    """Names that a module can have: letters, digits and underscores, none of its own. UserError where two become the same."""
     names = ["".join(c if c.isalnum() or c == "_" else "_" for c in column) for column in columns]
+    names = [f"{name}_" if hasattr(_MODULE, name) else name for name in names]
     for name in names:
         if names.count(name) > 1:
             raise UserError("two columns would have one name", where="data.categorical", given=name, remedy="rename one of them")

@@ -39,7 +39,7 @@ SCHEMES = tuple(
     Scheme(
         name=name,
         travels=travels,
-        execution="recsys_lab.schemes.in_host.execute:EXECUTION",
+        execution="recsys_lab.executor.collection:EXECUTION",
         lower=lower_in_host,
         words=words,
         reference_cases=examples(partial(example, scheme=name)),

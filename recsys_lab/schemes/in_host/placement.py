@@ -28,10 +28,9 @@ def on_hosts(table: Table, columns: Sequence[tuple[Sequence[int], int, int]]) ->
 
 def example(table: Table, number: int, hosts: int, ranks_per_host: int, scheme: str) -> Placement:
     """Tables are spread over hosts; the grid's column shards over two of them."""
-    columns = [
-        (range(host * ranks_per_host, (host + 1) * ranks_per_host), start, stop)
-        for host, (_, start, stop) in ((((number + i) % hosts), half) for i, half in enumerate(halves(table, [0])))
-    ]
+    columns = []
+    for host, start, stop in halves(table, [(number + i) % hosts for i in range(hosts)]):
+        columns.append((range(host * ranks_per_host, (host + 1) * ranks_per_host), start, stop))
     return on_host(table, columns[0][0]) if scheme == TABLE_ROW_WISE else on_hosts(table, columns)
 
 

@@ -3,15 +3,12 @@
 from recsys_lab.plan.scheme import Rules, Scheme, examples
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.schemes.replicated.lower import lower_replicated
-from recsys_lab.schemes.replicated.placement import DATA_PARALLEL, example
+from recsys_lab.schemes.replicated.placement import DATA_PARALLEL, on_every_rank
 from recsys_lab.tables import Table
 from recsys_lab.tables.tiers import REPLICATED
 from recsys_lab.units import human_bytes
 
 __all__ = ["DATA_PARALLEL", "SCHEMES"]
-
-
-TRAVELS = "no ids or rows; the gradients of all rows are all-reduced"
 
 
 def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
@@ -23,11 +20,11 @@ def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPla
 SCHEMES = (
     Scheme(
         name=DATA_PARALLEL,
-        travels=TRAVELS,
-        execution="recsys_lab.schemes.replicated.execute:EXECUTION",
+        travels="no ids or rows; the gradients of all rows are all-reduced",
+        execution="recsys_lab.executor.collection:EXECUTION",
         lower=lower_replicated,
         words=words,
-        reference_cases=examples(example),
+        reference_cases=examples(lambda table, number, hosts, per_host: on_every_rank(table, range(hosts * per_host))),
         rules=Rules(everywhere=True),
         tier=REPLICATED,
         sequences=True,

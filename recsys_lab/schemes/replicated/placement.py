@@ -12,7 +12,3 @@ DATA_PARALLEL = "data_parallel"
 
 def on_every_rank(table: Table, ranks: Sequence[int]) -> Placement:
     return Placement(table.name, DATA_PARALLEL, (Shard(tuple(ranks), 0, table.rows, 0, table.dim),))
-
-
-def example(table: Table, number: int, hosts: int, ranks_per_host: int) -> Placement:
-    return on_every_rank(table, range(hosts * ranks_per_host))

@@ -4,14 +4,11 @@ from recsys_lab.cluster import ranks_words
 from recsys_lab.plan.scheme import Rules, Scheme, examples
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.schemes.row_blocks.lower import lower_row_blocks
-from recsys_lab.schemes.row_blocks.placement import ROW_WISE, example
+from recsys_lab.schemes.row_blocks.placement import ROW_WISE, in_row_blocks
 from recsys_lab.tables import Table
 from recsys_lab.units import human_bytes
 
 __all__ = ["ROW_WISE", "SCHEMES"]
-
-
-TRAVELS = "each id to the rank with its row; parts of pooled rows are summed over all ranks by reduce-scatter"
 
 
 def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
@@ -24,11 +21,11 @@ def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPla
 SCHEMES = (
     Scheme(
         name=ROW_WISE,
-        travels=TRAVELS,
-        execution="recsys_lab.schemes.row_blocks.execute:EXECUTION",
+        travels="each id to the rank with its row; parts of pooled rows are summed over all ranks by reduce-scatter",
+        execution="recsys_lab.executor.collection:EXECUTION",
         lower=lower_row_blocks,
         words=words,
-        reference_cases=examples(example),
+        reference_cases=examples(lambda table, number, hosts, per_host: in_row_blocks(table, range(hosts * per_host))),
         rules=Rules(all_columns=True, blocks="world"),
         sequences=True,
         divides_evenly=True,

@@ -11,12 +11,6 @@ from recsys_lab.units import human_count
 __all__ = ["FLEXSHARD", "SCHEMES"]
 
 
-TRAVELS = (
-    "hot rows: gradients all-reduced over all ranks (replicated), or ids and rows inside the host and gradients between "
-    "peers (host-sharded); cold rows: ids and rows between all ranks"
-)
-
-
 def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
     """(where, why)."""
     rows = ", ".join(f"{human_count(n)} {tier.replace('_', '-')}" for tier, n in tier_rows(placement).items() if n)
@@ -26,7 +20,8 @@ def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPla
 SCHEMES = (
     Scheme(
         name=FLEXSHARD,
-        travels=TRAVELS,
+        travels="hot rows: gradients all-reduced over all ranks (replicated), or ids and rows inside the host and gradients between "
+        "peers (host-sharded); cold rows: ids and rows between all ranks",
         execution="recsys_lab.schemes.tiers.execute:EXECUTION",
         lower=lower_tiers,
         words=words,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recsys_lab.plan.context import ID_BYTES, Context
+from recsys_lab.plan.context import ID_BYTES, Context, last_of
 from recsys_lab.plan.sharding_plan import Placement
 from recsys_lab.plan.steps import HOST_TIER, TIER, Step
 from recsys_lab.schemes.replicated.lower import lower_replicated
@@ -46,16 +46,11 @@ def _in_memory(context: Context, columns: list[int], ahead: list[Step], back: li
     given, together = sum(columns), context.output_columns
     sorting = ID_BYTES * context.ids_per_sample * (PASSES + PASSES_A_TIER * len(columns))
     adding = FP32_BYTES * (3 * (given - together) + 2 * together)  # two are read and one is written; then all side by side
-    last = tuple(s.name for s in ahead if s.phase == "forward" and not any(s.name in other.after for other in ahead))
-    merge = _moved(context, "tiers.merge", "forward", sorting + adding, last)
-    split = _moved(context, "tiers.gradient.split", "backward", FP32_BYTES * 2 * given, ("dense.backward",))
+    last = last_of([step for step in ahead if step.phase == "forward"], "")
+    merge = context.in_memory("tiers.merge", "forward", context.batch * (sorting + adding), last)
+    split = context.in_memory("tiers.gradient.split", "backward", context.batch * FP32_BYTES * 2 * given, ("dense.backward",))
     back = [replace(s, after=tuple(split.name if name == "dense.backward" else name for name in s.after)) for s in back]
     return [*ahead, merge], [split, *back]
-
-
-def _moved(context: Context, name: str, phase: str, a_sample: float, after: tuple[str, ...]) -> Step:
-    moved, number_format = (float(context.batch * a_sample),), context.precision.compute
-    return Step(name, "dense", phase, moved, after=after, tables=context.names, number_format=number_format)
 
 
 def tier_of(context: Context, tier: str) -> Context:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan, even_blocks
 from recsys_lab.tables import Table
 from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED, TIERS
 
@@ -31,10 +30,8 @@ def in_tiers(table: Table, replicated: int, in_host: int, hosts: int, ranks_per_
     shards, begin = [], 0
     for tier, groups in holders(hosts, ranks_per_host).items():
         rows = sizes[tier]
-        block = -(-rows // len(groups))
-        for number, ranks in enumerate(groups if rows else []):
-            start, stop = (begin + min(i * block, rows) for i in (number, number + 1))
-            shards.append(Shard(ranks, start, stop, 0, table.dim, tier))
+        for ranks, (first, last) in zip(groups, even_blocks(rows, len(groups)) if rows else []):
+            shards.append(Shard(ranks, begin + first, begin + last, 0, table.dim, tier))
         begin += rows
     return Placement(table.name, FLEXSHARD, tuple(shards))
 
@@ -52,12 +49,10 @@ def validate(where: str, table: Table, placement: Placement, plan: ShardingPlan)
             raise UserError(
                 f"the {tier} tier is held by other ranks", where=where, given=[s.ranks for s in own][:4], allowed=groups[tier][:4]
             )
-        block = math.ceil(rows / len(groups[tier]))
-        for number, shard in enumerate(own):
-            expected = (begin + min(number * block, rows), begin + min((number + 1) * block, rows))
-            if (shard.row_start, shard.row_stop) != expected or shard.cols != table.dim:
+        for number, (shard, (first, last)) in enumerate(zip(own, even_blocks(rows, len(groups[tier])))):
+            if (shard.row_start, shard.row_stop) != (begin + first, begin + last) or shard.cols != table.dim:
                 raise UserError(
-                    f"block {number} of the {tier} tier must hold rows {expected[0]} to {expected[1]}, all columns",
+                    f"block {number} of the {tier} tier must hold rows {begin + first} to {begin + last}, all columns",
                     where=where,
                     given=shard.extent,
                 )

@@ -15,6 +15,7 @@ from recsys_lab.schemes.towers.placement import (
     reference_cases,
 )
 from recsys_lab.schemes.towers.sites import sites_of_plan
+from recsys_lab.schemes.whole import column_words
 from recsys_lab.tables import Table
 from recsys_lab.units import counted, human_bytes
 
@@ -34,15 +35,14 @@ PERMUTED = {
 
 def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
     """(where, why)."""
-    size, at_most = human_bytes(table.weight_bytes), f"at most {most_bytes} a rank"
+    size = human_bytes(table.weight_bytes)
     if placement.scheme == TOWER_TABLE_WISE:
         why = f"{size} fit on one rank, so ids travel once; rows inside the site, then between peers"
         return f"whole on rank {placement.ranks[0]}", why
-    on = ranks_words(placement.ranks)
     if placement.scheme == TOWER_COLUMN_WISE:
-        columns = len({shard.col_start for shard in placement.shards})
-        return f"{columns} column shards on {on}", f"bytes and look-ups are divided, {at_most}; ids are sent {columns} times"
-    return f"rows in equal blocks on {on}", f"{size} are divided over the site, {at_most}; sums stay inside it"
+        return column_words(table, placement, most_bytes, plan)
+    where = f"rows in equal blocks on {ranks_words(placement.ranks)}"
+    return where, f"{size} are divided over the site, at most {most_bytes} a rank; sums stay inside it"
 
 
 def sentences(plan: ShardingPlan) -> tuple[str, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.plan.validate import check_blocks
 from recsys_lab.schemes.row_blocks.placement import row_blocks
 from recsys_lab.schemes.towers.sites import PERMUTES, sites_of, sites_of_plan, tower_of_features
-from recsys_lab.schemes.whole.placement import halves
+from recsys_lab.schemes.whole.placement import halves, in_columns
 from recsys_lab.tables import Table
 
 TOWER_TABLE_WISE = "tower_table_wise"
@@ -67,5 +67,4 @@ def reference_cases(tables: tuple[Table, ...], hosts: int, ranks_per_host: int, 
 def _example(table: Table, number: int, ranks: tuple[int, ...], scheme: str) -> Placement:
     if scheme == TOWER_ROW_WISE:
         return Placement(table.name, scheme, row_blocks(table, ranks))
-    columns = [(ranks[number % len(ranks)], 0, table.dim)] if scheme == TOWER_TABLE_WISE else halves(table, ranks)
-    return Placement(table.name, scheme, tuple(Shard((rank,), 0, table.rows, start, stop) for rank, start, stop in columns))
+    return in_columns(table, scheme, [(ranks[number % len(ranks)], 0, table.dim)] if scheme == TOWER_TABLE_WISE else halves(table, ranks))

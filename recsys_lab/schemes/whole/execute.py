@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -67,18 +66,6 @@ class Scatters:
         return UnderWay(works, parts or [grads.new_empty(len(grads) * ranks, 0)])
 
 
-Way: TypeAlias = AllToAll | Scatters
-
-
-def way_of(exchange: str, group: dist.ProcessGroup, tables: Sequence[Sequence[int]]) -> Way:
-    """`exchange`: all_to_all, scatter_list or fused_scatter. `tables`: by rank, the columns of each of its tables."""
-    columns = [sum(own) for own in tables]
-    if exchange == ALL_TO_ALL:
-        return AllToAll(group, tuple(columns))
-    pieces = enumerate(columns) if exchange == "fused_scatter" else ((rank, width) for rank, own in enumerate(tables) for width in own)
-    return Scatters(group, [(rank, width) for rank, width in pieces if width])
-
-
 def exchange_by(embeddings: Part, request: Request) -> None:
     """Has `embeddings` exchange its tables' pooled rows as the request says, if all lie whole on a rank. all_to_all with overlap is
     TorchRec's.
@@ -93,7 +80,11 @@ def exchange_by(embeddings: Part, request: Request) -> None:
     if request.exchange != ALL_TO_ALL or not request.overlap:
         held = embeddings._embedding_shardings[at]._grouped_embedding_configs_per_rank
         tables = [[t.num_features() * t.local_cols for g in of_rank for t in g.embedding_tables] for of_rank in held]
-        embeddings._output_dists[at] = PooledExchange(way_of(request.exchange, group, tables), request.overlap, request.formats)
+        columns = [sum(own) for own in tables]
+        pieces = [[width] for width in columns] if request.exchange == "fused_scatter" else tables
+        scatters = [(rank, width) for rank, own in enumerate(pieces) for width in own if width]
+        way = AllToAll(group, tuple(columns)) if request.exchange == ALL_TO_ALL else Scatters(group, scatters)
+        embeddings._output_dists[at] = PooledExchange(way, request.overlap, request.formats)
     embeddings._output_dists[at] = Timed(embeddings._output_dists[at])
 
 
@@ -103,7 +94,7 @@ class PooledExchange(nn.Module):
     Gradients are divided by R on their way back: behind the exchange they are of the mean over the ranks' losses.
     """
 
-    def __init__(self, way: Way, overlap: bool, formats: WireFormats):
+    def __init__(self, way: AllToAll | Scatters, overlap: bool, formats: WireFormats):
         super().__init__()
         self.way, self.overlap, self.formats = way, overlap, formats
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.validate import validate
+from recsys_lab.ranges import OneOf, check_fields
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.towers.sites import PERMUTES, Sites, sites_of, sites_of_plan, tower_of_features
 from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.dmt.place import Loads, Site, place
 from recsys_lab.sharders.dmt.reasons import Moved, Reasons, moved_by
-from recsys_lab.sharders.options import check_choice
+from recsys_lab.sharders.options import KEY
 from recsys_lab.tables import Table
 
 SCHEMES = ("auto", COLUMN_WISE, ROW_WISE, TABLE_WISE)
@@ -33,8 +35,8 @@ class DMT(Sharder):
     `permute`, of step c: rows, ids, or none by a process group in peer order; auto: what moves least, which is none.
     """
 
-    scheme: str = "auto"
-    permute: str = "auto"
+    scheme: Annotated[str, OneOf(SCHEMES)] = "auto"
+    permute: Annotated[str, OneOf(("auto", *PERMUTES))] = "auto"
 
     def plan(self, inputs: PlanInputs) -> ShardingPlan:
         """Raises UserError for towers and options that cannot be, PlanDoesNotFit where a rank cannot hold its part."""
@@ -44,8 +46,7 @@ class DMT(Sharder):
 
     def placed(self, inputs: PlanInputs) -> ShardingPlan:
         """The plan, whether it fits or not."""
-        check_choice("scheme", self.scheme, SCHEMES)
-        check_choice("permute", self.permute, ("auto", *PERMUTES))
+        check_fields(self, KEY)
         cluster = inputs.cluster
         sites = sites_of(len(inputs.towers), cluster.hosts, cluster.ranks_per_host)
         placements: dict[str, Placement] = {}

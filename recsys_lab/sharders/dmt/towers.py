@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import Count
 from recsys_lab.sharders.dmt.partition import strided
 from recsys_lab.sharders.dmt.partition_file import load_partition
 from recsys_lab.tables import Table
@@ -22,7 +23,7 @@ class TowerOptions:
     partition`; null: table i is in tower i modulo T (the paper's naive assignment, 5.2.3).
     """
 
-    count: int | None = None
+    count: Count | None = None
     partition: str | None = None
 
     def towers(self, tables: Sequence[Table], cluster: Cluster) -> Towers:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from typing import Annotated
 
 from recsys_lab.cluster import Cluster
-from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.ranges import OneOf, Positive, check
 
 
 @dataclass(frozen=True)
@@ -42,19 +43,13 @@ class Bandwidths:
             ),
             ar_cross_gb_s=_over(cross * near, 2 * (hosts - 1) / hosts),
         )
-        return replace(derived, **_checked(given or {}))
+        check(given or {}, GivenBandwidths, "sharder.planner.bandwidths")
+        return replace(derived, **(given or {}))
 
 
 def _over(bandwidth_gb_s: float, share: float) -> float:
     return bandwidth_gb_s / share if share > 0 else math.inf
 
 
-def _checked(given: Mapping[str, float]) -> dict[str, float]:
-    names = [field.name for field in fields(Bandwidths)]
-    for name, value in given.items():
-        where = f"sharder.planner.bandwidths.{name}"
-        if name not in names:
-            raise UserError("no such bandwidth", where=where, allowed=", ".join(names), remedy=did_you_mean(name, names))
-        if not value > 0:
-            raise UserError("a bandwidth", where=where, given=value, allowed="more than 0 GB/s")
-    return dict(given)
+#: Those that replace derived ones, by name.
+GivenBandwidths = dict[Annotated[str, OneOf(tuple(field.name for field in fields(Bandwidths)))], Positive]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.tiers import tier_rows
+from recsys_lab.ranges import OneOf, Range, check_fields
 from recsys_lab.schemes.tiers.placement import FLEXSHARD, in_tiers
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.flexshard.allocate import Split, Trade, optimal_three_tier, three_tier, two_tier
+from recsys_lab.sharders.flexshard.bandwidths import GivenBandwidths
 from recsys_lab.sharders.flexshard.boundaries import boundaries_of
 from recsys_lab.sharders.flexshard.costs import setting_of
 from recsys_lab.sharders.flexshard.flips import flips_of
@@ -21,7 +23,7 @@ from recsys_lab.sharders.flexshard.reasons import Choice, Reasons
 from recsys_lab.sharders.flexshard.rows import Rows
 from recsys_lab.sharders.flexshard.table_costs import choice_of
 from recsys_lab.sharders.flexshard.whole_tables import schemes_of_whole, whole_placements
-from recsys_lab.sharders.options import KEY, check_choice
+from recsys_lab.sharders.options import KEY
 from recsys_lab.tables import Table
 from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED
 from recsys_lab.units import GB, human_bytes
@@ -51,12 +53,12 @@ class FlexShard(Sharder):
     leaves the global exchange. `reasons` tells what that is.
     """
 
-    tiers: int
-    goal: str = "memory_neutral"
-    extra_memory_gb: float = 0.0
-    rule: str = "paper"
-    replica_multiplier: float | None = None
-    bandwidths: dict[str, float] | None = None
+    tiers: Annotated[int, OneOf((2, 3))]
+    goal: Annotated[str, OneOf(GOALS)] = "memory_neutral"
+    extra_memory_gb: Annotated[float, Range(-1e6, 1e6)] = 0.0
+    rule: Annotated[str, OneOf(RULES)] = "paper"
+    replica_multiplier: Annotated[float, Range(1, 1e3)] | None = None
+    bandwidths: GivenBandwidths | None = None
     align: bool = False
     force: dict[str, str] | None = None
 
@@ -119,9 +121,7 @@ class FlexShard(Sharder):
 
     def _check(self) -> None:
         """Raises UserError for options that cannot be."""
-        check_choice("tiers", self.tiers, (2, 3))
-        check_choice("goal", self.goal, GOALS)
-        check_choice("rule", self.rule, RULES)
+        check_fields(self, KEY)
         if self.goal != "memory_neutral" and self.extra_memory_gb:
             raise UserError(
                 "another memory budget needs the goal that keeps to one",
@@ -130,9 +130,6 @@ class FlexShard(Sharder):
                 allowed="0 with this goal",
                 remedy=f"set {KEY}.goal=memory_neutral",
             )
-        if self.replica_multiplier is not None and self.replica_multiplier < 1:
-            where, given = f"{KEY}.replica_multiplier", self.replica_multiplier
-            raise UserError("a replicated row needs at least its weights", where=where, given=given, allowed="1 or more")
 
     def _split_together(self, tables: Sequence[Table], inputs: PlanInputs) -> list[Split]:
         """The split of each of `tables`, planned together (section 4.6)."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Annotated
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import check_fits
+from recsys_lab.ranges import NotNegative, OneOf, check_fields
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.whole import TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
@@ -20,7 +22,7 @@ from recsys_lab.sharders.neo.cuts import Cut, cuts_of
 from recsys_lab.sharders.neo.levels import SCHEMES
 from recsys_lab.sharders.neo.placement import HEURISTICS
 from recsys_lab.sharders.neo.reasons import Choice, Reasons
-from recsys_lab.sharders.options import KEY, check_choice
+from recsys_lab.sharders.options import KEY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +33,10 @@ class Neo4D(Sharder):
     `even_out`: pieces are moved after the heuristic, so that both costs are even, not their sum alone (`repair`).
     """
 
-    placement: str = "karmarkar_karp"
-    schemes: list[str] | None = None
-    communication_weight: float = 1.0
-    load_weight: float = 4.0
+    placement: Annotated[str, OneOf(tuple(HEURISTICS))] = "karmarkar_karp"
+    schemes: list[Annotated[str, OneOf(SCHEMES)]] | None = None
+    communication_weight: NotNegative = 1.0
+    load_weight: NotNegative = 4.0
     even_out: bool = True
 
     def plan(self, inputs: PlanInputs) -> ShardingPlan:
@@ -93,12 +95,7 @@ class Neo4D(Sharder):
 
     def _setting(self, inputs: PlanInputs) -> Setting:
         """Raises UserError for options that cannot be."""
-        check_choice("placement", self.placement, tuple(HEURISTICS))
-        for scheme in self.schemes or ():
-            check_choice("schemes", scheme, SCHEMES)
-        for option in ("communication_weight", "load_weight"):
-            if getattr(self, option) < 0:
-                raise UserError("a weight", where=f"{KEY}.{option}", given=getattr(self, option), allowed="0 or more")
+        check_fields(self, KEY)
         weights = Weights(self.communication_weight, self.load_weight)
         return Setting(inputs.access, inputs.cluster, inputs.precision, inputs.workload.batch_size, weights)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import nn
@@ -24,12 +25,13 @@ from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.ranges import OneOf, Width, check_fields
 from recsys_lab.schemes.in_host import GRID_SHARD, TABLE_ROW_WISE
 from recsys_lab.schemes.replicated import DATA_PARALLEL
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
-from recsys_lab.sharders.options import KEY, check_scheme, forced_schemes
+from recsys_lab.sharders.options import KEY, forced_schemes
 from recsys_lab.sharders.torchrec.columns import AUTO, Types, first_widths, idle_ranks, more_shards
 from recsys_lab.sharders.torchrec.memory import AsStored
 from recsys_lab.sharders.torchrec.types import SCHEMES
@@ -62,17 +64,16 @@ class TorchRec(Sharder):
     are cut, or cut again, until there are enough (DMT, section 5.1).
     """
 
-    sharding_types: list[str] | None = None
+    sharding_types: list[Annotated[str, OneOf(SCHEMES)]] | None = None
     force: dict[str, str] | None = None
-    column_shard_width: int | None = None
+    column_shard_width: Width | None = None
     column_shards: str | None = None
 
     def plan(self, inputs: PlanInputs) -> ShardingPlan:
         """Raises UserError for a sharding type that does not exist or that a table cannot have, PlanDoesNotFit if no plan fits."""
         quiet_torchrec()
         tables = inputs.tables
-        for scheme in self.sharding_types or []:
-            check_scheme(f"{KEY}.sharding_types", scheme, SCHEMES, NO_TYPE)
+        check_fields(self, KEY)
         forced = forced_schemes(tables, self.force, SCHEMES, NO_TYPE)
         types: dict[str, list[str] | None] = {t.name: [forced[t.name]] if t.name in forced else self.sharding_types for t in tables}
         for table in tables:

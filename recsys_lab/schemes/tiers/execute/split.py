@@ -33,14 +33,13 @@ class TierPart:
 
 
 class TierSplit:
-    """Of `tables`, whose rows are in tiers: `rows_of[table][tier]`.
+    """Of tables, as they are placed.
 
     One binary search among the hot ids of all tables: each table's ids are moved behind those of the tables before it.
     """
 
-    def __init__(
-        self, tables: Sequence[Table], rows_of: Mapping[str, Mapping[str, int]], remaps: Mapping[str, Remap], device: torch.device
-    ):
+    def __init__(self, placed: Sequence[tuple[Table, Placement]], remaps: Mapping[str, Remap], device: torch.device):
+        tables, rows_of = [table for table, _ in placed], {placement.table: tier_rows(placement) for _, placement in placed}
         self.tables = [t.name for t in tables]
         self.id_dtype = torch.int32 if kept_id_bytes(tables) == 4 else torch.int64  # of ids as the data have them, where many are kept
         self.features = [f for t in tables for f in t.features]
@@ -65,11 +64,6 @@ class TierSplit:
         self._base = torch.from_numpy(np.repeat(bases[:-1], repeats)).to(device)
         # A cold id x is the tier's row x - (hot ids of its table below x).
         self._hot_before = torch.from_numpy(np.repeat(hot_before[:-1], repeats)).to(device)
-
-    @staticmethod
-    def of(placed: Sequence[tuple[Table, Placement]], remaps: Mapping[str, Remap], device: torch.device) -> TierSplit:
-        """Of those tables, as they are placed."""
-        return TierSplit([table for table, _ in placed], {p.table: tier_rows(p) for _, p in placed}, remaps, device)
 
     def chosen(self, batch: KeyedJaggedTensor) -> KeyedJaggedTensor:
         """Of a whole batch, what this splits."""

@@ -22,48 +22,36 @@ from functools import partial
 from typing import Any
 
 import torch
-from torchrec.distributed.types import ParameterSharding
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
 from recsys_lab.executor.collection import InputDistribution, TorchRecPart, shard_collection
 from recsys_lab.executor.execution import Config, Part, Request, keyed
 from recsys_lab.executor.groups import env_of, own_group
-from recsys_lab.executor.lookup import BatchedLookup, ToHold
+from recsys_lab.executor.lookup import BatchedLookup
 from recsys_lab.executor.replicas import Replicas
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
-from recsys_lab.executor.torchrec_plan import shards_spec
+from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.models.table_configs import format_of
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.tiers import tier_rows
-from recsys_lab.schemes.row_blocks.placement import ROW_WISE, row_blocks
+from recsys_lab.schemes.row_blocks.placement import ROW_WISE, in_row_blocks
 from recsys_lab.schemes.tiers.execute.split import TierPart, TierSplit
 from recsys_lab.schemes.tiers.execute.watch import TierWatch
 from recsys_lab.schemes.tiers.placement import holders
 from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED, TIERS
 
 
-@dataclass(frozen=True)
-class TierParts:
-    """By tier. Those that are exchanged are in the order in which their exchanges are issued."""
-
-    exchanged: dict[str, TorchRecPart]
-    at_home: dict[str, BatchedLookup]
-
-    @property
-    def batches(self) -> list[TableBatch]:
-        exchanged = [batch for part in self.exchanged.values() for batch in part.batches]
-        return exchanged + [batch for lookup in self.at_home.values() for batch in lookup.batches]
-
-
-def parts_of(request: Request) -> TierParts:
-    """The tiers of the request's tables, without those that have no rows. Pooled rows are summed; a mean is for the caller to divide.
+def parts_of(request: Request) -> tuple[dict[str, TorchRecPart], dict[str, BatchedLookup]]:
+    """The tiers of the request's tables, by name, without those that have no rows: those that are exchanged, in the order in which their
+    exchanges are issued, and those that are looked up at home. Pooled rows are summed; a mean is for the caller to divide.
 
     A tier whose process group has one member only is looked up at home. Collective: every rank makes all groups, its own or not.
     """
-    parts, device = TierParts({}, {}), request.device
+    exchanged: dict[str, TorchRecPart] = {}
+    at_home: dict[str, BatchedLookup] = {}
+    rows, device = {p.table: list(tier_rows(p).values()) for _, p in request.placed}, request.device
     for tier in reversed(TIERS):  # the slowest exchange first
-        rows = {p.table: list(tier_rows(p).values()) for _, p in request.placed}
         own = [_only(config, count) for config in request.configs if (count := rows[config.name][TIERS.index(tier)])]
         if not own:
             continue
@@ -71,19 +59,16 @@ def parts_of(request: Request) -> TierParts:
         group, replicas = map(own_group, _ranks(request.plan, tier))
         if group is None:
             alike = None if replicas is None else Replicas(replicas, request.formats.gradients)
-            parts.at_home[tier] = BatchedLookup([_whole_tier(config, begin[config.name]) for config in own], device, alike)
+            at_home[tier] = BatchedLookup([_whole_tier(config, begin[config.name]) for config in own], device, alike)
             continue
-        blocks = {}
-        for config in own:
-            table, _ = request.plan.by_table[config.name]
-            spec = shards_spec(row_blocks(table.with_rows(config.num_embeddings), range(group.size())), device.type, group.size())
-            blocks[table.name] = ParameterSharding(ROW_WISE, "dense", list(range(group.size())), spec)
+        tables = [request.plan.by_table[config.name][0].with_rows(config.num_embeddings) for config in own]
+        blocks = to_torchrec([in_row_blocks(table, range(group.size())) for table in tables], group.size(), device.type)
         alike_of = {} if replicas is None else {ROW_WISE: replicas}
-        parts.exchanged[tier] = shard_collection(own, blocks, env_of(group), device, alike_of, request.formats)
-        for batch in parts.exchanged[tier].batches:  # whose rows are to be numbered as the table's, not the tier's
+        exchanged[tier] = shard_collection(own, blocks, env_of(group), device, alike_of, request.formats)
+        for batch in exchanged[tier].batches:  # whose rows are to be numbered as the table's, not the tier's
             moved = [(shard, begin[shard.table]) for shard in batch.shards]
             batch.shards = [replace(s, row_start=first + s.row_start, row_stop=first + s.row_stop) for s, first in moved]
-    return parts
+    return exchanged, at_home
 
 
 def _ranks(plan: ShardingPlan, tier: str) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
@@ -100,9 +85,10 @@ def _only(config: Config, rows: int) -> Config:
     return replace(config, num_embeddings=rows)
 
 
-def _whole_tier(config: Config, begin: int) -> ToHold:
-    shard = HeldShard(config.name, begin, begin + config.num_embeddings, 0, config.embedding_dim, len(config.feature_names), 0)
-    return ToHold(shard, format_of(config), "sum" if isinstance(config, EmbeddingBagConfig) else "none")
+def _whole_tier(config: Config, begin: int) -> HeldShard:
+    mode = "sum" if isinstance(config, EmbeddingBagConfig) else "none"
+    extent = (begin, begin + config.num_embeddings, 0, config.embedding_dim)
+    return HeldShard(config.name, *extent, len(config.feature_names), format_of(config), mode)
 
 
 @dataclass(frozen=True)
@@ -126,29 +112,31 @@ class Tiered:
 class TieredEmbeddings(Part):
     """All tables of the request."""
 
-    _tiers: TierParts
+    _exchanged: dict[str, TorchRecPart]  # by tier
+    _at_home: dict[str, BatchedLookup]
 
-    def __init__(self, request: Request, tiers: TierParts, split: TierSplit, watch: TierWatch):
+    def __init__(self, request: Request, split: TierSplit, watch: TierWatch):
         super().__init__()
-        self.__dict__["_tiers"] = tiers  # not searched by torch: its buffers are none of the model's
+        self._exchanged, self._at_home = parts_of(request)  # dicts, which torch does not search: their buffers are none of the model's
         self._split, self._watch = split, watch
         self._pooled, self._dims, bags = request.pooled, request.dims, (c for c in request.configs if isinstance(c, EmbeddingBagConfig))
         self._means = [feature for config in bags if config.pooling == PoolingType.MEAN for feature in config.feature_names]
 
     @property
     def batches(self) -> list[TableBatch]:
-        return self._tiers.batches
+        exchanged = [batch for part in self._exchanged.values() for batch in part.batches]
+        return exchanged + [batch for lookup in self._at_home.values() for batch in lookup.batches]
 
     def begin(self, sparse: KeyedJaggedTensor) -> Tiered:
         batch = self._split.chosen(sparse)
         tier, row = self._split.place(batch)
         parts = self._split.parts(batch, tier, row)
-        return Tiered(batch, tier, parts, {name: one.begin(parts[name].features) for name, one in self._tiers.exchanged.items()})
+        return Tiered(batch, tier, parts, {name: one.begin(parts[name].features) for name, one in self._exchanged.items()})
 
     def issue(self, begun: Tiered) -> Callable[[], Any]:
         self._watch.see(begun.batch, begun.tier)
-        under_way = {name: part.issue(begun.begun[name]) for name, part in self._tiers.exchanged.items()}
-        home = {name: look_up(begun.parts[name].features) for name, look_up in self._tiers.at_home.items()}
+        under_way = {name: part.issue(begun.begun[name]) for name, part in self._exchanged.items()}
+        home = {name: look_up(begun.parts[name].features) for name, look_up in self._at_home.items()}
         return partial(self._added_up if self._pooled else self._in_places, begun, home, under_way)
 
     def _added_up(self, begun: Tiered, home: Mapping[str, torch.Tensor], under_way: Mapping[str, Callable[[], KeyedTensor]]) -> KeyedTensor:

@@ -6,11 +6,12 @@ import torch
 from torch import nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.executor.execution import Watch
 from recsys_lab.schemes.tiers.execute.split import TierSplit
 from recsys_lab.tables.tiers import TIERS
 
 
-class TierWatch:
+class TierWatch(Watch):
     """Of this rank's own batches, in passes that train. Counting costs a few small kernels a step and never waits for the device.
 
     The ids that are kept lie in one piece, a ring a table, which takes the same memory from the first step on.
@@ -37,22 +38,20 @@ class TierWatch:
         batch = self._split.chosen(inputs[0])
         self.see(batch, self._split.place(batch)[0])
 
-    def lookups(self, reset: bool) -> dict[str, dict[str, int]]:
-        """How many look-ups each table had in each tier since the last reset."""
+    def lookups(self, reset: bool = False) -> dict[str, dict[str, int]]:
         counts = self._counts.tolist()
         if reset:
             self._counts.zero_()
         return {table: dict(zip(TIERS, of_tier)) for table, of_tier in zip(self._split.tables, counts)}
 
     def keep_ids(self, limit: int) -> None:
-        """From now on keep each table's last `limit` ids. 0: keep none."""
+        """0: keep none."""
         tables, device = len(self._split.tables), self._counts.device
         self._limit = limit
         self._kept = torch.zeros(tables * limit + 1, dtype=self._split.id_dtype, device=device)  # the last one is for what is not kept
         self._seen = torch.zeros(tables, dtype=torch.int64, device=device)
 
     def kept_ids(self) -> dict[str, torch.Tensor]:
-        """int64 [at most `limit`] a table, on the device: the ids of the last look-ups, the latest last."""
         rings = self._kept[:-1].view(len(self._split.tables), self._limit).long()
         in_order = [
             ring[:seen] if seen <= self._limit else ring.roll(-(seen % self._limit)) for ring, seen in zip(rings, self._seen.tolist())

@@ -1,7 +1,6 @@
 """The executor of DMT (arXiv 2403.00877): SPTT's steps a to f in place of a model's tables, and tower modules between e and f.
 
 sptt         the walk-through of section 3.1.1, step by step
-layout       who looks up what: the plan, read rank by rank
 distribute   step a, and step c of ids
 exchange     steps c, d and f: the permute of rows, and what travels inside a site and between peers
 modules      tower modules, their gradients averaged within their site
@@ -19,9 +18,9 @@ from torch import nn
 
 from recsys_lab.errors import UserError
 from recsys_lab.executor.execution import Execution, Request, Running
-from recsys_lab.schemes.towers.execute.layout import Layout
 from recsys_lab.schemes.towers.execute.modules import PATH, SiteModules
 from recsys_lab.schemes.towers.execute.sptt import SPTT
+from recsys_lab.schemes.towers.layout import Layout
 
 
 def run(request: Request) -> Running:

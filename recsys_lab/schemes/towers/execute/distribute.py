@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.execution import only
-from recsys_lab.schemes.towers.execute.layout import Layout
+from recsys_lab.schemes.towers.layout import Layout
 
 #: (lengths int32 [parts, B], ids int64 [N]), part after part.
 Bags = tuple[torch.Tensor, torch.Tensor]
@@ -92,22 +92,17 @@ class _Buckets:
     """Cuts the ids of row-wise features by the block of rows that they are in: M parts of J features."""
 
     def __init__(self, layout: Layout, features: list[str], device: torch.device):
-        places = layout.sites.ranks
-        blocks = [-(-table.rows // places) for _, table in layout.row_features]
-        self._places = places
+        self._places = layout.sites.ranks
         self._chosen = torch.tensor([features.index(name) for name, _ in layout.row_features], dtype=torch.int32, device=device)
-        self._block = torch.tensor(blocks, device=device)
+        self._block = torch.tensor([-(-table.rows // self._places) for _, table in layout.row_features], device=device)
 
     def __call__(self, lengths: torch.Tensor, ids: torch.Tensor) -> Bags:
         """[M * J, B] lengths and their ids, numbered within the block."""
         lengths, ids = _chosen((lengths, ids), self._chosen)
-        bags, samples = lengths.numel(), lengths.shape[1]
-        bag = torch.repeat_interleave(lengths.reshape(-1), output_size=len(ids))
-        block = self._block[bag // samples]
-        place = ids // block
-        part, order = (place * bags + bag).sort(stable=True)
-        counts = torch.bincount(part, minlength=self._places * bags).to(lengths.dtype)
-        return counts.view(-1, samples), (ids - place * block)[order]
+        cut, ids, *_ = torch.ops.fbgemm.block_bucketize_sparse_features(  # as a sequence: else a GPU mixes the order within a bag
+            lengths.reshape(-1), ids, bucketize_pos=False, sequence=True, block_sizes=self._block, my_size=self._places
+        )
+        return cut.view(-1, lengths.shape[1]), ids
 
 
 def _chosen(bags: Bags, parts: torch.Tensor, total: int | None = None) -> Bags:

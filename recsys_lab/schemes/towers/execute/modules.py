@@ -7,22 +7,22 @@ gradients over the site is that over all samples, and DistributedDataParallel ov
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from recsys_lab.executor.execution import Request
+from recsys_lab.executor.execution import LocalModules, Request
 from recsys_lab.executor.formats import average_in
 from recsys_lab.executor.groups import own_group
-from recsys_lab.schemes.towers.execute.layout import Layout
+from recsys_lab.schemes.towers.layout import Layout
 
 PATH = "tower_modules"  # in a model
 
 
-class SiteModules(nn.Module):
-    """The towers of this rank's site. `columns`: O of every tower of the model. `writes`, `ranks`, `prefix`: as `LocalModules`."""
+class SiteModules(LocalModules):
+    """The towers of this rank's site. `columns`: O of every tower of the model."""
 
     def __init__(self, modules: Sequence[nn.Module], layout: Layout, request: Request):
         super().__init__()
@@ -38,14 +38,6 @@ class SiteModules(nn.Module):
     def forward(self, towers: list[torch.Tensor]) -> list[torch.Tensor]:
         """[P, F, D] of each of the site's towers -> [P, O]."""
         return self._run(towers)
-
-    def named(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Parameters, named as in the unsharded model."""
-        yield from ((f"{PATH}.{name}", parameter) for name, parameter in self.own.named_parameters())
-
-    def named_state(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Buffers, named as in the unsharded model."""
-        yield from ((f"{PATH}.{name}", buffer) for name, buffer in self.own.named_buffers())
 
 
 class _Towers(nn.ModuleDict):

@@ -23,13 +23,13 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 from recsys_lab.executor.all_to_all import AllToAll
 from recsys_lab.executor.execution import Part, Request, keyed
 from recsys_lab.executor.groups import own_group
-from recsys_lab.executor.lookup import BatchedLookup, ToHold
+from recsys_lab.executor.lookup import BatchedLookup
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.models.table_configs import format_of
 from recsys_lab.schemes.towers.execute.distribute import FeatureDistribution, OnTheWay
 from recsys_lab.schemes.towers.execute.exchange import BetweenPeers, Inside, InsideSite, peer_order
-from recsys_lab.schemes.towers.execute.layout import Layout, columns
 from recsys_lab.schemes.towers.execute.modules import SiteModules
+from recsys_lab.schemes.towers.layout import Layout, columns_of
 
 
 class SPTT(Part):
@@ -52,11 +52,11 @@ class SPTT(Part):
         assert world is not None
         self._distribution = FeatureDistribution(layout, list(self._dims), world, in_order, request.device)
         self._averaged = [i for i, slot in enumerate(blocks, start=len(whole)) if slot.table.pooling == "mean"]
-        self._own_columns = [columns(whole), columns(blocks)]
+        self._own_columns = [columns_of(whole), columns_of(blocks)]
         self._inside, self._peers = None, None  # where a site, or the ranks of one place, have one member
         if (group := own_group([sites.ranks_of(site) for site in range(sites.count)])) is not None:
-            of_places = tuple(columns(layout.whole[rank]) for rank in sites.ranks_of(layout.site))
-            self._inside = Inside(AllToAll(group, of_places), columns(blocks), len(self._averaged), self._formats)
+            of_places = tuple(columns_of(layout.whole[rank]) for rank in sites.ranks_of(layout.site))
+            self._inside = Inside(AllToAll(group, of_places), columns_of(blocks), len(self._averaged), self._formats)
         #: Of what comes from each site in step f: of each of its towers' outputs, or of each of its features.
         self._columns = [
             [modules.columns[tower] for tower in sites.towers_of(site)] if modules else [self._dims[f] for f in layout.features_of(site)]
@@ -115,14 +115,14 @@ class SPTT(Part):
         return keyed(dict(zip(names, parts)), self._dims)
 
 
-def _to_hold(request: Request, layout: Layout) -> list[ToHold]:
+def _to_hold(request: Request, layout: Layout) -> list[HeldShard]:
     """The shards behind this rank's slots, in their order. Of row blocks the sum is wanted, whatever the table's pooling."""
     formats = {config.name: format_of(config) for config in request.configs}
     held = []
     for slots, summed in ((layout.whole[layout.rank], False), (layout.blocks[layout.rank], True)):
         for t, s in [(slot.table, slot.shard) for slot in slots if slot.feature == slot.table.features[0]]:
-            shard = HeldShard(t.name, s.row_start, s.row_stop, s.col_start, s.col_stop, len(t.features), 0)
-            held.append(ToHold(shard, formats[t.name], "sum" if summed else t.pooling))
+            extent, mode = (s.row_start, s.row_stop, s.col_start, s.col_stop), "sum" if summed else t.pooling
+            held.append(HeldShard(t.name, *extent, len(t.features), formats[t.name], mode))
     return held
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from recsys_lab.plan import Shard, ShardingPlan
 from recsys_lab.schemes.towers.placement import TOWER_ROW_WISE
@@ -16,8 +17,7 @@ from recsys_lab.schemes.towers.sites import Sites, sites_of_plan, tower_of_featu
 from recsys_lab.tables import Table
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """`feature` of `table`, in `shard` of it."""
 
     feature: str
@@ -27,10 +27,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """Of a plan for R ranks, S sites of M ranks. `rank`: this one."""
+    """Of a plan for R ranks, S sites of M ranks. `rank`: this one, where it runs."""
 
     plan: ShardingPlan
-    rank: int
+    rank: int = 0
 
     @cached_property
     def sites(self) -> Sites:
@@ -63,7 +63,7 @@ class Layout:
         for feature, table in self.row_features:
             shards = {shard.ranks[0]: shard for shard in self.plan.by_table[table.name][1].shards}
             for rank in self.sites.ranks_of(self.sites.site_of_tower(tower_of[feature])):
-                held[rank].append(Slot(feature, table, shards.get(rank, Shard((rank,), table.rows, table.rows, 0, table.dim))))
+                held[rank].append(Slot(feature, table, shards.get(rank) or Shard((rank,), table.rows, table.rows, 0, table.dim)))
         return tuple(map(tuple, held))
 
     def slots(self, rank: int) -> tuple[Slot, ...]:
@@ -73,12 +73,16 @@ class Layout:
         """Of the site's towers, one after the other."""
         return tuple(f for tower in self.sites.towers_of(site) for f in self.plan.towers[tower])
 
+    def columns_at(self, site: int) -> int:
+        """Of the pooled rows of one sample, of the site's features."""
+        return sum(self.dims[feature] for feature in self.features_of(site))
+
     @cached_property
     def dims(self) -> dict[str, int]:
         """D by feature."""
         return {feature: table.dim for table in self.plan.tables for feature in table.features}
 
 
-def columns(slots: Sequence[Slot]) -> int:
+def columns_of(slots: Sequence[Slot]) -> int:
     """Of the pooled rows of one sample in `slots`."""
     return sum(slot.shard.cols for slot in slots)

@@ -1,0 +1,86 @@
+"""The folder that a command line means: a new run's or sweep's own, or one whose run goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from recsys_lab.config.frozen import CONFIG_FILE, freeze, load
+from recsys_lab.config.targets import Named, check_targets
+from recsys_lab.errors import UserError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def own_folder(named: Any, where: str) -> Path:
+    """The folder that `named` is. UserError where a run would not have it to itself: the current folder, home, or one above them."""
+    remedy = f"name a folder of its own, such as {where}=runs/first"
+    if not isinstance(named, str) or not named.strip():
+        raise UserError("no name of a folder", where=where, given=repr(named), remedy=remedy)
+    folder = os.path.realpath(named)
+    kept = {"the current folder": os.getcwd(), "your home": os.path.expanduser("~"), "the checkout": str(CHECKOUT)}
+    for name, path in kept.items():
+        if os.path.commonpath([folder, os.path.realpath(path)]) == folder:
+            raise UserError(f"a run there would mix its files with {name}", where=where, given=named, remedy=remedy)
+    return Path(named)
+
+
+def run_to_resume(config: DictConfig) -> Path:
+    """The folder that `config.resume` names. UserError where it names none, or is to be removed as well."""
+    if isinstance(config.resume, Container) or not str(config.resume).strip():
+        raise UserError("no name of a folder", where="resume", given=repr(config.resume), remedy="name that of a run: resume=RUN_FOLDER")
+    if config.get("overwrite"):
+        raise UserError(
+            "a run cannot go on and be removed", where="overwrite", given=f"true with resume={config.resume}", remedy="drop one"
+        )
+    return Path(str(config.resume)).resolve()
+
+
+def stored(folder: Path, named: Named) -> DictConfig:
+    """The frozen config of the run in `folder`. UserError where there is none, or one whose code nobody `named`."""
+    config = load(folder)
+    check_targets(config, named, folder)
+    try:
+        assert isinstance(config.get("choices"), DictConfig), "choices"
+        return freeze(config)
+    except UserError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError, OmegaConfBaseException) as error:
+        raise UserError(
+            f"not the config of a run ({type(error).__name__}: {error})",
+            where=folder / CONFIG_FILE,
+            remedy="restore the file, or begin anew in another folder",
+        ) from None
+
+
+def going_on(config: DictConfig, folder: Path) -> DictConfig:
+    """`config` of the run in `folder`, as one that resumes."""
+    config = OmegaConf.create(OmegaConf.to_container(config))
+    config.resume, config.overwrite = str(folder), False
+    return config
+
+
+def words_of(folder: Path) -> list[str]:
+    """The overrides with which the run in `folder` was begun; none where it does not say. UserError where they are no overrides."""
+    path = folder / ".hydra" / "overrides.yaml"
+    if not path.is_file():
+        return []
+    try:
+        words = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        words = None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise UserError("not a list of overrides", where=path, remedy="resume the run without further words: resume=RUN_FOLDER")
+    return of_the_run(words)
+
+
+def of_the_run(words: Iterable[str]) -> list[str]:
+    """`words` without those that say where a run lies and how it begins."""
+    keys = {word: word.lstrip("+~").partition("=")[0] for word in words}
+    return [word for word, key in keys.items() if key not in ("resume", "overwrite") and not key.startswith("hydra")]

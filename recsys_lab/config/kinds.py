@@ -1,0 +1,50 @@
+"""What the `_target_` of each group must be, so that another one is refused before anything runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from recsys_lab.errors import UserError
+
+#: Classes that a target is or derives from, by their full names: this room imports none of them.
+BASES = {
+    "model": "recsys_lab.models.click_model.ClickModel",
+    "cluster": "recsys_lab.cluster.topology.Cluster",
+    "precision": "recsys_lab.precision.policy.Precision",
+    "simulate.profile": "recsys_lab.simulate.profile.Profile",
+    "sharder.planner": "recsys_lab.sharders.base.Sharder",
+    "sharder.towers": "recsys_lab.sharders.dmt.towers.TowerOptions",
+}
+#: Of functions, what they are given beside their keys: positions, then names.
+GIVEN: dict[str, tuple[int, tuple[str, ...]]] = {
+    "data": (1, ()),
+    "study": (1, ()),
+    "launcher": (3, ("hosts", "ranks_per_host", "threads_per_rank")),
+    "logger": (4, ()),
+    "sharder.executor": (2, ("device", "optimizer", "precision", "seed", "hot_rows")),
+}
+
+
+def check_kind(target: object, where: str, given: str) -> None:
+    """Raises UserError unless `target`, spelt `given`, is what the group at `where` builds from."""
+    remedy = "name what the other choices of the group do, or one of its kind"
+    if where in BASES:
+        if not inspect.isclass(target) or BASES[where] not in {f"{base.__module__}.{base.__qualname__}" for base in target.__mro__}:
+            kind = f"a {BASES[where].rsplit('.', 1)[-1]}"
+            raise UserError(f"`_target_` is not {kind}", where=f"{where}._target_", given=given, allowed=BASES[where], remedy=remedy)
+    elif where in GIVEN and not (inspect.isfunction(target) and _takes(target, *GIVEN[where])):
+        raise UserError("`_target_` is no function of this kind", where=f"{where}._target_", given=given, remedy=remedy)
+
+
+def _takes(function: Callable, positions: int, names: tuple[str, ...]) -> bool:
+    """Whether it can be called with so many arguments by position and these by name, and declares what else it takes as keys."""
+    signature = inspect.signature(function)
+    if any(of.kind in (of.VAR_POSITIONAL, of.VAR_KEYWORD) for of in signature.parameters.values()):
+        return False
+    try:
+        bound = signature.bind_partial(*range(positions), **dict.fromkeys(names))
+    except TypeError:
+        return False
+    rest = [of for name, of in signature.parameters.items() if name not in bound.arguments]
+    return all(of.kind is of.KEYWORD_ONLY or of.default is not of.empty for of in rest)

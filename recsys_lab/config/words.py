@@ -1,0 +1,75 @@
+"""The words of run.py's command line, in any order: Hydra's options (hydra.cc/docs/advanced/hydra-command-line-flags) and overrides."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from recsys_lab.arguments import Parser
+from recsys_lab.errors import UserError
+
+#: Flags of Hydra, of which Hydra exports no parser, and its options with a value.
+FLAGS = (
+    ("--help", "-h"),
+    ("--hydra-help",),
+    ("--version",),
+    ("--resolve",),
+    ("--run", "-r"),
+    ("--multirun", "-m"),
+    ("--shell-completion", "-sc"),
+)
+WITH_VALUE = (
+    ("--package", "-p"),
+    ("--config-path", "-cp"),
+    ("--config-name", "-cn"),
+    ("--config-dir", "-cd"),
+    ("--experimental-rerun",),
+)
+INFORMS = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+#: Options with which Hydra answers a question.
+ASKS_HYDRA = ("help", "hydra_help", "version", "cfg", "info", "shell_completion")
+
+
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The options, and the `overrides` that stand among them. Raises UserError for an unknown option, and for those that are not ours."""
+    for word in argv:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):  # how Python holds what is no text
+            raise UserError("a word is not UTF-8", where="command line", given=ascii(word))
+    line = Parser(prog="python run.py", add_help=False)
+    line.add_argument("overrides", nargs="*")
+    for names in FLAGS:
+        line.add_argument(*names, action="store_true")
+    for names in WITH_VALUE:
+        line.add_argument(*names)
+    line.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    line.add_argument("--info", "-i", nargs="?", const="all", choices=INFORMS)
+    args = line.parse_intermixed_args(list(argv))
+    _check(args)
+    return args
+
+
+def ordered(args: argparse.Namespace) -> list[str]:
+    """The same command line with its options first, as Hydra's own parser wants it."""
+    words = [names[0] for names in FLAGS if getattr(args, _name(names[0]))]
+    for option in ("--cfg", "--info", *(names[0] for names in WITH_VALUE)):
+        if (value := getattr(args, _name(option))) is not None:
+            words += [option, value]
+    return [*words, *args.overrides]
+
+
+def _name(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def _check(args: argparse.Namespace) -> None:
+    for option, only in (("config_name", ("config", "config.yaml")), ("config_path", ("conf",))):
+        if (given := getattr(args, option)) is not None and given not in only:
+            where, remedy = "--" + option.replace("_", "-"), "bring choices of your own with --config-dir DIR"
+            raise UserError("run.py has one config", where=where, given=given or "an empty word", allowed=only[0], remedy=remedy)
+    if args.experimental_rerun is not None:
+        raise UserError("a pickle is not loaded", where="--experimental-rerun", remedy="use resume=RUN_FOLDER")
+    if args.resolve and not (args.cfg or args.help):
+        raise UserError("it goes with --cfg", where="--resolve", remedy="python run.py --cfg job --resolve")
+    if args.config_dir is not None and not Path(args.config_dir).is_dir():
+        raise UserError("not a folder", where="--config-dir", given=args.config_dir or "an empty word")

@@ -1,0 +1,118 @@
+"""Text files as they are stored, plain or .gz, read block by block in constant memory. What they are is told by their first bytes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from recsys_lab.data.progress import progress
+from recsys_lab.data.sources import unreadable
+from recsys_lab.errors import UserError
+from recsys_lab.files import what_is
+
+BLOCK_BYTES = 16 << 20
+LONGEST_LINE_BYTES = 1 << 20
+GZIP = b"\x1f\x8b"
+_OTHERS = {
+    GZIP: "gzip",
+    b"PK\x03\x04": "zip, or a spreadsheet",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"PAR1": "Parquet",
+}
+_MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_UTF8_MARK = b"\xef\xbb\xbf"
+_LOOK_BYTES = 4096
+
+
+def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], None] = lambda _: None) -> Iterator[bytes]:
+    """Blocks of whole lines of about `block_bytes`; the last line gets its line feed if it has none, a byte order mark goes.
+
+    `done` is told the sha256 of the bytes as stored. Raises UserError: no file, unreadable, another compression than its name says,
+    truncated, another encoding than UTF-8, lines that end in a carriage return alone, a line longer than 1 MiB.
+    """
+    if (found := what_is(path)) is not None:
+        raise UserError("not a file that can be read", where=path, given=found)
+    rest, first = b"", True
+    try:
+        with path.open("rb") as stored, progress(path.stat().st_size, f"reading {path.name}", "B") as bar:
+            _check_compression(stored.peek(8)[:8], path)
+            hashed = _HashingReader(stored, bar)
+            text = gzip.GzipFile(fileobj=hashed) if path.suffix == ".gz" else hashed
+            while chunk := text.read(block_bytes):
+                if first:
+                    _check_encoding(chunk, path)
+                    chunk, first = chunk.removeprefix(_UTF8_MARK), False
+                end = chunk.rfind(b"\n") + 1
+                if end:
+                    yield rest + chunk[:end]
+                    rest = chunk[end:]
+                else:
+                    rest += chunk
+                if len(rest) > LONGEST_LINE_BYTES:
+                    raise UserError("a line is longer than 1 MiB: this is no text table", where=path)
+            done(hashed.sha256.hexdigest())
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"the .gz file is truncated or corrupt ({error})", where=path, remedy="fetch or compress it again") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if rest:
+        yield rest + b"\n"
+
+
+def no_text(block: bytes) -> str | None:
+    """What makes `block` no text: a byte that is not UTF-8, or NUL. None of text."""
+    if b"\0" in block:
+        return "byte 0x00"
+    if not block.isascii():
+        try:
+            block.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return f"byte 0x{block[error.start]:02x}"
+    return None
+
+
+def _check_compression(head: bytes, path: Path) -> None:
+    kind = next((words for magic, words in _OTHERS.items() if head.startswith(magic)), None)
+    if path.suffix == ".gz" and head and not head.startswith(GZIP):
+        given = kind or "other bytes"
+        raise UserError("named .gz, and not compressed with gzip", where=path, given=given, remedy="name it what it is, or compress it")
+    if path.suffix != ".gz" and kind:
+        remedy = "name it .gz" if kind == "gzip" else "name it .parquet, for data=table" if kind == "Parquet" else "unpack it"
+        raise UserError("not plain text", where=path, given=kind, allowed="text, or text compressed with gzip and named .gz", remedy=remedy)
+
+
+def _check_encoding(head: bytes, path: Path) -> None:
+    look = head[:_LOOK_BYTES]
+    even, odd = look[::2], look[1::2]
+    of_even, of_odd = (half.count(0) / max(len(half), 1) for half in (even, odd))
+    unmarked = "UTF-16LE" if of_even < 0.1 and of_odd > 0.5 else "UTF-16BE" if of_odd < 0.1 and of_even > 0.5 else None
+    if found := next((name for mark, name in _MARKS.items() if look.startswith(mark)), unmarked):
+        raise UserError("not UTF-8 text", where=f"{path}:1", given=found, remedy=f"convert it: iconv -f {found} -t UTF-8")
+    if b"\r" in head and b"\n" not in head:
+        what = "lines end in a carriage return alone"
+        raise UserError(what, where=f"{path}:1", allowed="a line feed, or both", remedy="convert it: tr '\\r' '\\n'")
+
+
+class _HashingReader(io.RawIOBase):
+    """Bytes as stored on disk, hashed and counted on their way."""
+
+    def __init__(self, stored: io.BufferedReader, bar: tqdm):
+        self.stored, self.bar, self.sha256 = stored, bar, hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.stored.read(size)
+        self.sha256.update(data)
+        self.bar.update(len(data))
+        return data
+
+    def readable(self) -> bool:
+        return True

@@ -1,0 +1,179 @@
+"""A folder and who has it: one process at a time, and of what lies in it only what a run writes is ever removed.
+
+The lock is the kernel's (flock): it goes with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from recsys_lab.errors import UserError, cannot_write
+
+LOCK_FILE = ".recsys_lab.lock"
+#: All that a run writes into its folder. Whatever else lies there is somebody's.
+RUN_WRITES = (
+    "config.yaml",
+    ".hydra/config.yaml",
+    ".hydra/hydra.yaml",
+    ".hydra/overrides.yaml",
+    "plan.json",
+    "plan_here.json",
+    "reasons.json",
+    "trace.json",
+    "environment.json",
+    "metrics.csv",
+    "progress.json",
+    "result.json",
+    "report.html",
+    "kubernetes.yaml",
+    "table.md",
+    "table.csv",
+    "plot.svg",
+    "plot.png",
+    "logs/rank*.log",
+    "checkpoints/step=*/rank_*.safetensors",
+    "checkpoints/step=*/trainer.json",
+    "checkpoints/step=*/manifest.json",
+    "checkpoints/best/rank_*.safetensors",
+    "checkpoints/best/trainer.json",
+    "checkpoints/best/manifest.json",
+    "checkpoints/.partial-*/*",
+    "csv/metrics.csv",
+    "csv/hparams.yaml",
+    "tensorboard/events.out.tfevents.*",
+    "tensorboard/hparams.yaml",
+    "wandb/**/*",
+)
+#: A file that a kill left half-written beside its place (recsys_lab/files.py).
+UNFINISHED = tuple(f".{name}.[0-9]*" for name in RUN_WRITES if "/" not in name)
+SWEEP_WRITES = ("multirun.yaml", "sweep.json", "search.json", "ablation.*", "ablation_statistics.csv")
+
+
+def written(folder: Path, patterns: Sequence[str] = (*RUN_WRITES, *UNFINISHED)) -> set[Path]:
+    """What lies in `folder` that goes by the names of what a run writes. Where a link leads only what has such a name itself."""
+    trees = {pattern for pattern in patterns if "**" in pattern and (folder / pattern.split("/")[0]).is_symlink()}
+    return {path for pattern in patterns if pattern not in trees for path in folder.glob(pattern)}
+
+
+def _inner(folder: Path) -> set[Path]:
+    """The folders in `folder` that go by the names of those that a run makes."""
+    names = {str(parent) for pattern in RUN_WRITES for parent in Path(pattern).parents[:-1]}
+    return {path for name in names for path in folder.glob(name)}
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Of `paths` the files, and the folders that are then empty."""
+    for path in sorted(paths, key=lambda path: len(path.parts), reverse=True):
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+class Ownership:
+    """`with Ownership.of(folder) as mine`: `folder`, made if need be, is this process's alone while the context lasts.
+
+    `before`: what lay there of what a run writes. An error that comes before a run has `begun` leaves the folder as it was.
+    """
+
+    begun = False
+
+    def __init__(self, folder: Path, made: list[Path], lock: int):
+        self.folder, self.before = folder, written(folder)
+        self._inner, self._made, self._lock = _inner(folder), made, lock
+
+    @staticmethod
+    def of(folder: Path) -> Ownership:
+        """Raises UserError where another process has the folder, and where it cannot be written."""
+        folder = Path(os.path.abspath(folder))
+        made: list[Path] = []
+        try:
+            _make(folder, made)
+            return Ownership(folder, made, _lock(folder))
+        except BaseException as error:
+            remove(made)
+            if isinstance(error, OSError):
+                raise cannot_write(error, folder) from None
+            if isinstance(error, ValueError):  # a null byte
+                raise UserError("no name of a folder", where=repr(str(folder)), given=str(error)) from None
+            raise
+
+    def __enter__(self) -> Ownership:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None and not self.begun:
+            self.withdraw()
+        self._release()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a job on another machine (SLURM), which takes its own folder."""
+        return self.__dict__ | {"_lock": -1}
+
+    def clear(self) -> None:
+        """Removes what an earlier run wrote."""
+        remove(written(self.folder) | _inner(self.folder))
+        self.before, self._inner = written(self.folder), _inner(self.folder)
+
+    def withdraw(self) -> None:
+        """Leaves the folder as it was found, and lets go of it; what others put there meanwhile stays."""
+        remove((written(self.folder) | _inner(self.folder)) - self.before - self._inner)
+        self._release()
+        remove(self._made)
+
+    def _release(self) -> None:
+        if self._lock >= 0:
+            with contextlib.suppress(OSError):
+                if _is(self._lock, self.folder / LOCK_FILE):
+                    (self.folder / LOCK_FILE).unlink()
+                os.close(self._lock)
+            self._lock = -1
+
+
+def _make(folder: Path, made: list[Path]) -> None:
+    """Makes `folder` and what is missing above it; appends to `made` what it made."""
+    for path in (*reversed(folder.parents), folder):
+        with contextlib.suppress(FileExistsError):
+            if not path.is_dir():
+                path.mkdir()
+                made.append(path)
+
+
+def _lock(folder: Path) -> int:
+    """The open lock file. OSError where it cannot be written."""
+    path = folder / LOCK_FILE
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who = " ".join(os.pread(handle, 300, 0).decode(errors="replace").split())
+            os.close(handle)
+            raise UserError(
+                "another run has this folder",
+                where=folder,
+                given=who or "a process on another machine",
+                remedy="wait until it ends, or choose another: hydra.run.dir=DIR (a sweep: hydra.sweep.dir=DIR)",
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        if _is(handle, path):  # who had it before us has just removed it, else
+            break
+        os.close(handle)
+    with contextlib.suppress(OSError):  # a full disk: only who has it would not be known
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
+    return handle
+
+
+def _is(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False

@@ -105,6 +105,7 @@ def _rank(
         "LOCAL_WORLD_SIZE": str(ranks_per_host),
         "GROUP_RANK": str(rank // ranks_per_host),
         "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
     }
     try:
         dist.init_process_group(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files"})
+LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files", "ranges", "shapes"})
 DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
 
 #: What each room may import of ours. A room that is not here may not exist.
@@ -17,6 +17,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "quiet": frozenset(),
     "arguments": frozenset({"errors"}),
     "files": frozenset({"errors"}),
+    "shapes": frozenset({"errors"}),
+    "ranges": frozenset({"errors"}),
     "cluster": LEAVES,
     "tables": LEAVES,
     "precision": LEAVES | {"tables"},

@@ -16,7 +16,7 @@ from recsys_lab import pipeline, planning
 from recsys_lab.config.choices import composed
 from recsys_lab.config.schema import resolved
 from recsys_lab.errors import UserError
-from recsys_lab.job import Before
+from recsys_lab.record.ownership import Ownership
 from recsys_lab.train.rank import Job, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,8 +82,9 @@ def train_until_fit(job: Job) -> None:
     """What a rank does in place of `train`: it leaves the number of calls from its own first one to `Trainer.fit`, and ends."""
 
     def fit(*given: object, **more: object) -> None:
-        ours = [frame for frame in traceback.extract_stack()[:-1] if is_ours(Path(frame.filename))]
-        (job.folder / f"fit_{dist.get_rank()}").write_text(str(len(ours)))
+        ours = [frame.name for frame in traceback.extract_stack()[:-1] if is_ours(Path(frame.filename))]
+        own = ours[ours.index("_rank_main") :]  # below it lies the stack of the process that a rank is forked from
+        (job.folder / f"fit_{dist.get_rank()}").write_text(str(len(own)))
         raise UserError("reached")
 
     pl.Trainer.fit = fit  # type: ignore[method-assign]
@@ -102,7 +103,7 @@ def test_training_is_seven_calls_away_at_most(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(processes, "run", stand_in)
     monkeypatch.setattr(pipeline, "train", train_until_fit)
     words = ["mode=train", "trainer.checkpoint_every_steps=0", "launcher.hosts=1", "launcher.ranks_per_host=2"]
-    monkeypatch.setattr(Before, "restore", lambda self: None)  # which would remove what the ranks left
+    monkeypatch.setattr(Ownership, "withdraw", lambda self: None)  # which would remove what the ranks left
     assert run.main([*WORDS, f"hydra.run.dir={tmp_path}", *words]) == 2
     for rank in range(2):
         assert starts[0] + int((tmp_path / f"fit_{rank}").read_text()) + 1 <= 7

@@ -103,9 +103,10 @@ def test_the_ends_of_a_range_are_taken(key: str, value: Any) -> None:
         ("reserved_memory_share", 1, ["cluster.reserved_memory_share", "0 or more, less than 1"]),
         ("reserved_memory_share", 1.7, ["1.7"]),
         ("leaf_oversubscription", 0.5, ["cluster.leaf_oversubscription", "1 or more"]),
-        ("cross_host.ring_gb_s", -1.0, ["cluster.cross_host.ring_gb_s", "more than 0"]),
+        ("cross_host.ring_gb_s", -1.0, ["cluster.cross_host.ring_gb_s", "1e-09 or more"]),
         ("intra_host.message_us", "soon", ["cluster.intra_host.message_us", "soon"]),
         ("hosts_per_leaf", 1.5, ["cluster.hosts_per_leaf", "whole"]),
+        ("hosts", 1.5, ["cluster.hosts", "1 or more", "whole"]),
     ],
 )
 def test_the_line_says_what_is_allowed(key: str, value: Any, parts: list[str]) -> None:
@@ -113,6 +114,13 @@ def test_the_line_says_what_is_allowed(key: str, value: Any, parts: list[str]) -
         changed(cluster(2, 2), key, value)
     for part in parts:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(("hosts", "ranks"), [(2**16, 2), (65, 1024)])
+def test_more_ranks_than_can_be_priced_are_refused(hosts: int, ranks: int) -> None:
+    with pytest.raises(UserError, match=r"cluster\.hosts: too many ranks to plan for; .*; allowed: 65,536 ranks in all"):
+        cluster(hosts, ranks)
+    assert cluster(2**16, 1).world_size == cluster(64, 1024).world_size == 2**16
 
 
 def test_a_peak_is_of_a_known_number_format() -> None:
@@ -136,7 +144,7 @@ def test_a_cluster_from_a_record_is_checked_too() -> None:
         (["cluster.cross_host.latency_us=-500"], ["cluster.cross_host.latency_us", "-500", "0 or more"]),
         (["cluster=h100", "cluster.device.kind=rocm"], ["cluster.device.kind", "rocm", "cuda, cpu"]),
         (["cluster=h100", "cluster.reserved_memory_share=1.7"], ["cluster.reserved_memory_share", "1.7", "less than 1"]),
-        (["cluster=h100", "cluster.device.peak_tflops.bf16=nan"], ["cluster.device.peak_tflops.bf16", "nan", "more than 0"]),
+        (["cluster=h100", "cluster.device.peak_tflops.bf16=nan"], ["cluster.device.peak_tflops.bf16", "nan", "1e-09 or more"]),
     ],
 )
 def test_an_override_is_refused(words: list[str], parts: list[str]) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from omegaconf.errors import ReadonlyConfigError
 
-from recsys_lab.config.command_line import read
-from recsys_lab.config.frozen import fingerprint
+from recsys_lab.config.command_line import CONF, _at, read
+from recsys_lab.config.frozen import differences, fingerprint
 from recsys_lab.config.schema import build
 from recsys_lab.errors import UserError
+
+KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
 
 
 @pytest.mark.parametrize(
@@ -29,8 +34,11 @@ from recsys_lab.errors import UserError
         (["optimizer.sparse.name=adm"], ["optimizer.sparse.name", "did you mean 'adam'"]),
         (["+optimizer.sparse.momentun=1"], ["optimizer.sparse.momentun", "no such key"]),
         (["trainer.max_steps=0"], ["trainer.max_steps", "nothing to train"]),
-        (["trainer.gradient_clip_norm=-1"], ["trainer.gradient_clip_norm", "above 0"]),
+        (["trainer.gradient_clip_norm=-1"], ["trainer.gradient_clip_norm", "1e-09 or more", "or null"]),
         (["trainer.evaluate_every_epochs=0", "trainer.restore_best=true"], ["trainer.evaluate_every_epochs"]),
+        (["trainer.restore_best=true", "trainer.early_stopping.metric=hit_rate_10"], ["early_stopping.metric", "auc, ne, log_loss"]),
+        (["trainer.early_stopping.patience=2", "trainer.early_stopping.metric=ndcg_10"], ["early_stopping.metric", "auc, ne, log_loss"]),
+        (["model=hstu", "data=interactions", "data.root=.", "trainer.restore_best=true"], ["early_stopping.metric", "ndcg_10"]),
         (["launcher.hosts=0"], ["launcher.hosts", "1 or more"]),
         (["data.batch_size=3"], ["data.batch_size", "3 for 4 ranks"]),
         (["data.batch_size=null"], ["data.batch_size"]),
@@ -43,8 +51,53 @@ from recsys_lab.errors import UserError
         (["-m", "model=dlrm,dcnn"], ["model", "dcnn"]),
         (["-m", "seed=1,x"], ["seed", "wrong type"]),
         (["-m", "experiment=glob(nothing*)"], ["experiment", "no choice fits", "frappe"]),
-        (["ablation.level=2"], ["ablation.level", "not a probability"]),
+        (["ablation.level=2"], ["ablation.level", "more than 0, less than 1"]),
         (["nonsense"], ["command line"]),
+        (["model=null"], ["model", "one choice is needed"]),
+        (["model=[dlrm]"], ["model", "one choice is needed"]),
+        (["~model"], ["model", "one choice is needed"]),
+        (["sharder.planner=null"], ["sharder.planner", "a group of keys is needed"]),
+        (["~simulate.profile"], ["simulate.profile", "a group of keys is needed"]),
+        (["ablation=5"], ["ablation", "a group of keys is needed", "given 5"]),
+        (["optimizer.dense=null"], ["optimizer.dense", "keys name, lr"]),
+        (["study=nope"], ["study", "a group of keys is needed", "nope"]),
+        (["+choices=5"], ["choices", "no such key"]),
+        (["resume=5"], ["5/config.yaml", "no run to resume"]),
+        (["resume=[a]"], ["resume", "no name of a folder"]),
+        (["seed=${nope}"], ["seed", "cannot be resolved", "${nope}"]),
+        (["seed=${seed}"], ["seed", "leads back to itself"]),
+        (["seed=[1"], ["command line"]),
+        (["seed=" + "9" * 5000], ["command line"]),
+        (["optimizer.dense.lr=1" + "0" * 400], ["optimizer.dense.lr", "too large"]),
+        (["data.root=\udcff"], ["command line", "not UTF-8"]),
+        (["model._target_=abc"], ["model._target_", "abc"]),
+        (["model._target_=recsys_lab.cluster.Cluster"], ["model._target_", "not a ClickModel"]),
+        (["sharder.planner._target_=os.system"], ["sharder.planner._target_", "os.system"]),
+        (["launcher._target_=shutil.rmtree"], ["launcher._target_", "shutil.rmtree"]),
+        (["data._target_=subprocess.run"], ["data._target_", "subprocess.run"]),
+        (["logger._target_=recsys_lab.models.dlrm.DLRM"], ["logger._target_", "no function of this kind"]),
+        (["--config-name=nope"], ["--config-name", "run.py has one config", "--config-dir"]),
+        (["--config-dir", "/nope"], ["--config-dir", "not a folder"]),
+        (["--experimental-rerun", "x"], ["--experimental-rerun", "resume=RUN_FOLDER"]),
+        (["--resolve"], ["--resolve", "--cfg"]),
+        (["seed=1", "--nope"], ["python run.py", "--nope"]),
+        (["model=dcnn", "--cfg", "job"], ["model", "did you mean 'dcn'"]),
+        (["-m", "optimizer.sparse.lr=interval(0.1,1)"], ["optimizer.sparse.lr", "an interval is searched", "hydra/sweeper=optuna"]),
+        (["-m", "seed=range(0,100000000)"], ["seed", "too many runs", "10,000"]),
+        (["-m", "seed=range(1,1)"], ["seed", "no value to run"]),
+        (["launcher.threads_per_rank=0"], ["launcher.threads_per_rank", "1 or more"]),
+        (["launcher.threads_per_rank=99999999999999999999"], ["launcher.threads_per_rank", "at most 1,024"]),
+        (["launcher.timeout_s=0"], ["launcher.timeout_s", "1 or more"]),
+        (["logger.project=../../x"], ["logger.project", "'../../x'"]),
+        (["logger.project=''"], ["logger.project", "a name without"]),
+        (["logger.tags=[" + "x" * 200 + "]"], ["logger.tags[0]", "at most 64 characters"]),
+        (["logger.entity='a/b'"], ["logger.entity", "'a/b'"]),
+        ([*KUBERNETES, "launcher.namespace=My_Space"], ["launcher.namespace", "'My_Space'", "lower-case"]),
+        ([*KUBERNETES, "launcher.image='two words'"], ["launcher.image", "'two words'"]),
+        ([*KUBERNETES, "launcher.claim=-a"], ["launcher.claim", "'-a'"]),
+        ([*KUBERNETES, "launcher.mount=runs"], ["launcher.mount", "an absolute path"]),
+        ([*KUBERNETES, "launcher.shared_memory_gb=nan", "launcher.port=0"], ["launcher.shared_memory_gb", "nan"]),
+        ([*KUBERNETES, "launcher.node_selector={a: 'b c'}"], ["launcher.node_selector.a", "'b c'"]),
     ],
 )
 def test_refused(words, parts):
@@ -55,11 +108,79 @@ def test_refused(words, parts):
         assert part in str(caught.value), (part, str(caught.value))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["data.batch_size=4"],  # for four ranks
+        ["trainer.early_stopping.patience=1", "trainer.early_stopping.metric=auc"],
+        ["model=hstu", "data=interactions", "data.root=.", "trainer.restore_best=true", "trainer.early_stopping.metric=ndcg_10"],
+        ["trainer.early_stopping.metric=ndcg_10"],  # nothing asks for it
+        ["trainer.gradient_clip_norm=null"],
+        ["trainer.max_steps=-1"],
+        ["mode=simulate", "precision.forward_comm=int8"],
+    ],
+    ids=str,
+)
+def test_let_through(words):
+    assert read(words).config is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "ordered"),
+    [
+        (["seed=1,2", "-m"], ("--multirun", "seed=1,2")),
+        (["seed=1", "--cfg", "job"], ("--cfg", "job", "seed=1")),
+        (["seed=1", "--info"], ("--info", "all", "seed=1")),
+        (["--config-dir", "conf", "seed=1", "-h", "mode=plan"], ("--help", "--config-dir", "conf", "seed=1", "mode=plan")),
+    ],
+)
+def test_options_stand_anywhere(words, ordered):
+    """Hydra's own parser is given them first."""
+    argv = read(words).argv
+    assert argv[: len(ordered)] == ordered
+
+
+@pytest.mark.parametrize("name", ["a\\", "a\\\\", "it's", "a b", "a,b=[c]", 'a"b', "é", "a${b}"])
+def test_a_run_folder_is_told_to_hydra_as_it_is(name, tmp_path):
+    """What Hydra makes of the last word is the folder again."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        word = _at("run", tmp_path / name)
+        hydra = compose("config", overrides=[word], return_hydra_config=True).hydra
+    assert hydra.run.dir == str(tmp_path / name)
+
+
 def test_what_runs_cannot_change():
     config = read(["model=dlrm", "seed=3"]).config
     with pytest.raises(ReadonlyConfigError):
         config.seed = 4
     assert config.choices.model == "dlrm"
+
+
+def test_a_fingerprint_is_of_what_the_fields_say_in_any_order():
+    one = {"seed": 3, "model": {"name": "dlrm", "dim": 4}}
+    other = {"model": {"dim": 4, "name": "dlrm"}, "seed": 3, "resume": "runs/1", "logger": {"name": "csv"}, "choices": {"model": "dlrm"}}
+    of_text = hashlib.sha256(b'{"model": {"dim": 4, "name": "dlrm"}, "seed": 3}').hexdigest()[:16]
+    assert fingerprint(OmegaConf.create(one)) == fingerprint(OmegaConf.create(other)) == of_text
+    assert fingerprint(OmegaConf.create({"seed": 3, "model": {"dim": 4, "name": "${text}"}, "text": "x"})) == fingerprint(
+        OmegaConf.create({"seed": 3, "model": {"dim": 4, "name": "x"}, "text": "x"})
+    )
+
+
+def test_differences_are_told_key_by_key_but_not_of_what_only_says_where():
+    theirs = {
+        "seed": 3,
+        "model": {"dim": 4, "free": {}, "layers": [1, 2]},
+        "logger": {"name": "csv"},
+        "resume": None,
+        "ablation": {"level": 1},
+    }
+    ours = {"seed": 3, "model": {"dim": 8, "free": {"x": 1}, "layers": [1, 2]}, "logger": None, "resume": "runs/1", "data": {"root": "."}}
+    assert differences(OmegaConf.create(ours), OmegaConf.create(theirs)) == [
+        "data.root: absent -> .",
+        "model.dim: 4 -> 8",
+        "model.free: {} -> absent",
+        "model.free.x: absent -> 1",
+    ]
 
 
 def test_every_field_is_in_the_fingerprint_but_those_that_only_say_where():

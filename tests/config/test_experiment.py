@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from dataclasses import FrozenInstanceError, asdict, fields
+from dataclasses import FrozenInstanceError, asdict, fields, is_dataclass
 
 import pytest
 
@@ -43,7 +43,8 @@ def test_the_facts_of_every_model_are_its_keys(model: str) -> None:
     experiment = of(f"model={model}", "mode=simulate", "data=random")
     keys, facts = experiment.config["model"], experiment.model
     for name in ("embedding_dim", "dims", "rows", "lengths", "groups", "law", "dense_features", "objective"):
-        assert getattr(facts, name) == keys.get(name), name
+        fact = getattr(facts, name)
+        assert (asdict(fact) if is_dataclass(fact) else fact) == keys.get(name), name
     features = facts.features()
     assert (features is None) == (keys["rows"] is None)
     if features is not None:

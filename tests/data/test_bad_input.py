@@ -13,6 +13,7 @@ from recsys_lab.data.criteo.format import CriteoFormat
 from recsys_lab.data.frappe import open_frappe
 from recsys_lab.data.sources import Splits
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import check_fields
 from tests.data.helpers import FRAPPE_HEADER, FRAPPE_LINES, criteo_line, criteo_options, frappe_options, write
 
 GOOD = criteo_line(1, [1, -2, 3], ["68fd1e64", "", "ABCDEF01"])
@@ -57,6 +58,8 @@ def frappe_folder(root: Path, train: list[str], name: str = "train.csv", end: st
 
 def refused(call, *args, **kwargs) -> str:
     with pytest.raises(UserError) as caught:
+        if call in (open_criteo, open_frappe):
+            check_fields(kwargs, "data", call)
         call(*args, **kwargs)
     message = str(caught.value)
     assert "\n" not in message and caught.value.exit_code == 2

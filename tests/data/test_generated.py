@@ -14,10 +14,12 @@ from sklearn.metrics import roc_auc_score
 
 from recsys_lab.data.batch import Feature, Rows
 from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.generated import Shape, make_features
 from recsys_lab.data.measure import measure_access
 from recsys_lab.data.random_ids import open_random
-from recsys_lab.data.synthetic import best_auc, open_synthetic
+from recsys_lab.data.synthetic import SyntheticSplit, Truth, best_auc, open_synthetic, rows_judged
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import check_fields
 from recsys_lab.tables import RankLaw
 
 WANTED = (Feature("big", 40_000_000, 3.0), Feature("two", 2), Feature("one", 1), Feature("bag", 1000, 10.0), Feature("mid", 300))
@@ -166,7 +168,7 @@ def test_distinct_rows_come_again_and_again() -> None:
             np.testing.assert_array_equal(getattr(found, part), getattr(expected, part), strict=True)
     assert repeated.fingerprint != all_different.fingerprint
     with pytest.raises(UserError, match="data.distinct_rows"):
-        random(distinct_rows=0)
+        check_fields({"distinct_rows": 0}, "data", open_random)
 
 
 def test_random_labels_say_so() -> None:
@@ -183,14 +185,27 @@ def test_random_labels_say_so() -> None:
         ({"exponent": -1.0}, "data.exponent"),
         ({"dense_features": -1}, "data.dense_features"),
         ({"look_ups": [1]}, "data.look_ups"),
-        ({"rows_per_table": [0, 1, 1, 1]}, "table of C1"),
-        ({"look_ups": [1, 1, 0, 1]}, "feature C3"),
+        ({"rows_per_table": [0, 1, 1, 1]}, "data.rows_per_table[0]"),
+        ({"look_ups": [1, 1, 0, 1]}, "data.look_ups[2]"),
     ],
 )
 def test_impossible_shapes(tmp_path: Path, changed: dict, where: str) -> None:
     with pytest.raises(UserError) as caught:
+        check_fields(changed, "data", open_synthetic)
         synthetic(tmp_path, **changed)
     assert str(caught.value).startswith(where)
+
+
+def test_a_sample_of_more_look_ups_than_can_be_generated(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data.look_ups: too many look-ups to generate; given 120,002 a sample; allowed: 65,536"):
+        synthetic(tmp_path, look_ups=[60_000, 1, 60_000, 1])
+
+
+def test_the_best_auc_of_long_samples_is_of_fewer_rows(tmp_path: Path) -> None:
+    short = synthetic(tmp_path).splits["train"]
+    features = make_features(None, [100], [2**16])
+    long = SyntheticSplit(Truth(Shape(features, 13, 1.0, 1)), "train", 2000)
+    assert rows_judged(short) == short.rows and rows_judged(long) == 2**26 // (2**16 + 13) < 2000
 
 
 def test_data_without_dense_values(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from recsys_lab.data.interactions import open_interactions
 from recsys_lab.data.interactions.format import ITEM, OTHER, RATING, TIME, USER, Layout, LogFormat, SequenceFormat, sniff
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import check_fields
 from tests.data.helpers import interactions_options, write
 
 #: user -> its items in the order of time.
@@ -48,6 +49,7 @@ def histories(data) -> dict[str, list[int]]:
 
 def refused(call, *args, **kwargs) -> str:
     with pytest.raises(UserError) as caught:
+        check_fields(kwargs, "data", open_interactions)
         call(*args, **kwargs)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -163,8 +165,8 @@ def test_a_bad_line_is_named_or_skipped(tmp_path: Path, name: str, bad: str) -> 
         (FILES["blanks.txt"], {"on_bad_line": "ignore"}, "data.on_bad_line"),
         (FILES["blanks.txt"], {"objective": "both"}, "data.objective: no such choice"),
         (FILES["blanks.txt"], {"pooling": "mean"}, "data.pooling: the next item is told from a sequence"),
-        (FILES["blanks.txt"], {"max_length": 0}, "data.max_length: too small"),
-        (FILES["blanks.txt"], {"passes": 0}, "data.passes: too small"),
+        (FILES["blanks.txt"], {"max_length": 0}, "data.max_length: out of range"),
+        (FILES["blanks.txt"], {"passes": 0}, "data.passes: out of range"),
         (["user,thing", "1,2"], {}, "the header does not name one item column"),
         ([f"{u} {i}" for u in range(40) for i in range(5)], {}, "sorted by item"),
         (["1 2 3 4 5", "2 3 4 5 6"], {"format": "log"}, "cannot be told"),

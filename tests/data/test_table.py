@@ -17,6 +17,7 @@ from recsys_lab.data.sources import Splits
 from recsys_lab.data.table import open_table
 from recsys_lab.data.table.files import check_lines
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import check_fields
 from tests.data.helpers import write
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "data" / "table.yaml"
@@ -137,6 +138,7 @@ def test_hashed_ids_are_in_their_table_and_equal_for_equal_words(tmp_path: Path,
 def test_a_mistake_is_one_line(tmp_path: Path, lines: list[str], changed: dict, said: str) -> None:
     write(tmp_path / "clicks.csv", lines)
     with pytest.raises(UserError, match=said):
+        check_fields(changed, "data", open_table)
         open_table(**options(tmp_path, **changed))
     assert not list((tmp_path / "cache").glob("table-*")) and not list((tmp_path / "cache").glob(".preparing*"))
 

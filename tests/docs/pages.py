@@ -25,6 +25,8 @@ NOT_RUN = {
         "docs/how_figures_are_checked.md",
         "python -m recsys_lab validate",
     ): "two minutes of simulations; tests/simulate holds the same points",
+    ("docs/how_figures_are_checked.md", "python -m pip install"): "installs what the next line needs",
+    ("docs/how_figures_are_checked.md", "python experiments/reliability/mutants.py"): "a quarter of an hour of tests on changed code",
     ("docs/add_a_cluster.md", "python -m recsys_lab calibrate"): "measures this machine alone; its own tests run it small",
     ("docs/add_a_cluster.md", "python -m recsys_lab validate --local"): "trains several runs to measure them, minutes each",
     ("docs/launchers.md", "torchrun --nproc_per_node 8"): "eight processes; tests/launchers/test_torchrun.py starts fewer",
@@ -35,6 +37,8 @@ NOT_RUN = {
     ("docs/launchers.md", "python run.py launcher=kubernetes"): "needs a Kubernetes cluster; tests/launchers hold the JobSet",
     ("docs/launchers.md", "python run.py launcher=emulated"): "needs network namespaces; tests/launchers/test_emulated.py runs it",
     ("docs/launchers.md", "python -m recsys_lab emulated"): "needs network namespaces, and minutes",
+    ("docs/security.md", "export GLOO_SOCKET_IFNAME"): "names an interface that this machine need not have",
+    ("docs/security.md", "python run.py -m launcher=slurm"): "needs sbatch, and an interface that this machine need not have",
     ("docs/studies.md", "python -m recsys_lab studies --run quick"): "minutes a study; tests of the studies run some of them",
 }
 #: Pages whose commands belong together: they have a test of their own, which runs them in their order.

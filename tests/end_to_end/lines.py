@@ -9,13 +9,16 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.end_to_end import warm
+
+ROOT = warm.ROOT
 #: Generated data so few that a run takes seconds, with dropout so that random state matters.
 SMALL = (
     "data.rows_train=6000",
@@ -37,15 +40,14 @@ class Done:
 
 
 def environment(cache: Path) -> dict[str, str]:
-    return os.environ | {"XDG_CACHE_HOME": str(cache), "HYDRA_FULL_ERROR": "1"}
+    return os.environ | {"XDG_CACHE_HOME": str(cache)}
 
 
 def line(*words: str, cache: Path, program: tuple[str, ...] = ("run.py",), timeout_s: float = 200) -> Done:
-    """`python run.py WORDS`, from the checkout."""
-    done = subprocess.run(
-        [sys.executable, *program, *words], cwd=ROOT, env=environment(cache), capture_output=True, text=True, timeout=timeout_s, check=False
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    """`python run.py WORDS`, from the checkout, in a process that need not import what it uses (`warm`)."""
+    with tempfile.TemporaryDirectory() as folder:
+        code = warm.run(program, words, environment(cache), Path(folder), timeout_s)
+        return Done(code, *((Path(folder) / name).read_text() for name in ("out", "err")))
 
 
 def killed(*words: str, cache: Path, when: Callable[[], bool], pause_s: float, timeout_s: float = 120) -> None:

@@ -26,7 +26,7 @@ def test_a_sweep_with_a_cell_that_cannot_be(tmp_path, cache):
     words = ("-m", "model=dlrm_large", "data=random", "mode=simulate", "logger=none", "sharder=torchrec_row_wise")
     words = (*words, "cluster=a100x32,h100x64", "simulate.batch_size=512", f"hydra.sweep.dir={tmp_path}")
     done = line(*words, cache=cache)
-    assert done.code == 0, done.err
+    assert done.code == 3, done.err
     assert "job 1" in done.out and "cluster=h100x64" in done.out and "1 of 2 jobs done, 1 failed" in done.out
     assert len(rows_of(tmp_path)) == 2
     assert {(tmp_path / name).is_file() for name in WRITTEN} == {True}
@@ -37,7 +37,7 @@ def test_a_sweep_with_a_cell_that_cannot_be(tmp_path, cache):
 
     before = written_at(tmp_path)
     done = line(*words[:-2], "simulate.batch_size=512", words[-1], "ablation.level=0.1", cache=cache)
-    assert done.code == 0, done.err
+    assert done.code == 3, done.err
     assert f"finished before, in folder {states['h100x64']}: not repeated" in done.out
     after = written_at(tmp_path)
     assert after[states["h100x64"]] == before[states["h100x64"]] and after[states["a100x32"]] > before[states["a100x32"]]

@@ -117,13 +117,14 @@ def gathered(sharded: ShardedModel, tables: tuple[Table, ...]) -> tuple[dict[str
     whole = {t.name: torch.full((t.rows, t.dim), torch.nan) for t in tables}
     state: dict[str, dict[str, torch.Tensor]] = {t.name: {} for t in tables}
     for piece in (piece for rank in parts for piece in rank):
-        rows = torch.arange(piece.row_start, piece.row_stop) if piece.rows is None else torch.from_numpy(piece.rows)
-        cols = torch.arange(piece.col_start, piece.col_stop)
-        _put(whole[piece.table], (rows[:, None], cols), piece.weights.read())
+        held = piece.held
+        rows = torch.arange(held.row_start, held.row_stop) if piece.rows is None else torch.from_numpy(piece.rows)
+        cols = torch.arange(held.col_start, held.col_stop)
+        _put(whole[held.table], (rows[:, None], cols), piece.weights.read())
         for name, value in piece.state.items():
             if value.dim() == 1 and piece.is_column_shard:
                 continue  # one element a row of each column shard: there is no whole to put together
-            into = state[piece.table].setdefault(name, torch.full(whole[piece.table].shape[: value.dim()], torch.nan))
+            into = state[held.table].setdefault(name, torch.full(whole[held.table].shape[: value.dim()], torch.nan))
             _put(into, (rows[:, None], cols) if value.dim() == 2 else (rows,), value)
     assert not any(w.isnan().any() for w in whole.values()), "the shards do not cover the tables"
     return whole, state

@@ -73,7 +73,7 @@ def test_the_model_is_cut_off_in_halves_and_rounded_beside_a_master() -> None:
 
 
 def batch_of(format: str) -> TableBatch:
-    made = TableBatch([HeldShard("a", 0, 50, 0, 8, 1, 0), HeldShard("b", 10, 40, 0, 8, 2, 50)], 8, format, "sum", CPU)
+    made = TableBatch([HeldShard("a", 0, 50, 0, 8, 1, format), HeldShard("b", 10, 40, 0, 8, 2, format)], CPU)
     made.fill(lambda table, a, b, c, d: torch.randn(b - a, d - c, generator=torch.Generator().manual_seed(len(table) + a)))
     return made
 

@@ -18,7 +18,7 @@ ROWS, WIDTH, SAMPLES, LENGTH = 1 << 19, 64, 32, 10
 
 def train(format: str, optimizer_name: str) -> int:
     """Bytes of the tables and their optimizer's state."""
-    batch = TableBatch([HeldShard("t", 0, ROWS, 0, WIDTH, 1, 0)], WIDTH, format, "sum", CPU)
+    batch = TableBatch([HeldShard("t", 0, ROWS, 0, WIDTH, 1, format)], CPU)
     batch.fill(lambda table, row_start, row_stop, col_start, col_stop: torch.full((row_stop - row_start, col_stop - col_start), 0.1))
     optimizer = SparseOptimizer([batch], Rule(optimizer_name, 0.1), CPU)
     offsets = torch.arange(0, SAMPLES * LENGTH + 1, LENGTH)

@@ -18,11 +18,8 @@ FEATURES = (0, 0, 2)  # the shard that each feature reads
 
 
 def batch_of(mode: str, format: str = "fp32") -> TableBatch:
-    shards, offset = [], 0
-    for number, rows in enumerate(SIZES):
-        shards.append(HeldShard(f"t{number}", 0, rows, 0, WIDTH, FEATURES.count(number), offset))
-        offset += rows
-    made = TableBatch(shards, WIDTH, format, mode, CPU)
+    shards = [HeldShard(f"t{number}", 0, rows, 0, WIDTH, FEATURES.count(number), format, mode) for number, rows in enumerate(SIZES)]
+    made = TableBatch(shards, CPU)
     made.fill(lambda table, a, b, c, d: torch.randn(b - a, d - c))
     return made
 

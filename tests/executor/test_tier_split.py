@@ -12,6 +12,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from recsys_lab.executor.shard import shard
 from recsys_lab.schemes.tiers.execute.split import TierSplit
 from recsys_lab.schemes.tiers.execute.tiered import to_places
+from recsys_lab.schemes.tiers.placement import in_tiers
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import Remap
 from recsys_lab.tables.tiers import TIERS
@@ -49,7 +50,8 @@ def test_each_id_goes_where_the_remapping_says(drawn) -> None:
     lengths = torch.tensor([[len(bag) for bag in feature] for feature in batch], dtype=torch.int32)
     ids = torch.tensor([i for feature in batch for bag in feature for i in bag], dtype=torch.int64)
     given_batch = KeyedJaggedTensor([f for f, _ in features], ids, lengths=lengths.reshape(-1))
-    split = TierSplit(tables, rows_of_tier, remaps, CPU)
+    placed_by_row = [(t, in_tiers(t, *list(rows_of_tier[t.name].values())[:2], 1, 2)) for t in tables]
+    split = TierSplit(placed_by_row, remaps, CPU)
     parts = split.parts(given_batch, *split.place(given_batch))
     assert set(parts) == {tier for tier in TIERS if any(rows[tier] for rows in rows_of_tier.values())}
     came_back = torch.zeros(len(ids), dtype=torch.int64) - 1
@@ -97,14 +99,14 @@ def look_up_and_count() -> tuple[dict, dict, dict, dict]:
     batches = samples(TABLES, 2, 16, 3)
     sharded = build(TABLES, placed(TABLES, HOW), "sgd", 3)
     dense = dense_optimizer_of(sharded)
-    sharded.keep_ids(LIMIT)
+    sharded.watch.keep_ids(LIMIT)
     counted = []
     for batch in batches:
         step(sharded, dense, batch)
-        counted.append(sharded.tier_lookups(reset=True))
+        counted.append(sharded.watch.lookups(reset=True))
     with torch.no_grad():
         sharded.module(batches[0].dense[:4], batches[0].part(0, 4).sparse)
-    return *counted, sharded.kept_ids(), sharded.tier_lookups()
+    return *counted, sharded.watch.kept_ids(), sharded.watch.lookups()
 
 
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 1), (2, 2)])

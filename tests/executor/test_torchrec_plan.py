@@ -25,7 +25,7 @@ SHAPES = [(1, 1), (1, 4), (2, 2), (4, 1)]
 
 
 def theirs_of(plan: ShardingPlan, kind: str) -> EmbeddingModuleShardingPlan:
-    return to_torchrec(zip(plan.tables, plan.placements), plan.ranks_per_host, kind)
+    return to_torchrec(plan.placements, plan.ranks_per_host, kind)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -20,7 +20,7 @@ def written(cases: list[dict[str, str]]) -> list[list[tuple[str, int, int, int, 
     for force in cases:
         sharded = build(TABLES, here(TABLES, force), "row_wise_adagrad", DENSE)
         pieces = sharded.table_shards()
-        saved = [s for s in pieces if s.writes]
+        saved = [s.held for s in pieces if s.writes]
         made.append([(s.table, s.row_start, s.row_stop, s.col_start, s.col_stop) for s in saved])
     return made
 

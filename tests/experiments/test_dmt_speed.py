@@ -76,7 +76,7 @@ def test_frappe_keeps_only_runs_of_its_own_config(tmp_path: Path, capsys: pytest
     for given, says in (
         (["--root", str(tmp_path), "--towers", "dmt9"], "no such setting"),
         ([], "data.root"),
-        (["--seeds", "0"], "too small"),
+        (["--seeds", "0"], "out of range"),
     ):
         assert main(["dmt", "frappe", *given]) == 2
         assert says in capsys.readouterr().err

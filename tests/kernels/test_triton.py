@@ -189,7 +189,7 @@ def test_a_tables_training_has_the_same_bits(format: str, mode: str, monkeypatch
             if triton:
                 use_triton(patch)
             device = torch.device(DEVICE if triton else "cpu")
-            batch_of = TableBatch([HeldShard("a", 0, 9, 0, 12, 2, 0), HeldShard("b", 0, 5, 0, 12, 1, 9)], 12, format, mode, device)
+            batch_of = TableBatch([HeldShard("a", 0, 9, 0, 12, 2, format, mode), HeldShard("b", 0, 5, 0, 12, 1, format, mode)], device)
             batch_of.fill(lambda table, start, stop, *columns: torch.linspace(-1, 1, 12 * (stop - start)).view(-1, 12))
             optimizer = SparseOptimizer([batch_of], Rule("adagrad", 0.1), device)
             random = torch.Generator().manual_seed(0)

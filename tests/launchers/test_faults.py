@@ -129,5 +129,5 @@ def devices_here() -> set[str]:
 
 def rank_process(family: list[psutil.Process], rank: int) -> int:
     """Ranks are forked one after another from one server."""
-    server = next(p for p in family if "forkserver" in " ".join(p.cmdline()) and p.children())
+    server = next(p for p in family if len(p.children()) == HOSTS * RANKS_PER_HOST)
     return sorted(p.pid for p in server.children())[rank]

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,17 @@ def check(made: dict[str, Any]) -> dict[str, Any]:
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"{made['metadata']['name']}-hosts-0"}} | template
     kubernetes_validate.validate(job, "1.31", strict=True)
     return template["spec"]["template"]["spec"]
+
+
+def test_pods_use_the_interface_that_is_named_and_else_what_torch_chooses() -> None:
+    def variables(pods: Pods) -> dict[str, str]:
+        return {
+            each["name"]: each["value"] for each in check(jobset("run-1", "r", None, pods, []))["containers"][0]["env"] if "value" in each
+        }
+
+    assert not [name for name in variables(PODS) if name.endswith("IFNAME")]
+    named = variables(replace(PODS, interface="eth1"))
+    assert named["GLOO_SOCKET_IFNAME"] == named["NCCL_SOCKET_IFNAME"] == "eth1"
 
 
 def test_the_manifest_is_valid_and_asks_for_the_clusters_devices() -> None:

@@ -15,11 +15,17 @@ import pytest
 from omegaconf import OmegaConf
 
 from launchers import torchrun
-from launchers.processes import free_port
+from launchers.processes import listen_here
 from tests.end_to_end.lines import ROOT, SMALL, bits, environment, result
 
 WORDS = ("model=dcn", "sharder=torchrec_row_wise", "mode=train", *SMALL, "data.rows_train=30000")
 STANDALONE = ("--standalone", "--nproc_per_node", "2")
+
+
+def a_port() -> int:
+    """Free a moment ago: torchrun takes the number of one, not the socket."""
+    with listen_here(1) as listener:
+        return listener.getsockname()[1]
 
 
 def torchrun_of(options: tuple[str, ...], words: tuple[str, ...], cache: Path, **variables: str) -> subprocess.Popen:
@@ -68,7 +74,7 @@ def test_restarts_go_on_to_the_same_bits(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_a_host_that_joins_later_trains_on_with_the_others(tmp_path: Path) -> None:
     """With a store an attempt, as docs/launchers.md says: in a shared one torch's joining agent waits for an address in vain."""
-    elastic = ("--nnodes", "1:2", "--nproc_per_node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}")
+    elastic = ("--nnodes", "1:2", "--nproc_per_node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{a_port()}")
     elastic = (*elastic, "--rdzv-id", "joined", "--rdzv-conf", "last_call_timeout=3")
     words = (*WORDS, "data.rows_train=60000", f"hydra.run.dir={tmp_path / 'run'}")
     variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", torchrun.GOES_ON: "1"}
@@ -105,6 +111,18 @@ def test_what_goes_on_is_what_was_begun(tmp_path: Path, monkeypatch: pytest.Monk
     Store.kept = {}
     monkeypatch.setenv(torchrun.GOES_ON, "1")
     assert torchrun._going_on([f"hydra.run.dir='{tmp_path}'"]) == [f"resume={tmp_path}"]
+    theirs = ["hydra.searchpath=[file:///x]", "--config-dir", "conf", "data._target_=shop.clicks"]
+    assert set(torchrun._going_on(["model=dcn", *theirs, f"hydra.run.dir='{tmp_path}'"])) == {*theirs, f"resume={tmp_path}"}
+
+
+def test_a_later_attempt_goes_on_with_no_other_run_than_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody says that the run in the folder is this one: an attempt that was refused because of it is started anew as well."""
+    for name, value in {"TORCHELASTIC_USE_AGENT_STORE": "False", "TORCHELASTIC_RESTART_COUNT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    named = ["model=dlrm", "overwrite=true", f"hydra.run.dir={tmp_path}"]
+    assert torchrun._going_on(named) == [*named, f"hydra.run.dir='{tmp_path}'"]
+    (tmp_path / "config.yaml").touch()
+    assert torchrun._going_on(named) == ["model=dlrm", f"resume={tmp_path}"]
 
 
 def test_a_store_that_agents_keep_to_themselves_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

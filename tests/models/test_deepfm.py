@@ -20,6 +20,7 @@ from recsys_lab.models import DCN, describe, fill_tables, initialise_dense
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.deepfm import DeepFM, second_order
 from recsys_lab.models.layers import embedding_bags, feature_names
+from recsys_lab.ranges import check_fields
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, D, K, batch
 
@@ -163,6 +164,7 @@ def test_a_model_from_the_meta_device_starts_like_any_other():
 )
 def test_sizes_that_do_not_fit_are_the_users_mistake(changes, named):
     with pytest.raises(UserError, match=named):
+        check_fields(changes, "model", DeepFM.__init__)
         deepfm(device=torch.device("meta"), **changes)
 
 

@@ -13,6 +13,7 @@ from torchrec.sparse.jagged_tensor import KeyedTensor
 from recsys_lab.errors import UserError
 from recsys_lab.models import DCN, DLRM
 from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.ranges import check_fields
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, SETTINGS, TABLES, D, K, batch, built
 
@@ -124,6 +125,20 @@ def copy_shared(ours, theirs):
         to.load_state_dict(from_.state_dict())
 
 
+def test_what_stands_before_the_dots_of_normalised_vectors_is_not_normalised():
+    """DLRM with dense features: the bottom MLP's vector as it is, then dots of vectors of unit variance, its own among them."""
+    model = built(DLRM, normalise_vectors=True)
+    dense, _ = batch(6)
+    vectors = [torch.randn(6, D) * 10**i for i in range(len(FEATURES))]
+    found = model.predict(dense, dict(zip(FEATURES, vectors)))
+    for sample in range(6):
+        bottom = mlp_by_hand(model.bottom, dense[sample], relu_at_end=True)
+        of_sample = [bottom, *(v[sample] for v in vectors)]
+        normal = [(v - v.mean()) / torch.sqrt(v.var(unbiased=False) + 1e-5) for v in of_sample]
+        dots = torch.stack([torch.dot(a, b) for a, b in combinations(normal, 2)])
+        torch.testing.assert_close(found[sample], mlp_by_hand(model.over, torch.cat([bottom, dots]), relu_at_end=False)[0])
+
+
 @pytest.mark.parametrize("normalise_vectors", [False, True])
 @pytest.mark.parametrize("kind", [DLRM, DCN])
 def test_gradients(kind, normalise_vectors):
@@ -182,12 +197,13 @@ def test_dropout_follows_torchs_seed_and_rests_in_evaluation(kind):
 @pytest.mark.parametrize("kind", [DLRM, DCN])
 def test_sizes_that_do_not_fit_are_the_users_mistake(kind, changes, named):
     with pytest.raises(UserError, match=named):
+        check_fields(changes, "model", kind.__init__)
         kind(ModelInputs(TABLES, K, torch.device("meta")), **SETTINGS[kind.__name__] | changes)
 
 
 def test_cross_layers_need_a_rank():
     with pytest.raises(UserError, match="model.cross_rank"):
-        DCN(ModelInputs(TABLES, K, torch.device("meta")), **SETTINGS["DCN"] | {"cross_rank": 0})
+        check_fields({"cross_rank": 0}, "model", DCN.__init__)
 
 
 def test_a_sequence_feature_is_refused():

@@ -13,6 +13,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.models import describe, fill_tables, initialise_dense
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.hstu import HSTU
+from recsys_lab.ranges import check_fields
 from recsys_lab.tables import Table
 from tests.models.sequences import CLICK, NEXT_ITEM, D, drawn, keyed
 
@@ -154,4 +155,5 @@ def test_its_cost_is_counted_without_weights() -> None:
 )
 def test_what_cannot_be_is_one_line(tables: tuple[Table, ...], changes: dict, named: str) -> None:
     with pytest.raises(UserError, match=named):
+        check_fields(changes, "model", HSTU.__init__)
         built(tables, **changes)

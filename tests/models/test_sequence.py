@@ -14,6 +14,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.models import Sequence, describe
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.jagged import Places
+from recsys_lab.ranges import check_fields
 from recsys_lab.tables import Table
 from tests.models.sequences import CLICK, KINDS, NEXT_ITEM, SETTINGS, D, built, drawn, keyed
 
@@ -205,6 +206,7 @@ def test_a_longer_history_than_the_places_is_read() -> None:
 )
 def test_what_cannot_be_built_is_the_users_mistake(tables, changes, named) -> None:
     with pytest.raises(UserError, match=named):
+        check_fields(changes, "model", Sequence.__init__)
         Sequence(ModelInputs(tables, 0, torch.device("meta")), **SETTINGS | changes)
 
 

@@ -217,21 +217,21 @@ def test_towers_that_are_no_partition_are_the_users_mistake(kind, tower, towers,
 
 
 @pytest.mark.parametrize(
-    ("kind", "tower", "named"),
+    ("kind", "tower", "sizes", "named"),
     [
-        (DLRM, DLRMTowers(c=0, p=0), "model.tower.c"),
-        (DLRM, DLRMTowers(p=-1), "model.tower.p"),
-        (DLRM, DLRMTowers(dim=0), "model.tower.dim"),
-        (DLRM, DLRMTowers(over_layers=[5, 2]), "model.tower.over_layers"),
-        (DCN, DCNTowers(cross_rank=0), "model.tower.cross_rank"),
-        (DCN, DCNTowers(cross_layers=-1), "model.tower.cross_layers"),
-        (DCN, DCNTowers(vectors=0), "model.tower.vectors"),
-        (DCN, DCNTowers(dim=0), "model.tower.dim"),
+        (DLRM, DLRMTowers, {"c": 0, "p": 0}, "model.tower.c"),
+        (DLRM, DLRMTowers, {"p": -1}, "model.tower.p"),
+        (DLRM, DLRMTowers, {"dim": 0}, "model.tower.dim"),
+        (DLRM, DLRMTowers, {"over_layers": [5, 2]}, "model.tower.over_layers"),
+        (DCN, DCNTowers, {"cross_rank": 0}, "model.tower.cross_rank"),
+        (DCN, DCNTowers, {"cross_layers": -1}, "model.tower.cross_layers"),
+        (DCN, DCNTowers, {"vectors": 0}, "model.tower.vectors"),
+        (DCN, DCNTowers, {"dim": 0}, "model.tower.dim"),
     ],
 )
-def test_sizes_of_towers_that_cannot_be(kind, tower, named):
+def test_sizes_of_towers_that_cannot_be(kind, tower, sizes, named):
     with pytest.raises(UserError, match=named):
-        towered(kind, tower, device="meta")
+        towered(kind, tower(**sizes), device="meta")
 
 
 def test_settings_of_towers_are_keys_of_the_model():

@@ -11,6 +11,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
 from recsys_lab.models import describe, fill_tables, initialise_dense
 from recsys_lab.models.xlrm import XLRM, InteractionLayer, XLRMTowers
+from recsys_lab.ranges import check_fields
 from tests.models.inputs import FEATURES, TABLES, D, K, batch, with_towers
 
 SETTINGS = {
@@ -163,12 +164,17 @@ def test_it_brings_the_formats_with_which_it_fits(experiment):
         ({"layers": 0}, "model.layers"),
         ({"vectors": 0}, "model.vectors"),
         ({"bottom_layers": [3]}, "model.bottom_layers"),
-        ({"tower": XLRMTowers(compression=0)}, "model.tower.compression"),
     ],
 )
 def test_sizes_that_cannot_be(changes, named):
     with pytest.raises(UserError, match=named):
+        check_fields(changes, "model", XLRM.__init__)
         built(TOWERS, device="meta", **changes)
+
+
+def test_a_tower_that_compresses_to_nothing():
+    with pytest.raises(UserError, match="model.tower.compression"):
+        XLRMTowers(compression=0)
 
 
 def test_groups_must_count_the_rows():

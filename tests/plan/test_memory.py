@@ -12,7 +12,7 @@ from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks, check_fits
 from recsys_lab.tables import Table
-from tests.plan.plans import plan, workload
+from tests.plan.plans import flexshard, plan, workload
 
 GB = 1_000_000_000
 BIG = (Table("big", 10_000_000, 100, ("a",)), Table("small", 1000, 100, ("b",)))  # 4 GB and 0.4 MB
@@ -42,6 +42,20 @@ def test_bytes_are_counted_by_hand() -> None:
     assert memory.buffers == (received, received + 2 * 4 * 2 * 4 * 6)
     replicated = bytes_of_ranks(plan(("data_parallel",), 1, 2, (table,)), work)
     assert replicated.weights == (160, 160) and replicated.buffers == (received + 160,) * 2
+
+
+@pytest.mark.parametrize(
+    ("replicated", "in_host", "served_of", "replicas"),
+    [(0, 12, 2, 6), (0, 0, 4, 0), (12, 0, 0, 12)],  # rows once a host, once in all, on every rank
+)
+def test_a_tier_serves_those_that_its_rows_are_exchanged_with(replicated: int, in_host: int, served_of: int, replicas: int) -> None:
+    """12 rows of 4 columns, one look-up a sample, 2 hosts of 2 ranks with 3 samples each: value and gradient, FP32."""
+    table = Table("t", 12, 4, ("a",))
+    made = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, replicated, in_host, 2, 2),))
+    received, served = 2 * 4 * 3 * 4, 2 * 4 * 3 * served_of * 4
+    memory = bytes_of_ranks(made, workload(3, activation_bytes_per_sample=0.0))
+    assert memory.buffers == (received + served + 4 * replicas * 4,) * 4
+    assert memory.weights == ((replicas or 3) * 4 * 4,) * 4
 
 
 @pytest.mark.parametrize(("stored", "weight", "gradient"), [("fp32", 4, 4), ("split_bf16", 4, 2), ("bf16_master", 6, 2), ("bf16", 2, 2)])
@@ -115,6 +129,20 @@ def test_where_one_change_is_too_little_two_are_named() -> None:
     for changed in (dataclasses.replace(work, batch_size=2 * batch), work):
         with pytest.raises(PlanDoesNotFit):
             check_fits(plan(("row_wise",), hosts, 2, BIG), changed, on.reshaped(hosts, 2))
+
+
+def test_a_search_for_hosts_ends_at_four_thousand() -> None:
+    """4 GB of single columns: 8,192 hosts of two ranks would hold them beside their buffers, 4,096 do not."""
+    made, work = (
+        plan(("row_wise",), 1, 2, (Table("t", 1_000_000_000, 1, ("a",)),)),
+        workload(1, 0, sparse_optimizer="sgd", activation_bytes_per_sample=0.0),
+    )
+    assert "none found; fewer rows, fewer columns or more memory a rank" in remedy_of(made, work, cluster(1, 2, 4.5e-4))
+
+
+def test_a_lighter_optimizer_is_named_only_where_it_helps() -> None:
+    text = remedy_of(plan(("row_wise",), 1, 2, BIG), workload(sparse_optimizer="adagrad"), cluster(1, 2, 0.3))
+    assert "row_wise_adagrad" not in text and "cluster.hosts=" in text
 
 
 def test_buffers_may_use_the_reserve_but_not_more() -> None:

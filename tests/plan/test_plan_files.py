@@ -15,6 +15,7 @@ from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.diff import diff
 from recsys_lab.plan.explain import explain, table_facts
 from recsys_lab.plan.serialise import load_plan, save_plan
+from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.plan.validate import validate
 from recsys_lab.tables import Table
 from tests.plan.plans import FLAT_SCHEMES, plan
@@ -152,11 +153,11 @@ def test_diff_names_what_changed() -> None:
 
 def test_explain_says_where_each_table_is() -> None:
     made = plan(("table_wise", "row_wise", "data_parallel", "column_wise", "grid_shard"), 2, 2)
-    facts = {f.table: f for f in table_facts(made)}
+    facts = {f.table.name: f for f in table_facts(made)}
     assert facts["t0"].where == "whole on rank 1"
     assert facts["t1"].where == "rows in equal blocks on ranks 0-3"
-    assert facts["t2"].where == "a copy on each of 4 ranks" and facts["t2"].tier == "replicated"
-    assert facts["t3"].most_bytes * 2 == facts["t3"].bytes == made.tables[3].weight_bytes
+    assert facts["t2"].where == "a copy on each of 4 ranks" and tier_rows(facts["t2"].placement)["replicated"] == made.tables[2].rows
+    assert facts["t3"].most_bytes * 2 == facts["t3"].table.weight_bytes == made.tables[3].weight_bytes
     text = "\n".join(explain(made))
     assert "5 tables" in text and "2 hosts of 2" in text and "The biggest table is t3" in text
     assert f"on rank {max(range(4), key=made.weight_bytes_of_ranks().__getitem__)}" in text

@@ -81,7 +81,7 @@ def test_it_is_told_where_towers_are_and_what_is_permuted() -> None:
     text = "\n".join(explain(tower_plan(TABLES, TWO, 4, 2, MIX, "rows")))
     assert "2 towers on 2 sites: 1 on each, which is 2 hosts" in text and "in 4 exchanges of 2 peers side by side" in text
     assert "Looked-up rows are permuted into peer order" in text and "Tower 1 has 3 features: d, f, e." in text
-    facts = {f.table: f for f in table_facts(tower_plan(TABLES, TWO, 4, 2, MIX, "rows"))}
+    facts = {f.table.name: f for f in table_facts(tower_plan(TABLES, TWO, 4, 2, MIX, "rows"))}
     assert facts["t0"].where == "rows in equal blocks on ranks 0-3" and facts["t1"].where == "whole on rank 1"
 
 

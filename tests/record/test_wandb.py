@@ -11,6 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from recsys_lab.errors import UserError
+from recsys_lab.ranges import check_fields
 from recsys_lab.record import loggers, wandb_run
 from recsys_lab.sweeps.ablation import log_to_wandb, write_ablation
 from tests.record.offline_wandb import OfflineRun
@@ -103,9 +104,9 @@ def test_online_without_a_login_is_refused_and_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_mode_is_refused(tmp_path):
-    with pytest.raises(UserError, match="given on; allowed: auto, online, offline"):
-        wandb_run.start(tmp_path, CONFIG, "x", mode="on")
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(UserError, match="logger.mode: .*given on; allowed: auto, online, offline"):
+        check_fields({"mode": "on"}, "logger", wandb_run.start)
 
 
 def test_a_login_is_found_in_the_environment_and_in_netrc(not_logged_in, monkeypatch):

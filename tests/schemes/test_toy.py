@@ -15,7 +15,7 @@ from recsys_lab.config.choices import built
 from recsys_lab.errors import UserError
 from recsys_lab.executor.recorded import register
 from recsys_lab.plan import Placement, Shard, ShardingPlan
-from recsys_lab.plan.explain import explain, table_facts
+from recsys_lab.plan.explain import explain
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.serialise import load_plan, save_plan
@@ -52,8 +52,7 @@ def test_it_plans_lowers_simulates_and_explains(tmp_path: Path) -> None:
     simulated, timeline = simulate(steps, inputs.cluster, built("profile", "torchrec"), plan, inputs.workload)
     assert simulated.feasible and simulated.iteration_ms > 0 and len(timeline.events) == len(steps.steps)
     assert any("gradients between the hosts' copies" in sentence for sentence in explain(plan))
-    assert {facts.tier for facts in table_facts(plan)} == {HOST_SHARDED}
-    assert tier_rows(plan.placements[0])[HOST_SHARDED] == TABLES[0].rows
+    assert [tier_rows(placement)[HOST_SHARDED] for placement in plan.placements] == [table.rows for table in TABLES]
     alone = bytes_of_ranks(plan_of(hosts=1)[0], inputs.workload).weights
     assert bytes_of_ranks(plan, inputs.workload).weights == alone * 2, "each host has all tables once"
 

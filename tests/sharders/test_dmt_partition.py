@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -113,6 +115,35 @@ def test_of_equally_tight_groups_those_with_even_loads_are_taken() -> None:
     groups = balanced_groups(points, 4, loads=[5, 5, 1, 1, 1, 1, 5, 5])
     assert {tuple(sorted(5 if i in (0, 1, 6, 7) else 1 for i in group)) for group in groups} == {(1, 5)}
     assert all(len({i // 4 for i in group}) == 1 for group in groups)  # never at the cost of coherence
+
+
+@pytest.mark.parametrize(
+    ("loads", "expected"),
+    [
+        (None, [[0, 1], [2, 3]]),  # the tightest, where all loads are one
+        ([5, 4, 1, 0], [[0, 2], [1, 3]]),  # 6 instead of 9; the diagonals would have 5
+        ([5, 1, 4, 0], [[0, 1], [2, 3]]),
+    ],
+)
+def test_loads_decide_between_groups_of_nearly_the_same_tightness(
+    monkeypatch: pytest.MonkeyPatch, loads: list[float] | None, expected: list[list[int]]
+) -> None:
+    """The corners of a rectangle of 1 by 1.02: sides have an inertia of 1 and of 1.0404, within a twentieth, and diagonals of 2.0404."""
+    groupings, seeds = [[0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]], list[int]()
+
+    class EachSeedAnother:
+        def __init__(self, groups: int, *, random_state: int, size_min: int, size_max: int, n_init: int, n_jobs: int):
+            assert (groups, size_min, size_max, n_init, n_jobs) == (2, 2, 2, 1, 1)
+            seeds.append(random_state)
+            self.labels = groupings[random_state % 3]
+
+        def fit_predict(self, points: np.ndarray) -> np.ndarray:
+            return np.array(self.labels)
+
+    monkeypatch.setitem(sys.modules, "k_means_constrained", SimpleNamespace(KMeansConstrained=EachSeedAnother))
+    corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.02], [1.0, 1.02]])
+    assert balanced_groups(corners, 2, loads=loads) == balanced_groups(corners, 2, loads=loads, seed=3) == expected
+    assert seeds == [*range(16), *range(48, 64)]
 
 
 @settings(max_examples=30, deadline=None)

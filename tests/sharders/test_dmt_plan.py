@@ -136,7 +136,7 @@ def test_what_is_not_a_plan_says_why() -> None:
     made, cluster = tables([10, 10, 10]), small_cluster(2, 2)
     with pytest.raises(UserError, match="must divide each other"):
         planned(made, cluster, 3, 1.0)
-    with pytest.raises(UserError, match=r"sharder\.planner\.scheme: unknown choice; given row_wis.*row_wise"):
+    with pytest.raises(UserError, match=r"sharder\.planner\.scheme: no such choice; given row_wis.*row_wise"):
         planned(made, cluster, 2, 1.0, scheme="row_wis")
     with pytest.raises(UserError, match="in no tower"):
         plan(made, lengths(made, 1.0), cluster, FP32, workload(), (("f0",), ("f1",)))

@@ -111,7 +111,7 @@ def test_bandwidths_follow_from_the_links() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_gb_s", "message"), [({"a2a_globl_gb_s": 1}, "did you mean 'a2a_global_gb_s'"), ({"ar_cross_gb_s": 0}, "more")]
+    ("given_gb_s", "message"), [({"a2a_globl_gb_s": 1}, "did you mean 'a2a_global_gb_s'"), ({"ar_cross_gb_s": 0}, "or more")]
 )
 def test_impossible_bandwidths_are_refused(given_gb_s: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):

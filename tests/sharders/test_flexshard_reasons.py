@@ -69,6 +69,18 @@ def test_reasons_are_data_and_read_well(options: dict) -> None:
     )
 
 
+def test_alternatives_begin_with_row_wise_and_leave_out_what_is_chosen() -> None:
+    by_rule = {rule: why(tiers=3, rule=rule).alternatives for rule in ("paper", "optimal")}
+    for alternatives in by_rule.values():
+        assert (alternatives[0].name, alternatives[0].replicated, alternatives[0].host_sharded) == ("row-wise only", 0, 0)
+        assert alternatives[0].row_sharded == TABLE.rows and alternatives[0].global_share == 1.0
+    assert [{a.name for a in by_rule[rule]} & {"rule=optimal"} for rule in ("paper", "optimal")] == [{"rule=optimal"}, set()]
+
+
+def test_a_replica_may_cost_its_weights_alone() -> None:
+    assert why(tiers=2, replica_multiplier=1.0).setting["replica_multiplier"] == 1.0
+
+
 def test_what_decided_is_named() -> None:
     three = why(tiers=3)
     assert [b.tier for b in three.boundaries] == ["host_sharded", "row_sharded"]

@@ -116,7 +116,14 @@ def test_repair_exchanges_where_nothing_can_be_given_away() -> None:
     assert repaired(pieces, [0, 0, 1, 1], [Cost()] * 2, [Size(9, 9)] * 2, even_out=False) is None
 
 
+@pytest.mark.parametrize("bins", [[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 3.0]], ids=str)
 @pytest.mark.parametrize("name", sorted(HEURISTICS))
-def test_what_bins_cost_already_is_filled_up(name: str) -> None:
-    found = HEURISTICS[name]([1.0] * 6, [3.0, 0.0, 0.0])
-    assert sums([1.0] * 6, [3.0, 0.0, 0.0], found).tolist() == [3.0, 3.0, 3.0]
+def test_what_bins_cost_already_is_filled_up(name: str, bins: list[float]) -> None:
+    assert sums([1.0] * 6, bins, HEURISTICS[name]([1.0] * 6, bins)).tolist() == [3.0, 3.0, 3.0]
+
+
+@pytest.mark.parametrize("name", sorted(HEURISTICS))
+def test_a_piece_goes_where_least_is_already(name: str) -> None:
+    """Bins of 5, 1 and 3, pieces of 4 and 2: 5, 1 + 4 and 3 + 2."""
+    found = HEURISTICS[name]([4.0, 2.0], [5.0, 1.0, 3.0])
+    assert found == [1, 2]

@@ -149,7 +149,7 @@ def test_sequences_and_mistakes() -> None:
     for options, words in (
         ({"placement": "gredy"}, "did you mean 'greedy'"),
         ({"schemes": ["rows"]}, "row_wise"),
-        ({"load_weight": -1.0}, "weight"),
+        ({"load_weight": -1.0}, "planner.load_weight: out of range"),
     ):
         with pytest.raises(UserError, match=words):
             plan(clicks, lengths(clicks, 9.0), cluster, FP32, work, **options)

@@ -200,7 +200,7 @@ def test_tables_that_all_ranks_together_cannot_hold_are_refused_before_a_search(
     [
         ({"force": {"od": "row_wise"}}, "no such table; given od; .*did you mean 'odd'"),
         ({"force": {"odd": "rowwise"}}, "no such sharding type; given rowwise; .*did you mean 'row_wise'"),
-        ({"sharding_types": ["flex"]}, "no such sharding type; given flex"),
+        ({"sharding_types": ["flex"]}, "no such choice; given flex"),
         ({"force": {"odd": "column_wise"}, "column_shard_width": 2}, "given 2; allowed: 4, 8, 16"),
         ({"force": {"odd": "column_wise"}, "column_shard_width": 12}, "given 12; allowed: 4, 8, 16"),
         ({"column_shards": "0"}, "column_shards.*given 0; allowed: auto, 1 or more"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,6 +69,24 @@ def test_peers_use_the_far_link_and_hosts_the_near_one() -> None:
     near = collective_ms(step("all_to_all", 400 * MB, (0, 1), (2, 3)), on)
     far = collective_ms(step("all_to_all", 400 * MB, (0, 2), (1, 3)), on)
     assert (near, far) == (pytest.approx(NEAR + 200 / 100), pytest.approx(FAR + 200 / 10))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "across", "expected_ms"),
+    [
+        # twice 7/8 of 800 MB and 24 MB to fill: a quarter of 1424 MB over each far link; up and down one near and one far step
+        (2, None, 356 / 10 + 0.0084 + 2 * (0.0038 + 0.0213)),
+        (2, 20.0, 356 / 20 + 0.0084 + 2 * (0.0038 + 0.0213)),
+        # one host: twice 3/4 of 800 MB and 24 MB, over 400 GB/s of the switch
+        (1, None, 1224 / 400 + 0.0084 + 2 * 0.0038),
+        (1, 20.0, 1224 / 400 + 0.0084 + 2 * 0.0038),
+    ],
+)
+def test_switches_add_up_within_hosts_and_each_link_across_carries_its_part(hosts: int, across: float | None, expected_ms: float) -> None:
+    on = cluster(hosts, 4)
+    near, far = (replace(link, in_network_gb_s=gb_s) for link, gb_s in ((on.intra_host, 400.0), (on.cross_host, across)))
+    on = replace(on, intra_host=near, cross_host=far)
+    assert collective_ms(step("all_reduce", 800 * MB, on.ranks), on) == pytest.approx(expected_ms)
 
 
 sizes = st.floats(0, 1e10)

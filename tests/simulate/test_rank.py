@@ -59,7 +59,7 @@ def test_every_sharder_is_priced_as_run_py_prices_it(capsys: pytest.CaptureFixtu
     ("words", "part"),
     [
         (["model.bottom_layers=[8,5]"], "model.bottom_layers"),
-        (["data.rows_per_table=[5,-1]"], "bad number of rows"),
+        (["data.rows_per_table=[5,-1]"], "data.rows_per_table[1]"),
         (["cluster.intra_host.bandwidth_gb_s=-1"], "bandwidth_gb_s"),
         (["model=dcnn"], "did you mean 'dcn'"),
     ],

@@ -211,7 +211,7 @@ def test_a_missing_figure_is_refused_not_made_up() -> None:
 def test_a_profile_out_of_range_is_refused(change: dict) -> None:
     with pytest.raises(UserError, match=f"profile.{next(iter(change))}"):
         profile(**change)
-    with pytest.raises(UserError, match="unknown overlap"):
+    with pytest.raises(UserError, match="profile.overlaps.*no such choice"):
         profile("everything")
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from rich.console import Console
 
+from recsys_lab.config.command_line import Invocation
+from recsys_lab.record.result import Failure, Pruned
 from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.ablation import read_ablation, write_ablation
+from recsys_lab.sweeps.job import CODES, codes_elsewhere
 from recsys_lab.sweeps.live import SweepShown
 from tests.record.fake_run import failed, make_result, write_run
 from tests.sweeps.test_ablation import rows_of, sweep
@@ -76,6 +80,18 @@ def test_jobs_that_were_asked_for_and_never_began_are_missing_in_the_table(tmp_p
     assert (dlrm["status"], dlrm["error"]) == ("2 of 3 seeds completed", "not run yet")
     assert (dcn["model"], dcn["status"], dcn["seeds"], dcn["validation_auc_median"]) == ("dcn", "missing", "3", "")
     assert "missing" in (folder / "ablation.html").read_text()
+
+
+def test_jobs_that_ran_elsewhere_tell_how_they_ended_by_their_records(tmp_path):
+    """As those of SLURM do: 2 and 3 of an error, 4 of a job that left nothing, 0 of what was pruned."""
+    words = [("model=dlrm", f"seed={seed}") for seed in range(5)]
+    done, bad = make_result(), failed(make_result())
+    endings = (done, replace(done, status="pruned", pruned=Pruned("auc", 1, 0.5, 0.6)), bad, replace(bad, error=Failure("UserError", "no")))
+    for number, ending in enumerate(endings):
+        write_run(tmp_path / str(number), ending, list(words[number]))
+    asked = Invocation(True, (), None, tmp_path, tuple(words))
+    assert codes_elsewhere(asked, []) == [0, 0, CODES.get(bad.error.type, 1), 2, 4]
+    assert codes_elsewhere(asked, [0] * 5) == []
 
 
 def test_a_job_that_was_cut_short_is_unfinished(tmp_path):

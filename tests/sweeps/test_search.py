@@ -71,7 +71,8 @@ def test_what_cannot_be_searched_is_one_line(words: list[str], said: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"), [({"metric": "au"}, "did you mean 'auc'"), ({"sampler": "grid"}, "no such choice"), ({"n_trials": 0}, "too small")]
+    ("changed", "said"),
+    [({"metric": "au"}, "did you mean 'auc'"), ({"sampler": "grid"}, "no such choice"), ({"n_trials": 0}, "out of range")],
 )
 def test_options_that_cannot_be_are_one_line(changed: dict, said: str) -> None:
     with pytest.raises(UserError, match=said):

@@ -131,6 +131,54 @@ def test_as_many_seeds_as_are_said_to_be_needed_show_it_four_times_in_five(paire
     assert 0.74 < np.mean(np.array(p) <= 0.05) < 0.92
 
 
+@pytest.mark.parametrize(("effect", "paired", "seeds"), [(1.0, True, 10), (1.0, False, 18), (0.5, True, 34), (0.5, False, 67)])
+def test_seeds_by_guenthers_formula(effect, paired, seeds):
+    """(1.95996 + 0.84162)^2 = 7.849 over the effect squared, and half of 1.95996^2 = 1.92; unpaired twice and a quarter, times pi / 3."""
+    z = np.array([-1.0, 0.0, 1.0])
+    assert ours.seeds_needed(z + effect, np.zeros(3) if paired else z, 0.05, paired) == seeds
+    assert ours.seeds_needed(np.zeros(3) if paired else z, z + effect, 0.05, paired) == seeds
+    assert ours.seeds_needed(1000 * (z + effect), 1000 * (np.zeros(3) if paired else z), 0.05, paired) == seeds
+
+
+def test_several_tests_at_once_by_hand():
+    """Three seeds can be flipped in four ways. 1 1 1 sums to 3 in one of them; every way brings 1 1 -1 to 1 at least."""
+    assert ours.flipped_together(np.array([[1.0, 1.0], [1.0, 1.0], [1.0, -1.0]])) == [0.5, 1.0]  # another way brings the second to 3
+    assert ours.flipped_together(np.array([[1.0], [1.0], [1.0]])) == [0.25]
+    assert ours.flipped_together(np.array([[-2.0], [-2.0], [-2.0]])) == [0.25]
+    assert ours.flipped_together(np.zeros((3, 2))) == [1.0, 1.0]
+    assert ours.flipped_together(np.array([[0.1], [0.1], [0.3], [0.3]])) == [0.125]
+
+
+def test_only_the_ratios_of_differences_count():
+    each = np.array([[1.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
+    assert ours.flipped_together(each * [0.01, 1.0]) == ours.flipped_together(each * 0.001) == [0.5, 1.0]
+
+
+def test_ways_are_counted():
+    assert ours._signed_ranks(3).tolist() == [1, 1, 1, 2, 1, 1, 1] and ours._rank_sums(2, 2).tolist() == [1, 1, 2, 1, 1]
+    assert ours._rank_sums(1, 3).tolist() == [1, 1, 1, 1] and ours._rank_sums(2, 1).tolist() == [1, 1, 1]
+    assert ours._doubled_ranks(np.array([5.0, 1.0, 5.0, 7.0])).tolist() == [5, 2, 5, 8]
+    assert ours._flips(13).shape == (4096, 13) and ours._flips(14).shape == (8192, 14)
+    for flips in (ours._flips(3), ours._flips(14)):
+        assert (flips[0] == 1).all() and set(np.unique(flips)) == {-1.0, 1.0}
+    assert ours._flips(3).tolist() == [[1, 1, 1], [1, 1, -1], [1, -1, 1], [1, -1, -1]]
+
+
+def test_intervals_by_hand():
+    """Of 6 pairs 21 means; 1 of 64 ways is below the first. Of 4 and 4, 16 differences; 1 of 70 ways is below the first."""
+    pairs = ours.paired_difference([1.0, 2.0, 4.0, 8.0, 16.0, 32.0], 0.05)
+    assert (pairs.low, pairs.high, pairs.confidence) == (1.0, 32.0, pytest.approx(1 - 2 / 64)) and pairs.value == 8.5
+    both = ours.unpaired_difference([10.0, 20.0, 40.0, 80.0], [1.0, 2.0, 3.0, 4.0], 0.05)
+    assert (both.low, both.high, both.confidence) == (6.0, 79.0, pytest.approx(1 - 2 / 70)) and both.value == 27.5
+    wide = ours.paired_difference([1.0, 2.0, 4.0, 8.0, 16.0, 32.0], 0.1)
+    assert (wide.low, wide.high, wide.confidence) == (2.0, 20.0, pytest.approx(1 - 2 * 3 / 64))
+
+
+def test_no_claim_is_surer_than_one_with_a_larger_statistic():
+    """1 1 0 has 2 / sqrt 2 = 1.41, reached in two of four ways; 1 .2 .2 has 1.4 / 1.04 = 1.35, reached in one, but comes second."""
+    assert ours.flipped_together(np.array([[1.0, 1.0], [0.2, 1.0], [0.2, 0.0]])) == [0.5, 0.5]
+
+
 def test_without_a_difference_or_a_spread_no_number_is_invented():
     assert ours.seeds_needed([1.0, 2], [1.0, 2], 0.05, True) is None and ours.seeds_needed([1.0], [2.0], 0.05, True) is None
     assert ours.seeds_needed([1.0, 2], [0.5, 1.5], 0.05, True) == 6

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -78,19 +80,78 @@ def test_a_law_keeps_its_shape_when_its_table_is_scaled() -> None:
     assert zipf_mandelbrot(1000, 1.1, 1.0).scaled(10) == zipf_mandelbrot(10, 1.1, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("law", "shares", "densities"),
+    [  # of 3 rows, with shift 1: the share of the first 0, 1, 2 and 3, and the density at 0, 1 and 3
+        (RankLaw(3, (0.0,)), [0, 1 / 3, 2 / 3, 1], [1 / 3] * 3),
+        (RankLaw(3, (1.0,)), [0, 0.5, log(3) / log(4), 1], [1 / log(4), 1 / 2 / log(4), 1 / 4 / log(4)]),
+        (RankLaw(3, (2.0,)), [0, 1 / 2 / 0.75, 2 / 3 / 0.75, 1], [1 / 0.75, 1 / 4 / 0.75, 1 / 16 / 0.75]),
+        # flat over the first row, then 2 / (1 + x), which is 1 where they meet: 1 and 2 ln 2 look-ups
+        (
+            RankLaw(3, (0.0, 1.0), knees=(1.0,)),
+            [0, 1 / (1 + 2 * log(2)), (1 + 2 * log(1.5)) / (1 + 2 * log(2)), 1],
+            [1 / (1 + 2 * log(2)), 1 / (1 + 2 * log(2)), 0.5 / (1 + 2 * log(2))],
+        ),
+    ],
+    ids=str,
+)
+def test_laws_by_hand(law: RankLaw, shares: list[float], densities: list[float]) -> None:
+    assert law.share(np.arange(4)) == pytest.approx(shares) and law.density(np.array([0, 1, 3])) == pytest.approx(densities)
+    assert law.share(-1.0) == 0 and law.share(9.0) == pytest.approx(1) and law.density(9.0) == pytest.approx(densities[-1])
+    just_before, just_behind = (law.ranks(np.array(shares[1:3]) + step).tolist() for step in (-1e-9, 1e-9))
+    assert just_before == [0, 1] and just_behind == [1, 2]
+    assert law.ranks(np.array([0.0, 1 - 1e-16, 1.0])).tolist() == [0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("law", "words"),
+    [
+        (RankLaw(9, (0.0,)), "uniform"),
+        (RankLaw(9, (0.0,), 2.0), "uniform"),
+        (RankLaw(9, (1.05,)), "zipf, exponent 1.05"),
+        (RankLaw(9, (1.05,), 2.71828), "zipf-mandelbrot, exponent 1.05, shift 2.718"),
+        (RankLaw(9, (0.5, 1.25), knees=(3.0,)), "power law in 2 pieces, exponents 0.5, 1.25"),
+    ],
+)
+def test_a_law_in_words(law: RankLaw, words: str) -> None:
+    assert law.describe() == words
+    access = law.access("t", 9, 2.0)
+    assert (access.detail, access.origin, access.mean_length, access.table) == (words, "formula", 2.0, "t")
+
+
+def test_a_law_is_scaled_by_rows_but_zipfs_keeps_its_shift() -> None:
+    assert RankLaw(10, (0.5, 1.0), 1.0, (4.0,)).scaled(5) == RankLaw(5, (0.5, 1.0), 0.5, (2.0,))
+    assert RankLaw(10, (1.0,), 3.0).scaled(20) == RankLaw(20, (1.0,), 6.0)
+    assert RankLaw(10, (1.0,)).scaled(20) == RankLaw(20, (1.0,))
+    assert RankLaw(10, (1.0,), 3.0).scaled(10) == RankLaw(10, (1.0,), 3.0)
+
+
+def test_buckets_are_geometric_and_as_many_as_asked() -> None:
+    """Edges of 8 rows in 3: 1, 2.08, 4.33 and 9, rounded and less one."""
+    uniform = RankLaw(8, (0.0,))
+    assert uniform.access("t", 8, 4.0, 3).bucket_rows == (1, 2, 5) and uniform.access("t", 8, 4.0, 3).bucket_p == pytest.approx((0.5,) * 3)
+    assert len(uniform.access("t", 10**7, 4.0).bucket_rows) > 2900  # of 4096, those that are not one row
+
+
 def test_a_law_goes_into_a_config_and_back() -> None:
     law = RankLaw(1000, (0.5, 1.4), 3.0, (50.0,))
     assert RankLaw.from_config(law.to_config()) == law
+    assert law.to_config() == {"rows": 1000, "exponents": [0.5, 1.4], "shift": 3.0, "knees": [50.0]}
+    assert RankLaw.from_config({"rows": 7, "exponents": [1]}) == RankLaw(7, (1.0,), 1.0, ())
 
 
 @pytest.mark.parametrize(
     ("given_law", "message"),
     [
         ({"rows": 10, "exponents": [1.0], "shift": 0.0}, "law.shift.*given 0.0; allowed: above 0"),
+        ({"rows": 0, "exponents": [1.0]}, "law.rows.*given 0; allowed: 1 or more"),
+        ({"rows": 10, "exponents": [1.0, 1.0, 1.0], "knees": [5, 5]}, "law.knees.*rising, between 0 and 10"),
+        ({"rows": 10, "exponents": [1.0, 1.0], "knees": [0]}, "law.knees.*rising, between 0 and 10"),
         ({"rows": 10, "exponents": [1.0, 1.0]}, "law.exponents.*allowed: 1, one more than knees"),
         ({"rows": 10, "exponents": [-1.0]}, "falling frequency"),
         ({"rows": 10, "exponents": [1.0, 1.0], "knees": [10]}, "law.knees.*rising, between 0 and 10"),
         ({"rows": 10, "exponent": 1.0}, "law.exponent: no such key"),
+        ({"rows": 10, "exponents": [1.0], "a": 1, "b": 2}, "law.a: no such key"),
         ({"exponents": [1.0]}, "law.rows: a value is needed"),
     ],
 )

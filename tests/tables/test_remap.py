@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_lab.errors import UserError
-from recsys_lab.tables.remap import Remap, dealt
+from recsys_lab.tables import Table
+from recsys_lab.tables.remap import Remap, dealt, kept_id_bytes
 
 
 @st.composite
@@ -47,9 +48,33 @@ def test_dealing_gives_every_block_its_share_of_each_stretch(rows, ranks):
         assert len(got) == 0 or got.max() - got[~full].min(initial=got.max()) <= 1
 
 
+def test_rows_are_dealt_like_cards() -> None:
+    assert dealt(5, 2).tolist() == [0, 3, 1, 4, 2] and dealt(6, 3).tolist() == [0, 2, 4, 1, 3, 5]
+    assert dealt(3, 1).tolist() == [0, 1, 2] and dealt(0, 2).tolist() == []
+
+
+def test_ids_by_hand() -> None:
+    """Rows 7 and 2 are replicated, then 5, 0 and 8 dealt to two ranks; 1, 3, 4 and 6 follow in their order."""
+    remap = Remap.of("t", np.array([7, 2, 5, 0, 8]), 2, 3, 2, 9)
+    assert remap.hot_rows == 5 and remap.rows == 9
+    assert remap.to_row(np.array([7, 2, 5, 0, 8, 1, 3, 4, 6])).tolist() == [0, 1, 2, 4, 3, 5, 6, 7, 8]
+    none = Remap.of("t", np.array([], np.int64), 0, 0, 2, 9)
+    assert none.to_row(np.array([8, 0])).tolist() == none.to_id(np.array([8, 0])).tolist() == [8, 0]
+
+
+def test_half_of_an_int64_holds_ids_below_two_to_the_31() -> None:
+    small, large = (Table(f"t{rows}", rows, 4, ("a",)) for rows in (2**31 - 1, 2**31))
+    assert [kept_id_bytes(tables) for tables in ([], [small], [small, large])] == [4, 4, 8]
+
+
 @pytest.mark.parametrize(
     ("ids", "says"),
-    [([1, 2], "2 rows; allowed: 3"), ([1, 2, 9], "such as 9; allowed: 0 to 8"), ([1, 2, 2], "1 rows; allowed: each once")],
+    [
+        ([1, 2], "2 rows; allowed: 3"),
+        ([1, 2, 9], "1 ids outside it, such as 9; allowed: 0 to 8"),
+        ([-1, 2, 9], "2 ids outside it, such as -1"),
+        ([1, 2, 2], "1 rows; allowed: each once"),
+    ],
 )
 def test_frequencies_of_other_data_are_refused_in_figures(ids, says):
     with pytest.raises(UserError, match="table t") as error:

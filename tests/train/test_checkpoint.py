@@ -112,7 +112,7 @@ def test_scalars_and_row_states_come_back(tmp_path: Path):
     reader.fill(whole("a", scalar))
     reader.fill(Piece("s", (3,), part))
     assert scalar.item() == 2.5 and part.tolist() == [1.0, 2.0]
-    assert read_trainer(tmp_path / "step=3") == {"x": [1, None]}
+    assert read_trainer(tmp_path / "step=3") == {"x": [1, None], "manifest": 1}
 
 
 def test_a_part_that_was_not_saved_is_refused(tmp_path: Path):
@@ -140,6 +140,17 @@ def test_a_save_that_is_cut_short_leaves_the_one_before(tmp_path: Path):
     assert latest(tmp_path) == tmp_path / "step=2"
 
 
+@pytest.mark.parametrize("order", [(9, 10, 100), (100, 10, 9)], ids=str)
+def test_the_newest_has_the_highest_step_and_not_the_last_name(tmp_path: Path, order: tuple[int, ...]):
+    for step in order:
+        save(tmp_path / f"step={step}", [whole("a", torch.ones(1))], {"step": step}, 0, lambda: None)
+    (tmp_path / "step=200").mkdir()  # not whole
+    assert latest(tmp_path) == tmp_path / "step=100"
+    remove(tmp_path / "step=100")
+    assert latest(tmp_path) == tmp_path / "step=10"
+    assert latest(tmp_path / "none") is None
+
+
 def test_the_same_step_can_be_saved_again(tmp_path: Path):
     for value in (1.0, 2.0):
         save(tmp_path / "best", [whole("a", torch.tensor([value]))], {}, 0, lambda: None)
@@ -157,7 +168,7 @@ def test_a_broken_file_is_named(tmp_path: Path):
 
 def test_nothing_is_pickled(tmp_path: Path):
     save(tmp_path / "step=1", [whole("a", torch.ones(4))], {"b": 1}, 0, lambda: None)
-    assert sorted(os.listdir(tmp_path / "step=1")) == ["rank_0.safetensors", "trainer.json"]
+    assert sorted(os.listdir(tmp_path / "step=1")) == ["manifest.json", "rank_0.safetensors", "trainer.json"]
     json.loads((tmp_path / "step=1" / "trainer.json").read_text())
     remove(tmp_path / "step=1")
     assert latest(tmp_path) is None and os.listdir(tmp_path) == []

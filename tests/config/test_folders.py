@@ -1,0 +1,117 @@
+"""Which folder a command line means, and whose code the config in it may name."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from recsys_lab.config.command_line import CONF, read
+from recsys_lab.config.folders import own_folder, stored, words_of
+from recsys_lab.config.frozen import plain, save
+from recsys_lab.config.targets import Named, check_targets
+from recsys_lab.errors import UserError
+
+
+@pytest.mark.parametrize("named", ["", " ", ".", "./", "/", "..", None, 5, ["a"], os.path.expanduser("~"), str(CONF.parent), "runs/.."])
+def test_a_folder_that_a_run_would_not_have_to_itself(named):
+    with pytest.raises(UserError, match="hydra.run.dir"):
+        own_folder(named, "hydra.run.dir")
+
+
+@pytest.mark.parametrize("named", ["runs/a", "/scratch/run", "~x", "...", "a b"])
+def test_a_folder_of_its_own(named):
+    assert own_folder(named, "hydra.run.dir") == Path(named)
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict:
+    return plain(read(["logger=none"]).config)
+
+
+def refused(folder: Path, text: str | bytes) -> str:
+    (folder / "config.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(UserError) as caught:
+        stored(folder, Named())
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_a_run_saved_is_read_back(tmp_path, whole):
+    save(whole, tmp_path)
+    assert plain(stored(tmp_path, Named())) == whole and os.listdir(tmp_path) == ["config.yaml"]
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"5", b"seed: 1\n", b"a: [", b"\x00\x01", b"\xff\xfe\x00", b"a: 1\na: 2\n"])
+def test_a_config_that_is_none(text, tmp_path):
+    assert "config.yaml" in refused(tmp_path, text)
+
+
+def test_a_config_with_a_part_of_another_shape(tmp_path, whole):
+    for key in whole:
+        for value in (5, [1, 2], {"a": 1}, None):
+            if (key, value) not in [("seed", 5), ("choices", {"a": 1})] and key not in ("resume", "overwrite", "study"):
+                refused(tmp_path, yaml.safe_dump(whole | {key: value}))
+
+
+def test_words_that_are_none(tmp_path):
+    (tmp_path / ".hydra").mkdir()
+    for text in ("5", "{a: 1}", "[1]", "a: ["):
+        (tmp_path / ".hydra" / "overrides.yaml").write_text(text)
+        with pytest.raises(UserError, match="overrides.yaml"):
+            words_of(tmp_path)
+    (tmp_path / ".hydra" / "overrides.yaml").write_text(
+        "[model=dcn, +hydra.searchpath=x, ++resume=y, overwrite=true, hydra/launcher=z, seed=3]"
+    )
+    assert words_of(tmp_path) == ["model=dcn", "seed=3"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system",
+        "foreign.f",
+        "recsys_lab.job.os.system",
+        "launchers.torchrun.os.system",
+        "recsys_labs.f",
+        "torch.load",
+        5,
+        None,
+        "",
+        "${seed}",
+    ],
+)
+def test_code_that_is_not_ours(target, tmp_path, whole):
+    for where in ("logger", "model"):
+        named = whole | {where: whole[where] | {"_target_": target}}
+        assert f"{where}._target_" in refused(tmp_path, yaml.safe_dump(named))
+
+
+def test_code_of_a_module_that_the_command_names(tmp_path, whole):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("# mine\n_target_: my_models.wide.Wide\n")
+    config = read(["logger=none"]).config.copy()
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    OmegaConf.set_readonly(config, False)
+    config.model._target_ = "my_models.wide.Deep"
+    for words in ([f"hydra.searchpath=[file://{tmp_path}]"], ["model._target_=my_models.wide.Wide"], ["model={_target_:my_models.wide.f}"]):
+        check_targets(config, Named.of(OverridesParser.create().parse_overrides(words)), tmp_path)
+    check_targets(config, Named.of([], str(tmp_path)), tmp_path)
+    for words in ([], ["model._target_=my_models.other.Wide"], ["hydra.searchpath=[pkg://my_models]"]):
+        with pytest.raises(UserError, match="model._target_"):
+            check_targets(config, Named.of(OverridesParser.create().parse_overrides(words)), tmp_path)
+
+
+def test_every_target_of_ours_is_known_as_ours(tmp_path):
+    """But for Hydra's own plugins, which a config of a run does not hold."""
+    from omegaconf import OmegaConf
+
+    found = {m for file in CONF.rglob("*.yaml") for m in re.findall(r"^\s*_target_: ([\w.]+)", file.read_text(), re.MULTILINE)}
+    ours = sorted(target for target in found if not target.startswith("hydra_plugins."))
+    assert len(ours) > 50
+    check_targets(OmegaConf.create([{"_target_": target} for target in ours]), Named(), tmp_path)

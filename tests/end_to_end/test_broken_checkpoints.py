@@ -1,0 +1,54 @@
+"""A run whose checkpoint is not what was written does not go on: one line says which file, and what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.lines import Done, bits, last_checkpoint, line
+
+
+@pytest.fixture
+def cut_short(undisturbed: tuple[Path, Done], tmp_path: Path) -> Path:
+    """As a run that was killed after its last checkpoint and before its record."""
+    shutil.copytree(undisturbed[0], tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    return tmp_path / "run"
+
+
+def refused(folder: Path, cache: Path, *parts: str) -> None:
+    done = line(f"resume={folder}", cache=cache)
+    assert done.code == 2, done.err
+    assert done.err.startswith("error: ") and done.err.count("\n") == 1, done.err
+    for part in parts:
+        assert part in done.err, done.err
+
+
+def test_a_byte_that_has_changed(cut_short, undisturbed, cache):
+    """The remedy that is said works: from the checkpoint before it the run ends with the same bits."""
+    newest = last_checkpoint(cut_short)
+    path = newest / "rank_2.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    refused(cut_short, cache, "rank_2.safetensors is not what was written", f"remove {newest}")
+    shutil.rmtree(newest)
+    done = line(f"resume={cut_short}", cache=cache)
+    assert done.code == 0, done.err
+    assert bits(cut_short) == bits(undisturbed[0])
+
+
+def test_what_the_trainer_cannot_read(cut_short, cache):
+    """Of a version that wrote no manifest, so that nothing but its shape is wrong."""
+    newest = last_checkpoint(cut_short)
+    (newest / "manifest.json").unlink()
+    (newest / "trainer.json").write_text(json.dumps({"epoch": 1, "global_step": 48, "pytorch-lightning_version": "2.6.0", "loops": 5}))
+    refused(cut_short, cache, "trainer.json is of another shape", str(newest))
+
+
+def test_checkpoints_that_are_gone(cut_short, cache):
+    shutil.rmtree(cut_short / "checkpoints")
+    refused(cut_short, cache, "the checkpoints of this run are gone", "step=48", "progress.json")

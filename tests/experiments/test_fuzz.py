@@ -1,0 +1,53 @@
+"""A part of the hostile cases, and the judge of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.reliability.hostile import DOCUMENTED, LIMIT_S, Case, Ended
+
+#: Those whose every case ends as it must.
+PARTS = ("options", "structure")
+ROOT = Path(__file__).resolve().parents[2]
+LINE = "error: seed: out of range; given -1\n"
+
+
+@pytest.mark.timeout(280)
+def test_150_hostile_cases_end_as_the_contract_says(tmp_path: Path) -> None:
+    """In a process of its own: one that has not used its threads can be forked."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("HYDRA_FULL_ERROR", None)
+    words = ["experiments/reliability/fuzz.py", "--limit", "150", "--verbose", *(f"--part={part}" for part in PARTS)]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.startswith('{"cases": 150, ') and '"tracebacks": 0, "wrongly_accepted": 0, "over_60_s": 0}' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "err", "verdict"),
+    [
+        (2, LINE, "one_line_exit_2"),
+        (2, LINE + "more\n", "tracebacks"),
+        (2, "", "tracebacks"),
+        (2, "error: mode: no such choice\n", "tracebacks"),  # the case names the seed
+        (1, "Traceback (most recent call last):\n", "tracebacks"),
+        (1, "", "tracebacks"),
+        (-11, "", "tracebacks"),
+        (0, "", "wrongly_accepted"),
+        (4, "error: rank 1 was lost\n", "wrongly_accepted"),
+        (None, "", "over_60_s"),
+    ],
+)
+def test_how_a_case_is_judged(code: int | None, err: str, verdict: str) -> None:
+    assert Ended(Case("options", "a bad seed", ("seed=-1",), named="seed"), code, "", err, 1.0).verdict == verdict
+
+
+def test_what_may_be_taken_or_refused() -> None:
+    either = Case("data", "odd", (), DOCUMENTED)
+    ends = [Ended(either, code, "", LINE if code == 2 else "", 1.0).verdict for code in (0, 2, 3, 4)]
+    assert ends == ["other_documented", "one_line_exit_2", "other_documented", "wrongly_accepted"] and LIMIT_S == 60

@@ -1,0 +1,27 @@
+"""Runs that are killed and go on: few here, twenty in the long suite, as many as you like by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from experiments.reliability import kills
+
+
+def killed(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, int]]:
+    code = kills.main(options)
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.timeout(900)
+def test_a_few_kills_of_ranks_lose_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {"kills": 3, "lost": 0, "other_bits": 0, "left_behind": 0}
+    assert killed(capsys, "--kills", "3", "--seed", "1", "--kinds", "writer") == (0, expected)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_twenty_kills_of_every_kind_lose_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {"kills": 20, "lost": 0, "other_bits": 0, "left_behind": 0}
+    assert killed(capsys, "--kills", "20", "--seed", "2") == (0, expected)

@@ -1,0 +1,159 @@
+"""One hostile case: a command line in a fork of a process that has imported everything, so that hundreds take minutes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+LIMIT_S = 60
+#: What a case may take before its own limits: memory that no refusal needs.
+MOST_BYTES = 48 << 30
+REFUSED, DOCUMENTED = frozenset({2}), frozenset({0, 2, 3})
+
+Verdict = Literal["one_line_exit_2", "other_documented", "tracebacks", "wrongly_accepted", "over_60_s"]
+VERDICTS: tuple[Verdict, ...] = ("one_line_exit_2", "other_documented", "tracebacks", "wrongly_accepted", "over_60_s")
+
+
+@dataclass(frozen=True)
+class Case:
+    """`words` of run.py, or with `program` recsys_lab of `python -m recsys_lab`; `{here}` in them stands for the case's own folder.
+
+    `prepare` makes what lies in that folder. `expected`: exit codes that are right. `named`: what the line must say. `most_file_bytes`: a
+    larger file cannot be written, as on a full disk.
+    """
+
+    part: str
+    name: str
+    words: tuple[str, ...]
+    expected: frozenset[int] = REFUSED
+    named: str = ""
+    prepare: Callable[[Path], object] | None = None
+    program: str = "run"
+    most_file_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """`code` None: it did not end within the limit."""
+
+    case: Case
+    code: int | None
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """`tracebacks` has exit code 1 too, a death by a signal, and a refusal of more than one line."""
+        if self.code is None:
+            return "over_60_s"
+        lines = [line for line in self.err.splitlines() if line.strip()]
+        one_line = len(lines) == 1 and lines[0].startswith("error: ")
+        if "Traceback (most recent call last)" in self.err + self.out or self.code not in (0, 2, 3, 4, 130):
+            return "tracebacks"
+        if self.code not in self.case.expected:
+            return "wrongly_accepted"
+        if self.code != 2:
+            return "other_documented"
+        return "one_line_exit_2" if one_line and self.case.named in self.err else "tracebacks"
+
+    def __str__(self) -> str:
+        said = self.err.strip() or self.out.strip()
+        shown = said if len(said) < 600 else f"{said[:300]} ... {said[-300:]}"
+        return f"{self.verdict}: {self.case.part}: {self.case.name}: {' '.join(self.case.words)[:300]}\n    exit {self.code}: {shown}"
+
+
+@dataclass
+class Running:
+    case: Case
+    folder: Path
+    pid: int
+    begun: float = field(default_factory=time.monotonic)
+
+
+def run_all(cases: Sequence[Case], folder: Path, jobs: int) -> Iterator[Ended]:
+    """What became of each case, `jobs` at a time, as they end. Everything that they write is inside `folder`."""
+    waiting, running = list(enumerate(cases)), []
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            number, case = waiting.pop(0)
+            running.append(_started(case, folder / f"case{number}", folder / "cache"))
+        time.sleep(0.005)
+        for each in list(running):
+            if (ended := _ended(each)) is not None:
+                running.remove(each)
+                yield ended
+                shutil.rmtree(each.folder, ignore_errors=True)
+
+
+def _started(case: Case, folder: Path, cache: Path) -> Running:
+    here = folder / "here"
+    here.mkdir(parents=True)
+    if case.prepare is not None:
+        case.prepare(here)
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = _in_child(case, folder, here, cache)
+        finally:
+            os._exit(code)
+    return Running(case, folder, pid)
+
+
+def _in_child(case: Case, folder: Path, here: Path, cache: Path) -> int:
+    os.setsid()
+    for stream, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o600), stream)
+    os.chdir(here)
+    os.environ["XDG_CACHE_HOME"] = str(cache)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    if case.most_file_bytes is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (case.most_file_bytes, case.most_file_bytes))
+    words = [word.replace("{here}", str(here)) for word in case.words]
+    try:
+        if case.program == "run":
+            import run
+
+            code = run.main(words)
+        else:
+            from recsys_lab.__main__ import main
+
+            code = main(words)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:  # noqa: BLE001  as Python itself would end
+        traceback.print_exc()
+        code = 1
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    return code
+
+
+def _ended(running: Running) -> Ended | None:
+    pid, status = os.waitpid(running.pid, os.WNOHANG)
+    seconds = time.monotonic() - running.begun
+    if pid == 0 and seconds < LIMIT_S:
+        return None
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(running.pid, signal.SIGKILL)  # and ranks that it has left
+    if pid == 0:
+        os.waitpid(running.pid, 0)
+    code = None if pid == 0 else os.waitstatus_to_exitcode(status)
+    return Ended(running.case, code, _said(running.folder / "out"), _said(running.folder / "err"), seconds)
+
+
+def _said(path: Path) -> str:
+    return path.read_text(errors="backslashreplace") if path.exists() else ""

@@ -20,7 +20,7 @@ from recsys_lab.units import GB
 PHASES = {
     "exposed_embedding_comm": "exchange",
     "exposed_dense_sync": "all-reduce",
-    "other": "launches",
+    "other": "host",
 }
 #: What a step of compute is, in words.
 COMPUTE = {"lookup": "look-ups", "update": "updates", "dense": "dense"}

@@ -165,7 +165,7 @@ def sentences(chosen: Row, changes: Sequence[Change]) -> list[str]:
 
 def _why(change: Change) -> str:
     before, after = change.phase_ms
-    return f"because {change.phase} takes {after:.2f} ms instead of {before:.2f} ms"
+    return f"because {change.phase} time {'falls' if after < before else 'rises'} from {before:.2f} to {after:.2f} ms"
 
 
 def _sentence(change: Change) -> str:

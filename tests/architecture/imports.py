@@ -33,7 +33,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "data": LEAVES | {"tables", "plan", "cluster"},
     "record": LEAVES | {"tables", "plan", "simulate"},
     "report": LEAVES | {"tables", "plan", "cluster", "data", "simulate", "record"},
-    "config": LEAVES,
+    "config": LEAVES | {"tables"},
     "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config"},
     "studies": LEAVES | {"record", "report", "config", "experiment"},
     "train": DESCRIPTION | {"plan", "models", "kernels", "executor", "data", "record", "report", "config", "experiment"},

@@ -36,7 +36,7 @@ from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import Sharder
 from recsys_lab.simulate import Profile
 from recsys_lab.tables import LawOptions, RankLaw, Table
-from recsys_lab.tables.table_file import read_table_file
+from recsys_lab.tables.table_file import dims_of_tables, read_table_file
 
 #: Of a step that trains here, over all ranks: 2 GB of them.
 MOST_IDS = 2**28
@@ -98,7 +98,9 @@ class ModelChoice:
         readers: dict[str, list[Feature]] = {}
         for feature in data.features:
             readers.setdefault(feature.table_name, []).append(feature)
-        dims = [self.embedding_dim] * len(readers) if self.dims is None else self.dims
+        several = "dims" in self.make.keywords  # a model whose tables may differ
+        own = dims_of_tables(self.file) if self.file is not None and several else self.dims
+        dims = [self.embedding_dim] * len(readers) if own is None else own
         if len(dims) != len(readers):
             raise UserError("one dimension a table is needed", where="model.dims", given=f"{len(dims)}", allowed=f"{len(readers)}")
         each = zip(readers.items(), (sum(self.kind.widths(dim)) for dim in dims))

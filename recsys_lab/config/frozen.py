@@ -19,7 +19,7 @@ from recsys_lab.config.checks import check_values
 from recsys_lab.config.schema import check_config, check_said, leaves
 from recsys_lab.errors import UserError
 from recsys_lab.files import write_text
-from recsys_lab.tables.table_file import dim_of_tables, dims_of_tables
+from recsys_lab.tables.table_file import dim_of_tables
 
 #: How a run is shown, and the names of what other fields hold in full, do not change what it computes: not part of its identity.
 NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices")
@@ -38,7 +38,7 @@ def register_resolvers() -> None:
     `${unique:}`: six digits that no other run has, for runs that begin in one second.
     `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`: what calibrate measured, of a core, for a rank's part of
     one here; X where it has not (calibrated.py).
-    `${table_file:FILE,dim|half_dim|dims}`: of the tables of `model.file`, their one dimension, half of it, or each table's own.
+    `${table_file:FILE,dim|half_dim}`: of the tables of `model.file`, their one dimension, or half of it.
     `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
     """
     resolvers = {
@@ -50,7 +50,7 @@ def register_resolvers() -> None:
         "calibrated_time": calibrated.time_figure,
         "run_name": lambda study, model, sharder: study.replace("/", "_") if study and "/" in study else f"{model}_{sharder}",
         "unique": lambda: secrets.token_hex(3),
-        "table_file": lambda file, what: {"dim": dim_of_tables, "half_dim": _half_dim, "dims": dims_of_tables}[what](file),
+        "table_file": lambda file, what: {"dim": dim_of_tables, "half_dim": _half_dim}[what](file),
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }

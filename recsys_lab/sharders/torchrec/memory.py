@@ -11,6 +11,7 @@ from torchrec.distributed.planner.types import ShardingOption, Storage
 from torchrec.distributed.types import ModuleSharder
 
 from recsys_lab.plan.workload import STATE_PER_WEIGHT
+from recsys_lab.sharders.torchrec.estimates import once_per_size
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
@@ -26,7 +27,7 @@ class AsStored(EmbeddingEnumerator):
     def __init__(
         self, topology: Topology, constraints: dict[str, ParameterConstraints], tables: tuple[Table, ...], batch_size: int, optimizer: str
     ) -> None:
-        super().__init__(topology, batch_size, constraints)
+        super().__init__(topology, batch_size, constraints, once_per_size(topology, constraints))
         self._uncounted = {table.name: uncounted_bytes(table, optimizer) for table in tables}
 
     def enumerate(self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]) -> list[ShardingOption]:

@@ -9,10 +9,12 @@ from typing import Any
 from recsys_lab.data.batch import DataSet
 from recsys_lab.decide.answer import Winner, marked, winner_of
 from recsys_lab.decide.combinations import Combination, combinations
+from recsys_lab.decide.fixes import with_fixes
 from recsys_lab.decide.prices import Row
 from recsys_lab.decide.question import Question, asked
 from recsys_lab.decide.sensitivity import Change, changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
+from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.planning import plan_inputs
 from recsys_lab.quiet import quiet_torchrec
 
@@ -65,7 +67,7 @@ def decide(*words: str, workers: int | None = None, progress: Progress | None = 
         The rows, what may be said of them, and what would help the best of them most.
 
     Raises:
-        UserError: for whatever is wrong with the words.
+        UserError: for whatever is wrong with the words; PlanDoesNotFit where no combination fits.
     """
     said = [f"{key}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}" for key, value in keys.items()]
     return decided(asked([*words, *said]), workers, progress)
@@ -76,12 +78,20 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
     given = combinations(question)
     data = open_data(given)
     priced = price_all(given, data, _counted(progress, given), workers)
-    rows = marked([row for one in priced for row in one.rows])
+    rows = with_fixes(marked([row for one in priced for row in one.rows]))
     winner = winner_of(rows)
     if winner.row is None:
-        return Decision(rows, winner, [], [])
+        raise nothing_fits(rows)
     changes = changes_of(winner.row, priced, data)
     return Decision(rows, winner, changes, sentences(winner.row, changes))
+
+
+def nothing_fits(rows: Sequence[Row]) -> UserError:
+    """The mistake that no row has figures. Its advice is that of the first row which lacks memory, else why the first cannot be."""
+    lacking = [row for row in rows if not row.fits]
+    if not lacking:
+        return UserError(f"no combination can be planned: {rows[0].name}: {rows[0].why_not}", where="decide")
+    return PlanDoesNotFit(f"none of {len(rows)} combinations fits: {lacking[0].name}: {lacking[0].why_not}", where="decide")
 
 
 def ranked(question: Question, progress: Progress | None = None) -> list[Row]:

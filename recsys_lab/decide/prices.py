@@ -35,7 +35,7 @@ class Row:
     of the fullest rank, buffers included, of `memory_there_gb` (1e9 bytes). `phases_ms`: where the iteration's time goes. `bound`: what
     takes most of it. `pareto`: under its profile no other row is both faster and cheaper. `robust`: that under every profile.
     `software`: the profile as the record names it, which says whether the executor's pipeline is on. `command`: the line of run.py with the
-    same figures. `why_not`: why there are none.
+    same figures. `why_not`: why there are none; `fix`: of a row that does not fit, the nearest change that does.
     """
 
     cluster: str
@@ -61,6 +61,7 @@ class Row:
     pareto: bool = False
     robust: bool = False
     why_not: str | None = None
+    fix: str | None = None
     software: str | None = None
     extrapolates: str | None = None
     command: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from recsys_lab.decide.answer import Winner
@@ -13,6 +14,8 @@ from recsys_lab.units import human_count
 DASH = "\N{EN DASH}"
 #: Rows that are shown beside the Pareto-optimal ones, unless all are asked for.
 MOST_ROWS = 10
+#: How much a rank lacks, in the planner's words.
+LACKS = re.compile(r"lacks ([\d.]+ [kMGT]?B)")
 
 
 def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Table:
@@ -86,11 +89,12 @@ def changes_table(changes: Sequence[Change], chosen: Row) -> Table:
 
 
 def refused_table(rows: Sequence[Row]) -> Table:
-    """Combinations without figures, those with one reason together."""
-    reasons: dict[tuple[bool, str], list[Row]] = {}
+    """Combinations without figures, those with one reason together: why, and the nearest change that has some."""
+    reasons: dict[tuple[str, str | None], list[Row]] = {}
     for row in rows:
         if row.ms is None:
-            reasons.setdefault((row.fits, row.why_not or ""), []).append(row)
-    said = {True: "cannot be", False: "does not fit"}
-    cells = tuple(("\n".join(row.name for row in alike), f"{said[fits]}: {why}") for (fits, why), alike in reasons.items())
-    return Table("Without figures", ("combination", "why"), cells)
+            lacks = LACKS.search(row.why_not or "")
+            why = f"lacks {lacks[1]} on a device" if lacks and not row.fits else row.why_not or ""
+            reasons.setdefault((why, row.fix), []).append(row)
+    cells = tuple(("\n".join(row.name for row in alike), why, fix or DASH) for (why, fix), alike in reasons.items())
+    return Table("What does not fit, or cannot be planned", ("combination", "why", "the nearest that fits"), cells)

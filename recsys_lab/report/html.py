@@ -1,8 +1,10 @@
-"""The frame of our pages: one file, inline style, no script, no request to anywhere. Light, dark and print."""
+"""The frame of our pages: one file, inline style, no script but what is embedded, no request to anywhere. Light, dark and print."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
+from hashlib import sha256
 from html import escape
 
 from recsys_lab.report.sections import Table
@@ -47,19 +49,22 @@ svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: v
 """
 
 
-def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None) -> str:
-    """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make.
+def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None, scripts: Sequence[str] = ()) -> str:
+    """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make, and any script but `scripts`.
 
-    `reload_s`: the open page loads itself anew so often.
+    `reload_s`: the open page loads itself anew so often. `scripts`: run in this order, after the body.
     """
+    allowed = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    policy = f"default-src 'none'; style-src 'unsafe-inline'{f'; script-src {allowed}; img-src data:' if scripts else ''}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         + (f'<meta http-equiv="refresh" content="{reload_s}">' if reload_s else "")
         + f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         + ('<body class="wide">\n' if wide else "<body>\n")
         + "\n".join(body)
+        + "".join(f"\n<script>{script}</script>" for script in scripts)
         + "\n</body></html>\n"
     )
 

@@ -6,7 +6,7 @@ from torchrec.distributed.planner import ParameterConstraints, Topology
 from torchrec.distributed.planner.constants import DEFAULT_PERF_ESTIMATOR
 from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator, EmbeddingPerfEstimatorFactory
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
-from torchrec.distributed.planner.types import ShardEstimator, SharderDataMap, ShardingOption
+from torchrec.distributed.planner.types import SharderDataMap, ShardEstimator, ShardingOption
 
 
 def once_per_size(topology: Topology, constraints: dict[str, ParameterConstraints]) -> list[ShardEstimator]:

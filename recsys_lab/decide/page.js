@@ -36,6 +36,7 @@ function layout(more) {
   const style = getComputedStyle(document.body), grid = getComputedStyle(document.documentElement).getPropertyValue("--rule");
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: style.color, family: "system-ui, sans-serif", size: 12 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: "rgba(128,128,128,0.5)", activecolor: style.color },
     margin: { l: 60, r: 14, t: 14, b: 48 }, ...more,
     xaxis: { gridcolor: grid, zerolinecolor: grid, automargin: true, ...more.xaxis },
     yaxis: { gridcolor: grid, zerolinecolor: grid, automargin: true, ...more.yaxis },
@@ -118,7 +119,7 @@ function drawTable() {
   }
   for (const row of rows) {
     const line = element("tr", "", row.pareto ? { class: "pareto", title: row.command } : { title: row.command });
-    for (const [key] of COLUMNS) line.append(element("td", cell(row, key), typeof row[key] === "number" ? { class: "right" } : {}));
+    for (const [key] of COLUMNS) line.append(element("td", cell(row, key), typeof row[key] === "number" || key === "ms_interval" ? { class: "right" } : {}));
     body.append(line);
   }
   top.append(head);

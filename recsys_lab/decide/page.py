@@ -1,9 +1,8 @@
-"""`decide.html`: the rows as a page to look at. Plotly's script is embedded from the installed package; nothing is requested from anywhere."""
+"""`decide.html`: the rows as a page to look at. Plotly's script is embedded from the installed package; the page requests nothing."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from html import escape
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -14,11 +13,13 @@ from recsys_lab.report import html
 
 SCRIPT = Path(__file__).with_name("page.js")
 STYLE = """
-.filters { display: flex; flex-wrap: wrap; gap: 6px 22px; margin: 10px 0; } .filters fieldset { border: 0; padding: 0; margin: 0; min-width: 0; }
-.filters legend { color: var(--soft); font-size: 12.5px; padding: 0; } .filters label { margin-right: 10px; white-space: nowrap; font-size: 13.5px; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 8px 20px; } .charts > div { min-width: 0; }
-.chart { width: 100%; height: 400px; } .chart.tall { height: 460px; } select { max-width: 100%; font: inherit; font-size: 13.5px; }
-th[data-key] { cursor: pointer; } tr.pareto td:first-child { font-weight: 600; } code { overflow-wrap: anywhere; font-size: 12px; }
+.filters { display: flex; flex-wrap: wrap; gap: 6px 22px; margin: 10px 0; }
+.filters fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .filters legend { color: var(--soft); font-size: 12.5px; padding: 0; }
+.filters label { margin-right: 10px; white-space: nowrap; font-size: 13.5px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 8px 20px; }
+.charts > div { min-width: 0; } .chart { width: 100%; height: 400px; } .chart.tall { height: 460px; }
+select { max-width: 100%; font: inherit; font-size: 13.5px; } th[data-key] { cursor: pointer; }
+tr.pareto td:first-child { font-weight: 600; }
 """
 
 
@@ -31,7 +32,7 @@ def page(decision: Decision) -> str:
     """The page's text."""
     first, winner = decision.rows[0], decision.winner
     said = [winner.words, *decision.sentences]
-    data = json.dumps(plain(decision.to_json() | {"changes": [asdict(change) for change in decision.sensitivity]})).replace("</", "<\\/")
+    data = json.dumps(plain(decision.to_json())).replace("</", "<\\/")
     where = ", ".join(dict.fromkeys(f"{row.cluster} ({row.batch_per_rank:,} samples a device)" for row in decision.rows))
     body = [
         f"<style>{STYLE}</style>",

@@ -37,8 +37,8 @@ body.wide th { white-space: pre-line; } body.wide :is(th, td) { padding-right: 1
 td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; white-space: pre; }
 pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 12px; font-size: 12.5px; line-height: 1.4;
   white-space: pre-wrap; overflow-wrap: anywhere; }
-svg { max-width: 100%; height: auto; display: block; margin: 8px 0; }
-svg text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
+svg[role="img"] { max-width: 100%; height: auto; display: block; margin: 8px 0; }
+svg[role="img"] text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
 svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
 @page { margin: 12mm; } @page wide { size: landscape; margin: 12mm; }

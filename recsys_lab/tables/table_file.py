@@ -148,6 +148,9 @@ def _check_beside(where: str, line: TableLine, named: TableLine | None, sharing:
     """A line beside those before: a name of its own, and a shared table's own size."""
     if named is not None:
         raise UserError("a name stands twice", where=where, given=line.name, remedy="features share a table by the column `table`")
+    if sharing is not None and sharing.pooling != line.pooling:
+        allowed = f"{sharing.pooling}, as for {sharing.name}"
+        raise UserError("one table of two poolings", where=where, given=line.pooling, allowed=allowed)
     if sharing is not None and (sharing.rows, sharing.dim) != (line.rows, line.dim):
         allowed = f"{sharing.rows:,} x {sharing.dim}, as for {sharing.name}"
         raise UserError("one table of two sizes", where=where, given=f"{line.rows:,} x {line.dim}", allowed=allowed)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from experiments.validation import collectives, cpu, dmt, local, neo
-from experiments.validation.cases import FRAMEWORKS, cases
+from experiments.validation.cases import FRAMEWORKS, Case, cases
 from experiments.validation.fit import KINDS, Found, Point, fit, validate, with_figures
 from experiments.validation.models import published
 from experiments.validation.order import orders
@@ -27,6 +27,13 @@ from recsys_lab.report.terminal import console, print_table
 from recsys_lab.simulate import Profile
 
 SOFTWARE = (*FRAMEWORKS, "cpu", "neo", "dmt")
+#: Devices that came after those that a fit to earlier generations has.
+LATER = ("H200", "GH200", "B200", "GB200", "B300")
+LEFT_OUT: dict[str, Callable[[Point[Profile]], bool]] = {
+    "family": lambda point: True,
+    "scale": lambda point: point.hosts > 1,
+    "generation": lambda point: point.family.startswith(LATER),
+}
 #: Groups whose profile has another name.
 PROFILES = {"dmt": "torchrec"}
 
@@ -81,12 +88,16 @@ def points_of(name: str) -> list[Point[Profile]]:
         return cpu.points()
     if name in ("neo", "dmt"):
         return {"neo": neo, "dmt": dmt}[name].points()
-    return [Point(name, case.what, case.ms, case.simulated_ms) for case in cases(name)]
+    return [point_of(case) for case in cases(name)]
+
+
+def point_of(case: Case) -> Point[Profile]:
+    return Point(case.software, case.what, case.ms, case.simulated_ms, family=case.cluster.device.name, hosts=case.cluster.hosts)
 
 
 def of_software(name: str) -> list[Found]:
     profile, names = built("profile", PROFILES.get(name, name)), list(published()[name].fitted)
-    return validate(points_of(name), profile, names, [getattr(profile, n) for n in names])
+    return validate(points_of(name), profile, names, [getattr(profile, n) for n in names], left_out=LEFT_OUT)
 
 
 def fitted(name: str) -> dict[str, object]:

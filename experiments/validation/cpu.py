@@ -22,12 +22,18 @@ def points() -> list[Point[Profile]]:
     for given in published().cpu.points:
         run = dict(given)
         if "base" in given:
-            found.append(Point("cpu", given.what, given.times, speed_up(run, run | dict(given.base)), unit="times"))
+            found.append(Point("cpu", given.what, given.times, speed_up(run, run | dict(given.base)), unit="times", **_where(run)))
         else:
-            found.append(Point("cpu", given.what, given.ms, _case(given.model, given.cluster, given.sockets, given.batch).simulated_ms))
+            found.append(Point("cpu", given.what, given.ms, _case(given.model, given.cluster, given.sockets, given.batch).simulated_ms, **_where(run)))
     return found + [
         Point("cpu", case.what, case.ms, case.simulated_ms, family=case.cluster.device.name, hosts=case.cluster.hosts) for case in cases("cpu")
     ]
+
+
+def _where(run: dict[str, Any]) -> dict[str, Any]:
+    """The family and the hosts of a run."""
+    cluster = _case(run["model"], run["cluster"], run["sockets"], run["batch"]).cluster
+    return {"family": cluster.device.name, "hosts": cluster.hosts}
 
 
 def speed_up(run: dict[str, Any], base: dict[str, Any]) -> Callable[[Profile], float]:

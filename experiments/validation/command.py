@@ -12,9 +12,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
-from experiments.validation import collectives, cpu, dmt, local, neo
-from experiments.validation.cases import FRAMEWORKS, Case, cases
+from experiments.validation import collectives, cpu, dmt, local, mlperf, neo, picture
+from experiments.validation.cases import FRAMEWORKS, Case, cases, of_row
 from experiments.validation.fit import KINDS, PROTOCOLS, Found, Point, fit, validate, with_figures
 from experiments.validation.models import published
 from experiments.validation.order import orders
@@ -49,6 +50,10 @@ def main(argv: list[str]) -> int:
         "--local", action="store_true", help="train the sharders here for a few steps, beside the simulation of cluster=local"
     )
     line.add_argument("--rounds", type=int, default=2, help="with --local, how often each is trained, in turns; medians count")
+    line.add_argument(
+        "--rows", type=Path, help="simulate the runs of another table with mlperf_iterations.tsv's columns, fitted to nothing of it"
+    )
+    line.add_argument("--picture", type=Path, help="also draw simulated against measured, an SVG file")
     line.add_argument("overrides", nargs="*", help="with --local, as for run.py, such as model=dlrm")
     given = line.parse_args(argv)
     quiet_torchrec()
@@ -56,6 +61,8 @@ def main(argv: list[str]) -> int:
         return _local(given.overrides, given.rounds, given.json)
     if given.overrides:
         raise UserError("only runs here have a config", where="validate", given=" ".join(given.overrides), remedy="add --local")
+    if given.rows:
+        return _rows(given.rows, given.json)
     chosen = [name for name in SOFTWARE if given.only in (None, name)]
     if given.fit:
         print(json.dumps({name: fitted(name) for name in chosen if published()[name].fitted}, indent=2))
@@ -63,11 +70,27 @@ def main(argv: list[str]) -> int:
     found = [point for name in chosen for point in of_software(name)]
     if given.only in (None, "collectives"):
         found += collectives.found()
+    if given.picture:
+        picture.draw(found, given.picture)
+    _print(found, given.json)
+    return 0
+
+
+def _print(found: Sequence[Found], as_json: bool) -> None:
     made = summary(found)
-    if given.json:
+    if as_json:
         print(json.dumps(made, indent=2))
     else:
         _show(found, made)
+
+
+def _rows(path: Path, as_json: bool) -> int:
+    """The runs of another table, by the profiles on file."""
+    found = []
+    for row in mlperf.rows(path):
+        case = of_row(row)
+        found += validate([replace(point_of(case), fitted=False)], built("profile", case.software), (), ())
+    _print(found, as_json)
     return 0
 
 

@@ -24,9 +24,14 @@ def points() -> list[Point[Profile]]:
         if "base" in given:
             found.append(Point("cpu", given.what, given.times, speed_up(run, run | dict(given.base)), unit="times", **_where(run)))
         else:
-            found.append(Point("cpu", given.what, given.ms, _case(given.model, given.cluster, given.sockets, given.batch).simulated_ms, **_where(run)))
+            found.append(
+                Point(
+                    "cpu", given.what, given.ms, _case(given.model, given.cluster, given.sockets, given.batch).simulated_ms, **_where(run)
+                )
+            )
     return found + [
-        Point("cpu", case.what, case.ms, case.simulated_ms, family=case.cluster.device.name, hosts=case.cluster.hosts) for case in cases("cpu")
+        Point("cpu", case.what, case.ms, case.simulated_ms, family=case.cluster.device.name, hosts=case.cluster.hosts)
+        for case in cases("cpu")
     ]
 
 

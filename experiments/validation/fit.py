@@ -120,9 +120,7 @@ class Line:
         return np.exp(found.x)
 
 
-def line_at(
-    points: Sequence[Point[Software]], start: Software, names: Sequence[str], figures: Sequence[float], change: Change
-) -> Line:
+def line_at(points: Sequence[Point[Software]], start: Software, names: Sequence[str], figures: Sequence[float], change: Change) -> Line:
     """The line of `points` at `figures`."""
 
     def errors(x: Sequence[float]) -> np.ndarray:

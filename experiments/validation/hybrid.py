@@ -39,7 +39,13 @@ def steps_of(found: Model, cluster: Cluster, precision: Precision, work: Workloa
         "hybrid.output.all_to_all", "all_to_all", "forward", world, sent * dim * precision.forward_comm_bytes, (lookup.name,), names
     )
     rows_back = collective(
-        "hybrid.gradient.all_to_all", "all_to_all", "backward", world, sent * dim * precision.backward_comm_bytes, ("dense.backward",), names
+        "hybrid.gradient.all_to_all",
+        "all_to_all",
+        "backward",
+        world,
+        sent * dim * precision.backward_comm_bytes,
+        ("dense.backward",),
+        names,
     )
     backward, *averaged = dense_backward(ranks, precision, work)
     shared = sum(frequent.values()) * dim * precision.dense_comm_bytes

@@ -50,10 +50,10 @@ class Interval:
 class Simulated:
     """The record's `simulated` object, field by field. `bytes_per_rank`: what lasts from step to step, as in the plan's summary.
 
-    `interval_ms`: of the iteration, from the profile's residuals, wider outside of its fit; None where it was not fitted to anything. `cost_per_billion_samples`: in
-    the money of the cluster's price, None without one. `software`: the profile's figures. `added_memory_bytes`: what a process of the rank
-    with most takes when it trains, on top of what it took before it had a model; on a GPU, of its tensors. `extrapolates`: in words, what the
-    profile was fitted on where this is something else.
+    `interval_ms`: of the iteration, from the profile's residuals, wider outside of its fit; None where it was not fitted to anything.
+    `cost_per_billion_samples`: in the money of the cluster's price, None without one. `software`: the profile's figures.
+    `added_memory_bytes`: what a process of the rank with most takes when it trains, on top of what it took before it had a model; on a
+    GPU, of its tensors. `extrapolates`: in words, what the profile was fitted on where this is something else.
     """
 
     cluster: str

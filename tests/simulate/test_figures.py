@@ -146,7 +146,16 @@ def test_background_of_several_ranks_ends_with_the_last_of_them() -> None:
 
 SHARES = ("lookup_efficiency_forward", "lookup_efficiency_backward", "output_efficiency", "memory_efficiency", "dense_mfu", "dots_mfu")
 SHARES += ("link_efficiency", "host_link_efficiency")
-NOT_NEGATIVE = ("launch_overhead_us", "kernel_us", "relative_error_outside", "iteration_overhead_ms", "table_overhead_us", "tier_overhead_us", "relative_error", "lookup_ns")
+NOT_NEGATIVE = (
+    "launch_overhead_us",
+    "kernel_us",
+    "relative_error_outside",
+    "iteration_overhead_ms",
+    "table_overhead_us",
+    "tier_overhead_us",
+    "relative_error",
+    "lookup_ns",
+)
 
 
 @pytest.mark.parametrize("key", SHARES)
@@ -177,7 +186,11 @@ def test_a_profile_adds_nothing_that_it_does_not_say() -> None:
     told = asdict(profile())
     assert [told[key] for key in ("link_efficiency", "host_link_efficiency", "buffer_factor")] == [1.0] * 3
     nothing = ("lookup_ns", "table_overhead_us", "tier_overhead_us", "iteration_overhead_ms", "cores_for_links", "process_memory_mb")
-    assert [told[key] for key in nothing] == [0.0] * 6 and (told["kernel_us"], told["exchanges_ids"], told["fitted_systems"]) == (0.0, True, {})
+    assert [told[key] for key in nothing] == [0.0] * 6 and (told["kernel_us"], told["exchanges_ids"], told["fitted_systems"]) == (
+        0.0,
+        True,
+        {},
+    )
     assert [told[key] for key in ("output_efficiency", "dots_mfu", "relative_error", "fitted_kind")] == [None, None, None, "cuda"]
 
 
@@ -226,7 +239,9 @@ def test_outside_of_the_fit_an_interval_is_wider_and_says_so(systems: dict[str, 
 )
 def test_an_exchange_starts_once_and_loses_bandwidth_with_every_doubling_of_its_peers(hosts: int, ranks: int, expected_us: float) -> None:
     on = cluster(hosts, ranks)
-    on = replace(on, cross_host=replace(on.cross_host, exchange_us=300.0, fall_per_doubling=0.2), intra_host=replace(on.intra_host, exchange_us=7.0))
+    on = replace(
+        on, cross_host=replace(on.cross_host, exchange_us=300.0, fall_per_doubling=0.2), intra_host=replace(on.intra_host, exchange_us=7.0)
+    )
     assert group_cost("all_to_all", Shape(hosts * ranks, hosts, ranks), 800e6, on).ms * 1e3 == pytest.approx(expected_us)
     assert group_cost("all_reduce", Shape(4, 2, 2), 1e6, on) == group_cost("all_reduce", Shape(4, 2, 2), 1e6, cluster(2, 2))
 

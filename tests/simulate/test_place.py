@@ -108,7 +108,7 @@ def test_collectives_at_once_share_a_link_and_hold_up_only_what_needs_them() -> 
 def test_a_gpus_host_begins_an_iteration_copies_and_runs_ahead(
     overlaps: tuple[str, ...], copied: tuple[float, float], ids: float | None, lookup: float
 ) -> None:
-    """0.5 ms before all steps; 10 MB over half of 20 GB/s; NCCL's all-to-all begins in 25 us. Launches of 0.1 ms are ahead of the device."""
+    """0.5 ms before all steps; 10 MB over half of 20 GB/s; NCCL's all-to-all begins in 25 us. Launches of 0.1 ms are ahead of it all."""
     steps = replace(UNEVEN, steps=(Step("copy", "host_to_device", "input", (10e6,)), *UNEVEN.steps))
     software = {"host_link_efficiency": 0.5, "iteration_overhead_ms": 0.5, "launch_overhead_us": 100.0}
     found = spans(steps, *overlaps, kind="cuda", **software)
@@ -119,18 +119,18 @@ def test_a_gpus_host_begins_an_iteration_copies_and_runs_ahead(
 
 
 def test_a_host_that_reads_sizes_waits_for_them_and_then_issues_one_step_after_another() -> None:
-    """Launches of 2 ms, of which the first is the exchange's: 2 to 4.025. The look-up is issued by 6.025, the next exchange by 8.025, as the
-    slowest look-up has ended at 9.025; its own second ends at 10.05, after the launch of the next. The last of six more is issued at 22.025.
+    """Launches of 2 ms, of which the first is the exchange's: 2 to 4.025. The look-up is issued by 6.025, the next exchange by 8.025. The
+    slowest look-up ends at 9.025, and its exchange at 10.05, after the launch of the next. The last of ten is issued at 22.025.
     """
     steps = replace(UNEVEN, steps=(replace(UNEVEN.steps[0], role=SIZES), *UNEVEN.steps[1:]))
     found = spans(steps, kind="cuda", launch_overhead_us=2000.0)
     assert found["ids"] == alike(2, 4.025)
     assert found["lookup"] == ([6.025] * 4, [7.025, 8.025, 7.025, 9.025])
     assert found["near"][0] == [8.025, 8.025, 9.025, 9.025] and found["far"][0] == [10.05, 10.05, 10.05, 10.05]
-    assert found["dense.optimizer"][0] == alike(22.025, 0)[0]
+    assert found["dense.forward"][0] == [12.025, 12.075, 12.025, 12.075]  # when it is issued, or, behind 2 ms of `far`, later
     on = cluster(2, 2, kind="cuda", cross_us=0.0, intra_us=0.0)
     whole = place(steps, on, profile(launch_overhead_us=2000.0))
-    assert whole.host_ms.tolist() == pytest.approx([22.025] * 4) and max(whole.ends) == pytest.approx(23.025)
+    assert whole.host_ms.tolist() == pytest.approx([22.025] * 4)
     ahead = place(UNEVEN, on, profile(launch_overhead_us=9000.0))
     assert ahead.host_ms.tolist() == pytest.approx([90.0] * 4) and ahead.ends.tolist() == pytest.approx([90.0] * 4)
 

@@ -52,7 +52,9 @@ def test_what_a_rank_has_no_part_in_is_neither_its_work_nor_its_end() -> None:
     assert Schedule((at_once,)).events(0) == [Event(COMPUTE, 0.0, 0.0, "compute", elsewhere=True)]
 
 
-def told(compute: float = 0.0, embeddings: float = 0.0, sync: float = 0.0, host: float = 0.0, copy: float = 0.0, other: float = 0.0) -> dict:
+def told(
+    compute: float = 0.0, embeddings: float = 0.0, sync: float = 0.0, host: float = 0.0, copy: float = 0.0, other: float = 0.0
+) -> dict:
     return {
         "compute": compute,
         "exposed_embedding_comm": embeddings,
@@ -84,7 +86,9 @@ def test_a_pause_of_the_host_beside_gradients_is_the_hosts() -> None:
     assert exposed_phases(events) == told(compute=3.0, sync=2.0)
 
 
-@pytest.mark.parametrize(("issued_ms", "host", "late"), [(0.0, 0.0, 3.0), (1.0, 0.0, 3.0), (2.5, 1.5, 1.5), (4.0, 3.0, 0.0), (9.0, 3.0, 0.0)])
+@pytest.mark.parametrize(
+    ("issued_ms", "host", "late"), [(0.0, 0.0, 3.0), (1.0, 0.0, 3.0), (2.5, 1.5, 1.5), (4.0, 3.0, 0.0), (9.0, 3.0, 0.0)]
+)
 def test_a_gap_is_the_hosts_until_it_has_issued_what_comes_next_and_then_the_others(issued_ms: float, host: float, late: float) -> None:
     """From 1 to 4 nothing runs. Before an exchange the rank waits for others that are late; before compute nobody says for what."""
     events = [Event(COMPUTE, 0.0, 1.0), Event(EXCHANGE, 4.0, 5.0, "across", issued_ms=issued_ms)]

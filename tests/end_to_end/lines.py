@@ -6,19 +6,17 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.kernels import build
+from experiments.reliability.caches import with_kernels
 from tests.end_to_end import warm
 
 ROOT = warm.ROOT
@@ -35,9 +33,6 @@ SMALL = (
 )
 
 
-_COPYING = threading.Lock()
-
-
 @dataclass(frozen=True)
 class Done:
     code: int
@@ -46,13 +41,7 @@ class Done:
 
 
 def environment(cache: Path) -> dict[str, str]:
-    """That of a line which has `cache` for its own. The kernels are there already: compiling them takes longer than most lines."""
-    with _COPYING, contextlib.suppress(build.CannotBuild):
-        compiled = build.built().parent
-        own = cache / "recsys_lab" / "kernels" / compiled.name
-        if not own.exists():
-            shutil.copytree(compiled, own)
-    return os.environ | {"XDG_CACHE_HOME": str(cache)}
+    return os.environ | {"XDG_CACHE_HOME": str(with_kernels(cache))}
 
 
 def line(*words: str, cache: Path, program: tuple[str, ...] = ("run.py",), timeout_s: float = 200) -> Done:

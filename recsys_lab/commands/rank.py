@@ -94,6 +94,7 @@ def _as_json(one: Priced) -> dict[str, Any]:
         "bytes_per_rank_max": made and made.bytes_per_rank.max,
         "cost_per_billion_samples": made and made.cost_per_billion_samples,
         "profile": made and made.profile,
+        "extrapolates": made and made.extrapolates,
     }
 
 
@@ -120,7 +121,7 @@ def _table(sharders: Sequence[Priced], first: Experiment) -> Table:
     columns = (
         "sharder",
         "ms",
-        "nine of ten",
+        "90 % interval",
         "examples/s",
         "exposed ms",
         "a rank holds",

@@ -6,7 +6,7 @@ import hydra
 from omegaconf import DictConfig
 
 from launchers import local, slurm, torchrun
-from recsys_lab.config import command_line
+from recsys_lab.config import command_line, composition
 from recsys_lab.job import Ending, Outcome, owned
 from recsys_lab.studies.catalogue import with_studies
 from recsys_lab.sweeps.job import in_sweep, show
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
             with Ending(torchrun.as_started(run.config), folder, outcome.codes, mine, writes=leads) as ending:
                 ending.say(ending.work()())
 
-        with command_line.hydra_errors(), owned(line, not torchrun.is_follower()) as mine, show(line, outcome.codes, mine) as shown:
+        with composition.hydra_errors(), owned(line, not torchrun.is_follower()) as mine, show(line, outcome.codes, mine) as shown:
             torchrun.remember(line.folder)
             sys.argv[1:] = line.argv
             job(line.begun_config(torchrun.is_follower()))  # passed on by Hydra as it is; without one, Hydra begins the run's folder

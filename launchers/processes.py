@@ -245,7 +245,7 @@ def _collect(processes: list, pipes: list[connection.Connection], ranks_per_host
         for rank in [r for r, pipe in waiting.items() if pipe in ready]:
             try:
                 answer = waiting[rank].recv()
-            except EOFError:
+            except (EOFError, OSError):  # before its answer, or within it
                 processes[rank].join(GRACE_S)
                 answer = Failure(None, _how_it_ended(processes[rank].exitcode), False)
             del waiting[rank]

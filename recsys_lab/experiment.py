@@ -93,8 +93,10 @@ class ModelChoice:
     def tables(self, data: DataSet, dtype: str) -> tuple[Table, ...]:
         """The tables that the features of `data` read, in the order in which they first appear, with weights stored as `dtype`.
 
-        A row holds all that the model reads of an id (`ClickModel.widths`). Raises UserError where `dims` has another number of tables.
+        A row holds all that the model reads of an id (`ClickModel.widths`). Raises UserError for no table, or `dims` of another number.
         """
+        if not data.features:
+            raise UserError("no tables to place: the data have no categorical feature", where="data", allowed="one or more")
         readers: dict[str, list[Feature]] = {}
         for feature in data.features:
             readers.setdefault(feature.table_name, []).append(feature)

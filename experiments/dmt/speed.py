@@ -16,6 +16,8 @@ from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.simulate import Simulated
 
 GPUS_PER_HOST = 8
+#: Files of conf/cluster with its networks, all of them Ethernet (table 1).
+CLUSTERS = {"v100": "v100", "a100": "a100", "h100": "h100_roce"}
 #: The paper's three generations, and how many GPUs of each its figure 10 goes up to.
 PLATFORMS = {"v100": 128, "a100": 512, "h100": 512}
 SIZES = (16, 32, 64, 128, 256, 512)
@@ -59,7 +61,7 @@ def words(case: Case) -> list[str]:
         f"model={case.model}_mlperf",
         "data=random",
         "mode=simulate",
-        f"cluster={case.platform}",
+        f"cluster={CLUSTERS[case.platform]}",
         f"cluster.hosts={case.hosts}",
         f"precision={'fp16_comms' if case.quantised else 'fp32'}",
         f"sharder={SHARDERS[case.kind] if case.pipelined or case.kind != 'baseline' else 'torchrec'}",

@@ -128,6 +128,7 @@ def called(root: Path, tests: Sequence[str], kept: Path | None = None) -> Called
         if found is None or found["code"] != 0:
             raise SystemExit(f"{', '.join(tests)}: the tests fail as the code is: {said if found is None else found['failed']}")
         if kept:
+            kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(json.dumps(found))
     tests_of: dict[tuple[str, str], set[str]] = {}
     for name, functions in found["seen"].items():

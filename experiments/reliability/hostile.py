@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import resource
 import shutil
@@ -15,9 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from experiments.reliability.caches import with_kernels
+
 LIMIT_S = 60
 #: What a case may take before its own limits: memory that no refusal needs.
 MOST_BYTES = 48 << 30
+#: Of output and of errors each: what a pipe can hold.
+MOST_SAID = 1 << 20
 REFUSED, DOCUMENTED = frozenset({2}), frozenset({0, 2, 3})
 
 Verdict = Literal["one_line_exit_2", "other_documented", "tracebacks", "wrongly_accepted", "over_60_s"]
@@ -78,16 +83,18 @@ class Running:
     case: Case
     folder: Path
     pid: int
+    out: int
+    err: int
     begun: float = field(default_factory=time.monotonic)
 
 
 def run_all(cases: Sequence[Case], folder: Path, jobs: int) -> Iterator[Ended]:
     """What became of each case, `jobs` at a time, as they end. Everything that they write is inside `folder`."""
-    waiting, running = list(enumerate(cases)), []
+    waiting, running, cache = list(enumerate(cases)), [], with_kernels(folder / "cache")
     while waiting or running:
         while waiting and len(running) < jobs:
             number, case = waiting.pop(0)
-            running.append(_started(case, folder / f"case{number}", folder / "cache"))
+            running.append(_started(case, folder / f"case{number}", cache))
         time.sleep(0.005)
         for each in list(running):
             if (ended := _ended(each)) is not None:
@@ -102,20 +109,31 @@ def _started(case: Case, folder: Path, cache: Path) -> Running:
     if case.prepare is not None:
         case.prepare(here)
     sys.stdout.flush()
+    (out, out_of_child), (err, err_of_child) = _pipe(), _pipe()
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            code = _in_child(case, folder, here, cache)
+            os.dup2(out_of_child, 1)
+            os.dup2(err_of_child, 2)
+            code = _in_child(case, here, cache)
         finally:
             os._exit(code)
-    return Running(case, folder, pid)
+    os.close(out_of_child)
+    os.close(err_of_child)
+    return Running(case, folder, pid, out, err)
 
 
-def _in_child(case: Case, folder: Path, here: Path, cache: Path) -> int:
+def _pipe() -> tuple[int, int]:
+    """To hold all that a case says: a file would be full where its disk is."""
+    ends = os.pipe()
+    fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, MOST_SAID)
+    os.set_blocking(ends[0], False)
+    return ends
+
+
+def _in_child(case: Case, here: Path, cache: Path) -> int:
     os.setsid()
-    for stream, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o600), stream)
     os.chdir(here)
     os.environ["XDG_CACHE_HOME"] = str(cache)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
@@ -152,8 +170,12 @@ def _ended(running: Running) -> Ended | None:
     if pid == 0:
         os.waitpid(running.pid, 0)
     code = None if pid == 0 else os.waitstatus_to_exitcode(status)
-    return Ended(running.case, code, _said(running.folder / "out"), _said(running.folder / "err"), seconds)
+    return Ended(running.case, code, _said(running.out), _said(running.err), seconds)
 
 
-def _said(path: Path) -> str:
-    return path.read_text(errors="backslashreplace") if path.exists() else ""
+def _said(pipe: int) -> str:
+    said = b""
+    with os.fdopen(pipe, "rb", buffering=0) as file:
+        while part := file.read(MOST_SAID):
+            said += part
+    return said.decode(errors="backslashreplace")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from experiments.validation import hybrid, mlperf
 from experiments.validation.models import Model, model, published
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import built
@@ -17,15 +19,30 @@ from recsys_lab.sharders.torchrec import TorchRec
 from recsys_lab.simulate import Profile
 from recsys_lab.simulate.timeline import place
 
+#: Of MLPerf's one-hot DLRM; Adagrad elsewhere.
+OPTIMIZERS = {"dlrm_mlperf": "sgd"}
 PRECISIONS = {
+    "bf16": Precision("bf16", compute="bf16", forward_comm="bf16", backward_comm="bf16", dense_comm="bf16"),
     "fp32": Precision("fp32"),
     "mixed": Precision("mixed", compute="fp16", forward_comm="fp16", backward_comm="fp16", dense_comm="fp16"),
 }
-FRAMEWORKS = ("hugectr", "torchrec", "distributed_embeddings", "sok")
+FRAMEWORKS = ("hugectr", "nvidia_pytorch", "torchrec", "distributed_embeddings", "sok")
 #: A plan must be there even where a framework keeps its tables smaller than ours (FP16, no optimizer state).
 ROOM_GB = 1000.0
 #: Tables of a tuned submission with fewer rows may be on every rank.
 SMALL_ROWS = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """What is simulated of a point. Points that differ in their submitter only share one."""
+
+    cluster: Cluster
+    steps: Steps
+    workload: Workload
+
+    def simulated_ms(self, profile: Profile) -> float:
+        return _simulated_ms(self, repr(profile), lambda: float(place(self.steps, self.cluster, profile, self.workload).ends.max()))
 
 
 @dataclass(frozen=True)
@@ -35,31 +52,67 @@ class Case:
     software: str
     what: str
     ms: float
-    cluster: Cluster
-    steps: Steps
-    workload: Workload
+    system: System
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.system.cluster
 
     def simulated_ms(self, profile: Profile) -> float:
-        return float(place(self.steps, self.cluster, profile, self.workload).ends.max())
+        return self.system.simulated_ms(profile)
+
+
+_TIMES: dict[tuple[int, str], float] = {}
+
+
+def _simulated_ms(system: System, software: str, simulate: Callable[[], float]) -> float:
+    """Of a system by a profile, simulated once."""
+    key = (id(system), software)
+    if key not in _TIMES:
+        _TIMES[key] = simulate()
+    return _TIMES[key]
 
 
 @cache
 def cases(software: str) -> tuple[Case, ...]:
     """The points of one framework, planned once."""
     given = published()[software]
-    common = {key: given[key] for key in ("model", "precision", "planner", "input_exchange") if key in given}
-    return tuple(_case(software, common | dict(point)) for point in given.points)
+    common = {key: given[key] for key in ("model", "precision", "planner", "network") if key in given}
+    own = (_case(software, common | dict(point)) for point in given.get("points", ()) if software in FRAMEWORKS)
+    return (*own, *(of_row(row) for row in mlperf.rows() if row.software == software))
+
+
+def of_row(row: mlperf.Row) -> Case:
+    """A run of MLPerf. GPUs compute and exchange in mixed precision, CPUs in BF16."""
+    if row.software == "cpu":
+        precision, planner = "bf16", "whole_tables"
+    else:
+        precision, planner = "mixed", "hybrid" if row.hybrid else "tuned"
+    return Case(row.software, row.what, row.ms, _system(row.model, mlperf.cluster_of(row), row.batch, precision, planner))
 
 
 def _case(software: str, point: dict[str, Any]) -> Case:
     cluster = built("cluster", point["cluster"]).reshaped(point["hosts"], point["ranks"])
-    found = model(point["model"])
-    work = found.workload(max(point["batch"] // cluster.world_size, 1))
-    plan = _plan(point["model"], point.get("planner", "torchrec"), point["precision"], cluster, work.batch_size)
-    steps = lower(plan, found.access, PRECISIONS[point["precision"]], work)
-    if not point.get("input_exchange", True):
-        steps = replace(steps, steps=tuple(s for s in steps.steps if s.phase != "input"))
-    return Case(software, point["what"], point["ms"], cluster, steps, work)
+    if "network" in point:
+        cluster = replace(cluster, cross_host=mlperf.link(point["network"]))
+    system = _system(point["model"], cluster, point["batch"], point["precision"], point.get("planner", "torchrec"))
+    return Case(software, point["what"], point["ms"], system)
+
+
+_SYSTEMS: dict[str, System] = {}
+
+
+def _system(name: str, cluster: Cluster, batch: int, precision: str, planner: str) -> System:
+    key = repr((name, cluster, batch, precision, planner))
+    if key not in _SYSTEMS:
+        found = model(name)
+        work = found.workload(max(batch // cluster.world_size, 1), OPTIMIZERS.get(name, "adagrad"))
+        if planner == "hybrid":
+            steps = hybrid.steps_of(found, cluster, PRECISIONS[precision], work)
+        else:
+            steps = lower(_plan(name, planner, precision, cluster, work.batch_size), found.access, PRECISIONS[precision], work)
+        _SYSTEMS[key] = System(cluster, steps, work)
+    return _SYSTEMS[key]
 
 
 _PLANS: dict[tuple, ShardingPlan] = {}
@@ -83,19 +136,13 @@ def _by_torchrec(found: Model, cluster: Cluster, precision: Precision, work: Wor
 
 
 def _tuned(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
-    """As a tuned submission: the fastest of three of the planner's plans, by this simulator and the profile as it is on file.
-
-    Its own; by rows and columns of single ranks; and in two dimensions over hosts, with small tables on every rank.
+    """As a tuned submission, whose plans are not published: within a host by rows and columns of single ranks, small tables on every rank;
+    across hosts in two dimensions, so that one message goes to each host.
     """
-    options: list[dict[str, Any]] = [{}, {"sharding_types": ["data_parallel", "row_wise", "column_wise"]}]
-    small = {t.name: "data_parallel" for t in found.tables if t.rows < SMALL_ROWS}
-    wide = {t.name: "grid_shard" for t in found.tables if t.name not in small}
+    option: dict[str, Any] = {"sharding_types": ["data_parallel", "row_wise", "column_wise"]}
     if cluster.hosts > 1:
-        options.append({"force": {**small, **wide}})
-    inputs = PlanInputs(found.tables, found.access, cluster, precision, work)
-    plans = [TorchRec(**option).plan(inputs) for option in options]
-    profile = built("profile", "hugectr")
-    return min(plans, key=lambda plan: place(lower(plan, found.access, precision, work), cluster, profile, work).ends.max())
+        option = {"force": {t.name: "data_parallel" if t.rows < SMALL_ROWS else "grid_shard" for t in found.tables}}
+    return TorchRec(**option).plan(PlanInputs(found.tables, found.access, cluster, precision, work))
 
 
 def whole_tables(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:

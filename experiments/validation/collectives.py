@@ -17,7 +17,7 @@ from recsys_lab.simulate.collectives import collective_ms
 from recsys_lab.units import GB, MIB, MS_PER_S
 
 #: Of the links of a100x32: what was fitted to table 6, as a user finds it in conf/cluster/link.
-FITTED = ("cross_host.message_us", "cross_host.bandwidth_gb_s", "cross_host.ring_gb_s", "intra_host.bandwidth_gb_s")
+FITTED = ("cross_host.exchange_us", "cross_host.bandwidth_gb_s", "cross_host.ring_gb_s", "intra_host.bandwidth_gb_s")
 TIMES = {
     "global_ms": "all-to-all",
     "intra_ms": "all-to-all within hosts",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
-from experiments.validation import collectives, cpu, dmt, local, neo
-from experiments.validation.cases import FRAMEWORKS, cases
-from experiments.validation.fit import KINDS, Found, Point, fit, validate, with_figures
+from experiments.validation import collectives, cpu, dmt, local, mlperf, neo, picture
+from experiments.validation.cases import FRAMEWORKS, Case, cases, of_row
+from experiments.validation.fit import KINDS, PROTOCOLS, Found, Point, fit, validate, with_figures
 from experiments.validation.models import published
 from experiments.validation.order import orders
 from recsys_lab.arguments import parser
@@ -25,8 +26,16 @@ from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
 from recsys_lab.simulate import Profile
+from recsys_lab.simulate.simulated import Z_OF_90_PERCENT
 
 SOFTWARE = (*FRAMEWORKS, "cpu", "neo", "dmt")
+#: Devices that came after those that a fit to earlier generations has.
+LATER = ("H200", "GH200", "B200", "GB200", "B300")
+LEFT_OUT: dict[str, Callable[[Point[Profile]], bool]] = {
+    "family": lambda point: True,
+    "scale": lambda point: point.hosts > 1,
+    "generation": lambda point: point.family.startswith(LATER),
+}
 #: Groups whose profile has another name.
 PROFILES = {"dmt": "torchrec"}
 
@@ -41,6 +50,10 @@ def main(argv: list[str]) -> int:
         "--local", action="store_true", help="train the sharders here for a few steps, beside the simulation of cluster=local"
     )
     line.add_argument("--rounds", type=int, default=2, help="with --local, how often each is trained, in turns; medians count")
+    line.add_argument(
+        "--rows", type=Path, help="simulate the runs of another table with mlperf_iterations.tsv's columns, fitted to nothing of it"
+    )
+    line.add_argument("--picture", type=Path, help="also draw simulated against measured, an SVG file")
     line.add_argument("overrides", nargs="*", help="with --local, as for run.py, such as model=dlrm")
     given = line.parse_args(argv)
     quiet_torchrec()
@@ -48,6 +61,8 @@ def main(argv: list[str]) -> int:
         return _local(given.overrides, given.rounds, given.json)
     if given.overrides:
         raise UserError("only runs here have a config", where="validate", given=" ".join(given.overrides), remedy="add --local")
+    if given.rows:
+        return _rows(given.rows, given.json)
     chosen = [name for name in SOFTWARE if given.only in (None, name)]
     if given.fit:
         print(json.dumps({name: fitted(name) for name in chosen if published()[name].fitted}, indent=2))
@@ -55,11 +70,27 @@ def main(argv: list[str]) -> int:
     found = [point for name in chosen for point in of_software(name)]
     if given.only in (None, "collectives"):
         found += collectives.found()
+    if given.picture:
+        picture.draw(found, given.picture)
+    _print(found, given.json)
+    return 0
+
+
+def _print(found: Sequence[Found], as_json: bool) -> None:
     made = summary(found)
-    if given.json:
+    if as_json:
         print(json.dumps(made, indent=2))
     else:
         _show(found, made)
+
+
+def _rows(path: Path, as_json: bool) -> int:
+    """The runs of another table, by the profiles on file."""
+    found = []
+    for row in mlperf.rows(path):
+        case = of_row(row)
+        found += validate([replace(point_of(case), fitted=False)], built("profile", case.software), (), ())
+    _print(found, as_json)
     return 0
 
 
@@ -81,30 +112,69 @@ def points_of(name: str) -> list[Point[Profile]]:
         return cpu.points()
     if name in ("neo", "dmt"):
         return {"neo": neo, "dmt": dmt}[name].points()
-    return [Point(name, case.what, case.ms, case.simulated_ms) for case in cases(name)]
+    return [point_of(case) for case in cases(name)]
+
+
+def point_of(case: Case) -> Point[Profile]:
+    return Point(case.software, case.what, case.ms, case.simulated_ms, family=case.cluster.device.name, hosts=case.cluster.hosts)
 
 
 def of_software(name: str) -> list[Found]:
     profile, names = built("profile", PROFILES.get(name, name)), list(published()[name].fitted)
-    return validate(points_of(name), profile, names, [getattr(profile, n) for n in names])
+    return validate(points_of(name), profile, names, [getattr(profile, n) for n in names], left_out=LEFT_OUT)
 
 
 def fitted(name: str) -> dict[str, object]:
-    """What goes into the profile's YAML: figures fitted to all points, the points, and the error of predictions."""
+    """What goes into the profile's YAML: figures fitted to all points, the points, their systems, and the errors of predictions."""
     profile, names, points = built("profile", name), list(published()[name].fitted), points_of(name)
     figures = fit(points, profile, names, [getattr(profile, n) for n in names], with_figures)
-    found = validate(points, replace(profile, **figures), names, list(figures.values()))
-    error = math.sqrt(mean(math.log1p(point.left_out_error) ** 2 for point in found))
+    found = validate(points, replace(profile, **figures), names, list(figures.values()), left_out=LEFT_OUT)
+    systems: dict[str, int] = {}
+    for point in points:
+        if point.family:
+            systems[point.family] = max(systems.get(point.family, 0), point.hosts)
+    outside = [point.outside_error(protocol) for point in found for protocol in point.outside]
     return {
         **{n: float(f"{value:.3g}") for n, value in figures.items()},
-        "relative_error": round(error, 3),
+        "relative_error": _rms([point.left_out_error for point in found]),
+        **({"relative_error_outside": _rms(outside)} if outside else {}),
+        "fitted_systems": systems,
         "fitted_on": {point.what: point.published for point in points},
     }
+
+
+def _rms(errors: Sequence[float]) -> float:
+    """Of their logarithms."""
+    return round(math.sqrt(mean(math.log1p(error) ** 2 for error in errors)), 3)
 
 
 def mean(values: Iterable[float]) -> float:
     listed = list(values)
     return sum(listed) / len(listed)
+
+
+def _outside_mape(found: Sequence[Found], protocol: str) -> float | None:
+    errors = [abs(point.outside_error(protocol)) for point in found if protocol in point.outside]
+    return 100 * mean(errors) if errors else None
+
+
+def coverage(found: Sequence[Found]) -> dict[str, float | int | None]:
+    """Of predictions of times by fits without them, the share that the profiles' 90 % intervals hold, by what was left out."""
+    held: dict[str, list[bool]] = {name: [] for name in ("point", *PROTOCOLS)}
+    for point in found:
+        if point.group not in SOFTWARE or point.kind != "time" or not point.fitted:
+            continue
+        profile = built("profile", PROFILES.get(point.group, point.group))
+        within = profile.relative_error or 0.0
+        held["point"].append(_holds(point.left_out_error, within))
+        for name in point.outside:
+            held[name].append(_holds(point.outside_error(name), max(within, profile.relative_error_outside or 0.0)))
+    every = [one for of in held.values() for one in of]
+    return {"all": mean(every) if every else None, **{name: mean(of) if of else None for name, of in held.items()}, "of": len(every)}
+
+
+def _holds(error: float, relative_error: float) -> bool:
+    return abs(math.log1p(error)) <= math.log1p(Z_OF_90_PERCENT * relative_error)
 
 
 def _mape(found: Sequence[Found], *, left_out: bool = False) -> float | None:
@@ -117,11 +187,14 @@ def summary(found: Sequence[Found]) -> dict[str, object]:
     their published order.
     """
     by_group = {group: [point for point in found if point.group == group] for group in dict.fromkeys(point.group for point in found)}
-    order = orders(found)
+    order, covered = orders(found), coverage(found)
     by_kind = {kind: [point for point in found if point.kind == kind] for kind in KINDS}
     return {
         "open_mape": _mape(by_kind["time"]),
         "leave_one_out_mape": _mape(by_kind["time"], left_out=True),
+        **{f"leave_{name}_out_mape": _outside_mape(by_kind["time"], name) for name in PROTOCOLS},
+        "interval_coverage": covered["all"],
+        "coverage": covered,
         "all_mape": _mape(found),
         "all_leave_one_out_mape": _mape(found, left_out=True),
         "kinds": {
@@ -138,6 +211,7 @@ def summary(found: Sequence[Found]) -> dict[str, object]:
                 "points": len(points),
                 "mape": _mape(points),
                 "leave_one_out_mape": _mape(points, left_out=True),
+                **{f"leave_{name}_out_mape": _outside_mape(points, name) for name in PROTOCOLS},
                 "time_mape": _mape([point for point in points if point.kind == "time"]),
                 "fitted": list(published()[group].fitted) if group in SOFTWARE else list(collectives.FITTED) * (group == "flexshard"),
             }
@@ -155,6 +229,7 @@ def summary(found: Sequence[Found]) -> dict[str, object]:
                 "error": point.error,
                 "left_out": point.left_out,
                 "left_out_error": point.left_out_error,
+                "outside": point.outside,
                 "fitted": point.fitted,
                 "holds": point.holds,
             }
@@ -186,5 +261,10 @@ def _show(found: Sequence[Found], made: dict) -> None:
         if of["points"]:
             kept = f", {of['kept']} kept" if kind == "bound" else ""
             print(f"{of['points']} {kind}s{kept}: mean error {of['mape']:.1f} %, predicted {of['leave_one_out_mape']:.1f} %")
+    for name in PROTOCOLS:
+        if (of := made[f"leave_{name}_out_mape"]) is not None:
+            print(f"times predicted without their {name}: mean error {of:.1f} %")
+    if made["interval_coverage"] is not None:
+        print(f"90 % intervals hold {made['interval_coverage']:.0%} of the {made['coverage']['of']} predictions of left-out times")
     print(f"all {len(found)} points: mean error {made['all_mape']:.1f} %, predicted {made['all_leave_one_out_mape']:.1f} %;", end=" ")
     print(f"sharders in their published order: {order['right']} of {order['of']}", *order["wrong"], sep="; " if order["wrong"] else "")

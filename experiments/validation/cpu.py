@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from experiments.validation.cases import Case, roomy, whole_tables
+from experiments.validation.cases import System, cases, roomy, whole_tables
 from experiments.validation.fit import Point
 from experiments.validation.models import model, published
 from recsys_lab.config.choices import built
@@ -22,10 +22,23 @@ def points() -> list[Point[Profile]]:
     for given in published().cpu.points:
         run = dict(given)
         if "base" in given:
-            found.append(Point("cpu", given.what, given.times, speed_up(run, run | dict(given.base)), unit="times"))
+            found.append(Point("cpu", given.what, given.times, speed_up(run, run | dict(given.base)), unit="times", **_where(run)))
         else:
-            found.append(Point("cpu", given.what, given.ms, _case(given.model, given.cluster, given.sockets, given.batch).simulated_ms))
-    return found
+            found.append(
+                Point(
+                    "cpu", given.what, given.ms, _case(given.model, given.cluster, given.sockets, given.batch).simulated_ms, **_where(run)
+                )
+            )
+    return found + [
+        Point("cpu", case.what, case.ms, case.simulated_ms, family=case.cluster.device.name, hosts=case.cluster.hosts)
+        for case in cases("cpu")
+    ]
+
+
+def _where(run: dict[str, Any]) -> dict[str, Any]:
+    """The family and the hosts of a run."""
+    cluster = _case(run["model"], run["cluster"], run["sockets"], run["batch"]).cluster
+    return {"family": cluster.device.name, "hosts": cluster.hosts}
 
 
 def speed_up(run: dict[str, Any], base: dict[str, Any]) -> Callable[[Profile], float]:
@@ -39,11 +52,11 @@ def speed_up(run: dict[str, Any], base: dict[str, Any]) -> Callable[[Profile], f
 
 
 @cache
-def _case(name: str, cluster_name: str, sockets: int, batch: int) -> Case:
+def _case(name: str, cluster_name: str, sockets: int, batch: int) -> System:
     """Ranks fill machines in order; a run of one socket has none to talk to."""
     cluster = built("cluster", cluster_name)
     on_host = min(cluster.ranks_per_host, sockets)
     cluster = cluster.reshaped(sockets // on_host, on_host)
     work = model(name).workload(max(batch // sockets, 1), "sgd")
     plan = whole_tables(model(name), roomy(cluster), FP32, work)
-    return Case("cpu", name, 0.0, cluster, lower(plan, model(name).access, FP32, work), work)
+    return System(cluster, lower(plan, model(name).access, FP32, work), work)

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import numpy as np
 from scipy.optimize import least_squares
 
 Software = TypeVar("Software")  # a Profile, or a Cluster
-#: Figures that are shares of a peak; all others are only above zero.
-SHARES = ("lookup_efficiency_forward", "lookup_efficiency_backward", "memory_efficiency", "dense_mfu", "link_efficiency")
-LEAST, MOST = 1e-3, 1e4
+#: What a figure can plausibly be; shares of a peak are at most 1.
+RANGES = {
+    "lookup_efficiency_forward": (0.02, 1.0),
+    "lookup_efficiency_backward": (0.02, 1.0),
+    "memory_efficiency": (0.1, 1.0),
+    "dense_mfu": (0.02, 1.0),
+    "link_efficiency": (0.1, 1.0),
+    "kernel_us": (0.5, 20.0),
+    "launch_overhead_us": (0.05, 300.0),
+    "table_overhead_us": (0.5, 500.0),
+    "lookup_ns": (0.001, 50.0),
+    "iteration_overhead_ms": (0.001, 10.0),
+}
+ANY = (1e-3, 1e4)
 #: A point this far off (in logarithms) counts less than its square.
 OUTLIER = 0.1
+#: Relative step of a derivative, and how often a fit goes on from where the last straight line led.
+STEP, ROUNDS = 1e-3, 4
 #: Of published figures: an iteration's or a collective's ms; how often one time goes into another, or percent of linear scaling; a time
 #: that the source bounds from below and does not tell.
 KINDS = ("time", "ratio", "bound")
+#: What is left out of a fit, beside single points: a family of systems, all with more than one host, or all later generations.
+PROTOCOLS = ("family", "scale", "generation")
 
 
 @dataclass(frozen=True)
 class Point(Generic[Software]):
     """A published figure, and what the simulator makes of it with given software. `fitted`: whether a fit may use it. `bound`: the source
-    says no more than that the time is at least this.
+    says no more than that the time is at least this. `family`: its device; `hosts`: how many.
     """
 
     group: str
@@ -33,11 +48,16 @@ class Point(Generic[Software]):
     unit: str = "ms"
     fitted: bool = True
     bound: bool = False
+    family: str = ""
+    hosts: int = 1
 
 
 @dataclass(frozen=True)
 class Found:
-    """A point with its errors: by the figures on file, and by a fit to the other points (the same where nothing was fitted to it)."""
+    """A point with its errors: by the figures on file, and by a fit to the other points (the same where nothing was fitted to it).
+
+    `outside`: the same by fits that had nothing of its family, of its scale or of its generation.
+    """
 
     group: str
     what: str
@@ -47,6 +67,7 @@ class Found:
     unit: str
     fitted: bool
     bound: bool = False
+    outside: dict[str, float] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -66,6 +87,9 @@ class Found:
     def left_out_error(self) -> float:
         return self.left_out / self.published - 1
 
+    def outside_error(self, protocol: str) -> float:
+        return self.outside[protocol] / self.published - 1
+
 
 Change = Callable[[Software, dict[str, float]], Software]
 
@@ -75,20 +99,61 @@ def with_figures(given: Software, figures: dict[str, float]) -> Software:
     return replace(given, **figures)  # type: ignore[type-var]
 
 
+@dataclass(frozen=True)
+class Line:
+    """Logarithms of simulated over published [P] at figures [N], and how they change with the logarithms of these [P, N]."""
+
+    figures: np.ndarray
+    errors: np.ndarray
+    slopes: np.ndarray
+
+    def fitted(self, of: Sequence[int], names: Sequence[str]) -> np.ndarray:
+        """The figures that make the errors of the points `of` least, as far as the line is straight."""
+        least, most = np.log(np.array([RANGES.get(name, ANY) for name in names])).T
+        errors, slopes, first = self.errors[list(of)], self.slopes[list(of)], np.log(self.figures)
+
+        def at(x: np.ndarray) -> np.ndarray:
+            return errors + slopes @ (x - first)
+
+        begin = np.clip(first, least + 1e-6, most - 1e-6)
+        found = least_squares(at, begin, jac=lambda x: slopes, bounds=(least, most), loss="soft_l1", f_scale=OUTLIER)
+        return np.exp(found.x)
+
+
+def line_at(points: Sequence[Point[Software]], start: Software, names: Sequence[str], figures: Sequence[float], change: Change) -> Line:
+    """The line of `points` at `figures`."""
+
+    def errors(x: Sequence[float]) -> np.ndarray:
+        software = change(start, dict(zip(names, map(float, x))))
+        return np.array([np.log(point.simulate(software) / point.published) for point in points])
+
+    here = np.array([np.clip(v, *RANGES.get(name, ANY)) for name, v in zip(names, figures)])
+    at = errors(here)
+    slopes = []
+    for number, name in enumerate(names):
+        step = -STEP if here[number] * (1 + STEP) > RANGES.get(name, ANY)[1] else STEP
+        there = here.copy()
+        there[number] *= 1 + step
+        slopes.append((errors(there) - at) / np.log1p(step))
+    return Line(here, at, np.array(slopes).T)
+
+
 def fit(
-    points: Sequence[Point[Software]], start: Software, names: Sequence[str], values: Sequence[float], change: Change
+    points: Sequence[Point[Software]],
+    start: Software,
+    names: Sequence[str],
+    values: Sequence[float],
+    change: Change,
+    rounds: int = ROUNDS,
 ) -> dict[str, float]:
     """The figures `names` that make the logarithms of simulated over published least, from `values` on."""
-
-    def errors(x: np.ndarray) -> list[float]:
-        software = change(start, dict(zip(names, map(float, x))))
-        return [np.log(point.simulate(software) / point.published) for point in points]
-
-    most = [1.0 if name in SHARES else MOST for name in names]
-    first = [float(np.clip(v, LEAST * 2, m * 0.999)) for v, m in zip(values, most)]
-    bounds = ([LEAST] * len(names), most)
-    found = least_squares(errors, first, bounds=bounds, x_scale=first, loss="soft_l1", f_scale=OUTLIER, diff_step=1e-3)
-    return dict(zip(names, map(float, found.x)))
+    figures = np.asarray(values, dtype=float)
+    for _ in range(rounds):
+        line = line_at(points, start, names, figures, change)
+        figures = line.fitted(range(len(points)), names)
+        if np.abs(np.log(figures / line.figures)).max() < STEP:
+            break
+    return dict(zip(names, map(float, figures)))
 
 
 def validate(
@@ -97,14 +162,46 @@ def validate(
     names: Sequence[str],
     values: Sequence[float],
     change: Change = with_figures,
+    left_out: dict[str, Callable[[Point[Software]], bool]] | None = None,
 ) -> list[Found]:
-    """Every point by the figures on file, and by a fit of `names` without it."""
+    """Every point by the figures on file, by a fit of `names` without it, and by fits without those that `left_out` tells, by protocol.
+
+    A fit without one point follows the straight line at the figures on file; its time is simulated with what the line gives.
+    """
+    usable = [number for number, point in enumerate(points) if point.fitted] if names else []
+    line = line_at([points[n] for n in usable], on_file, names, values, change) if usable else None
+    outside = _outside([points[n] for n in usable], on_file, names, values, change, left_out or {})
     found = []
-    for point in points:
-        simulated = left_out = point.simulate(on_file)
-        others = [other for other in points if other is not point and other.fitted]
-        if point.fitted and names:
-            left_out = point.simulate(change(on_file, fit(others, on_file, names, values, change)))
-        used = bool(names) and point.fitted
-        found.append(Found(point.group, point.what, point.published, simulated, left_out, point.unit, used, point.bound))
+    for number, point in enumerate(points):
+        simulated = without = point.simulate(on_file)
+        if line is not None and number in usable:
+            others = [place for place, n in enumerate(usable) if n != number]
+            without = point.simulate(change(on_file, dict(zip(names, map(float, line.fitted(others, names))))))
+        fields = (point.group, point.what, point.published, simulated, without, point.unit, number in usable, point.bound)
+        found.append(Found(*fields, outside=outside.get(point.what, {})))
+    return found
+
+
+def _outside(
+    points: Sequence[Point[Software]],
+    on_file: Software,
+    names: Sequence[str],
+    values: Sequence[float],
+    change: Change,
+    left_out: dict[str, Callable[[Point[Software]], bool]],
+) -> dict[str, dict[str, float]]:
+    """By point and protocol, what a fit to the rest gives. Families are left out one by one; a fit needs more systems than figures."""
+    rounds: list[tuple[str, list[Point[Software]]]] = []
+    for protocol, out in left_out.items():
+        chosen = [point for point in points if out(point)]
+        families = dict.fromkeys(point.family for point in chosen) if protocol == "family" else (None,)
+        rounds += [(protocol, [p for p in chosen if family in (None, p.family)]) for family in families]
+    found: dict[str, dict[str, float]] = {}
+    for protocol, out_points in rounds:
+        rest = [point for point in points if point not in out_points]
+        if not out_points or len({point.published for point in rest}) <= len(names):
+            continue
+        software = change(on_file, fit(rest, on_file, names, values, change))
+        for point in out_points:
+            found.setdefault(point.what, {})[protocol] = point.simulate(software)
     return found

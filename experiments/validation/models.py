@@ -89,7 +89,7 @@ def _synthetic(given: DictConfig) -> Model:
         for number in range(count):
             name = f"t{group}_{number}"
             tables.append(Table(name, rows, dim, tuple(f"{name}_{i}" for i in range(len(lengths)))))
-            access[name] = power_law_access(name, rows, float(sum(lengths)), published().synthetic.exponent)
+            access[name] = power_law_access(name, rows, float(sum(lengths)), given.get("exponent", published().synthetic.exponent))
             columns += len(lengths) * dim
     widths = [-(-columns // given.stride) + given.dense, *given.mlp, 1]
     layers = tuple(DenseLayer(1.0, n_in, n_out) for n_in, n_out in zip(widths, widths[1:]))

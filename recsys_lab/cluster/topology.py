@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -42,7 +43,9 @@ class Link:
     the switches make (NVLS, SHARP); None: they make none. `message_us`: what each message of an all-to-all costs; None: `latency_us`.
     `start_us`: what a collective that uses the link costs once. `shared`: the ranks of a host have one link together, and each its part
     of it; a rank that sends alone has all. `line_gb_s`: what the link itself carries, where collectives reach so much less of it that
-    others may use the rest meanwhile; None: a collective takes all of it.
+    others may use the rest meanwhile; None: a collective takes all of it. `exchange_us`: what starting an all-to-all costs beside that.
+    `fall_per_doubling`: the share of its bandwidth that an all-to-all loses on a lossy or oversubscribed network with each doubling of the
+    ranks on other hosts that a rank sends to; 0 where flows do not disturb each other.
     """
 
     name: str
@@ -55,6 +58,12 @@ class Link:
     start_us: NotNegative = 0.0
     shared: bool = False
     line_gb_s: Positive | None = None
+    exchange_us: NotNegative = 0.0
+    fall_per_doubling: ShareBelowOne = 0.0
+
+    def exchange_gb_s(self, peers: int) -> float:
+        """Of an all-to-all in which a rank sends to so many over this link."""
+        return self.bandwidth_gb_s * (1 - self.fall_per_doubling) ** math.log2(max(peers, 1))
 
     @property
     def around_gb_s(self) -> float:

@@ -67,6 +67,7 @@ def _as_json(row: Row) -> dict[str, Any]:
         "memory_gb": row.memory_gb,
         "cost_per_billion_samples": row.usd_per_1e9,
         "profile": row.software,
+        "extrapolates": row.extrapolates,
     }
 
 

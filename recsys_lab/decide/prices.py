@@ -20,7 +20,7 @@ from recsys_lab.units import GB
 PHASES = {
     "exposed_embedding_comm": "exchange",
     "exposed_dense_sync": "all-reduce",
-    "other": "host",
+    "host_launch": "host",
 }
 #: What a step of compute is, in words.
 COMPUTE = {"lookup": "look-ups", "update": "updates", "dense": "dense"}
@@ -124,7 +124,7 @@ def priced_row(combination: Combination, planned: Planned, profile: Profile, clu
         phases_ms=simulated.phases_ms,
         bound=bound_of(simulated, timeline),
         software=simulated.profile,
-        extrapolates=getattr(simulated, "extrapolates", None),
+        extrapolates=simulated.extrapolates,
     )
 
 

@@ -96,7 +96,9 @@ def simulated(iteration: Simulated) -> None:
         f"({phases} ms), profile {iteration.profile}",
     )
     if interval := iteration.interval_ms:
-        _line("", f"nine of ten such iterations lie between {interval.low:.2f} and {interval.high:.2f} ms, by the profile's own errors")
+        _line("", f"90 % interval: {interval.low:.2f} to {interval.high:.2f} ms")
+    if iteration.extrapolates:
+        _line("", iteration.extrapolates)
     if iteration.cost_per_billion_samples is not None:
         _line("", f"a billion samples cost {iteration.cost_per_billion_samples:,.2f}")
 

@@ -49,7 +49,9 @@ def headline(run: Run) -> Table:
     if simulated := result["simulated"]:
         where = f"simulated, {simulated['cluster']}"
         rows.append(("examples per second", count(simulated["examples_per_second"]), where))
-        rows.append(("iteration", ms(simulated["iteration_ms"]), where))
+        rows.append(("iteration", ms(simulated["iteration_ms"]), f"{where}, profile {simulated['profile']}"))
+        if interval := simulated.get("interval_ms"):
+            rows.append(("90 % interval", f"{ms(interval['low'])} to {ms(interval['high'])}", simulated.get("extrapolates") or where))
     return Table("Headline", ("figure", "value", "origin"), tuple(rows), "" if rows else absent(result, "measured"), ("value",))
 
 

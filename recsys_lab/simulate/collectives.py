@@ -23,18 +23,9 @@ import numpy as np
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.plan.steps import Step
-from recsys_lab.simulate.protocols import FILLED_STEPS, Protocol, all_to_all_start_us, protocols
+from recsys_lab.simulate.protocols import FILLED_STEPS, Protocol, Shape, all_to_all_start_us, messages, protocols
 from recsys_lab.simulate.rooted import ROOTED, rounds_of
 from recsys_lab.units import US_PER_MS, transfer_ms
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A group of `size` ranks: on `hosts` hosts, `local` of them on the host that has most."""
-
-    size: int
-    hosts: int
-    local: int
 
 
 @dataclass(frozen=True, order=True)
@@ -150,13 +141,16 @@ def _all_to_all(shape: Shape, size_bytes: float, cluster: Cluster) -> Cost:
     """One message to each other rank; a rank's bytes are split evenly over the ranks of the group."""
     part = size_bytes / shape.size
     near, far = shape.local - 1, shape.size - shape.local
-    messages_us = near * cluster.intra_host.each_message_us + far * cluster.cross_host.each_message_us
+    near_messages, far_messages = messages(shape, cluster)
+    messages_us = near_messages * cluster.intra_host.each_message_us + far_messages * cluster.cross_host.each_message_us
     intra = transfer_ms(near * part, cluster.intra_host.bandwidth_gb_s)
-    cross = transfer_ms(far * part, cluster.cross_host.bandwidth_gb_s)
+    far_gb_s = cluster.cross_host.exchange_gb_s(far)
+    cross = transfer_ms(far * part, far_gb_s)
     above = cross * cluster.share_across_leaves(shape.hosts) * cluster.leaf_oversubscription
     intra_share = cluster.intra_host.taken_by(cluster.intra_host.bandwidth_gb_s)
-    cross_share = cluster.cross_host.taken_by(cluster.cross_host.bandwidth_gb_s)
-    return _cost(all_to_all_start_us(cluster) + messages_us, (intra, intra_share), (cross, cross_share), (above, 1.0))
+    cross_share = cluster.cross_host.taken_by(far_gb_s)
+    start_us = all_to_all_start_us(cluster) + (cluster.cross_host.exchange_us if shape.hosts > 1 else cluster.intra_host.exchange_us)
+    return _cost(start_us + messages_us, (intra, intra_share), (cross, cross_share), (above, 1.0))
 
 
 Levels = tuple[tuple[float, float], tuple[float, float]]

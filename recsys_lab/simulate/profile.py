@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from recsys_lab.cluster.topology import KINDS, NUMBER_FORMATS
-from recsys_lab.ranges import Factor, NotNegative, OneOf, Positive, Range, ShareBelowOne, ShareOfPeak, check_fields
+from recsys_lab.ranges import Factor, Hosts, NotNegative, OneOf, Positive, Range, ShareBelowOne, ShareOfPeak, check_fields
 
 OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives")
 COMPUTE_FORMATS = ("fp32", "fp16", "bf16")
@@ -26,10 +26,15 @@ class Profile:
     what its next step needs, and updates are the optimizer's, after the last of them is issued. `peak_of_format`: the entry of
     `device.peak_tflops` that dense work in a compute format reaches for, for instance fp32: tf32 where the framework allows TF32.
 
-    `iteration_overhead_ms`: what an iteration takes beside all of its steps, such as the host's own work. `fitted_on`: the points that
-    figures were fitted to, published ms; `relative_error`: the typical (RMS) error of a prediction of such a point by a profile fitted
-    without it, of which the interval of every prediction is made; None: nothing was fitted, and no interval is told.
-    `fitted_kind`: the kind of device of those points; of another kind nothing is known, and no interval is told either.
+    `launch_overhead_us`: what the host takes to issue a kernel: each step, and each product of a dense layer. A GPU's host runs ahead of it
+    (`host.py`). `kernel_us`: what a kernel takes of the device beside its work, however small that is. `exchanges_ids`: False: each rank
+    reads the ids that it serves from its own input. `iteration_overhead_ms`: what the host does before an iteration's first step.
+
+    `fitted_on`: the points that figures were fitted to, published ms; `fitted_systems`: their devices, with the most hosts of each.
+    `relative_error`: the typical (RMS) error of a prediction of such a point by a profile fitted without it, of which the interval of every
+    prediction is made; None: nothing was fitted, and no interval is told. `relative_error_outside`: the same of systems that a fit had
+    nothing of: other devices, or more hosts; None: as within. `fitted_kind`: the kind of device of those points; of another kind nothing is
+    known, and no interval is told either.
     """
 
     name: str
@@ -37,7 +42,7 @@ class Profile:
     lookup_efficiency_backward: ShareOfPeak
     memory_efficiency: ShareOfPeak  # of the memory bandwidth, for dense layers and optimizers
     dense_mfu: ShareOfPeak  # of the peak
-    launch_overhead_us: NotNegative  # before each step, and before each layer of a dense one
+    launch_overhead_us: NotNegative  # of the host, for each step and for each product of a dense one's layers
     dense_bucket_mib: Positive
     overlaps: list[Annotated[str, OneOf(OVERLAPS)]]
     peak_of_format: dict[Annotated[str, OneOf(COMPUTE_FORMATS)], Annotated[str, OneOf(NUMBER_FORMATS)]]
@@ -52,9 +57,13 @@ class Profile:
     output_efficiency: ShareOfPeak | None = None  # of the memory bandwidth, for rows that look-ups make; None: they do not count
     dots_mfu: ShareOfPeak | None = None  # of the peak, for products without weights: many small ones; None: dense_mfu
     iteration_overhead_ms: NotNegative = 0.0
+    kernel_us: Annotated[float, Range(0, 100)] = 0.0
+    exchanges_ids: bool = True
     cores_for_links: ShareBelowOne = 0.0  # share of the compute that drives collectives, where there are several ranks
     fitted_on: dict[str, Positive] = field(default_factory=dict)
+    fitted_systems: dict[str, Hosts] = field(default_factory=dict)
     relative_error: Annotated[float, Range(0, 10)] | None = None
+    relative_error_outside: Annotated[float, Range(0, 10)] | None = None
     fitted_kind: Annotated[str, OneOf(KINDS)] = "cuda"
     buffer_factor: Factor = 1.0  # what a step's buffers take, over what the plan counts: temporaries of element-wise work, unused pieces
     process_memory_mb: NotNegative = 0.0  # what libraries take in a process when its first model runs

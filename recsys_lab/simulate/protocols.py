@@ -13,6 +13,15 @@ from recsys_lab.cluster import Cluster
 
 
 @dataclass(frozen=True)
+class Shape:
+    """A group of `size` ranks: on `hosts` hosts, `local` of them on the host that has most."""
+
+    size: int
+    hosts: int
+    local: int
+
+
+@dataclass(frozen=True)
 class Protocol:
     """`near_us`, `far_us`: what a step adds to the latency of a link within, across hosts. `fill_bytes`: sent before a pipeline is full."""
 
@@ -50,3 +59,13 @@ def all_to_all_start_us(cluster: Cluster) -> float:
 def at_once(cluster: Cluster) -> int:
     """Collectives of one group that a rank works on at the same time."""
     return 1 if cluster.device.kind == "cuda" else GLOO_THREADS
+
+
+def messages(shape: Shape, cluster: Cluster) -> tuple[int, int]:
+    """That an all-to-all bears the latency of one after another, within and across hosts.
+
+    NCCL's are under way together within a host, and gathered there for each other host (PXN). Gloo and oneCCL send to each rank.
+    """
+    if cluster.device.kind == "cuda":
+        return int(shape.local > 1), shape.hosts - 1
+    return shape.local - 1, shape.size - shape.local

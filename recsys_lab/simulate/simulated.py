@@ -11,8 +11,9 @@ from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
 from recsys_lab.simulate.memory import MemoryAt, added_memory_bytes, memory_over_time
+from recsys_lab.simulate.phases import exposed_phases
 from recsys_lab.simulate.profile import Profile
-from recsys_lab.simulate.timeline import Event, exposed_phases, place
+from recsys_lab.simulate.timeline import Event, place
 from recsys_lab.units import MS_PER_HOUR, MS_PER_S
 
 Z_OF_90_PERCENT = 1.645
@@ -49,9 +50,10 @@ class Interval:
 class Simulated:
     """The record's `simulated` object, field by field. `bytes_per_rank`: what lasts from step to step, as in the plan's summary.
 
-    `interval_ms`: of the iteration, from the profile's residuals; None where it was not fitted to anything. `cost_per_billion_samples`: in
-    the money of the cluster's price, None without one. `software`: the profile's figures. `added_memory_bytes`: what a process of the rank
-    with most takes when it trains, on top of what it took before it had a model; on a GPU, of its tensors.
+    `interval_ms`: of the iteration, from the profile's residuals, wider outside of its fit; None where it was not fitted to anything.
+    `cost_per_billion_samples`: in the money of the cluster's price, None without one. `software`: the profile's figures.
+    `added_memory_bytes`: what a process of the rank with most takes when it trains, on top of what it took before it had a model; on a
+    GPU, of its tensors. `extrapolates`: in words, what the profile was fitted on where this is something else.
     """
 
     cluster: str
@@ -67,6 +69,7 @@ class Simulated:
     cost_per_billion_samples: float | None = None
     software: Mapping[str, Any] = field(default_factory=dict)
     added_memory_bytes: float | None = None
+    extrapolates: str | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
         )
     whole = place(steps, cluster, profile, workload)
     events = whole.events(whole.slowest)
-    phases = exposed_phases(events)
+    phases = exposed_phases(events, float(whole.host_ms.max()))
     iteration_ms = sum(phases.values())
     memory = bytes_of_ranks(plan, workload)
     simulated = Simulated(
@@ -110,10 +113,11 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
         ),
         bytes_per_rank=Spread(max(memory.lasting), sum(memory.lasting) / len(memory.lasting)),
         feasible=missing_bytes(memory, cluster)[0] <= 0,
-        interval_ms=interval(iteration_ms, profile, cluster.device.kind),
+        interval_ms=interval(iteration_ms, profile, cluster),
         cost_per_billion_samples=_cost(iteration_ms / (steps.batch_size * steps.world_size), cluster),
         software=asdict(profile),
         added_memory_bytes=added_memory_bytes(steps, cluster, profile, memory),
+        extrapolates=extrapolates(profile, cluster),
     )
     title = f"simulated: {cluster.name}, {cluster.world_size} ranks, profile {profile.name}"
     over_time = memory_over_time(events, memory, whole.slowest, workload)
@@ -121,14 +125,29 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
     return simulated, Timeline(title, tuple(events), tuple(over_time), tuple(least))
 
 
-def interval(iteration_ms: float, profile: Profile, kind: str) -> Interval | None:
-    """Times and over 1 + 1.645 times the relative error that the profile had on points that it was not fitted to; None on another kind of
-    device than theirs.
+def interval(iteration_ms: float, profile: Profile, cluster: Cluster) -> Interval | None:
+    """Times and over 1 + 1.645 times the relative error that the profile had on points that it was not fitted to, on systems that it was
+    fitted to or on others; None on another kind of device than theirs.
     """
-    if profile.relative_error is None or profile.fitted_kind != kind:
+    error = profile.relative_error
+    if error is None or profile.fitted_kind != cluster.device.kind:
         return None
-    factor = 1 + Z_OF_90_PERCENT * profile.relative_error
+    if extrapolates(profile, cluster) and profile.relative_error_outside is not None:
+        error = max(error, profile.relative_error_outside)
+    factor = 1 + Z_OF_90_PERCENT * error
     return Interval(iteration_ms / factor, iteration_ms * factor)
+
+
+def extrapolates(profile: Profile, cluster: Cluster) -> str | None:
+    """Of what the profile has seen nothing: another device, or more hosts of one; None where it was fitted to such systems, or to none."""
+    fitted = profile.fitted_systems
+    if not fitted or cluster.hosts <= fitted.get(cluster.device.name, 0):
+        return None
+    return f"fitted on {', '.join(_hosts_of(*one) for one in fitted.items())}; this is {_hosts_of(cluster.device.name, cluster.hosts)}"
+
+
+def _hosts_of(device: str, hosts: int) -> str:
+    return f"{hosts} host{'s' if hosts > 1 else ''} of {device}"
 
 
 def _cost(ms_per_sample: float, cluster: Cluster) -> float | None:

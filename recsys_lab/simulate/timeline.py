@@ -4,7 +4,8 @@ A stream does one thing at a time, and a rank's link (within its host, or across
 while a collective has only its latency to bear, others may use the link, and what it does not reach of the link's line rate
 (`Link.line_gb_s`) is theirs too. What is waited for last, ids of the next batch and dense gradients where they overlap, goes behind every
 embedding (`background.py`). A collective begins when the last of its group is ready, so that ranks with more to do hold the others up. What
-the profile names runs beside compute; all else waits its turn. Where it names `collectives`, process groups have threads of their own: a
+the profile names runs beside compute; all else waits its turn. A GPU's host issues the steps one after another and runs ahead of the
+device (`host.py`); a CPU issues and computes on the same cores. Where it names `collectives`, process groups have threads of their own: a
 collective is under way from when it is issued, latencies pass side by side, and a rank waits only for what its next step needs.
 
 Every time here grows with every cost, so that nothing faster makes an iteration slower.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,13 +25,13 @@ from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.background import First, at_rest_ms, fitted_in_ms
 from recsys_lab.simulate.collectives import Cost
 from recsys_lab.simulate.costs import collective_step_cost, compute_step_ms, copy_ms, launches, of_profile
+from recsys_lab.simulate.host import host_of, stops_host
 from recsys_lab.simulate.order import is_dense_work, ordered
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.rooted import exchanges
 from recsys_lab.units import MIB, US_PER_MS
 
 SYNCS = (DENSE_SYNC, MODULE_SYNC)
-COMPUTE, EXPOSED_SYNC, EMBEDDING_COMM, OTHER = "compute", "exposed_dense_sync", "exposed_embedding_comm", "other"
 #: Streams of a rank: collectives of ids, of embeddings across hosts and within one, and of dense gradients, and copies from the host, each
 #: in order.
 STREAMS = ("compute", "input", "across", "within", "dense_sync", "copy")
@@ -40,21 +41,17 @@ BACKGROUND = ("input", "dense_sync")
 
 @dataclass(frozen=True)
 class Event:
-    """A step of an iteration from `start_ms` to `end_ms` on one rank. `elsewhere`: other ranks do it, and the times are theirs."""
+    """A step of an iteration from `start_ms` to `end_ms` on one rank. `elsewhere`: other ranks do it, and the times are theirs.
+
+    `issued_ms`: when the rank's host had issued it.
+    """
 
     step: Step
     start_ms: float
     end_ms: float
     stream: str = "compute"
     elsewhere: bool = False
-
-    @property
-    def phase(self) -> str:
-        if self.step.kind == "host_to_device":
-            return OTHER
-        if not self.step.is_collective:
-            return COMPUTE
-        return EXPOSED_SYNC if self.step.role in SYNCS else EMBEDDING_COMM
+    issued_ms: float = 0.0
 
     @property
     def ms(self) -> float:
@@ -65,7 +62,8 @@ class Event:
 class Placed:
     """A step on all ranks: `start`, `end` [R] in ms, or [1] where all are alike; `here` [R]: which ranks take part.
 
-    `wire_ms` [R] or [1]: how long before its end a collective's link carries bytes. `link`: which one.
+    `wire_ms` [R] or [1]: how long before its end a collective's link carries bytes. `link`: which one. `issued`: as `start`, when the host
+    had issued it; None: before the iteration.
     """
 
     step: Step
@@ -75,18 +73,20 @@ class Placed:
     here: np.ndarray
     wire_ms: np.ndarray
     link: str = ""
+    issued: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """All steps on all ranks."""
+    """All steps on all ranks. `host_ms` [R] or [1]: when the host has issued them all."""
 
     placed: tuple[Placed, ...]
+    host_ms: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     @property
     def ends(self) -> np.ndarray:
         """[R] ms: when each rank's iteration ends."""
-        return np.max([np.where(p.here, p.end, 0.0) for p in self.placed], axis=0)
+        return np.maximum(np.max([np.where(p.here, p.end, 0.0) for p in self.placed], axis=0), self.host_ms)
 
     @property
     def slowest(self) -> int:
@@ -105,7 +105,8 @@ class Schedule:
         found = []
         for p in self.placed:
             at = rank if p.here[rank] else int(np.argmax(np.where(p.here, p.end, -1.0)))
-            found.append(Event(p.step, float(p.start[at]), float(p.end[at]), p.stream, not p.here[rank]))
+            issued = 0.0 if p.issued is None else float(p.issued[at])
+            found.append(Event(p.step, float(p.start[at]), float(p.end[at]), p.stream, not p.here[rank], issued))
         return found
 
 
@@ -123,31 +124,43 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
     cluster, streams = of_profile(cluster, profile), {name: np.zeros(ranks) for name in (*STREAMS, *LINKS)}
     streams["compute"] += profile.iteration_overhead_ms
     placed: dict[str, Placed] = {}
-    todo = ordered(steps.steps, profile, workload)
-    if cluster.device.kind == "cpu":
-        todo = [step for step in todo if step.kind != "host_to_device"]
+    todo = [step for step in ordered(steps.steps, profile, workload) if _is_done(step, cluster, profile)]
     beside = {step.name: step for step in todo if step.is_collective and step.phase == "input" and _overlaps(step, profile)}
-    for pieces in exchanges(step for step in todo if step.name not in beside):
-        step = pieces[0]
-        overhead = sum(launches(one, profile, workload) for one in pieces) * profile.launch_overhead_us / US_PER_MS
-        ready = np.max([np.zeros(ranks), *(placed[name].end for name in step.after if name in placed)], axis=0)
+    inline = [step for step in todo if step.name not in beside]
+    host = host_of(inline, cluster, profile, streams["compute"])
+    for pieces in exchanges(inline):
+        step, number = pieces[0], sum(launches(one, profile, workload) for one in pieces)
+        host, overhead = host.issue(number), host.on_device_ms(number)
+        ready = np.max([host.issued, *(placed[name].end for name in step.after if name in placed)], axis=0)
         if step.is_collective:
             placed |= _collective(pieces, ready, overhead, placed, streams, cluster, profile)
         elif step.kind == "host_to_device":
-            placed[step.name] = _copy(step, overhead, streams, cluster, profile)
+            placed[step.name] = _copy(step, host.issued, overhead, streams, cluster, profile)
         else:
             start = np.maximum(ready, streams["compute"]) + overhead
-            end = start + compute_step_ms(step, cluster, profile, workload)
+            end = start + compute_step_ms(step, cluster, profile, workload) + number * profile.kernel_us / US_PER_MS
             placed[step.name] = Placed(step, "compute", start, end, np.full(ranks, True), np.zeros(ranks))
             streams["compute"] = end
-    _place_next_ids(list(beside.values()), placed, ranks, cluster, profile)
-    return Schedule(tuple(placed.values()))
+        for piece in pieces:
+            placed[piece.name] = replace(placed[piece.name], issued=host.issued_at(placed[piece.name].start))
+        if stops_host(step):
+            host = host.wait(placed[step.name].end)
+    host = host.issue(len(beside))
+    _place_next_ids(list(beside.values()), placed, ranks, host.on_device_ms(1), cluster, profile)
+    return Schedule(tuple(placed.values()), host.done_ms)
 
 
-def _copy(step: Step, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile) -> Placed:
+def _is_done(step: Step, cluster: Cluster, profile: Profile) -> bool:
+    """A CPU's input is there; ids that each rank reads are not exchanged."""
+    if step.kind == "host_to_device":
+        return cluster.device.kind != "cpu"
+    return profile.exchanges_ids or step.phase != "input" or not step.is_collective
+
+
+def _copy(step: Step, issued: np.ndarray, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile) -> Placed:
     """Input from the host: of a later batch, beside everything, or of this one, before everything."""
     beside = not {"copy", "input"}.isdisjoint(profile.overlaps)
-    start = (np.zeros_like(streams["compute"]) if beside else streams["compute"]) + overhead
+    start = (np.zeros_like(streams["compute"]) if beside else np.maximum(streams["compute"], issued)) + overhead
     end = start + copy_ms(step, cluster, profile)
     if not beside:
         streams["compute"] = end
@@ -202,13 +215,15 @@ def _in_pieces(whole: Placed, pieces: Sequence[Step], spans: np.ndarray) -> dict
     return found
 
 
-def _place_next_ids(steps: Sequence[Step], placed: dict[str, Placed], ranks: int, cluster: Cluster, profile: Profile) -> None:
+def _place_next_ids(
+    steps: Sequence[Step], placed: dict[str, Placed], ranks: int, overhead: float, cluster: Cluster, profile: Profile
+) -> None:
     """The next batch's ids, one exchange after another, where embeddings leave links free. All else is placed."""
     begin, queued_ms, of_link_ms, last, rest = (np.zeros(ranks) for _ in range(5))
     for number, step in enumerate(steps):
         given = [placed[name].end for name in step.after if name in placed and placed[name].stream != "input"]
         begin = np.max([begin, *given], axis=0)
-        overhead, link = profile.launch_overhead_us / US_PER_MS, _link_of(step, cluster)
+        link = _link_of(step, cluster)
         start, end, wire_ms = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks)
         for at, cost in _groups(step, ranks, collective_step_cost([step], cluster, profile)):
             since, first = begin[at].max(), _first(at, link, placed.values())
@@ -261,26 +276,6 @@ def _first_bucket_ms(step: Step, ms: float, placed: dict[str, Placed], profile: 
     start, end = whole[0].start, whole[-1].end
     buckets = max(math.ceil(step.max_bytes / (profile.dense_bucket_mib * MIB)), 1)
     return np.maximum(start + (end - start) / buckets, end + ms / buckets - ms)
-
-
-def exposed_phases(events: Iterable[Event]) -> dict[str, float]:
-    """Milliseconds by what the iteration waits for: compute first, then communication that nothing hides, then nothing (other).
-
-    Background traffic is waited for when nothing else begins before it is done: beside pauses of the host it is not what takes time.
-    """
-    events = [event for event in events if not event.elsewhere]
-    begins = [event.start_ms for event in events if event.stream not in BACKGROUND]
-    edges = sorted({0.0, *(e.start_ms for e in events), *(e.end_ms for e in events)})
-    phases = {COMPUTE: 0.0, EMBEDDING_COMM: 0.0, EXPOSED_SYNC: 0.0, OTHER: 0.0}
-    for start, end in zip(edges, edges[1:]):
-        running = {e.phase for e in events if e.start_ms <= start and e.end_ms >= end and _waited_for(e, start, begins)}
-        phases[next((p for p in (COMPUTE, EMBEDDING_COMM, EXPOSED_SYNC) if p in running), OTHER)] += end - start
-    return phases
-
-
-def _waited_for(event: Event, now_ms: float, begins: Sequence[float]) -> bool:
-    """Whether the rank has nothing to begin (at one of `begins`) between now and the end of `event`, or that is no background."""
-    return event.stream not in BACKGROUND or not any(now_ms <= begin < event.end_ms for begin in begins)
 
 
 def _overlaps(step: Step, profile: Profile) -> bool:

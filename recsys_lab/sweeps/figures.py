@@ -51,4 +51,6 @@ FIGURES = (
     Figure("measured_iteration_ms", "measured.iteration_ms.median", 2, "ratio"),
     Figure("simulated_examples_per_second", "simulated.examples_per_second", 0, "ratio"),
     Figure("simulated_iteration_ms", "simulated.iteration_ms", 3, "ratio"),
+    Figure("simulated_interval_low_ms", "simulated.interval_ms.low", 3, "ratio"),
+    Figure("simulated_interval_high_ms", "simulated.interval_ms.high", 3, "ratio"),
 )

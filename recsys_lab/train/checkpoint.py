@@ -108,13 +108,16 @@ def _sync_folder(folder: Path) -> None:
 
 
 def steps(checkpoints: Path) -> dict[int, Path]:
-    """The whole checkpoints in a run's `checkpoints` folder by step, rising: `step=N`, N a number as we write it."""
+    """The checkpoints in a run's `checkpoints` folder by step, rising: `step=N`, N a number as we write it, with something in it.
+
+    Such a folder was whole when it got its name, so what is missing now makes it a broken one.
+    """
     found = {int(path.name[5:]): path for path in checkpoints.glob("step=*") if re.fullmatch(r"step=(0|[1-9][0-9]{0,17})", path.name)}
-    return {step: found[step] for step in sorted(found) if (found[step] / TRAINER_FILE).is_file()}
+    return {step: found[step] for step in sorted(found) if found[step].is_dir() and any(found[step].iterdir())}
 
 
 def latest(checkpoints: Path) -> Path | None:
-    """The newest whole checkpoint in a run's `checkpoints` folder, or None."""
+    """The newest checkpoint in a run's `checkpoints` folder, or None."""
     return next(reversed(steps(checkpoints).values()), None)
 
 

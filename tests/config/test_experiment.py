@@ -61,3 +61,9 @@ def test_an_experiment_does_not_change() -> None:
 def test_a_sweep_is_no_experiment() -> None:
     with pytest.raises(UserError, match="one run is needed, not a sweep"):
         of("--help")
+
+
+def test_data_without_a_table_are_refused() -> None:
+    experiment = of("data=random", "data.rows_per_table=[]")
+    with pytest.raises(UserError, match="data: no tables to place: the data have no categorical feature"):
+        experiment.tables(experiment.open_data())

@@ -277,6 +277,7 @@ H = "label,price,user,item"
 TABLES = {
     "a column without a name": ("label,,user,item", [], r":1: a column without a name; given column 2 of 4"),
     "a column of blanks": ("label,  ,user,item", [], r":1: a column without a name; given column 2 of 4"),
+    "a tab in a name": ("label,a\tb,user,item", [], r":1: a control character in a column's name; given 'a\\tb'"),
     "an index of pandas": (",label,user,item", [], r":1: a column without a name; given column 1 of 4; .*index=False"),
     "two columns of one name": ("label,user,user,item", [], r":1: two columns have one name; given user"),
     "no header": ("1,0.5,ann,x", [], r"no column 'label'"),

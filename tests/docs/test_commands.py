@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.reliability.caches import with_kernels
 from recsys_lab.__main__ import COMMANDS
 from tests.docs.pages import IN_ORDER, NOT_RUN, PAGES, ROOT, Shown, shown, small
 
@@ -21,7 +22,7 @@ DATA = Path(os.environ["RECSYS_LAB_DATA"]) if os.environ.get("RECSYS_LAB_DATA") 
 def run(words: list[str], cache: Path, timeout_s: float = 800) -> subprocess.CompletedProcess[str]:
     """Runs `words` from the checkout, `python` being this one."""
     words = [sys.executable if word == "python" else word for word in words]
-    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    environment = os.environ | {"XDG_CACHE_HOME": str(with_kernels(cache))}
     return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 

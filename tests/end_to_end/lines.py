@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.reliability.caches import with_kernels
 from tests.end_to_end import warm
 
 ROOT = warm.ROOT
@@ -40,7 +41,7 @@ class Done:
 
 
 def environment(cache: Path) -> dict[str, str]:
-    return os.environ | {"XDG_CACHE_HOME": str(cache)}
+    return os.environ | {"XDG_CACHE_HOME": str(with_kernels(cache))}
 
 
 def line(*words: str, cache: Path, program: tuple[str, ...] = ("run.py",), timeout_s: float = 200) -> Done:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import json
 import os
 import runpy
@@ -86,4 +87,5 @@ if __name__ == "__main__":
     import launchers.preload  # noqa: F401
     import run  # noqa: F401
 
+    gc.freeze()
     _serve()

@@ -11,18 +11,16 @@ import pytest
 
 from experiments.reliability.hostile import DOCUMENTED, LIMIT_S, Case, Ended
 
-#: Those whose every case ends as it must.
-PARTS = ("options", "structure")
 ROOT = Path(__file__).resolve().parents[2]
 LINE = "error: seed: out of range; given -1\n"
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(900)
 def test_150_hostile_cases_end_as_the_contract_says(tmp_path: Path) -> None:
     """In a process of its own: one that has not used its threads can be forked."""
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("HYDRA_FULL_ERROR", None)
-    words = ["experiments/reliability/fuzz.py", "--limit", "150", "--verbose", *(f"--part={part}" for part in PARTS)]
+    words = ["experiments/reliability/fuzz.py", "--limit", "150", "--verbose"]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout.startswith('{"cases": 150, ') and '"tracebacks": 0, "wrongly_accepted": 0, "over_60_s": 0}' in done.stdout

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import struct
 import time
 from pathlib import Path
 
 import pytest
 
+from launchers import processes
 from launchers.local import launch
 from recsys_lab.errors import RankLost, UserError
 
@@ -52,6 +55,17 @@ def test_a_ranks_mistake_is_the_users(tmp_path):
 def test_a_ranks_bug_comes_with_its_traceback(tmp_path):
     with pytest.raises(RuntimeError, match="rank 0 failed(.|\n)*ZeroDivisionError: ours"):
         run(bug, tmp_path)
+
+
+def test_a_rank_that_is_killed_within_its_answer_is_named(tmp_path):
+    mine, of_rank = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    process.start()
+    os.kill(process.pid or 0, signal.SIGKILL)
+    os.write(of_rank.fileno(), struct.pack("!i", 1000) + b"the beginning")
+    of_rank.close()
+    with pytest.raises(RankLost, match="rank 0 on host 0 was lost .killed by SIGKILL"):
+        processes._collect([process], [mine], 1, tmp_path)
 
 
 def test_a_lost_rank_is_named_and_the_others_end(tmp_path):

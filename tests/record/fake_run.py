@@ -111,7 +111,14 @@ def _simulated(hosts: int, held: Spread) -> Simulated:
         profile="torchrec",
         examples_per_second=world * 4096 / 2.4e-3,
         iteration_ms=2.4,
-        phases_ms={"compute": 0.9, "exposed_embedding_comm": 1.1, "exposed_dense_sync": 0.3, "other": 0.1},
+        phases_ms={
+            "compute": 0.9,
+            "exposed_embedding_comm": 1.1,
+            "exposed_dense_sync": 0.3,
+            "host_launch": 0.05,
+            "input_copy": 0.05,
+            "other": 0.0,
+        },
         collectives=[
             Collective("ids", "all_to_all", f"0-{world - 1}", 262_144, 0.21),
             Collective("pooled", "all_to_all", f"0-{world - 1}", 8_388_608, 0.55),

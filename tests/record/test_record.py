@@ -24,7 +24,7 @@ PARTS = {
     "measured": "backend world_size hosts ranks_per_host examples_per_second iteration_ms phases_ms wire_bytes collectives "
     "peak_memory_bytes data_wait_share",
     "simulated": "cluster world_size profile examples_per_second iteration_ms phases_ms collectives bytes_per_rank feasible "
-    "interval_ms cost_per_billion_samples software added_memory_bytes",
+    "interval_ms cost_per_billion_samples software added_memory_bytes extrapolates",
 }
 
 
@@ -37,7 +37,9 @@ def test_the_record_has_the_contracts_keys_in_their_order(tmp_path):
     assert list(data["measured"]["collectives"][0]) == ["name", "kind", "group", "bytes", "ms"]
     assert set(data["measured"]["iteration_ms"]) == {"median", "p95"}
     assert set(data["measured"]["wire_bytes"]) == {"intra_host", "cross_host"}
-    assert set(data["simulated"]["phases_ms"]) == {"compute", "exposed_embedding_comm", "exposed_dense_sync", "other"}
+    assert set(data["simulated"]["phases_ms"]) == {
+        "compute", "exposed_embedding_comm", "exposed_dense_sync", "host_launch", "input_copy", "other"
+    }  # fmt: skip
     assert set(data["plan"]["tiers"]) == {"replicated", "host_sharded", "row_sharded"}
     assert set(data["quality"]) == {"train", "validation"}
     assert read_result(tmp_path) == data

@@ -18,7 +18,7 @@ from recsys_lab.simulate.background import First, at_rest_ms, fitted_in_ms
 from recsys_lab.simulate.collectives import Cost, Shape, copied_bytes, exchange_cost, group_cost, groups_cost, shape_of
 from recsys_lab.simulate.costs import compute_step_ms, layers_of
 from recsys_lab.simulate.memory import MemoryAt
-from recsys_lab.simulate.simulated import Collective, Interval, Spread, Timeline, interval
+from recsys_lab.simulate.simulated import Collective, Interval, Spread, Timeline, extrapolates, interval
 from recsys_lab.simulate.timeline import Event
 from tests.plan.plans import FP32, LENGTHS, TABLES, access, plan, workload
 from tests.simulate.clusters import cluster, profile
@@ -49,12 +49,12 @@ def test_a_group_has_the_most_ranks_of_a_host_and_its_hosts(group: tuple[int, ..
         ("reduce_scatter", 0, 1, 8, 6.6 + 7),
         ("all_gather", 0, 1, 8, 6.6 + 7),
         ("broadcast", 0, 1, 8, 6.8 + 3),
-        ("all_to_all", 0, 1, 8, 25 + 7),
+        ("all_to_all", 0, 1, 8, 25 + 1),  # messages to all ranks of a host are under way together
         # 4 hosts of 2: a ring passes from host to host 4 times a round; a tree climbs 1 near and 2 far steps of 10 + 2.3
         ("all_gather", 0, 4, 2, 6.6 + 3 * 1 + 4 * 10),
         ("all_reduce", 0, 4, 2, 6.8 + 2 * (1 + 2 * 12.3)),
         ("broadcast", 0, 4, 2, 6.8 + 1 + 2 * 12.3),
-        ("all_to_all", 0, 4, 2, 25 + 1 + 6 * 10),
+        ("all_to_all", 0, 4, 2, 25 + 1 + 3 * 10),  # and those to each other host
         # one rank a host: every step is far; of two ranks both steps of an all-reduce
         ("all_gather", 0, 3, 1, 6.6 + 2 * 10),
         ("reduce_scatter", 0, 2, 1, 6.6 + 10),
@@ -146,7 +146,16 @@ def test_background_of_several_ranks_ends_with_the_last_of_them() -> None:
 
 SHARES = ("lookup_efficiency_forward", "lookup_efficiency_backward", "output_efficiency", "memory_efficiency", "dense_mfu", "dots_mfu")
 SHARES += ("link_efficiency", "host_link_efficiency")
-NOT_NEGATIVE = ("launch_overhead_us", "iteration_overhead_ms", "table_overhead_us", "tier_overhead_us", "relative_error", "lookup_ns")
+NOT_NEGATIVE = (
+    "launch_overhead_us",
+    "kernel_us",
+    "relative_error_outside",
+    "iteration_overhead_ms",
+    "table_overhead_us",
+    "tier_overhead_us",
+    "relative_error",
+    "lookup_ns",
+)
 
 
 @pytest.mark.parametrize("key", SHARES)
@@ -177,7 +186,11 @@ def test_a_profile_adds_nothing_that_it_does_not_say() -> None:
     told = asdict(profile())
     assert [told[key] for key in ("link_efficiency", "host_link_efficiency", "buffer_factor")] == [1.0] * 3
     nothing = ("lookup_ns", "table_overhead_us", "tier_overhead_us", "iteration_overhead_ms", "cores_for_links", "process_memory_mb")
-    assert [told[key] for key in nothing] == [0.0] * 6
+    assert [told[key] for key in nothing] == [0.0] * 6 and (told["kernel_us"], told["exchanges_ids"], told["fitted_systems"]) == (
+        0.0,
+        True,
+        {},
+    )
     assert [told[key] for key in ("output_efficiency", "dots_mfu", "relative_error", "fitted_kind")] == [None, None, None, "cuda"]
 
 
@@ -191,9 +204,46 @@ def test_a_pipelined_profile_says_why_its_input_overlaps() -> None:
 
 
 def test_an_interval_is_as_wide_as_the_error_of_points_that_were_left_out() -> None:
-    fitted = profile(relative_error=0.1)
-    assert interval(100.0, fitted, "cuda") == Interval(pytest.approx(100 / 1.1645), pytest.approx(116.45))
-    assert interval(100.0, fitted, "cpu") is None and interval(100.0, profile(), "cuda") is None
+    fitted, on_gpu, on_cpu = profile(relative_error=0.1), cluster(1, 2), cluster(1, 2, kind="cpu")
+    assert interval(100.0, fitted, on_gpu) == Interval(pytest.approx(100 / 1.1645), pytest.approx(116.45))
+    assert interval(100.0, fitted, on_cpu) is None and interval(100.0, profile(), on_gpu) is None
+
+
+@pytest.mark.parametrize(
+    ("systems", "hosts", "words", "most"),
+    [
+        ({}, 4, None, 116.45),  # nobody says on what it was fitted
+        ({"device": 4}, 4, None, 116.45),
+        ({"device": 1, "other": 8}, 4, "fitted on 1 host of device, 8 hosts of other; this is 4 hosts of device", 132.9),
+        ({"other": 8}, 1, "fitted on 8 hosts of other; this is 1 host of device", 132.9),
+    ],
+)
+def test_outside_of_the_fit_an_interval_is_wider_and_says_so(systems: dict[str, int], hosts: int, words: str | None, most: float) -> None:
+    fitted, on = profile(relative_error=0.1, relative_error_outside=0.2, fitted_systems=systems), cluster(hosts, 2)
+    assert extrapolates(fitted, on) == words
+    assert interval(100.0, fitted, on) == Interval(pytest.approx(1e4 / most), pytest.approx(most))
+    same = replace(fitted, relative_error_outside=None)
+    narrower = replace(fitted, relative_error_outside=0.05)  # it is never narrower than within
+    assert interval(100.0, same, on) == interval(100.0, narrower, on) == Interval(pytest.approx(1e4 / 116.45), pytest.approx(116.45))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ranks", "expected_us"),
+    [
+        (1, 4, 25 + 1 + 7 + 6000 / 1),  # 600 of 800 MB near, at 100 GB/s
+        (2, 1, 25 + 10 + 300 + 400e6 / 10e3),  # one peer
+        (3, 1, 25 + 20 + 300 + 800e6 * 2 / 3 / 8e3),  # two: a fifth less
+        (2, 2, 25 + 1 + 10 + 300 + 400e6 / 8e3),
+        (5, 1, 25 + 40 + 300 + 640e6 / 6.4e3),  # four
+    ],
+)
+def test_an_exchange_starts_once_and_loses_bandwidth_with_every_doubling_of_its_peers(hosts: int, ranks: int, expected_us: float) -> None:
+    on = cluster(hosts, ranks)
+    on = replace(
+        on, cross_host=replace(on.cross_host, exchange_us=300.0, fall_per_doubling=0.2), intra_host=replace(on.intra_host, exchange_us=7.0)
+    )
+    assert group_cost("all_to_all", Shape(hosts * ranks, hosts, ranks), 800e6, on).ms * 1e3 == pytest.approx(expected_us)
+    assert group_cost("all_reduce", Shape(4, 2, 2), 1e6, on) == group_cost("all_reduce", Shape(4, 2, 2), 1e6, cluster(2, 2))
 
 
 def lookup(phase: str, **figures: Any) -> Step:

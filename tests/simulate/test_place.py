@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from recsys_lab.plan.steps import DENSE, DENSE_SYNC, HOST_TIER, MODULE_SYNC, Step, Steps
+from recsys_lab.plan.steps import DENSE, DENSE_SYNC, HOST_TIER, MODULE_SYNC, SIZES, Step, Steps
 from recsys_lab.plan.workload import DenseLayer
 from recsys_lab.simulate.order import ordered
 from recsys_lab.simulate.timeline import place, schedule
@@ -103,12 +103,12 @@ def test_collectives_at_once_share_a_link_and_hold_up_only_what_needs_them() -> 
 
 @pytest.mark.parametrize(
     ("overlaps", "copied", "ids", "lookup"),
-    [((), (0.6, 1.6), 1.7, 3.825), (("copy",), (0.1, 1.1), 0.6, 2.725), (("input",), (0.1, 1.1), None, 0.6)],
+    [((), (0.5, 1.5), 1.5, 3.525), (("copy",), (0.0, 1.0), 0.5, 2.525), (("input",), (0.0, 1.0), None, 0.5)],
 )
-def test_the_host_begins_an_iteration_copies_and_starts_each_step(
+def test_a_gpus_host_begins_an_iteration_copies_and_runs_ahead(
     overlaps: tuple[str, ...], copied: tuple[float, float], ids: float | None, lookup: float
 ) -> None:
-    """0.5 ms, then 0.1 ms before each step; 10 MB over half of 20 GB/s; NCCL's all-to-all begins in 25 us."""
+    """0.5 ms before all steps; 10 MB over half of 20 GB/s; NCCL's all-to-all begins in 25 us. Launches of 0.1 ms are ahead of it all."""
     steps = replace(UNEVEN, steps=(Step("copy", "host_to_device", "input", (10e6,)), *UNEVEN.steps))
     software = {"host_link_efficiency": 0.5, "iteration_overhead_ms": 0.5, "launch_overhead_us": 100.0}
     found = spans(steps, *overlaps, kind="cuda", **software)
@@ -116,6 +116,35 @@ def test_the_host_begins_an_iteration_copies_and_starts_each_step(
     assert ids is None or found["ids"] == alike(ids, round(ids + 2.025, 9))
     assert found["lookup"] == ([lookup] * 4, [lookup + ms for ms in (1, 2, 1, 3)])
     assert "copy" not in spans(steps, *overlaps, **software)
+
+
+def test_a_host_that_reads_sizes_waits_for_them_and_then_issues_one_step_after_another() -> None:
+    """Launches of 2 ms, of which the first is the exchange's: 2 to 4.025. The look-up is issued by 6.025, the next exchange by 8.025. The
+    slowest look-up ends at 9.025, and its exchange at 10.05, after the launch of the next. The last of ten is issued at 22.025.
+    """
+    steps = replace(UNEVEN, steps=(replace(UNEVEN.steps[0], role=SIZES), *UNEVEN.steps[1:]))
+    found = spans(steps, kind="cuda", launch_overhead_us=2000.0)
+    assert found["ids"] == alike(2, 4.025)
+    assert found["lookup"] == ([6.025] * 4, [7.025, 8.025, 7.025, 9.025])
+    assert found["near"][0] == [8.025, 8.025, 9.025, 9.025] and found["far"][0] == [10.05, 10.05, 10.05, 10.05]
+    assert found["dense.forward"][0] == [12.025, 12.075, 12.025, 12.075]  # when it is issued, or, behind 2 ms of `far`, later
+    on = cluster(2, 2, kind="cuda", cross_us=0.0, intra_us=0.0)
+    whole = place(steps, on, profile(launch_overhead_us=2000.0))
+    assert whole.host_ms.tolist() == pytest.approx([22.025] * 4)
+    ahead = place(UNEVEN, on, profile(launch_overhead_us=9000.0))
+    assert ahead.host_ms.tolist() == pytest.approx([90.0] * 4) and ahead.ends.tolist() == pytest.approx([90.0] * 4)
+
+
+def test_a_kernel_takes_its_time_of_the_device_beside_its_work() -> None:
+    """0.1 ms of each step that is no collective."""
+    found = spans(UNEVEN, kernel_us=100.0)
+    assert found["ids"] == alike(0, 2) and found["lookup"] == ([2, 2, 2, 2], [3.1, 4.1, 3.1, 5.1])
+    assert found["update"][1][0] - found["update"][0][0] == pytest.approx(1.1)
+
+
+def test_a_rank_that_reads_its_ids_exchanges_none() -> None:
+    found = spans(UNEVEN, exchanges_ids=False)
+    assert "ids" not in found and found["lookup"] == ([0, 0, 0, 0], [1, 2, 1, 3])
 
 
 def alone(step: Step, ms: float, *after: str) -> Step:

@@ -17,12 +17,12 @@ from recsys_lab.plan.lower import lower
 from recsys_lab.precision import Precision
 from recsys_lab.simulate import simulate, trace_json, write_trace
 from recsys_lab.simulate.collectives import collective_ms
-from recsys_lab.simulate.costs import compute_step_ms
+from recsys_lab.simulate.costs import compute_step_ms, launches
 from recsys_lab.simulate.timeline import STREAMS, place, schedule
 from tests.plan.plans import FLAT_SCHEMES, FP32, LENGTHS, TABLES, access, plan, workload
 from tests.simulate.clusters import cluster, of_file, profile
 
-PHASES = ["compute", "exposed_embedding_comm", "exposed_dense_sync", "other"]
+PHASES = ["compute", "exposed_embedding_comm", "exposed_dense_sync", "host_launch", "input_copy", "other"]
 OVERLAPS = [
     (),
     ("dense_sync",),
@@ -51,7 +51,8 @@ def test_phases_sum_to_the_iteration(kinds: tuple[str, ...], hosts: int, ranks: 
     made, timeline = simulate(steps, cluster(hosts, ranks), profile(*overlaps), *planned)
     assert list(made.phases_ms) == PHASES and all(ms >= 0 for ms in made.phases_ms.values())
     assert sum(made.phases_ms.values()) == pytest.approx(made.iteration_ms)
-    assert made.iteration_ms == pytest.approx(max(event.end_ms for event in timeline.events))
+    host_ms = place(steps, cluster(hosts, ranks), profile(*overlaps), planned[1]).host_ms.max()
+    assert made.iteration_ms == pytest.approx(max(host_ms, *(event.end_ms for event in timeline.events)))
     assert made.examples_per_second == pytest.approx(512 * hosts * ranks / made.iteration_ms * 1e3)
     assert {event.step.name for event in timeline.events} == {step.name for step in steps.steps}
     assert [c.name for c in made.collectives] == [e.step.name for e in timeline.events if e.step.is_collective]
@@ -132,11 +133,48 @@ def test_one_rank_has_no_communication(kind: str) -> None:
 
 
 def test_without_overlap_the_iteration_is_the_sum_of_its_steps() -> None:
+    """On a CPU with a launch of 10 us before each; on a GPU whose host needs no time, with the input's copy."""
     steps, planned = lowered(("row_wise",), 2, 2)
-    made, timeline = simulate(steps, cluster(2, 2), profile(), *planned)
-    assert made.iteration_ms == pytest.approx(sum(e.ms for e in timeline.events) + len(steps.steps) * 0.01)
+    made, timeline = simulate(steps, cluster(2, 2, kind="cpu"), profile(), *planned)
+    assert made.iteration_ms == pytest.approx(sum(e.ms for e in timeline.events) + len(timeline.events) * 0.01)
+    assert made.phases_ms["host_launch"] == pytest.approx(len(timeline.events) * 0.01) and made.phases_ms["other"] == 0
+    made, timeline = simulate(steps, cluster(2, 2), profile(launch_overhead_us=0.0), *planned)
+    assert made.iteration_ms == pytest.approx(sum(e.ms for e in timeline.events))
     copied = next(e.ms for e in timeline.events if e.step.kind == "host_to_device")
-    assert made.phases_ms["other"] == pytest.approx(copied + len(steps.steps) * 0.01)
+    assert made.phases_ms["input_copy"] == pytest.approx(copied) and made.phases_ms["host_launch"] == 0
+
+
+launches_us = st.sampled_from([0.0, 1.0, 20.0, 1000.0])
+
+
+@settings(max_examples=100, deadline=None)
+@given(schemes, sizes, sizes, st.sampled_from(OVERLAPS), launches_us, launches_us, st.sampled_from(["cuda", "cpu"]))
+def test_a_faster_host_is_never_slower(
+    kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...], one_us: float, other_us: float, kind: str
+) -> None:
+    steps, planned = lowered(kinds, hosts, ranks)
+    fast, slow = (
+        simulate(steps, cluster(hosts, ranks, kind=kind), profile(*overlaps, launch_overhead_us=us), *planned)[0]
+        for us in sorted((one_us, other_us))
+    )
+    assert fast.iteration_ms <= slow.iteration_ms * (1 + 1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(schemes, sizes, sizes, st.sampled_from(OVERLAPS), launches_us)
+def test_an_iteration_is_the_longer_of_two_timelines(
+    kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...], us: float
+) -> None:
+    """Without launch cost it is the device's; with it, no shorter than either, and no longer than one after the other."""
+    steps, planned = lowered(kinds, hosts, ranks)
+    on = cluster(hosts, ranks)
+    device, timeline = simulate(steps, on, profile(*overlaps, launch_overhead_us=0.0), *planned)
+    assert device.iteration_ms == pytest.approx(max(event.end_ms for event in timeline.events))
+    assert device.phases_ms["host_launch"] == 0
+    both, _ = simulate(steps, on, profile(*overlaps, launch_overhead_us=us), *planned)
+    host_ms = us / 1e3 * sum(launches(step, profile(*overlaps), planned[1]) for step in steps.steps)
+    assert max(device.iteration_ms, host_ms) * (1 - 1e-12) <= both.iteration_ms + 1e-12
+    assert both.iteration_ms <= (device.iteration_ms + host_ms + 1e-9) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("overlaps", [(), ("copy",), ("input",)])
@@ -149,7 +187,7 @@ def test_input_is_copied_beside_compute_or_before_it(overlaps: tuple[str, ...]) 
 
     def ms(host: float) -> float:
         on = cluster(1, 2, host=host)
-        return simulate(steps, on, profile(*overlaps, host_link_efficiency=0.5), made, work)[0].iteration_ms
+        return simulate(steps, on, profile(*overlaps, host_link_efficiency=0.5, launch_overhead_us=0.0), made, work)[0].iteration_ms
 
     takes = copy.max_bytes / (20e9 * 0.5) * 1e3
     assert ms(20) - ms(1e9) == pytest.approx(0 if overlaps else takes, abs=1e-9)
@@ -252,6 +290,7 @@ def test_the_record_has_the_contracts_fields_and_the_trace_opens(tmp_path: Path)
         "cost_per_billion_samples",
         "software",
         "added_memory_bytes",
+        "extrapolates",
     ]
     assert list(record["collectives"][0]) == ["name", "kind", "group", "bytes", "ms"]
     assert sorted(record["bytes_per_rank"]) == ["max", "mean"]

@@ -150,6 +150,14 @@ def test_only_whole_checkpoints_with_a_number_count(written: Path) -> None:
     assert list(steps(written.parent)) == [5, 10] and latest(written.parent) == written.with_name("step=10")
 
 
+def test_a_checkpoint_without_its_state_is_broken_and_no_older_one_is_taken_instead(written: Path) -> None:
+    newer = shutil.copytree(written, written.with_name("step=10"))
+    (newer / "trainer.json").unlink()
+    assert latest(written.parent) == newer
+    with pytest.raises(UserError, match=r"step=10: .*trainer.json cannot be read"):
+        checked_trainer(newer)
+
+
 def test_checkpoints_that_are_gone_are_missed(written: Path) -> None:
     run = written.parents[1]
     assert newest(run) == written

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -148,6 +149,8 @@ def _header(names: Sequence[str], path: Path, number: int) -> tuple[str, ...]:
         if not name.strip():
             given, remedy = f"column {place} of {len(names)}", "name it, or leave it out (an index that pandas wrote: index=False)"
             raise UserError("a column without a name", where=where, given=given, remedy=remedy)
+        if any(unicodedata.category(sign) == "Cc" for sign in name):
+            raise UserError("a control character in a column's name", where=where, given=repr(name), remedy="name it in one line of text")
         if names.count(name) > 1:
             raise UserError("two columns have one name", where=where, given=name, remedy="rename one of them")
     return tuple(names)

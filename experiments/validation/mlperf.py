@@ -1,0 +1,134 @@
+"""Rows of MLPerf results as systems: hardware from what the submitter says, by data sheets, the same for every row.
+
+`mlperf_iterations.tsv` holds 102 public runs, v0.7 to v5.1, with medians over logs. Other rows of the same columns can be given to
+`python -m recsys_lab validate --rows FILE`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.config.command_line import CONF
+from recsys_lab.errors import UserError
+
+ROWS = Path(__file__).with_name("mlperf_iterations.tsv")
+COLUMNS = (
+    "round", "submitter", "system", "benchmark", "nodes", "accelerators_per_node", "accelerator", "interconnect", "network", "global_batch",
+    "ms_median",
+)  # fmt: skip
+MODELS = {"dlrm": "dlrm_mlperf", "dlrm_dcnv2": "dcn_mlperf"}
+#: Words of an accelerator, the first that match: files of conf/cluster/device and of conf/cluster/link, and the network that its
+#: generation comes with where the submitter names none that we know.
+ACCELERATORS = (
+    (r"GB[23]00", "gb200", "nvlink5", "ndr"),
+    (r"GH200", "gh200", "nvlink4", "ndr"),
+    (r"B300", "b300", "nvlink5", "ndr"),
+    (r"B200", "b200", "nvlink5", "ndr"),
+    (r"H200", "h200", "nvlink4", "ndr"),
+    (r"H[18]00.*PCIe", "h100_pcie", "pcie5", "ndr"),
+    (r"H[18]00", "h100", "nvlink4", "ndr"),
+    (r"L40", "l40s", "pcie4", "roce200"),
+    (r"A40", "a40", "pcie4_host", "roce200"),
+    (r"A30", "a30", "pcie4", "roce200"),
+    (r"A100.*PCIe.*40|A100-40.*PCIe", "a100_pcie_40", "pcie4", "hdr"),
+    (r"A100.*PCIe", "a100_pcie", "pcie4", "hdr"),
+    (r"A[18]00.*80", "a100_80", "nvlink3", "hdr"),
+    (r"A[18]00", "a100_40", "nvlink3", "hdr"),
+    (r"V100", "v100", "nvlink2", "roce100"),
+)
+NETWORKS = ((r"NDR|ConnectX-7", "ndr"), (r"HDR", "hdr"), (r"200 ?Gb", "roce200"), (r"100 ?Gb", "roce100"))
+#: A node of these is a tray; trays of a rack are joined by NVLink, up to so many GPUs.
+RACKS = {"gb200": 72}
+#: Sockets of a CPU node, its device, its link within and across.
+CPU_NODE = (2, "spr_8480", "upi_spr", "eth100_cpu")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run: where, of what, and ms of an iteration."""
+
+    round: str
+    submitter: str
+    system: str
+    benchmark: str
+    nodes: int
+    accelerators: int
+    accelerator: str
+    interconnect: str
+    network: str
+    batch: int
+    ms: float
+
+    @property
+    def what(self) -> str:
+        return f"{self.round} {self.submitter} {self.system}, {self.benchmark}"
+
+    @property
+    def software(self) -> str:
+        """A file of conf/profile."""
+        if not self.accelerators:
+            return "cpu"
+        return "nvidia_pytorch" if "pytorch" in self.system else "hugectr"
+
+    @property
+    def hybrid(self) -> bool:
+        """HugeCTR's hybrid embedding, of one-hot models, came with v1.0."""
+        return self.benchmark == "dlrm" and self.software == "hugectr" and self.round >= "v1.0"
+
+    @property
+    def model(self) -> str:
+        return MODELS[self.benchmark]
+
+
+def rows(path: Path = ROWS) -> list[Row]:
+    """Raises UserError where a column is missing or is no number."""
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            return [_row(fields) for fields in csv.DictReader(lines, delimiter="\t")]
+    except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise UserError("no table of runs", where=str(path), given=str(error), allowed=f"tab-separated {', '.join(COLUMNS)}") from error
+
+
+def _row(fields: dict[str, Any]) -> Row:
+    texts = [fields[name].strip() for name in COLUMNS]
+    nodes, accelerators, batch = (int(texts[at]) for at in (4, 5, 9))
+    return Row(*texts[:4], nodes, accelerators, *texts[6:9], batch, float(texts[10]))
+
+
+def cluster_of(row: Row) -> Cluster:
+    """The system of a row: a rank a GPU or a socket. Raises UserError for an accelerator that no data sheet here has."""
+    if not row.accelerators:
+        ranks, device, near, far = CPU_NODE
+        return _cluster(row.nodes, ranks, device, near, far)
+    found = next((given for given in ACCELERATORS if re.search(given[0], row.accelerator, re.IGNORECASE)), None)
+    if found is None:
+        raise UserError("no data sheet", where="accelerator", given=row.accelerator, allowed="one of conf/cluster/device")
+    _, device, near, usual = found
+    far = next((link for words, link in NETWORKS if re.search(words, row.network)), usual)
+    if row.nodes * row.accelerators <= RACKS.get(device, 0):
+        return _cluster(1, row.nodes * row.accelerators, device, near, far)
+    return _cluster(row.nodes, row.accelerators, device, near, far)
+
+
+@cache
+def _cluster(hosts: int, ranks: int, device: str, near: str, far: str) -> Cluster:
+    return Cluster(f"{device}_{hosts}x{ranks}", hosts, ranks, Device(**part("device", device)), link(near), link(far))
+
+
+def link(name: str) -> Link:
+    """A file of conf/cluster/link."""
+    return Link(**part("link", name))
+
+
+def part(kind: str, name: str) -> dict[str, Any]:
+    """A file of conf/cluster/`kind`."""
+    found: Any = OmegaConf.to_container(OmegaConf.load(CONF / "cluster" / kind / f"{name}.yaml"))
+    return dict(found)

@@ -1,0 +1,35 @@
+"""Simulated against measured: every published time, told by the profiles on file and by fits that had nothing like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.validation.fit import Found
+from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture
+
+NAME = "simulated_against_measured.svg"
+BAND = 0.15
+
+
+def draw(found: Sequence[Found], path: Path) -> None:
+    """Two axes: points of the fits, and points left out of them, on logarithmic axes with the 15 % band."""
+    times = [point for point in found if point.kind == "time"]
+    fitted = [(p.published, p.simulated) for p in times if p.fitted]
+    plain = [(p.published, p.simulated) for p in times if not p.fitted]
+    alone = [(p.published, p.left_out) for p in times if p.fitted]
+    outside = [(p.published, ms) for p in times for ms in p.outside.values()]
+    ends = [min(p.published for p in times) * 0.7, max(p.published for p in times) * 1.4]
+    with picture(path, columns=2, width=10.0, height=5.0) as (_, axes):
+        for axis, title in zip(axes, ("profiles on file", "predicted by fits without the point")):
+            axis.fill_between(ends, [x * (1 - BAND) for x in ends], [x * (1 + BAND) for x in ends], color="#e8e8e8", label="within 15 %")
+            axis.plot(ends, ends, color=GREY, linewidth=0.8)
+            axis.set(
+                xscale="log", yscale="log", xlim=ends, ylim=ends, title=title, xlabel="measured, ms", ylabel="simulated, ms", aspect="equal"
+            )
+        axes[0].scatter(*zip(*fitted), s=12, color=BLUE, label=f"fitted to ({len(fitted)})")
+        axes[0].scatter(*zip(*plain), s=12, color=ORANGE, marker="^", label=f"nothing fitted ({len(plain)})")
+        axes[1].scatter(*zip(*alone), s=12, color=BLUE, label=f"the point left out ({len(alone)})")
+        axes[1].scatter(*zip(*outside), s=14, color=ORANGE, marker="^", label=f"its device, scale or generation left out ({len(outside)})")
+        for axis in axes:
+            axis.legend(loc="upper left")

@@ -1,0 +1,59 @@
+"""The config of a list of overrides, as Hydra composes it from conf/; its refusals are one line of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import yaml
+from hydra import compose
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from recsys_lab.config.schema import MOST_SHOWN
+from recsys_lab.errors import UserError
+
+
+def composed(overrides: list[str], kind: str = "run") -> tuple[DictConfig, Any]:
+    """The config, and what `hydra.run.dir` or, of `kind` sweep, `hydra.sweep.dir` names."""
+    with hydra_errors():
+        config = compose("config", overrides=overrides, return_hydra_config=True)
+        HydraConfig.instance().set_config(config)  # `hydra.run.dir` names the choices
+        choices = OmegaConf.to_container(config.hydra.runtime.choices)
+        folder = config.hydra[kind].dir
+    assert isinstance(choices, dict)
+    return with_choices(config, choices), folder
+
+
+def parsed(overrides: list[str]) -> list[Override]:
+    with hydra_errors():
+        return OverridesParser.create(config_loader=GlobalHydra.instance().config_loader()).parse_overrides(overrides)
+
+
+def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
+    """`config` without Hydra's own node and with the chosen name of every group, which the record shows."""
+    config = config.copy()
+    with open_dict(config):
+        config.pop("hydra", None)
+        config.choices = {str(group): choice for group, choice in choices.items() if "/" not in group and "@" not in group}
+    return config
+
+
+@contextmanager
+def hydra_errors() -> Iterator[None]:
+    """Hydra's and OmegaConf's own refusals as one line of ours."""
+    try:
+        yield
+    except RecursionError:
+        raise UserError("nested too deeply, or leads back to itself", where="command line") from None
+    except yaml.YAMLError as error:
+        raise UserError("not valid YAML", where="conf", given=" ".join(str(error).split())) from None
+    except (HydraException, OmegaConfBaseException, ValueError, OverflowError) as error:  # Hydra raises those two as well
+        lines = [line.strip() for line in str(error).splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
+        raise UserError(" ".join(lines[:2])[:MOST_SHOWN], where="command line", remedy="see python run.py --help") from None

@@ -1,0 +1,110 @@
+"""Every group, choice and key that a command line names must exist; the nearest spelling is offered where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+from recsys_lab.config.composition import composed
+from recsys_lab.config.schema import unknown_key
+from recsys_lab.errors import UserError, did_you_mean
+
+
+def composed_at_once(said: list[str], overrides: list[Override], extra: list[str]) -> tuple[DictConfig, Any] | None:
+    """The config of a line that Hydra accepts as it stands, most of them; None where a closer look must say what is wrong, or free-form."""
+    if any(o.is_sweep_override() or o.is_force_add() or o.key_or_group.split(".")[0] == "choices" for o in overrides):
+        return None
+    for override in overrides:
+        if override.key_or_group in _groups():
+            _check_one_choice(override)
+    try:
+        return composed([*said, *extra])
+    except UserError:
+        return None
+
+
+def _groups() -> list[str]:
+    return [group for group in GlobalHydra.instance().config_loader().list_groups("") if group != "hydra"]
+
+
+def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
+    """Every group, choice and key that is named must exist; the nearest spelling is offered if it does not.
+
+    Returns the overrides whose keys are the user's own: those inside an empty mapping, such as sharder.planner.force.
+    """
+    free = set()
+    loader, groups = GlobalHydra.instance().config_loader(), _groups()
+    chosen = []
+    for override in overrides:
+        key = override.key_or_group
+        if key in groups:
+            _check_one_choice(override)
+        if key in groups and not override.is_delete():
+            _check_choices(override, _choices(loader, key), has_searchpath=bool(extra) or "hydra.searchpath" in str(overrides))
+            first = next(iter(values_of(override)), None)
+            if first is not None:
+                chosen.append(f"{override.input_line.split('=')[0]}={first}")
+    config, _ = composed([*chosen, *extra, *[str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]])
+    for override in overrides:
+        key = override.key_or_group
+        if key in groups or key.startswith("hydra"):
+            continue
+        parts = key.split(".")
+        if parts[0] == "choices":  # ours: what was chosen
+            raise unknown_key(key, sorted({str(k) for k in config if k != "choices"} | set(groups)))
+        for depth in range(len(parts)):
+            parent = OmegaConf.select(config, ".".join(parts[:depth])) if depth else config
+            if not isinstance(parent, DictConfig):
+                raise unknown_key(key, allowed=[])
+            if parts[depth] not in parent:
+                if depth and _free_form(parent):
+                    free.add(str(override.input_line))
+                if override.is_add() or (depth and _free_form(parent)):
+                    break  # `+key=` and free-form mappings: the typed schema of the group decides
+                known = {str(k) for k in parent if k not in ("_target_", "choices")} | (set(groups) if not depth else set())
+                raise unknown_key(".".join(parts[: depth + 1]), allowed=sorted(known))
+        else:
+            if _free_form(OmegaConf.select(config, key, throw_on_resolution_failure=False)):
+                free.add(str(override.input_line))
+    return {word for word in free if not word.startswith("+")}
+
+
+def _choices(loader: ConfigLoader, group: str) -> list[str]:
+    """Of a group, those in its folders too: flexshard/table6."""
+    inner = [f"{folder}/{choice}" for folder in loader.list_groups(group) for choice in loader.get_group_options(f"{group}/{folder}")]
+    return [*loader.get_group_options(group), *inner]
+
+
+def _check_one_choice(override: Override) -> None:
+    """A group has one choice: not none, not several at once, and it cannot be left out."""
+    group, value = override.key_or_group, None if override.is_delete() else override.value()
+    if value is None or isinstance(value, (list, dict)):
+        remedy = f"{group}=CHOICE; python run.py --help lists them"
+        raise UserError("one choice is needed", where=group, given=override.input_line, remedy=remedy)
+
+
+def _free_form(node: Any) -> bool:
+    return isinstance(node, DictConfig) and len(node) == 0
+
+
+def values_of(override: Override) -> Iterator[str]:
+    if override.is_sweep_override():
+        if override.is_choice_sweep():
+            yield from override.sweep_string_iterator()
+    elif override.value() is not None:
+        yield str(override.get_value_element_as_str())
+
+
+def _check_choices(override: Override, options: list[str], has_searchpath: bool) -> None:
+    if has_searchpath:
+        return  # the user's own folder may hold it: Hydra's composition decides
+    for value in values_of(override):
+        if value not in options and value.strip("[]'\"") not in options:
+            raise UserError(
+                "no such choice", where=override.key_or_group, given=value, allowed=", ".join(options), remedy=did_you_mean(value, options)
+            )

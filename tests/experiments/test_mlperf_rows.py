@@ -1,0 +1,120 @@
+"""Rows of MLPerf results as systems, HugeCTR's hybrid embedding by hand, and fits that have nothing of what they predict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experiments.validation import command, hybrid, mlperf
+from experiments.validation.fit import Found, Point, fit, validate, with_figures
+from experiments.validation.models import Model
+from recsys_lab.errors import UserError
+from recsys_lab.precision import Precision
+from recsys_lab.tables import AccessStatistics, Table, TableAccess
+from tests.plan.plans import workload
+from tests.simulate.clusters import cluster, profile
+
+ROW = mlperf.Row("v3.1", "Somebody", "system", "dlrm_dcnv2", 1, 8, "NVIDIA H100-SXM5-80GB", "NVLink", "", 55296, 3.6)
+
+
+def test_the_table_has_its_runs_and_every_accelerator_has_a_data_sheet() -> None:
+    rows = mlperf.rows()
+    assert len(rows) == 102 and {row.software for row in rows} == {"hugectr", "nvidia_pytorch", "cpu"}
+    assert all(mlperf.cluster_of(row).world_size for row in rows)
+    assert sum(row.hybrid for row in rows) == sum(
+        row.benchmark == "dlrm" and row.round >= "v1" and row.software == "hugectr" for row in rows
+    )
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "nodes", "per_node", "network", "device", "near", "far", "shape"),
+    [
+        ("NVIDIA H100-SXM5-80GB", 8, 8, "8x ConnectX-7 IB NDR 400Gb/s", "H100 SXM 80 GB", "NVLink 4", "ConnectX-7", (8, 8)),
+        ("NVIDIA H100-PCIe-80GB", 1, 8, "", "H100 PCIe 80 GB", "PCIe 5", "ConnectX-7", (1, 8)),
+        ("NVIDIA A100", 1, 8, "", "A100 SXM 40 GB", "NVLink 3", "ConnectX-6", (1, 8)),
+        ("NVIDIA A100-SXM-80GB", 4, 8, "100 Gb Ethernet", "A100 SXM 80 GB", "NVLink 3", "100 Gb", (4, 8)),
+        ("NVIDIA A100-PCIe-80GB", 1, 4, "N/A", "A100 PCIe 80 GB", "PCIe 4", "ConnectX-6", (1, 4)),
+        ("NVIDIA A100-PCIe-40GB", 1, 4, "", "A100 PCIe 40 GB", "PCIe 4", "ConnectX-6", (1, 4)),
+        ("NVIDIA A30", 1, 8, "", "A30", "PCIe 4", "200 Gb", (1, 8)),
+        ("NVIDIA H200-SXM5-141GB", 2, 8, "", "H200", "NVLink 4", "ConnectX-7", (2, 8)),
+        ("NVIDIA Blackwell GPU (GB200)", 2, 4, "", "GB200", "NVLink 5", "ConnectX-7", (1, 8)),  # trays of one rack
+        ("NVIDIA Blackwell GPU (GB200)", 32, 4, "", "GB200", "NVLink 5", "ConnectX-7", (32, 4)),
+        ("N/A", 4, 0, "Intel E810", "Xeon Platinum 8480+", "UPI 2", "100 Gb", (4, 2)),
+    ],
+)
+def test_a_row_is_a_cluster_of_data_sheets(
+    accelerator: str, nodes: int, per_node: int, network: str, device: str, near: str, far: str, shape: tuple[int, int]
+) -> None:
+    found = mlperf.cluster_of(replace(ROW, accelerator=accelerator, nodes=nodes, accelerators=per_node, network=network))
+    assert found.device.name.startswith(device) and (found.hosts, found.ranks_per_host) == shape
+    assert found.intra_host.name.startswith(near) and found.cross_host.name.startswith(far)
+
+
+def test_what_no_data_sheet_has_and_what_is_no_table_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no data sheet"):
+        mlperf.cluster_of(replace(ROW, accelerator="Abacus"))
+    (tmp_path / "rows.tsv").write_text("round\tsystem\nv1\tx\n")
+    for name in ("rows.tsv", "none.tsv"):
+        with pytest.raises(UserError, match="no table of runs"):
+            mlperf.rows(tmp_path / name)
+
+
+def test_hybrid_embedding_by_hand() -> None:
+    """Of 100 samples on each of 4 ranks: 2 rows of p = 0.25 are looked up 25 times, 50 rows of p = 0.01 once, 1,000 of 0.0001 hardly."""
+    table = Table("t", 1052, 8, ("t",))
+    access = TableAccess("t", 1.1, (2, 50, 1000), (0.25, 0.01, 0.0001), "formula", "by hand")
+    assert [hybrid.frequent_rows(access, batch) for batch in (1, 4, 100, 10_000)] == [0, 2, 52, 1052]
+    found = Model((table,), AccessStatistics({"t": access}), 1000, 1.0, 2.0, 4.0, ())
+    steps = hybrid.steps_of(
+        found, cluster(1, 4), Precision("p", forward_comm="fp16", dense_comm="fp16"), workload(100, dense_parameters=1000)
+    )
+    by_name = {step.name: step for step in steps.steps}
+    assert not [step for step in steps.steps if step.phase == "input" and step.is_collective]
+    assert by_name["hybrid.lookup"].max_bytes == pytest.approx(110 * 8 * 4)
+    assert by_name["hybrid.output.all_to_all"].max_bytes == pytest.approx(10 * 8 * 2)  # 100 samples x 0.1 rare rows
+    assert by_name["hybrid.gradient.all_to_all"].max_bytes == pytest.approx(10 * 8 * 4)
+    assert by_name["dense.all_reduce"].max_bytes == pytest.approx((1000 + 52 * 8) * 2)
+
+
+def points(hosts: tuple[int, ...], families: tuple[str, ...]) -> list[Point]:
+    """Times of n launches, of which the last is twice what the others say."""
+    true = [30.0 * (n + 1) for n in range(len(hosts))]
+    true[-1] *= 2
+    return [
+        Point("g", str(n), ms, lambda p, n=n: (n + 1) * p.launch_overhead_us, family=family, hosts=h)
+        for n, (ms, h, family) in enumerate(zip(true, hosts, families))
+    ]
+
+
+def test_a_fit_knows_nothing_of_the_family_the_scale_or_the_generation_that_it_predicts() -> None:
+    given = points((1, 1, 1, 2), ("A", "A", "B", "H200"))
+    found = validate(given, profile(launch_overhead_us=35.0), ["launch_overhead_us"], [35.0], left_out=command.LEFT_OUT)
+    told = {point.what: point.outside for point in found}
+    assert told["3"]["scale"] == told["3"]["family"] == told["3"]["generation"] == pytest.approx(120.0, rel=1e-3)
+    assert "scale" not in told["0"] and "generation" not in told["2"]
+    assert told["2"]["family"] > 90.0 * 1.001  # its fit had the last, which pulls
+    assert [point.outside_error("scale") for point in found if "scale" in point.outside] == [pytest.approx(-0.5, rel=1e-3)]
+
+
+def test_too_few_systems_are_no_fit_and_a_figure_stays_in_its_range() -> None:
+    alone = points((1, 1), ("A", "B"))
+    assert validate(alone, profile(), ["launch_overhead_us"], [10.0], left_out=command.LEFT_OUT)[0].outside == {}
+    far = [Point("g", str(n), 1e6 * n, lambda p, n=n: n * p.launch_overhead_us) for n in (1, 2)]
+    assert fit(far, profile(), ["launch_overhead_us"], [10.0], with_figures)["launch_overhead_us"] == pytest.approx(300.0, rel=1e-3)
+
+
+def test_coverage_counts_what_the_intervals_of_a_profile_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interval of 0.1 reaches from -14.1 to +16.45 %, one of 0.2 outside to +32.9 %."""
+    software = profile(relative_error=0.1, relative_error_outside=0.2)
+    monkeypatch.setattr(command, "built", lambda group, name: software)
+    found = [
+        Found("sok", "a", 1.0, 1.0, 1.16, "ms", True, outside={"scale": 1.3, "family": 0.7}),
+        Found("sok", "b", 1.0, 1.0, 1.17, "ms", True),
+        Found("sok", "c", 1.0, 1.0, 9.0, "times", True),
+        Found("collectives", "d", 1.0, 1.0, 9.0, "ms", True),
+    ]
+    told = command.coverage(found)
+    assert (told["point"], told["scale"], told["family"], told["generation"]) == (0.5, 1.0, 0.0, None)
+    assert (told["all"], told["of"]) == (0.5, 4)

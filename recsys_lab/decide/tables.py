@@ -40,6 +40,8 @@ def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Tabl
     if free := sorted({row.cluster for row in figures if row.usd_per_1e9 is None}):
         named = ",".join(f"{cluster}:2.50" for cluster in free)
         notes.append(f"No price is known of {', '.join(free)}; give dollars per device-hour, such as clusters={named}, and costs are told.")
+    for said in dict.fromkeys(row.extrapolates for row in figures if row.extrapolates):
+        notes.append(f"The profile extrapolates: {said}.")
     if left := len(figures) - len(shown):
         notes.append(f"{left} dearer rows are left out: --all shows them.")
     title = "Nothing fits"

@@ -96,7 +96,8 @@ def refused_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         if row.ms is None:
             lacks = LACKS.search(row.why_not or "")
-            why = f"lacks {lacks[1]} on a device" if lacks and not row.fits else row.why_not or ""
+            why = f"lacks {lacks[1]}" if lacks and not row.fits else row.why_not or ""
             reasons.setdefault((why, row.fix), []).append(row)
-    cells = tuple(("\n".join(row.name for row in alike), why, fix or DASH) for (why, fix), alike in reasons.items())
-    return Table("What does not fit, or cannot be planned", ("combination", "why", "the nearest that fits"), cells)
+    cells = tuple(("\n".join(row.name for row in alike), why, (fix or DASH).replace(": ", "\n")) for (why, fix), alike in reasons.items())
+    note = "Lacks: of memory on the fullest device. The nearest that fits changes the fewest axes, the optimizer first."
+    return Table("What does not fit, or cannot be planned", ("combination", "why", "the nearest that fits"), cells, note)

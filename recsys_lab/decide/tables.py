@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from recsys_lab.decide.answer import Winner
+from recsys_lab.decide.answer import Winner, cheapest_first
 from recsys_lab.decide.prices import Row
 from recsys_lab.decide.sensitivity import Change
 from recsys_lab.report.sections import Table
@@ -21,7 +21,7 @@ LACKS = re.compile(r"lacks ([\d.]+ [kMGT]?B)")
 def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Table:
     """Rows of the profile that the winner is of, the cheapest first: Pareto-optimal ones and the next ten, or `every` one."""
     profile = winner.row.profile if winner.row else None
-    figures = sorted((row for row in rows if row.ms is not None and row.profile == profile), key=lambda row: row.cost)
+    figures = sorted((row for row in rows if row.ms is not None and row.profile == profile), key=cheapest_first)
     near = {id(row) for row in figures[:MOST_ROWS]}
     shown = [row for row in figures if every or row.pareto or id(row) in near]
     paid = any(row.usd_per_1e9 is not None for row in figures)

@@ -36,6 +36,7 @@ from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import Sharder
 from recsys_lab.simulate import Profile
 from recsys_lab.tables import LawOptions, RankLaw, Table
+from recsys_lab.tables.table_file import dims_of_tables, read_table_file
 
 #: Of a step that trains here, over all ranks: 2 GB of them.
 MOST_IDS = 2**28
@@ -61,6 +62,7 @@ class ModelChoice:
     law: LawOptions | None = None
     dense_features: int | None = None
     objective: str | None = None  # of a sequence model
+    file: str | None = None  # a CSV of tables, in place of rows, lengths, groups and law
 
     @staticmethod
     def of(group: DictConfig) -> ModelChoice:
@@ -74,6 +76,9 @@ class ModelChoice:
 
     def features(self) -> tuple[Feature, ...] | None:
         """Those of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""
+        if self.file is not None:
+            lines = read_table_file(self.file)
+            return tuple(Feature(line.name, line.rows, line.mean_ids, line.pooling, line.table, line.law) for line in lines)
         if self.rows is None:
             return None
         pooling = "sum" if self.objective is None else "none"
@@ -95,7 +100,9 @@ class ModelChoice:
         readers: dict[str, list[Feature]] = {}
         for feature in data.features:
             readers.setdefault(feature.table_name, []).append(feature)
-        dims = [self.embedding_dim] * len(readers) if self.dims is None else self.dims
+        several = "dims" in self.make.keywords  # a model whose tables may differ
+        own = dims_of_tables(self.file) if self.file is not None and several else self.dims
+        dims = [self.embedding_dim] * len(readers) if own is None else own
         if len(dims) != len(readers):
             raise UserError("one dimension a table is needed", where="model.dims", given=f"{len(dims)}", allowed=f"{len(readers)}")
         each = zip(readers.items(), (sum(self.kind.widths(dim)) for dim in dims))

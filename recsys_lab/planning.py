@@ -65,6 +65,12 @@ def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = No
     return _planned(experiment, inputs, experiment.sharder.planner.plan(inputs), experiment.simulate.hot_rows)
 
 
+def planned_as(experiment: Experiment, data: DataSet, plan: ShardingPlan) -> Planned:
+    """`plan`, made before, for what `experiment` now is: another batch, other formats of the dense part. PlanDoesNotFit."""
+    inputs = plan_inputs(experiment, data, experiment.cluster, experiment.batch_size, plan.towers)
+    return _planned(experiment, inputs, plan, experiment.simulate.hot_rows)
+
+
 def plan_here(experiment: Experiment, data: DataSet, named: Planned, rows: int | None) -> Planned:
     """The plan that trains here: the named cluster's own if the launcher starts that many ranks, else one for this machine.
 

@@ -91,7 +91,7 @@ def read(argv: list[str]) -> Invocation:
             folder = own_folder(named, "hydra.sweep.dir")
             for job in jobs[:MOST_JOBS_COMPOSED]:
                 freeze(composed([*job, *extra])[0])
-            said = (*_seeds_first(argv, args.overrides), _at("sweep", folder))
+            said = (*_of_any_choice(_seeds_first(argv, args.overrides), overrides), _at("sweep", folder))
             return Invocation(True, said, freeze(config), folder, tuple(tuple(job) for job in jobs))
         for override in overrides:
             if override.is_sweep_override():
@@ -162,6 +162,13 @@ def _seeds_first(argv: list[str], overrides: list[str]) -> list[str]:
         return argv
     begin = argv.index(overrides[0])
     return [*argv[:begin], *seeds, *(word for word in argv[begin:] if word not in seeds)]
+
+
+def _of_any_choice(argv: list[str], overrides: list[Override]) -> list[str]:
+    """`argv` with `++` before keys of groups that the sweep runs through: Hydra begins with the default choice, which may lack them."""
+    swept = {o.key_or_group for o in overrides if o.is_sweep_override()}
+    inner = {str(o.input_line) for o in overrides if "." in o.key_or_group and o.key_or_group.split(".")[0] in swept}
+    return [f"++{word}" if word in inner and not word.startswith(("+", "~")) else word for word in argv]
 
 
 def _jobs(overrides: list[Override]) -> list[list[str]]:

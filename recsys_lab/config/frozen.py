@@ -19,6 +19,7 @@ from recsys_lab.config.checks import check_values
 from recsys_lab.config.schema import check_config, check_said, leaves
 from recsys_lab.errors import UserError
 from recsys_lab.files import write_text
+from recsys_lab.tables.table_file import dim_of_tables
 
 #: How a run is shown, and the names of what other fields hold in full, do not change what it computes: not part of its identity.
 NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices")
@@ -37,6 +38,7 @@ def register_resolvers() -> None:
     `${unique:}`: six digits that no other run has, for runs that begin in one second.
     `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`: what calibrate measured, of a core, for a rank's part of
     one here; X where it has not (calibrated.py).
+    `${table_file:FILE,dim|half_dim}`: of the tables of `model.file`, their one dimension, or half of it.
     `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
     """
     resolvers = {
@@ -48,6 +50,7 @@ def register_resolvers() -> None:
         "calibrated_time": calibrated.time_figure,
         "run_name": lambda study, model, sharder: study.replace("/", "_") if study and "/" in study else f"{model}_{sharder}",
         "unique": lambda: secrets.token_hex(3),
+        "table_file": lambda file, what: {"dim": dim_of_tables, "half_dim": _half_dim}[what](file),
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }
@@ -63,13 +66,25 @@ def freeze(config: DictConfig) -> DictConfig:
     check_said(config)
     try:
         OmegaConf.resolve(config)
-    except (RecursionError, OmegaConfBaseException):
-        raise _unresolved(config) from None
+    except (RecursionError, OmegaConfBaseException) as error:
+        raise _said_by_a_resolver(error) or _unresolved(config) from None
     check_config(config)
     check_values(config)
     OmegaConf.set_struct(config, True)
     OmegaConf.set_readonly(config, True)
     return config
+
+
+def _half_dim(file: str | None) -> int:
+    return max(dim_of_tables(file) // 2, 1)
+
+
+def _said_by_a_resolver(error: BaseException) -> UserError | None:
+    """The mistake that a resolver found, which OmegaConf wraps."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, UserError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def _unresolved(config: DictConfig) -> UserError:

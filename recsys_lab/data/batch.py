@@ -11,6 +11,7 @@ import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.tables import AccessStatistics, RankLaw
+from recsys_lab.tables.counted import CountedLaw
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Feature:
     mean_length: float = 1.0
     pooling: str = "sum"
     table: str | None = None
-    law: RankLaw | None = None  # how generated ids fall over the rows; None: as the data set's own key says
+    law: RankLaw | CountedLaw | None = None  # how generated ids fall over the rows; None: as the data set's own key says
 
     @property
     def table_name(self) -> str:

@@ -39,7 +39,7 @@ class Shape:
     @cached_property
     def lengths(self) -> np.ndarray:
         """[F] look-ups of each feature."""
-        return np.array([int(f.mean_length) for f in self.features], np.int64)
+        return np.array([_whole(f.mean_length) for f in self.features], np.int64)
 
     @property
     def values(self) -> int:
@@ -113,13 +113,13 @@ class Shape:
 
     def access(self) -> AccessStatistics:
         """Features that share a table follow one law, so their look-ups add up."""
-        lengths: dict[str, int] = {}
+        lengths: dict[str, float] = {}
         for feature in self.features:
-            lengths[feature.table_name] = lengths.get(feature.table_name, 0) + int(feature.mean_length)
+            lengths[feature.table_name] = lengths.get(feature.table_name, 0) + _exact(feature.mean_length)
         readers = {feature.table_name: feature for feature in reversed(self.features)}
         return AccessStatistics({table: self._table_access(readers[table], length) for table, length in lengths.items()})
 
-    def _table_access(self, feature: Feature, length: int) -> TableAccess:
+    def _table_access(self, feature: Feature, length: float) -> TableAccess:
         if feature.law is not None:
             return feature.law.access(feature.table_name, feature.rows, length)
         return power_law_access(feature.table_name, feature.rows, length, self.exponent)
@@ -151,11 +151,29 @@ def make_features(wanted: tuple[Feature, ...] | None, rows_per_table: list[int],
     for feature in wanted:
         if not 1 <= feature.rows <= MOST_ROWS:
             raise UserError("bad number of rows", where=f"table of {feature.name}", given=feature.rows, allowed=f"1 to {MOST_ROWS}")
-        if feature.mean_length < 1 or feature.mean_length != int(feature.mean_length):
-            raise UserError(
-                "bad number of look-ups", where=f"feature {feature.name}", given=feature.mean_length, allowed="whole, 1 or more"
-            )
+        if not feature.mean_length > 0:
+            raise UserError("bad number of look-ups", where=f"feature {feature.name}", given=feature.mean_length, allowed="more than 0")
     return wanted
+
+
+def rounded_note(features: tuple[Feature, ...]) -> tuple[str, ...]:
+    """What is to be said where samples cannot have the mean number of ids."""
+    rounded = [feature for feature in features if feature.mean_length != _whole(feature.mean_length)]
+    if not rounded:
+        return ()
+    first = rounded[0]
+    each = f"such as {first.name}, {_whole(first.mean_length)} instead of {first.mean_length:g}"
+    return (f"samples that are drawn have whole numbers of ids: {len(rounded)} features are rounded, {each}; plans count the exact means",)
+
+
+def _whole(mean_length: float) -> int:
+    """Of a sample that is drawn."""
+    return max(1, round(mean_length))
+
+
+def _exact(mean_length: float) -> float:
+    """As an int where it is whole."""
+    return int(mean_length) if mean_length == int(mean_length) else mean_length
 
 
 def _affine(rows: int, stream: np.uint64) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 from recsys_lab.data.batch import Feature, Rows, Split
 from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet
-from recsys_lab.data.generated import Exponent, Shape, make_features
+from recsys_lab.data.generated import Exponent, Shape, make_features, rounded_note
 from recsys_lab.ranges import Count, DenseFeatures, Length, RowCount, RowCountFromZero, Seed
 
 CLICK_RATE = 0.25
@@ -99,7 +99,7 @@ def open_random(
         {name: split(name, rows) for name, rows in sizes.items() if rows},
         shape.access(),
         digest(["random", sizes, [asdict(f) for f in shape.features], dense_features, float(exponent), seed_of_draws, *repeated]),
-        ("random labels: for speed only, quality means nothing",),
+        ("random labels: for speed only, quality means nothing", *rounded_note(shape.features)),
         learnable=False,
         hottest_by_law=shape.hottest,
     )

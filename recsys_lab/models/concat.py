@@ -20,8 +20,8 @@ from recsys_lab.ranges import DenseFeatures, Dimension, Length, RowCount, ShareB
 class Concat(ClickModel):
     """`dims`: the dimension of each table; null: `embedding_dim` for all. `over_layers` end in 1; `dropout` is between them.
 
-    Without dense features there is no bottom MLP. `rows`, `lengths`, `dims` and `dense_features`
-    are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
+    Without dense features there is no bottom MLP. `rows`, `lengths`, `dims`, `dense_features` and `file` (a CSV of
+    tables) are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Concat(ClickModel):
         lengths: list[Length] | None = None,
         dims: list[Dimension] | None = None,
         dense_features: DenseFeatures | None = None,
+        file: str | None = None,
     ):
         super().__init__()
         tables, dense_width, device = inputs.checked(rows, lengths, dense_features)

@@ -45,7 +45,8 @@ class DLRM(InteractionModel):
     `bottom_layers` end in `embedding_dim`, with towers in their D instead; `over_layers` in 1. `dropout` is between the over MLP's
     layers. `normalise_vectors`: LayerNorm of each vector before it interacts, with towers as it enters its tower, so that interactions
     learn as fast from a large table, whose first values are small, as from a small one. `tower` is DLRMWithTowers' alone.
-    `rows`, `lengths` and `dense_features` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
+    `rows`, `lengths`, `dense_features` and `file` (a CSV of tables) are set by variants that fix their own inputs. Raises UserError where
+    sizes do not fit.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class DLRM(InteractionModel):
         rows: list[RowCount] | None = None,
         lengths: list[Length] | None = None,
         dense_features: DenseFeatures | None = None,
+        file: str | None = None,
     ):
         super().__init__()
         tables, dense_width, device = inputs.checked(rows, lengths, dense_features)

@@ -22,8 +22,16 @@ _POOLING = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 
 
 def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> EmbeddingBagCollection:
-    """TorchRec's collection of pooled tables. Raises UserError for a sequence feature, which these models cannot read."""
+    """TorchRec's collection of pooled tables. Raises UserError for a sequence feature, which these models cannot read, and for a name that
+    no module of PyTorch's can have.
+    """
+    taken = nn.ModuleDict()
     for table in tables:
+        if "." in table.name or hasattr(taken, table.name):
+            where = f"table {table.name}"
+            raise UserError(
+                "PyTorch cannot have a part of this name", where=where, given=table.name, remedy=f"rename it, as t_{table.name}"
+            )
         if table.pooling not in _POOLING:
             raise UserError(
                 "this model pools its features",

@@ -133,11 +133,15 @@ def _fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> bool:
 
 
 def _changes(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Iterator[tuple[str, ShardingPlan, Workload]]:
-    """Changes that may help, from small to large: for people, and the plan and the workload with it."""
+    """Changes that may help, from small to large (optimizer, sharder, format, batch, hosts): for people, and plan and workload with it."""
+    smaller_state = replace(workload, sparse_optimizer="row_wise_adagrad")
+    before, after = (sum(work.table_state_bytes(t.rows, t.dim) for t in plan.tables) for work in (workload, smaller_state))
+    if after < before:
+        saved = f"{human_bytes(before)} of state become {human_bytes(after)}"
+        yield f"optimizer.sparse.name=row_wise_adagrad: over all ranks {saved}", plan, smaller_state
     yield "sharder=torchrec_row_wise, which divides every table evenly", _evenly(plan, plan.hosts), workload
     halved = tuple(replace(t, dtype="fp16") if t.dtype == "fp32" else t for t in plan.tables)
     yield "tables in FP16, half the bytes a row", replace(plan, tables=halved), workload
-    yield "optimizer.sparse.name=row_wise_adagrad, one state a row", plan, replace(workload, sparse_optimizer="row_wise_adagrad")
     smaller = [replace(workload, batch_size=workload.batch_size >> n) for n in range(1, workload.batch_size.bit_length())]
     for work in smaller:
         yield _fewer_samples(work, workload), plan, work

@@ -1,8 +1,10 @@
-"""The frame of our pages: one file, inline style, no script, no request to anywhere. Light, dark and print."""
+"""The frame of our pages: one file, inline style, no script but what is embedded, no request to anywhere. Light, dark and print."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
+from hashlib import sha256
 from html import escape
 
 from recsys_lab.report.sections import Table
@@ -35,8 +37,8 @@ body.wide th { white-space: pre-line; } body.wide :is(th, td) { padding-right: 1
 td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; white-space: pre; }
 pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 12px; font-size: 12.5px; line-height: 1.4;
   white-space: pre-wrap; overflow-wrap: anywhere; }
-svg { max-width: 100%; height: auto; display: block; margin: 8px 0; }
-svg text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
+svg[role="img"] { max-width: 100%; height: auto; display: block; margin: 8px 0; }
+svg[role="img"] text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
 svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
 @page { margin: 12mm; } @page wide { size: landscape; margin: 12mm; }
@@ -47,19 +49,22 @@ svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: v
 """
 
 
-def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None) -> str:
-    """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make.
+def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None, scripts: Sequence[str] = ()) -> str:
+    """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make, and any script but `scripts`.
 
-    `reload_s`: the open page loads itself anew so often.
+    `reload_s`: the open page loads itself anew so often. `scripts`: run in this order, after the body.
     """
+    allowed = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    policy = f"default-src 'none'; style-src 'unsafe-inline'{f'; script-src {allowed}; img-src data:' if scripts else ''}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         + (f'<meta http-equiv="refresh" content="{reload_s}">' if reload_s else "")
         + f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         + ('<body class="wide">\n' if wide else "<body>\n")
         + "\n".join(body)
+        + "".join(f"\n<script>{script}</script>" for script in scripts)
         + "\n</body></html>\n"
     )
 

@@ -33,7 +33,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "data": LEAVES | {"tables", "plan", "cluster"},
     "record": LEAVES | {"tables", "plan", "simulate"},
     "report": LEAVES | {"tables", "plan", "cluster", "data", "simulate", "record"},
-    "config": LEAVES,
+    "config": LEAVES | {"tables"},
     "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config"},
     "studies": LEAVES | {"record", "report", "config", "experiment"},
     "train": DESCRIPTION | {"plan", "models", "kernels", "executor", "data", "record", "report", "config", "experiment"},
@@ -46,9 +46,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     | {"cluster", "precision", "plan", "simulate", "kernels", "config", "report", "experiment", "planning", "pipeline"}
     | {"train", "launchers"},
     "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
+    "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
     "commands": LEAVES
-    | {"sharders", "simulate", "data", "config", "record", "report", "sweeps", "studies", "experiment", "planning"}
-    | {"doctor", "calibrate", "partition"},
+    | {"sharders", "data", "config", "record", "report", "sweeps", "studies", "experiment"}
+    | {"doctor", "calibrate", "partition", "decide"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},
     "run": LEAVES | {"config", "job", "launchers", "sweeps", "studies"},

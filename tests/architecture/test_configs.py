@@ -20,6 +20,7 @@ CHOSEN_AS = {"profile": "profile@simulate.profile"}
 HYDRAS_OWN = {"hydra"}
 #: What a choice cannot do without: Kubernetes starts as many pods as the cluster has hosts, cluster=local has as many as the launcher.
 NEEDS = {("launcher", "kubernetes"): ("cluster=h100x8",)}
+NEEDS |= {("model", path.stem): (f"model.file={ROOT / 'docs' / 'tables.csv'}",) for path in (CONF / "model").glob("tables*.yaml")}
 #: Groups with folders of their own: of parts that their choices are put together from, and of the studies of a paper.
 OF_PARTS = {"cluster", "experiment"}
 CHOICES = [(p.parent.name, p.stem) for p in YAMLS if p.parent.parent == CONF]

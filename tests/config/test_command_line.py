@@ -211,3 +211,11 @@ def test_keys_of_a_free_mapping_are_the_users(word):
     asked = read([word])
     assert asked.config.sharder.planner.force == {"C1": "row_wise"}
     assert asked.argv[0].startswith("+")
+
+
+def test_keys_of_a_swept_group_reach_choices_that_the_default_lacks() -> None:
+    """cluster=local has no price: Hydra would refuse the key before it starts the first job."""
+    line = read(["-m", "cluster=h100x64,a100x64", "cluster.price_per_device_hour=2.5", "model.embedding_dim=16"])
+    assert "++cluster.price_per_device_hour=2.5" in line.argv and "model.embedding_dim=16" in line.argv
+    with pytest.raises(UserError, match="no such key"):
+        read(["-m", "cluster=h100x64,a100x64", "cluster.prise=2.5"])

@@ -13,7 +13,7 @@ from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.options import check_scheme, forced_schemes
 from recsys_lab.sharders.torchrec.columns import _allowed, _narrower, first_widths, idle_ranks, more_shards
 from recsys_lab.sharders.torchrec.memory import uncounted_bytes
-from recsys_lab.sharders.torchrec.planner import _could_fit, _does_not_fit, _topology
+from recsys_lab.sharders.torchrec.planner import _could_fit, _does_not_fit, _search_of, _topology
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from tests.plan.plans import FP32, workload
 from tests.simulate.clusters import cluster
@@ -119,19 +119,20 @@ def test_the_heaviest_tables_are_halved_until_every_rank_has_a_shard() -> None:
 )
 def test_bytes_that_torchrec_does_not_count(dtype: str, optimizer: str, uncounted: int) -> None:
     """What is stored beside what a look-up reads, and state in FP32 of which it counts what a weight has."""
-    assert uncounted_bytes(table(dtype=dtype), workload(sparse_optimizer=optimizer)) == uncounted
+    assert uncounted_bytes(table(dtype=dtype), optimizer) == uncounted
 
 
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
 def test_the_topology_has_what_a_plan_may_fill_and_bytes_a_millisecond(kind: str) -> None:
     work = workload(dense_parameters=1000, dense_optimizer="sgd")
-    found = _topology(cluster(2, 3, kind=kind), work)
+    found = _topology(_search_of(PlanInputs((), AccessStatistics({}), cluster(2, 3, kind=kind), FP32, work), {}, {}))
     room = 68_000_000_000 - 8000
     assert (found.world_size, found.local_world_size, found.compute_device) == (6, 3, kind)
     assert {d.storage.hbm for d in found.devices} == {room if kind == "cuda" else 0}
     assert {d.storage.ddr for d in found.devices} == {0 if kind == "cuda" else room}
     assert (found.hbm_mem_bw, found.ddr_mem_bw, found.intra_host_bw, found.inter_host_bw) == (1e9, 1e9, 1e8, 1e7)
-    none = _topology(cluster(2, 3, kind="cuda"), workload(dense_parameters=10**12))
+    full = workload(dense_parameters=10**12)
+    none = _topology(_search_of(PlanInputs((), AccessStatistics({}), cluster(2, 3, kind="cuda"), FP32, full), {}, {}))
     assert {d.storage.hbm for d in none.devices} == {0}
 
 

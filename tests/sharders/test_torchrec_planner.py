@@ -51,6 +51,11 @@ def plan(tables: tuple[Table, ...], where: Cluster, work: Workload | None = None
     return TorchRec(**choices).plan(PlanInputs(tables, statistics(tables), where, FP32, work or workload()))
 
 
+def searched() -> torchrec._Search:
+    types, widths = dict.fromkeys(t.name for t in TABLES), dict.fromkeys((t.name for t in TABLES), 8)
+    return torchrec._search_of(PlanInputs(TABLES, statistics(TABLES), cluster(2, 2), FP32, workload()), types, widths)
+
+
 def assert_covers(made: ShardingPlan) -> None:
     """Every element of every table is in exactly one shard, and replicas are on every rank."""
     for table, placement in made.by_table.values():
@@ -135,11 +140,11 @@ def test_same_input_same_plan() -> None:
 #: The options that TorchRec's planner is offered.
 OPTIONS = """
 from recsys_lab.sharders.torchrec import planner as torchrec
-from tests.sharders.test_torchrec_planner import TABLES, cluster, workload
-topology = torchrec._topology(cluster(2, 2), workload())
+from tests.sharders.test_torchrec_planner import TABLES, cluster, searched
+topology = torchrec._topology(searched())
 constraints = {t.name: torchrec.ParameterConstraints(sharding_types=list(torchrec.SCHEMES)) for t in TABLES}
-space = torchrec.AsStored(topology, constraints, TABLES, workload())
-options = space.enumerate(torchrec._Model(TABLES, workload()), [torchrec._AnyTypeSharder()])
+space = torchrec.AsStored(topology, constraints, TABLES, 64, "sgd")
+options = space.enumerate(torchrec._Model(TABLES, "sgd"), [torchrec._AnyTypeSharder()])
 print([(option.name, option.sharding_type) for option in options])
 """
 
@@ -171,7 +176,7 @@ def test_memory_counts_what_is_stored_not_what_a_look_up_reads(stored: str, fits
     whole = plan(tables, cluster(1, 4, "cuda", memory_gb=0.22), sharding_types=["table_wise"]) if fits_whole else made
     assert made.placements[0].scheme in (("table_wise", "row_wise") if fits_whole else ("row_wise",))
     assert whole.placements[0].scheme == ("table_wise" if fits_whole else "row_wise")
-    state = {dtype: uncounted_bytes(replace(tables[0], dtype=dtype), workload("adam")) for dtype in ("fp32", "split_bf16", "bf16")}
+    state = {dtype: uncounted_bytes(replace(tables[0], dtype=dtype), "adam") for dtype in ("fp32", "split_bf16", "bf16")}
     assert state == {"fp32": 0, "split_bf16": 2 + 2 * 2, "bf16": 2 * 2}  # TorchRec counts 2 bytes a weight, and a state as the weight
 
 

@@ -37,6 +37,32 @@ def test_what_does_not_fit_says_so_and_what_would(capsys: pytest.CaptureFixture)
         assert not one["fits"] and one["iteration_ms"] is None and "nearest change that would fit" in one["why_not"]
 
 
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [
+        ("precision=fp32,fp16_comms", "decide precisions=fp32,fp16_comms"),
+        ("cluster=h100x8,a100x64", "decide clusters=h100x8,a100x64"),
+        ("batch=65536", "decide batch=65536"),
+    ],
+)
+def test_several_configs_are_for_decide(capsys: pytest.CaptureFixture, word: str, remedy: str) -> None:
+    assert main(["rank", "model=dcn", word]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and remedy in err and "add -m" not in err
+
+
+def test_options_and_words_stand_in_any_order(capsys: pytest.CaptureFixture) -> None:
+    assert rank.main(["model=dcn", "--sharders", "dmt_sptt,torchrec_row_wise", *WORDS[1:], "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["ranked"]) == 2
+
+
+def test_figures_are_whole_at_80_columns(capsys: pytest.CaptureFixture) -> None:
+    assert rank.main([*WORDS, "cluster.price_per_device_hour=2.0", "--sharders", SHARDERS]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(len([line for line in lines if line.startswith(f"{name} ")]) == 1 for name in SHARDERS.split(","))
+
+
 def test_a_sharder_among_the_words_is_refused() -> None:
     with pytest.raises(UserError, match="all sharders are ranked"):
         rank.main([*WORDS, "sharder=dmt"])
@@ -72,4 +98,4 @@ def test_a_mistake_that_is_no_sharders_is_one_line(capsys: pytest.CaptureFixture
 
 def test_the_table_names_the_cluster_where_nothing_fits(capsys: pytest.CaptureFixture) -> None:
     assert rank.main([*WORDS, "cluster.device.memory_gb=0.01", "--sharders", SHARDERS]) == 0
-    assert "Sharders on h100, 16 ranks, profile torchrec" in " ".join(capsys.readouterr().out.split())
+    assert "Sharders on h100, 16 ranks of 4,096 samples, profile torchrec" in " ".join(capsys.readouterr().out.split())

@@ -19,8 +19,9 @@ Towers = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class TowerOptions:
-    """`count`: T; null: as many as `partition` has, else as the cluster has hosts. `partition`: a file of `python -m recsys_lab
-    partition`; null: table i is in tower i modulo T (the paper's naive assignment, 5.2.3).
+    """`count`: T; null: as many as `partition` has, else as the cluster has hosts, or fewer where there are fewer tables.
+
+    `partition`: a file of `python -m recsys_lab partition`; null: table i is in tower i modulo T (the paper's naive assignment, 5.2.3).
     """
 
     count: Count | None = None
@@ -35,7 +36,7 @@ class TowerOptions:
         if self.partition:
             towers = _read(Path(self.partition).expanduser(), tables, self.count)
         else:
-            towers = _strided(tables, cluster.hosts if self.count is None else self.count)
+            towers = _strided(tables, most_towers(len(tables), cluster.hosts) if self.count is None else self.count)
         count, hosts = len(towers), cluster.hosts
         if max(count, hosts) % min(count, hosts):
             raise UserError(
@@ -45,6 +46,11 @@ class TowerOptions:
                 allowed=", ".join(str(n) for n in range(1, len(tables) + 1) if max(n, hosts) % min(n, hosts) == 0),
             )
         return towers
+
+
+def most_towers(tables: int, hosts: int) -> int:
+    """The most towers that leave none without a table, and divide the hosts."""
+    return next(count for count in range(min(tables, hosts), 0, -1) if hosts % count == 0)
 
 
 def features_of(tables: Sequence[Table], members: Sequence[Sequence[int]]) -> Towers:

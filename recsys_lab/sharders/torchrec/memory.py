@@ -10,7 +10,8 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import ShardingOption, Storage
 from torchrec.distributed.types import ModuleSharder
 
-from recsys_lab.plan.workload import STATE_PER_WEIGHT, Workload
+from recsys_lab.plan.workload import STATE_PER_WEIGHT
+from recsys_lab.sharders.torchrec.estimates import once_per_size
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
@@ -24,10 +25,10 @@ class AsStored(EmbeddingEnumerator):
     """
 
     def __init__(
-        self, topology: Topology, constraints: dict[str, ParameterConstraints], tables: tuple[Table, ...], workload: Workload
+        self, topology: Topology, constraints: dict[str, ParameterConstraints], tables: tuple[Table, ...], batch_size: int, optimizer: str
     ) -> None:
-        super().__init__(topology, workload.batch_size, constraints)
-        self._uncounted = {table.name: uncounted_bytes(table, workload) for table in tables}
+        super().__init__(topology, batch_size, constraints, once_per_size(topology, constraints))
+        self._uncounted = {table.name: uncounted_bytes(table, optimizer) for table in tables}
 
     def enumerate(self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]) -> list[ShardingOption]:
         options = super().enumerate(module, sharders)
@@ -42,7 +43,7 @@ class AsStored(EmbeddingEnumerator):
         return options
 
 
-def uncounted_bytes(table: Table, workload: Workload) -> int:
-    """Of one weight."""
+def uncounted_bytes(table: Table, sparse_optimizer: str) -> int:
+    """Of one weight and its state of `sparse_optimizer`."""
     read, stored = READ_BYTES[table.dtype], STORED_BYTES[table.dtype]
-    return stored - read + (4 - read) * STATE_PER_WEIGHT[workload.sparse_optimizer]
+    return stored - read + (4 - read) * STATE_PER_WEIGHT[sparse_optimizer]

@@ -5,6 +5,7 @@ It works on the meta device and needs no process group, so a plan for 64 GPUs is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -88,23 +89,72 @@ class TorchRec(Sharder):
         return best
 
 
+@dataclass(frozen=True)
+class _Search:
+    """All that TorchRec's search depends on. `lengths`: look-ups of a feature of each table; `types`, `widths`: of each table, in order.
+    `room_bytes`: what tables may fill of a rank; `bandwidths`: of memory, within a host and across hosts, bytes per ms.
+    """
+
+    tables: tuple[Table, ...]
+    lengths: tuple[float, ...]
+    types: tuple[tuple[str, ...] | None, ...]
+    widths: tuple[int, ...]
+    ranks: int
+    ranks_per_host: int
+    kind: str
+    room_bytes: int
+    bandwidths: tuple[float, float, float]
+    batch_size: int
+    sparse_optimizer: str
+
+
 def _search(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> ShardingPlan:
     """TorchRec's plan with these types allowed and column shards of these widths."""
-    tables, access, cluster, workload = inputs.tables, inputs.access, inputs.cluster, inputs.workload
+    tables, cluster, workload = inputs.tables, inputs.cluster, inputs.workload
+    if not _could_fit(tables, cluster, workload):  # TorchRec would go through all of its proposals first: minutes for XLRM in FP32
+        raise _does_not_fit(inputs, types)
+    placements = _found(_search_of(inputs, types, widths))
+    if placements is None:
+        raise _does_not_fit(inputs, types)
+    return ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, placements)
+
+
+def _search_of(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> _Search:
+    tables, cluster, workload = inputs.tables, inputs.cluster, inputs.workload
+    memory, near, far = cluster.device.memory_bandwidth_gb_s, cluster.intra_host.bandwidth_gb_s, cluster.cross_host.bandwidth_gb_s
+    return _Search(
+        tables=tables,
+        lengths=tuple(inputs.access[table.name].mean_length / len(table.features) for table in tables),
+        types=tuple(None if (own := types[table.name]) is None else tuple(own) for table in tables),
+        widths=tuple(widths[table.name] for table in tables),
+        ranks=cluster.world_size,
+        ranks_per_host=cluster.ranks_per_host,
+        kind=cluster.device.kind,
+        room_bytes=max(cluster.usable_memory_bytes - workload.dense_bytes, 0),
+        bandwidths=(memory * BYTES_PER_MS, near * BYTES_PER_MS, far * BYTES_PER_MS),
+        batch_size=workload.batch_size,
+        sparse_optimizer=workload.sparse_optimizer,
+    )
+
+
+@functools.lru_cache(maxsize=32)
+def _found(search: _Search) -> tuple[Placement, ...] | None:
+    """What TorchRec finds; None where nothing fits. Kept: it takes seconds, and what else differs between two plans is often not of it."""
+    tables = search.tables
     constraints = {
         table.name: ParameterConstraints(
-            sharding_types=types[table.name],
+            sharding_types=None if types is None else list(types),
             compute_kernels=["fused", "dense"],  # on the device itself; dense is TorchRec's only one for replicas
-            min_partition=widths[table.name],
-            pooling_factors=[access[table.name].mean_length / len(table.features)] * len(table.features),
+            min_partition=width,
+            pooling_factors=[length] * len(table.features),
         )
-        for table in tables
+        for table, types, width, length in zip(tables, search.types, search.widths, search.lengths)
     }
-    topology = _topology(cluster, workload)
+    topology = _topology(search)
     planner = EmbeddingShardingPlanner(
         topology=topology,
-        batch_size=workload.batch_size,
-        enumerator=AsStored(topology, constraints, tables, workload),
+        batch_size=search.batch_size,
+        enumerator=AsStored(topology, constraints, tables, search.batch_size, search.sparse_optimizer),
         constraints=constraints,
         proposer=[
             GreedyProposer(threshold=PATIENCE),
@@ -116,13 +166,11 @@ def _search(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> Shar
         storage_reservation=FixedPercentageStorageReservation(0.0),  # the topology holds only what a plan may fill
         stats=[],
     )
-    if not _could_fit(tables, cluster, workload):  # TorchRec would go through all of its proposals first: minutes for XLRM in FP32
-        raise _does_not_fit(inputs, types)
     try:
-        sharding = planner.plan(_Model(tables, workload), [_AnyTypeSharder()])
+        sharding = planner.plan(_Model(tables, search.sparse_optimizer), [_AnyTypeSharder()])
     except PlannerError:
-        raise _does_not_fit(inputs, types) from None
-    return ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, from_torchrec(tables, sharding.plan["tables"]))
+        return None
+    return from_torchrec(tables, sharding.plan["tables"])
 
 
 def from_torchrec(tables: tuple[Table, ...], sharding: Mapping[str, ParameterSharding]) -> tuple[Placement, ...]:
@@ -156,7 +204,7 @@ class _WithoutReplicas(GreedyProposer):
 class _Model(nn.Module):
     """Tables on the meta device, marked with the optimizer whose state TorchRec must count."""
 
-    def __init__(self, tables: tuple[Table, ...], workload: Workload):
+    def __init__(self, tables: tuple[Table, ...], sparse_optimizer: str):
         super().__init__()
         self.tables = EmbeddingBagCollection(
             device=torch.device("meta"),
@@ -172,7 +220,7 @@ class _Model(nn.Module):
                 for table in tables
             ],
         )
-        kind = OPTIMIZERS.get(workload.sparse_optimizer)
+        kind = OPTIMIZERS.get(sparse_optimizer)
         for parameter in self.tables.parameters():
             parameter._optimizer_classes = [kind or _row_wise_adagrad()]
 
@@ -193,20 +241,19 @@ class _AnyTypeSharder(EmbeddingBagCollectionSharder):
         return ["dense"] if sharding_type == DATA_PARALLEL else ["fused"]
 
 
-def _topology(cluster: Cluster, workload: Workload) -> Topology:
-    room = max(cluster.usable_memory_bytes - workload.dense_bytes, 0)
-    bandwidth = cluster.device.memory_bandwidth_gb_s * BYTES_PER_MS
-    on_gpu = cluster.device.kind == "cuda"
+def _topology(search: _Search) -> Topology:
+    memory, intra_host, cross_host = search.bandwidths
+    on_gpu = search.kind == "cuda"
     return Topology(
-        world_size=cluster.world_size,
-        local_world_size=cluster.ranks_per_host,
-        compute_device=cluster.device.kind,
-        hbm_cap=room if on_gpu else 0,
-        ddr_cap=0 if on_gpu else room,
-        hbm_mem_bw=bandwidth,
-        ddr_mem_bw=bandwidth,
-        intra_host_bw=cluster.intra_host.bandwidth_gb_s * BYTES_PER_MS,
-        inter_host_bw=cluster.cross_host.bandwidth_gb_s * BYTES_PER_MS,
+        world_size=search.ranks,
+        local_world_size=search.ranks_per_host,
+        compute_device=search.kind,
+        hbm_cap=search.room_bytes if on_gpu else 0,
+        ddr_cap=0 if on_gpu else search.room_bytes,
+        hbm_mem_bw=memory,
+        ddr_mem_bw=memory,
+        intra_host_bw=intra_host,
+        inter_host_bw=cross_host,
     )
 
 

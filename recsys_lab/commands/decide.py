@@ -1,0 +1,50 @@
+"""`python -m recsys_lab decide model=... clusters=... batch=...`: which sharder, precision, optimizer and cluster to pay for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from recsys_lab.arguments import parser
+from recsys_lab.decide.decision import decided
+from recsys_lab.decide.page import write_decision
+from recsys_lab.decide.question import asked
+from recsys_lab.decide.tables import changes_table, refused_table, rows_table
+from recsys_lab.files import plain
+from recsys_lab.report.terminal import console, print_table
+from recsys_lab.report.waiting import Bar
+
+PAGE_FILE = "decide.html"
+ABOUT = "Plans and simulates every combination of sharder, precision, table optimizer and cluster, and says what the figures allow to say."
+WORDS = (
+    "clusters=h100x64:2.50,a100x128:1.50 (dollars per device-hour) batch=65536 (samples over all devices); to restrict or extend: "
+    "sharders=A,B precisions=A,B optimizers=A,B profiles=A,B; and any word of run.py: model=..., data=..., simulate.hot_rows=true"
+)
+
+
+def main(argv: list[str]) -> int:
+    """Prints the rows, the winner and what would help most."""
+    line = parser("decide", ABOUT)
+    line.add_argument("words", nargs="*", metavar="KEY=VALUE", help=WORDS)
+    line.add_argument("--all", action="store_true", help="every row in the terminal, not only the cheapest")
+    line.add_argument("--page", metavar="FILE", default=PAGE_FILE, help=f"where the page is written; {PAGE_FILE} if not given")
+    line.add_argument("--json", action="store_true", help="print rows, winner and sensitivity as one JSON object, and write no page")
+    options = line.parse_intermixed_args(argv)
+    question = asked(options.words)
+    with Bar("combinations priced") as bar:
+        decision = decided(question, progress=bar.told)
+    if options.json:
+        print(json.dumps(plain(decision.to_json()), indent=2, allow_nan=False))
+        return 0
+    out = console()
+    print_table(out, rows_table(decision.rows, decision.winner, options.all))
+    if (refused := refused_table(decision.rows)).rows:
+        print_table(out, refused)
+    out.print(decision.winner.words)
+    if decision.sensitivity and decision.winner.row is not None:
+        out.print()
+        print_table(out, changes_table(decision.sensitivity, decision.winner.row))
+    for sentence in decision.sentences:
+        out.print(sentence)
+    out.print(f"page: {write_decision(decision, Path(options.page).expanduser())}")
+    return 0

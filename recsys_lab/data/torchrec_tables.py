@@ -1,0 +1,34 @@
+"""A TorchRec model's tables as the CSV that `model=tables model.file=FILE` reads."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from recsys_lab.files import csv_cell
+from recsys_lab.tables.table_file import NEEDED
+
+
+def table_file(collection: EmbeddingBagCollection, mean_ids: Mapping[str, float] | float = 1.0) -> str:
+    """The CSV of a model's tables: `print(table_file(model.embedding_bag_collection, {"clicks": 42.5}), end="")`.
+
+    Args:
+        collection: the model's, on any device; its weights are not read.
+        mean_ids: of a sample, by feature name (1 where it has none), or the same for all.
+
+    Returns:
+        The text of the file, one line a feature. TorchRec does not know how ids are skewed: add the column yourself.
+    """
+    out = io.StringIO()
+    write = csv.writer(out, lineterminator="\n")
+    write.writerow([*NEEDED, "pooling", "table"])
+    for config in collection.embedding_bag_configs():
+        table = config.name if len(config.feature_names) > 1 else ""
+        for feature in config.feature_names:
+            mean = mean_ids.get(feature, 1.0) if isinstance(mean_ids, Mapping) else mean_ids
+            cells = (feature, config.num_embeddings, config.embedding_dim, mean, config.pooling.value.lower(), table)
+            write.writerow([csv_cell(cell) for cell in cells])
+    return out.getvalue()

@@ -1,0 +1,79 @@
+"""What the rows allow to say: which are Pareto-optimal, whether one is best under every software, and within the intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from recsys_lab.decide.prices import Row
+
+WINNER, NOT_APART, OF_SOFTWARE, NONE_FITS = "winner", "not distinguishable", "depends on the software", "nothing fits"
+
+
+@dataclass(frozen=True)
+class Winner:
+    """`row`: the cheapest under the first profile; None where nothing fits. `status`: one of those above.
+
+    `by_profile`: the cheapest under each. `rivals`: names of combinations whose interval reaches below the upper end of its own, under any
+    profile. `words`: the same for people.
+    """
+
+    status: str
+    row: Row | None
+    by_profile: dict[str, Row]
+    rivals: tuple[str, ...]
+    words: str
+
+
+def marked(rows: Sequence[Row]) -> list[Row]:
+    """`rows` with `pareto` and `robust`. A row is faster by its ms and cheaper by its cost; a cluster's profiles are compared apart."""
+    pareto = {id(row): row.ms is not None and row.fits and _is_pareto(row, _alike(row, rows)) for row in rows}
+    always: dict[tuple[str, ...], bool] = {}
+    for row in rows:
+        always[row.choices] = always.get(row.choices, True) and pareto[id(row)]
+    return [replace(row, pareto=pareto[id(row)], robust=always[row.choices]) for row in rows]
+
+
+def winner_of(rows: Sequence[Row]) -> Winner:
+    """Of `rows` that fit: the cheapest a sample, if it is that under every profile and beyond every interval."""
+    priced = [row for row in rows if row.ms is not None and row.fits]
+    if not priced:
+        return Winner(NONE_FITS, None, {}, (), "Nothing fits.")
+    profiles = list(dict.fromkeys(row.profile for row in priced))
+    by_profile = {profile: min((row for row in priced if row.profile == profile), key=lambda row: row.cost) for profile in profiles}
+    best = by_profile[profiles[0]]
+    rivals = dict.fromkeys(
+        row.name
+        for top in by_profile.values()
+        for row in priced
+        if row.choices != top.choices and row.profile == top.profile and _reaches(row, top)
+    )
+    what = "dollars" if best.usd_per_1e9 is not None else "device-hours"
+    if len({row.choices for row in by_profile.values()}) > 1:
+        each = ", ".join(f"{profile} -> {row.name}" for profile, row in by_profile.items())
+        return Winner(OF_SOFTWARE, best, by_profile, tuple(rivals), f"Fewest {what} per 1e9 samples depends on the software: {each}.")
+    if rivals:
+        others = f"{len(rivals)} other{'s' if len(rivals) > 1 else ''}"
+        words = f"{best.name} takes the fewest {what} per 1e9 samples, but is not distinguishable from {others}: their intervals overlap."
+        return Winner(NOT_APART, best, by_profile, tuple(rivals), words)
+    words = f"{best.name} takes the fewest {what} per 1e9 samples, beyond the intervals and under every profile: {', '.join(profiles)}."
+    return Winner(WINNER, best, by_profile, (), words)
+
+
+def _alike(row: Row, rows: Sequence[Row]) -> list[Row]:
+    return [other for other in rows if other.profile == row.profile and other.ms is not None and other.fits]
+
+
+def _is_pareto(row: Row, others: Sequence[Row]) -> bool:
+    assert row.ms is not None
+    return not any(
+        other.ms is not None and other.ms <= row.ms and other.cost <= row.cost and (other.ms < row.ms or other.cost < row.cost)
+        for other in others
+    )
+
+
+def _reaches(row: Row, top: Row) -> bool:
+    """Whether the interval of `row` reaches below the upper end of that of `top`. An interval that is not known reaches everywhere."""
+    if row.ms_interval is None or top.ms_interval is None or row.ms is None or top.ms is None:
+        return True
+    return row.cost * row.ms_interval[0] / row.ms <= top.cost * top.ms_interval[1] / top.ms

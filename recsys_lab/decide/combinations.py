@@ -1,0 +1,172 @@
+"""The combinations of a question, each an experiment as run.py would resolve it.
+
+A config is composed for each value of an axis, not for each combination: sharder, precision, optimizer and profile are groups apart, so
+an experiment takes each from the config in which it was chosen. `Combination.words` is the line of run.py with the same figures.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import yaml
+
+from recsys_lab.config.choices import built
+from recsys_lab.config.command_line import CONF
+from recsys_lab.decide.question import AS_SAID, ClusterAsked, Question, choices_of
+from recsys_lab.errors import UserError
+from recsys_lab.experiment import LOCAL, Experiment, of_words
+from recsys_lab.simulate import Profile
+
+#: What is priced beside the config's own choice where the user names none.
+PRECISIONS = ("fp32", "fp16_comms", "bf16")
+OPTIMIZERS = ("adam", "row_wise_adagrad")
+
+
+@dataclass(frozen=True)
+class Combination:
+    """`profiles`: under each of them it is priced; the first is the config's own. `batch`: samples of an iteration over all ranks."""
+
+    cluster: str
+    sharder: str
+    precision: str
+    optimizer: str
+    batch: int
+    experiment: Experiment
+    profiles: tuple[Profile, ...]
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.cluster} {self.sharder} {self.precision} {self.optimizer}"
+
+    @property
+    def shared_work(self) -> tuple[str, str, str, str]:
+        """Combinations with the same have much of their planning in common."""
+        return self.cluster, self.optimizer, self.experiment.precision.table, self.experiment.precision.dense
+
+
+def combinations(question: Question) -> list[Combination]:
+    """All of them, in the order of the axes. Raises UserError for whatever is wrong with the words."""
+    clusters = [(one, _words_of_cluster(one, question)) for one in question.clusters]
+    sharders, precisions, optimizers = question.sharders or choices_of("sharder"), question.precisions, question.optimizers
+    if not precisions or not optimizers:  # the model may bring others than the usual ones
+        own = _composed(question, clusters[0][1])
+        precisions = precisions or _own_first(str(own.choices["precision"]), PRECISIONS)
+        optimizers = optimizers or _own_first(own.optimizer.sparse.name, OPTIMIZERS)
+    sharder_of: dict[str, Experiment] = {}
+    precision_of: dict[str, Experiment] = {}
+    cluster_of: dict[str, Experiment] = {}
+    for number in range(max(len(sharders), len(precisions), len(clusters))):  # one config has a new value of every axis that has more
+        cluster, words = clusters[number % len(clusters)]
+        sharder, precision = sharders[number % len(sharders)], precisions[number % len(precisions)]
+        chosen = _composed(question, [*words, *_choice("sharder", sharder), *_choice("precision", precision)])
+        sharder_of.setdefault(sharder, chosen)
+        precision_of.setdefault(precision, chosen)
+        cluster_of.setdefault(cluster.label, chosen)
+    profiles = {cluster.label: _profiles(question, cluster_of[cluster.label], words) for cluster, words in clusters}
+    made = []
+    for (cluster, words), sharder, precision, optimizer in itertools.product(clusters, sharders, precisions, optimizers):
+        base, its_sharder, its_precision = cluster_of[cluster.label], sharder_of[sharder], precision_of[precision]
+        _check_size(cluster, base, question)
+        sparse = base.optimizer.sparse if optimizer == AS_SAID else replace(base.optimizer.sparse, name=optimizer)
+        choices = {"sharder": its_sharder.choices["sharder"], "precision": its_precision.choices["precision"]}
+        experiment = replace(
+            base,
+            sharder=its_sharder.sharder,
+            precision=its_precision.precision,
+            optimizer=replace(base.optimizer, sparse=sparse),
+            choices={**base.choices, **choices},
+        )
+        said = [*_choice("sharder", sharder), *_choice("precision", precision), *_choice("optimizer.sparse.name", optimizer)]
+        made.append(
+            Combination(
+                cluster=cluster.label or base.cluster.name,
+                sharder=str(choices["sharder"]),
+                precision=str(choices["precision"]),
+                optimizer=sparse.name,
+                batch=base.batch_size * base.cluster.world_size,
+                experiment=experiment,
+                profiles=profiles[cluster.label],
+                words=(*_shared(question), *words, *said),
+            )
+        )
+    return made
+
+
+def _shared(question: Question) -> list[str]:
+    mode = [] if any(word.startswith("mode=") for word in question.words) else ["mode=simulate"]
+    return [*question.words, *mode]
+
+
+def _composed(question: Question, words: Sequence[str]) -> Experiment:
+    return of_words([*_shared(question), *words], where="decide", needed="one model and one data set are needed")
+
+
+def _choice(key: str, value: str) -> list[str]:
+    return [] if value == AS_SAID else [f"{key}={value}"]
+
+
+def _own_first(own: str, others: Sequence[str]) -> tuple[str, ...]:
+    return (own, *(other for other in others if other != own))
+
+
+def _words_of_cluster(cluster: ClusterAsked, question: Question) -> list[str]:
+    """Those that name it, with its size, its price and its part of the batch."""
+    words = list(cluster.words)
+    if not words:  # the question's own
+        return words
+    devices = cluster.devices
+    if devices is not None:
+        ranks = min(built("cluster", words[0].partition("=")[2]).ranks_per_host, devices)
+        if devices % ranks:
+            name = words[0].partition("=")[2]
+            near = " or ".join(f"{name}x{hosts * ranks}" for hosts in (devices // ranks, devices // ranks + 1))
+            allowed = f"whole hosts of {ranks}, such as {near}"
+            raise UserError("no whole number of hosts", where="clusters", given=cluster.label, allowed=allowed)
+        words += [f"cluster.hosts={devices // ranks}", f"cluster.ranks_per_host={ranks}"]
+    if cluster.price is not None:
+        words.append(f"cluster.price_per_device_hour={cluster.price:g}")
+    if question.batch is None:
+        return words
+    if words[0] == f"cluster={LOCAL}" or "launcher=emulated" in question.words:
+        return [*words, f"data.batch_size={question.batch}"]
+    return [*words, f"simulate.batch_size={_per_rank(cluster, words, question)}"]
+
+
+def _per_rank(cluster: ClusterAsked, words: Sequence[str], question: Question) -> int:
+    """Samples of the global batch that each device has."""
+    changed = any(word.lstrip("+").startswith(("cluster.", "hydra.")) for word in question.words)
+    here = _composed(question, words).cluster if changed else built("cluster", words[0].partition("=")[2])
+    devices = cluster.devices or here.world_size
+    if question.batch is None or question.batch % devices:
+        batch = question.batch or 0
+        near = [n for n in (batch // devices * devices, (batch // devices + 1) * devices) if n]
+        given = f"{batch:,} samples for {devices} devices of {cluster.label}"
+        raise UserError("the batch does not divide", where="batch", given=given, allowed=f"such as {' or '.join(map(str, near))}")
+    return question.batch // devices
+
+
+def _check_size(cluster: ClusterAsked, experiment: Experiment, question: Question) -> None:
+    """Words of the user's may have changed what its name says."""
+    world = experiment.cluster.world_size
+    if cluster.devices not in (None, world):
+        given = f"{world} devices by cluster.hosts and cluster.ranks_per_host"
+        raise UserError("the name says another size", where=cluster.label, given=given, remedy="drop these words")
+
+
+def _profiles(question: Question, base: Experiment, words: Sequence[str]) -> tuple[Profile, ...]:
+    """The config's own first. Others are plausible if they were fitted to times of such devices; a CPU's are of one software each."""
+    if question.profiles and AS_SAID not in question.profiles:
+        return tuple(built("profile", name) for name in question.profiles)
+    if question.profiles or base.cluster.device.kind != "cuda":
+        return (base.profile,)
+    others = [name for name in choices_of("profile") if name != base.profile.name and _is_fitted(name, base.cluster.device.kind)]
+    return (base.profile, *(built("profile", name) for name in others))
+
+
+def _is_fitted(name: str, kind: str) -> bool:
+    """As its file says."""
+    figures = yaml.safe_load((CONF / "profile" / f"{name}.yaml").read_text(encoding="utf-8"))
+    return figures.get("relative_error") is not None and figures.get("fitted_kind", "cuda") == kind

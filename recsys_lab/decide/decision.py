@@ -1,0 +1,114 @@
+"""From words to a decision: what `python -m recsys_lab decide` prints, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from recsys_lab.data.batch import DataSet
+from recsys_lab.decide.answer import Winner, marked, winner_of
+from recsys_lab.decide.combinations import Combination, combinations
+from recsys_lab.decide.fixes import with_fixes
+from recsys_lab.decide.prices import Row
+from recsys_lab.decide.question import Question, asked
+from recsys_lab.decide.sensitivity import Change, changes_of, sentences
+from recsys_lab.decide.side_by_side import price_all
+from recsys_lab.errors import PlanDoesNotFit, UserError
+from recsys_lab.planning import plan_inputs
+from recsys_lab.quiet import quiet_torchrec
+
+#: Told how many combinations are done, and of how many.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`rows`: one for each combination and profile; `pandas.DataFrame(decision.rows)` is their table. `winner`: what they allow to say.
+
+    `sensitivity`: changes of the winner's row, the most helpful first. `sentences`: the same of FP16 communication, of towers, and of what
+    would help most.
+    """
+
+    rows: list[Row]
+    winner: Winner
+    sensitivity: list[Change]
+    sentences: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        chosen = self.winner
+        return {
+            "rows": [asdict(row) for row in self.rows],
+            "winner": {
+                "status": chosen.status,
+                "row": chosen.row and asdict(chosen.row),
+                "by_profile": {profile: asdict(row) for profile, row in chosen.by_profile.items()},
+                "not_distinguishable_from": list(chosen.rivals),
+                "words": chosen.words,
+            },
+            "sensitivity": [asdict(change) for change in self.sensitivity],
+            "sentences": self.sentences,
+        }
+
+
+def decide(*words: str, workers: int | None = None, progress: Progress | None = None, **keys: Any) -> Decision:
+    """Plans and simulates every combination, as `python -m recsys_lab decide` with the same words does.
+
+        decide(model="dcn_mlperf", data="random", clusters="h100x64:2.50,a100x128:1.50", batch=65536)
+
+    Args:
+        words: those of the command line, such as "cluster.reserved_memory_share=0.1".
+        workers: processes that price side by side; None: one for each core.
+        progress: told how many combinations are done, and of how many.
+        keys: further words, as keywords; a list stands for its items: sharders=["torchrec", "dmt"].
+
+    Returns:
+        The rows, what may be said of them, and what would help the best of them most.
+
+    Raises:
+        UserError: for whatever is wrong with the words; PlanDoesNotFit where no combination fits.
+    """
+    said = [f"{key}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}" for key, value in keys.items()]
+    return decided(asked([*words, *said]), workers, progress)
+
+
+def decided(question: Question, workers: int | None = None, progress: Progress | None = None) -> Decision:
+    """The same of a question that was read."""
+    given = combinations(question)
+    data = open_data(given)
+    priced = price_all(given, data, _counted(progress, given), workers)
+    rows = with_fixes(marked([row for one in priced for row in one.rows]))
+    winner = winner_of(rows)
+    if winner.row is None:
+        raise nothing_fits(rows)
+    changes = changes_of(winner.row, priced, data)
+    return Decision(rows, winner, changes, sentences(winner.row, changes))
+
+
+def nothing_fits(rows: Sequence[Row]) -> UserError:
+    """The mistake that no row has figures. Its advice is that of the first row which lacks memory, else why the first cannot be."""
+    lacking = [row for row in rows if not row.fits]
+    if not lacking:
+        return UserError(f"no combination can be planned: {rows[0].name}: {rows[0].why_not}", where="decide")
+    return PlanDoesNotFit(f"none of {len(rows)} combinations fits: {lacking[0].name}: {lacking[0].why_not}", where="decide")
+
+
+def ranked(question: Question, progress: Progress | None = None) -> list[Row]:
+    """The rows alone, the fastest first; those without figures come last."""
+    given = combinations(question)
+    rows = [row for one in price_all(given, open_data(given), _counted(progress, given)) for row in one.rows]
+    return sorted(rows, key=lambda row: float("inf") if row.ms is None else row.ms)
+
+
+def open_data(given: Sequence[Combination]) -> DataSet:
+    """The data of all of them. Raises UserError once for a mistake in model or data, which would be in every row."""
+    quiet_torchrec()
+    first = given[0].experiment
+    data = first.open_data()
+    plan_inputs(first, data, first.cluster, first.batch_size)
+    return data
+
+
+def _counted(progress: Progress | None, given: Sequence[Combination]) -> Callable[[int], None]:
+    return lambda done: progress(done, len(given)) if progress else None

@@ -1,0 +1,55 @@
+"""`decide.html`: the rows as a page to look at. Plotly's script is embedded from the installed package; the page requests nothing."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from importlib.resources import files as package_files
+from pathlib import Path
+
+from recsys_lab.decide.decision import Decision
+from recsys_lab.files import plain, write_text
+from recsys_lab.report import html
+
+SCRIPT = Path(__file__).with_name("page.js")
+STYLE = """
+.filters { display: flex; flex-wrap: wrap; gap: 6px 22px; margin: 10px 0; }
+.filters fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .filters legend { color: var(--soft); font-size: 12.5px; padding: 0; }
+.filters label { margin-right: 10px; white-space: nowrap; font-size: 13.5px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 8px 20px; }
+.charts > div { min-width: 0; } .chart { width: 100%; height: 400px; } .chart.tall { height: 460px; }
+select { max-width: 100%; font: inherit; font-size: 13.5px; } th[data-key] { cursor: pointer; }
+tr.pareto td:first-child { font-weight: 600; }
+"""
+
+
+def write_decision(decision: Decision, path: Path) -> Path:
+    """Writes the page, whole or not at all. UserError where it cannot be written."""
+    return write_text(path, page(decision))
+
+
+def page(decision: Decision) -> str:
+    """The page's text."""
+    first, winner = decision.rows[0], decision.winner
+    said = [winner.words, *decision.sentences]
+    data = json.dumps(plain(decision.to_json())).replace("</", "<\\/")
+    where = ", ".join(dict.fromkeys(f"{row.cluster} ({row.batch_per_rank:,} samples a device)" for row in decision.rows))
+    body = [
+        f"<style>{STYLE}</style>",
+        "<h1>Which sharding and precision to pay for</h1>",
+        f'<p class="soft">Batch {first.batch:,} over {escape(where)}. Simulated, not measured.</p>',
+        *(f"<p>{escape(sentence)}</p>" for sentence in said),
+        '<div class="filters" id="filters"></div>',
+        '<h2>Cost against time</h2><div class="chart tall" id="scatter"></div>',
+        '<p class="note">Each point is a combination; hover for its figures, click to compare it. Stars are Pareto-optimal: no row is both '
+        "faster and cheaper. Bars are 90 % intervals.</p>",
+        '<div class="charts"><div><h2>Where the milliseconds go</h2>'
+        '<label>first <select id="left"></select></label><br><label>second <select id="right"></select></label>'
+        '<div class="chart" id="phases"></div></div>',
+        f"<div><h2>What would help most</h2><p class='note'>Changes of {escape(winner.row.name if winner.row else 'no row')}.</p>"
+        '<div class="chart" id="tornado"></div></div></div>',
+        '<h2>All rows</h2><p class="note" id="count"></p><div class="scroll"><table id="rows"></table></div>',
+        f'<script type="application/json" id="data">{data}</script>',
+    ]
+    plotly = (package_files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    return html.document("decide: recsys_lab", body, wide=True, scripts=(plotly, SCRIPT.read_text(encoding="utf-8")))

@@ -1,0 +1,150 @@
+"""What is asked: the axes of the combinations, read from words such as `clusters=h100x64:2.50,a100x128:1.50 batch=65536`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from recsys_lab.config.command_line import CONF
+from recsys_lab.config.options import SPARSE_OPTIMIZERS
+from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.ranges import Count, Positive, check
+
+WHERE = "decide"
+AXES = ("clusters", "sharders", "precisions", "optimizers", "profiles")
+#: Of an axis: what the words say, and no other.
+AS_SAID = ""
+#: A cluster of another size than those on file: NAMExDEVICES.
+SIZED = re.compile(r"(?P<name>.+)x(?P<devices>\d+)")
+
+
+@dataclass(frozen=True)
+class ClusterAsked:
+    """`label`: as the user wrote it. `words`: those of run.py that name it. `devices`: None where the file says how many.
+
+    `price`: dollars per device-hour; None: the file's, if it has one.
+    """
+
+    label: str
+    words: tuple[str, ...]
+    devices: int | None = None
+    price: float | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """`words`: run.py's that all combinations share. Each axis: names of choices, `AS_SAID` for what `words` say, empty for the usual ones.
+
+    `batch`: samples of an iteration over all ranks; None: `simulate.batch_size` samples a rank.
+    """
+
+    words: tuple[str, ...]
+    clusters: tuple[ClusterAsked, ...]
+    sharders: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    optimizers: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    batch: int | None = None
+
+
+def asked(words: Sequence[str]) -> Question:
+    """Reads `words`: the axes above, `batch`, and whatever run.py takes. Raises UserError for what cannot be asked."""
+    own: dict[str, str] = {}
+    rest = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        axis = key if key in AXES else f"{key}s" if key in ("cluster", "sharder", "precision") else key
+        if not equals or (axis not in AXES and axis != "batch"):
+            rest.append(word)
+            continue
+        if axis in own:
+            raise UserError("said twice", where=axis, given=word, remedy="name all of them in one word")
+        own[axis] = value
+    if not any(word.startswith("model=") for word in rest):
+        remedy = "name one: model=dcn_mlperf, or your own tables: model=tables model.file=FILE"
+        raise UserError("a model is needed", where=WHERE, remedy=remedy)
+    if "clusters" not in own:
+        remedy = "name some, with dollars per device-hour: clusters=h100x64:2.50,a100x128:1.50"
+        raise UserError("a cluster is needed", where=WHERE, remedy=remedy)
+    if "batch" not in own:
+        raise UserError("a batch is needed", where=WHERE, remedy="give the samples of an iteration over all devices: batch=65536")
+    changed = [word for word in rest if word.startswith("simulate.profile.")]
+    if "profiles" in own and changed:
+        given = f"{changed[0]} profiles={own['profiles']}"
+        raise UserError("figures of one profile, and several profiles", where="profiles", given=given, remedy="drop one of the two")
+    bring = any(word.startswith(("hydra.searchpath=", "--config-dir", "-cd")) for word in rest)
+    said = any(word.startswith(("profile@simulate.profile=", "simulate.profile.")) for word in rest)
+    return Question(
+        words=tuple(rest),
+        clusters=tuple(cluster_asked(item, bring) for item in items_of("clusters", own["clusters"])),
+        sharders=_choices("sharders", own, choices_of("sharder"), bring),
+        precisions=_choices("precisions", own, choices_of("precision"), bring),
+        optimizers=_choices("optimizers", own, SPARSE_OPTIMIZERS, False),
+        profiles=_choices("profiles", own, choices_of("profile"), bring) or ((AS_SAID,) if said else ()),
+        batch=batch_of(own["batch"]),
+    )
+
+
+def batch_of(text: str) -> int:
+    """Raises UserError for what is no number of samples."""
+    try:
+        batch = int(text.replace("_", ""))
+    except ValueError:
+        raise UserError("not a number of samples", where="batch", given=text, allowed="a whole number, such as 65536") from None
+    check(batch, Count, "batch")
+    return batch
+
+
+def choices_of(group: str) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (CONF / group).glob("*.yaml")))
+
+
+def cluster_asked(item: str, bring: bool = False) -> ClusterAsked:
+    """`h100x64:2.50`, `a100x128` (16 hosts of conf/cluster/a100.yaml). `bring`: the user's own folder may hold others.
+
+    Raises UserError for a cluster that is not there, and for a price that is none.
+    """
+    label, colon, price = item.partition(":")
+    known = choices_of("cluster")
+    paid = None
+    if colon:
+        try:
+            paid = float(price)
+        except ValueError:
+            raise UserError("not a price", where="clusters", given=item, allowed=f"dollars per device-hour, such as {label}:2.50") from None
+        check(paid, Positive, f"clusters: price of {label}")
+    sized = SIZED.fullmatch(label)
+    if label in known:
+        return ClusterAsked(label, (f"cluster={label}",), None, paid)
+    if sized and sized["name"] in known and int(sized["devices"]) > 0:
+        return ClusterAsked(label, (f"cluster={sized['name']}", f"cluster.name={label}"), int(sized["devices"]), paid)
+    if bring:
+        return ClusterAsked(label, (f"cluster={label}",), None, paid)
+    raise UserError(
+        "no such cluster",
+        where="clusters",
+        given=label,
+        allowed=f"{', '.join(known)}, and any of these with a number of devices, such as a100x128",
+        remedy=did_you_mean(label, known),
+    )
+
+
+def items_of(axis: str, text: str) -> list[str]:
+    """`A,B` or `[A,B]`. Raises UserError for none, and for one that is named twice."""
+    items = [item.strip() for item in text.strip("[]").split(",") if item.strip()]
+    if not items:
+        raise UserError("no value", where=axis, given=text or "nothing", remedy=f"name some: {axis}=A,B")
+    if twice := sorted({item for item in items if items.count(item) > 1}):
+        raise UserError("named twice", where=axis, given=twice[0], remedy="name each once")
+    return items
+
+
+def _choices(axis: str, own: Mapping[str, str], known: Sequence[str], bring: bool) -> tuple[str, ...]:
+    if axis not in own:
+        return ()
+    items = items_of(axis, own[axis])
+    for item in items:
+        if item not in known and not bring:
+            raise UserError("no such choice", where=axis, given=item, allowed=", ".join(known), remedy=did_you_mean(item, known))
+    return tuple(items)

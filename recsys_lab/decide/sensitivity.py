@@ -1,0 +1,179 @@
+"""What would help the chosen row most: one change at a time, each simulated anew.
+
+Towers and another table optimizer are planned anew: they are rows of their own. All other changes keep the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from recsys_lab.cluster.topology import Link
+from recsys_lab.config.choices import built
+from recsys_lab.data.batch import DataSet
+from recsys_lab.decide.combinations import Combination
+from recsys_lab.decide.prices import PHASES, Priced, Row, priced_row
+from recsys_lab.errors import PlanDoesNotFit
+from recsys_lab.experiment import Experiment
+from recsys_lab.planning import planned_as
+from recsys_lab.simulate import Profile
+
+#: What the sentences are about, by name.
+FP16_COMMS, FP32_COMMS, TOWERS = "FP16 communication", "FP32 communication", "DMT"
+#: Whose host and whose kernels are those of CUDA graphs.
+GRAPHS_OF = "hugectr"
+#: A change of time a sample below this is none.
+LEAST = 0.005
+
+
+@dataclass(frozen=True)
+class Change:
+    """`time_change`: of a sample's time, relative: -0.1 is 10 % less; `cost_change`: of a sample's cost. None where it does not fit.
+
+    `ms`: of an iteration, which of twice the batch has twice the samples. `phase`: what changes most of the iteration, from
+    `phase_ms[0]` to `phase_ms[1]`, both for as many samples as the chosen row's iteration has.
+    """
+
+    name: str
+    fits: bool
+    ms: float | None = None
+    usd_per_1e9: float | None = None
+    time_change: float | None = None
+    cost_change: float | None = None
+    phase: str = ""
+    phase_ms: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def because(self) -> str:
+        before, after = self.phase_ms
+        return f"{self.phase} {before:.2f} -> {after:.2f} ms" if before != after else "nothing changes"
+
+
+def changes_of(chosen: Row, priced: Sequence[Priced], data: DataSet) -> list[Change]:
+    """Changes of the `chosen` row of `priced`, the most helpful first; those that do not fit come last."""
+    own = next(one for one in priced if chosen.choices == one.rows[0].choices)
+    found = [_change(name, chosen, row) for name, row in _rows(chosen, own, priced, data)]
+    return sorted(found, key=lambda change: (not change.fits, change.time_change or 0.0))
+
+
+def _rows(chosen: Row, own: Priced, priced: Sequence[Priced], data: DataSet) -> Iterator[tuple[str, Row | None]]:
+    """What each change gives; None where it does not fit."""
+    combination, plan = own.combination, own.plan
+    assert plan is not None
+    experiment, profile = combination.experiment, _profile(combination, chosen)
+    cluster = experiment.cluster
+    planned = planned_as(experiment, data, plan)
+    device = replace(cluster.device, memory_bandwidth_gb_s=2 * cluster.device.memory_bandwidth_gb_s)
+    if cluster.hosts > 1:
+        yield "twice the NIC", priced_row(combination, planned, profile, replace(cluster, cross_host=_twice(cluster.cross_host)))
+    yield "twice the links in a host", priced_row(combination, planned, profile, replace(cluster, intra_host=_twice(cluster.intra_host)))
+    yield "twice the memory bandwidth", priced_row(combination, planned, profile, replace(cluster, device=device))
+    half = replace(profile, launch_overhead_us=profile.launch_overhead_us / 2)
+    yield "half the launch overhead", priced_row(combination, planned, half)
+    graphs = built("profile", GRAPHS_OF)
+    if cluster.device.kind == "cuda" and graphs.launch_overhead_us < profile.launch_overhead_us:
+        kernel_us = max(profile.kernel_us, graphs.kernel_us)
+        faster = replace(profile, launch_overhead_us=graphs.launch_overhead_us, kernel_us=kernel_us)
+        yield "CUDA graphs", priced_row(combination, planned, faster)
+    if experiment.precision.compute == "fp32":
+        precision = replace(experiment.precision, compute="bf16", dense="bf16_master")
+        yield "BF16 compute", _with_its_plan(own, chosen, data, replace(experiment, precision=precision))
+    if experiment.batch_size == experiment.simulate.batch_size:
+        simulate = replace(experiment.simulate, batch_size=2 * experiment.simulate.batch_size)
+        yield "twice the batch", _with_its_plan(own, chosen, data, replace(experiment, simulate=simulate))
+    wire = built("precision", "fp16_comms" if experiment.precision.forward_comm == "fp32" else "fp32")
+    formats = {part: getattr(wire, part) for part in ("forward_comm", "backward_comm", "dense_comm")}
+    yield (
+        FP16_COMMS if wire.name == "fp16_comms" else FP32_COMMS,
+        _with_its_plan(own, chosen, data, replace(experiment, precision=replace(experiment.precision, **formats))),
+    )
+    for other in priced:
+        first = other.rows[0]
+        if first.cluster != chosen.cluster or (name := _difference(chosen, first, other)) is None:
+            continue
+        yield name, next((row for row in other.rows if row.profile == chosen.profile and row.ms is not None), None)
+
+
+def _difference(chosen: Row, row: Row, other: Priced) -> str | None:
+    """What tells the row from the chosen one, if that is one of the changes."""
+    differ = [key for key in ("sharder", "precision", "optimizer") if getattr(row, key) != getattr(chosen, key)]
+    if differ == ["optimizer"]:
+        return f"optimizer {row.optimizer}"
+    if differ == ["sharder"] and other.combination.experiment.sharder.tower_modules:
+        return TOWERS
+    return None
+
+
+def _twice(link: Link) -> Link:
+    """Twice the bytes a second, in every kind of collective, at the same latency."""
+
+    def twice(gb_s: float | None) -> float | None:
+        return None if gb_s is None else 2 * gb_s
+
+    return replace(
+        link,
+        bandwidth_gb_s=2 * link.bandwidth_gb_s,
+        ring_gb_s=twice(link.ring_gb_s),
+        in_network_gb_s=twice(link.in_network_gb_s),
+        line_gb_s=twice(link.line_gb_s),
+    )
+
+
+def _with_its_plan(own: Priced, chosen: Row, data: DataSet, experiment: Experiment) -> Row | None:
+    """`experiment` with the plan of the chosen row; None where it does not fit."""
+    combination, plan = own.combination, own.plan
+    assert plan is not None
+    try:
+        planned = planned_as(experiment, data, plan)
+    except PlanDoesNotFit:
+        return None
+    batch = experiment.batch_size * experiment.cluster.world_size
+    return priced_row(replace(combination, experiment=experiment, batch=batch), planned, _profile(combination, chosen))
+
+
+def _profile(combination: Combination, chosen: Row) -> Profile:
+    return next(profile for profile in combination.profiles if profile.name == chosen.profile)
+
+
+def _change(name: str, chosen: Row, row: Row | None) -> Change:
+    if row is None or row.ms is None or chosen.ms is None:
+        return Change(name, fits=False)
+    time = row.ms / row.batch / (chosen.ms / chosen.batch) - 1
+    return Change(name, row.fits, row.ms, row.usd_per_1e9, time, row.cost / chosen.cost - 1, *_phase(chosen, row))
+
+
+def _phase(chosen: Row, row: Row) -> tuple[str, tuple[float, float]]:
+    """The phase that changes most, in words, and its ms before and after."""
+    scale = chosen.batch / row.batch
+    phases = dict.fromkeys([*chosen.phases_ms, *row.phases_ms])
+    pairs = {phase: (chosen.phases_ms.get(phase, 0.0), scale * row.phases_ms.get(phase, 0.0)) for phase in phases}
+    most = max(pairs, key=lambda phase: abs(pairs[phase][1] - pairs[phase][0]))
+    return PHASES.get(most, most.replace("_", " ")), pairs[most]
+
+
+def sentences(chosen: Row, changes: Sequence[Change]) -> list[str]:
+    """What FP16 communication and towers would do to the chosen row, and what would help it most."""
+    said: list[str] = []
+    by_name = {change.name: change for change in changes}
+    said += [_sentence(by_name[name]) for name in (FP16_COMMS, FP32_COMMS, TOWERS) if name in by_name]
+    helpful = [change for change in changes if change.fits and (change.time_change or 0.0) < -LEAST]
+    if helpful:
+        best = helpful[0]
+        said.append(f"The most effective change would be {best.name}: {-(best.time_change or 0.0):.0%} less time a sample, {_why(best)}.")
+    else:
+        said.append("None of the changes helps by more than 0.5 %.")
+    return said
+
+
+def _why(change: Change) -> str:
+    before, after = change.phase_ms
+    return f"because {change.phase} time {'falls' if after < before else 'rises'} from {before:.2f} to {after:.2f} ms"
+
+
+def _sentence(change: Change) -> str:
+    if not change.fits or change.time_change is None:
+        return f"{change.name} does not fit."
+    if abs(change.time_change) < LEAST:
+        return f"{change.name} changes less than {LEAST:.1%}."
+    verb = "saves" if change.time_change < 0 else "costs"
+    return f"{change.name} {verb} {abs(change.time_change):.0%}, {_why(change)}."

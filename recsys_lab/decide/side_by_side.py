@@ -1,0 +1,67 @@
+"""Combinations priced in processes side by side. They are forks: what they need is there, and only rows and plans come back."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from typing import Any
+
+from recsys_lab.data.batch import DataSet
+from recsys_lab.decide.combinations import Combination
+from recsys_lab.decide.prices import Priced, Row, price_combination
+from recsys_lab.plan import ShardingPlan
+
+#: How often progress is told, seconds.
+EVERY_S = 0.5
+#: What forks inherit: the combinations, the data, and how many combinations are done.
+_work: tuple[Sequence[Combination], DataSet, Any] | None = None
+
+
+def price_all(
+    combinations: Sequence[Combination], data: DataSet, progress: Callable[[int], None] = lambda done: None, workers: int | None = None
+) -> list[Priced]:
+    """Every combination priced, in their order. `progress` is told how many are done.
+
+    `workers` None: a process for each core that this one may use; 1: none beside this one. Combinations that share work stay together.
+    """
+    global _work
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for number, combination in enumerate(combinations):
+        groups.setdefault(combination.shared_work, []).append(number)
+    context = multiprocessing.get_context("fork")
+    count = min(workers or len(os.sched_getaffinity(0)), len(groups))
+    done = context.Value("i", 0)
+    found: dict[int, Priced] = {}
+    _work = combinations, data, done
+    try:
+        if count <= 1:
+            for numbers in groups.values():
+                found |= {number: Priced(combinations[number], *priced) for number, priced in _group(numbers).items()}
+                progress(done.value)
+        else:
+            with ProcessPoolExecutor(count, mp_context=context) as pool:
+                left = {pool.submit(_group, numbers) for numbers in groups.values()}
+                while left:
+                    ended, left = wait(left, EVERY_S, FIRST_COMPLETED)
+                    progress(done.value)
+                    for future in ended:
+                        for number, priced in future.result().items():
+                            found[number] = Priced(combinations[number], *priced)
+    finally:
+        _work = None
+    return [found[number] for number in range(len(combinations))]
+
+
+def _group(numbers: Sequence[int]) -> dict[int, tuple[tuple[Row, ...], ShardingPlan | None]]:
+    """Rows and plans of combinations, by number."""
+    assert _work is not None
+    combinations, data, done = _work
+    found = {}
+    for number in numbers:
+        priced = price_combination(combinations[number], data)
+        found[number] = priced.rows, priced.plan
+        with done.get_lock():
+            done.value += 1
+    return found

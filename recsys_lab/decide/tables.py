@@ -1,0 +1,102 @@
+"""The decision as tables for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from recsys_lab.decide.answer import Winner
+from recsys_lab.decide.prices import Row
+from recsys_lab.decide.sensitivity import Change
+from recsys_lab.report.sections import Table
+from recsys_lab.units import human_count
+
+DASH = "\N{EN DASH}"
+#: Rows that are shown beside the Pareto-optimal ones, unless all are asked for.
+MOST_ROWS = 10
+#: How much a rank lacks, in the planner's words.
+LACKS = re.compile(r"lacks ([\d.]+ [kMGT]?B)")
+
+
+def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Table:
+    """Rows of the profile that the winner is of, the cheapest first: Pareto-optimal ones and the next ten, or `every` one."""
+    profile = winner.row.profile if winner.row else None
+    figures = sorted((row for row in rows if row.ms is not None and row.profile == profile), key=lambda row: row.cost)
+    near = {id(row) for row in figures[:MOST_ROWS]}
+    shown = [row for row in figures if every or row.pareto or id(row) in near]
+    paid = any(row.usd_per_1e9 is not None for row in figures)
+    columns = (
+        "combination",
+        "ms",
+        "samples/s",
+        *(("$ per 1e9",) if paid else ("dev-hours",)),
+        "GB",
+        "bound by",
+    )
+    notes = [
+        "Simulated, not measured. The second line of a figure is its 90 % interval. * Pareto-optimal: no row is both faster and cheaper.",
+        "exch.: exposed embedding exchange, ms. GB: of the fullest device.",
+    ]
+    if free := sorted({row.cluster for row in figures if row.usd_per_1e9 is None}):
+        named = ",".join(f"{cluster}:2.50" for cluster in free)
+        notes.append(f"No price is known of {', '.join(free)}; give dollars per device-hour, such as clusters={named}, and costs are told.")
+    for said in dict.fromkeys(row.extrapolates for row in figures if row.extrapolates):
+        notes.append(f"The profile extrapolates: {said}.")
+    if left := len(figures) - len(shown):
+        notes.append(f"{left} dearer rows are left out: --all shows them.")
+    title = "Nothing fits"
+    if figures:
+        title = f"{len(figures)} combinations that fit, profile {profile}, batch {figures[0].batch:,}{_per_rank(figures)}"
+    return Table(title, columns, tuple(_cells(row, paid) for row in shown), " ".join(notes), columns[1:5])
+
+
+def _per_rank(rows: Sequence[Row]) -> str:
+    parts = {row.cluster: row.batch_per_rank for row in rows}
+    return f" ({', '.join(f'{batch:,} a device on {cluster}' for cluster, batch in parts.items())})"
+
+
+def _cells(row: Row, paid: bool) -> tuple[str, ...]:
+    assert row.ms is not None and row.memory_gb is not None and row.samples_per_second is not None
+    cost, spread = row.cost, row.usd_interval
+    if not paid:
+        spread = row.ms_interval and (cost * row.ms_interval[0] / row.ms, cost * row.ms_interval[1] / row.ms)
+    exposed = f"exch. {row.exposed_ms:.2f}" if row.exposed_ms is not None else ""
+    return (
+        f"{'*' if row.pareto else ' '} {row.sharder}\n  {row.optimizer}\n  {row.cluster} {row.precision}",
+        f"{row.ms:.2f}\n{_span(row.ms_interval)}",
+        human_count(row.samples_per_second),
+        f"{cost:.2f}\n{_span(spread)}" if not paid or row.usd_per_1e9 is not None else DASH,
+        f"{row.memory_gb:.1f}\nof {row.memory_there_gb:g}",
+        f"{row.bound}\n{exposed}",
+    )
+
+
+def _span(interval: tuple[float, float] | None) -> str:
+    return f"{interval[0]:.3g}{DASH}{interval[1]:.3g}" if interval else "not known"
+
+
+def changes_table(changes: Sequence[Change], chosen: Row) -> Table:
+    """What each change would do to the chosen row."""
+    paid = chosen.usd_per_1e9 is not None
+    cells = []
+    for change in changes:
+        if not change.fits or change.ms is None or change.time_change is None or change.cost_change is None:
+            cells.append((change.name, "does not fit", *[""] * 4))
+            continue
+        usd = f"{change.usd_per_1e9:.2f}" if change.usd_per_1e9 is not None else DASH
+        cells.append((change.name, f"{change.ms:.2f}", f"{change.time_change:+.1%}", usd, f"{change.cost_change:+.1%}", change.because))
+    columns = ("change", "ms", "a sample", "$ per 1e9" if paid else "$", "cost", "because")
+    title = f"What would help {chosen.name}: {chosen.ms:.2f} ms" + (f", {chosen.usd_per_1e9:.2f} $" if paid else "")
+    return Table(title, columns, tuple(cells), "Each is simulated anew; twice the batch has twice the samples.", columns[1:5])
+
+
+def refused_table(rows: Sequence[Row]) -> Table:
+    """Combinations without figures, those with one reason together: why, and the nearest change that has some."""
+    reasons: dict[tuple[str, str | None], list[Row]] = {}
+    for row in rows:
+        if row.ms is None:
+            lacks = LACKS.search(row.why_not or "")
+            why = f"lacks {lacks[1]} on a device" if lacks and not row.fits else row.why_not or ""
+            reasons.setdefault((why, row.fix), []).append(row)
+    cells = tuple(("\n".join(row.name for row in alike), why, fix or DASH) for (why, fix), alike in reasons.items())
+    return Table("What does not fit, or cannot be planned", ("combination", "why", "the nearest that fits"), cells)

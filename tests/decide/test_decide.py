@@ -1,0 +1,163 @@
+"""`decide`: the same figures as run.py's, Pareto and winner, and every mistake in one line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import run
+from recsys_lab.__main__ import main
+from recsys_lab.decide import decide
+from recsys_lab.decide.combinations import combinations
+from recsys_lab.decide.question import asked, choices_of
+
+SMALL = ["model=dcn", "data=random", "data.rows_train=4096", "data.rows_validation=64"]
+CLUSTERS = "clusters=h100x16:2.50,a100x32:1.50"
+WORDS = [*SMALL, CLUSTERS, "batch=65536"]
+KEYS = [
+    "cluster",
+    "sharder",
+    "precision",
+    "optimizer",
+    "profile",
+    "batch",
+    "ms",
+    "ms_interval",
+    "usd_per_1e9",
+    "memory_gb",
+    "fits",
+    "pareto",
+    "robust",
+]
+
+
+def decided(capsys: pytest.CaptureFixture, *words: str) -> dict[str, Any]:
+    assert main(["decide", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def simulated_by_run_py(command: str, folder: Path) -> dict[str, Any]:
+    """The record's `simulated` of the line that a row gives."""
+    words = shlex.split(command)
+    assert words[:2] == ["python", "run.py"]
+    assert run.main([*words[2:], "logger=none", f"hydra.run.dir={folder}"]) == 0
+    return json.loads((folder / "result.json").read_text())["simulated"]
+
+
+def check_rows(rows: list[dict[str, Any]], folder: Path) -> None:
+    for number, row in enumerate(rows):
+        simulated = simulated_by_run_py(row["command"], folder / str(number))
+        assert simulated["iteration_ms"] == row["ms"] and simulated["phases_ms"] == row["phases_ms"], row["command"]
+        assert simulated["cost_per_billion_samples"] == row["usd_per_1e9"]
+        assert (simulated["profile"], simulated["world_size"]) == (row["software"], row["ranks"])
+
+
+def test_every_value_of_every_axis_gives_the_figures_of_run_py(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    rows = decided(capsys, *WORDS)["rows"]
+    clusters, precisions, optimizers = ["h100x16", "a100x32"], ["fp32", "fp16_comms", "bf16"], ["adam", "row_wise_adagrad"]
+    profiles = list(dict.fromkeys(row["profile"] for row in rows))
+    assert len(rows) == 2 * len(choices_of("sharder")) * 3 * 2 * len(profiles) and len(profiles) >= 3
+    chosen = [
+        (clusters[n % 2], sharder, precisions[n % 3], optimizers[n // 2 % 2], profiles[n % len(profiles)])
+        for n, sharder in enumerate(choices_of("sharder"))
+    ]
+    check_rows([row for row in rows if tuple(row[key] for key in KEYS[:5]) in chosen], tmp_path)
+
+
+@pytest.mark.long
+def test_every_combination_gives_the_figures_of_run_py(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    rows = decided(capsys, *WORDS, "profiles=torchrec")["rows"]
+    assert len(rows) == 2 * len(choices_of("sharder")) * 3 * 2
+    check_rows(rows, tmp_path)
+
+
+def test_the_json_has_its_keys_and_its_rows_are_pareto_optimal_by_hand(capsys: pytest.CaptureFixture) -> None:
+    found = decided(capsys, *WORDS, "sharders=torchrec_row_wise,dmt_sptt", "precisions=fp32")
+    assert {"rows", "winner", "sensitivity"} <= set(found)
+    for row in found["rows"]:
+        assert set(KEYS) <= set(row) and row["ms_interval"][0] < row["ms"] < row["ms_interval"][1]
+        assert row["batch"] == 65536 == row["batch_per_rank"] * row["ranks"]
+        beaten = [
+            other
+            for other in found["rows"]
+            if other["profile"] == row["profile"] and other["ms"] < row["ms"] and other["usd_per_1e9"] < row["usd_per_1e9"]
+        ]
+        assert row["pareto"] == (not beaten)
+    for row in found["rows"]:
+        alike = [other["pareto"] for other in found["rows"] if all(other[key] == row[key] for key in KEYS[:4])]
+        assert row["robust"] == all(alike)
+
+
+def test_the_winner_is_one_only_beyond_the_intervals_and_under_every_profile(capsys: pytest.CaptureFixture) -> None:
+    found = decided(capsys, *WORDS, "precisions=fp32", "sharders=torchrec_row_wise,dmt_sptt,neo_4d")
+    winner, rows = found["winner"], found["rows"]
+    best = {
+        profile: min((row for row in rows if row["profile"] == profile), key=lambda row: row["usd_per_1e9"])
+        for profile in dict.fromkeys(row["profile"] for row in rows)
+    }
+    names = {tuple(row[key] for key in KEYS[:4]) for row in best.values()}
+    assert {profile: row["ms"] for profile, row in winner["by_profile"].items()} == {profile: row["ms"] for profile, row in best.items()}
+    assert (winner["status"] == "depends on the software") == (len(names) > 1)
+    if len(names) == 1:
+        assert (winner["status"] == "winner") == (not winner["not_distinguishable_from"])
+
+
+def test_one_combination_alone_is_the_winner(capsys: pytest.CaptureFixture) -> None:
+    words = [*SMALL, "batch=65536", "clusters=h100x16:2", "sharders=dmt_sptt", "precisions=fp32", "optimizers=adam"]
+    assert decided(capsys, *words)["winner"]["status"] == "winner"
+
+
+def test_without_a_price_device_hours_decide_and_the_table_says_what_to_write(capsys: pytest.CaptureFixture) -> None:
+    assert main(["decide", *SMALL, "batch=65536", "clusters=h100x16", "sharders=dmt_sptt", "precisions=fp32", "profiles=torchrec"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "clusters=h100x16:2.50" in out and "device-hours" in out and "$ per" not in out
+
+
+def test_the_table_fits_80_columns(capsys: pytest.CaptureFixture) -> None:
+    assert main(["decide", *WORDS, "sharders=torchrec_row_wise,flexshard_3tier", "profiles=torchrec", "--all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and sum("flexshard_3tier" in line for line in lines) >= 12
+
+
+def test_a_name_with_devices_is_a_cluster_of_that_size() -> None:
+    question = asked([*SMALL, "clusters=a100x128:1.50", "batch=65536", "sharders=dmt_sptt", "precisions=fp32", "optimizers=adam"])
+    (one,) = combinations(question)
+    cluster = one.experiment.cluster
+    assert (cluster.world_size, cluster.hosts, cluster.name, cluster.price_per_device_hour) == (128, 16, "a100x128", 1.5)
+    assert one.experiment.batch_size == 512 and one.batch == 65536
+
+
+def test_the_function_returns_rows_that_become_a_data_frame() -> None:
+    pandas = pytest.importorskip("pandas")
+    decision = decide(*SMALL, clusters=["h100x16:2.5"], batch=65536, sharders=["dmt_sptt"], precisions="fp32", workers=1)
+    frame = pandas.DataFrame(decision.rows)
+    assert set(KEYS) <= set(frame.columns) and len(frame) == len(decision.rows) and frame.ms.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["batch=65536"], ["decide: a model is needed", "model=tables"]),
+        (["model=dcn", "batch=65536"], ["a cluster is needed", "clusters=h100x64:2.50"]),
+        (["model=dcn", "clusters=h100x64"], ["a batch is needed", "batch=65536"]),
+        (["model=dcn", "clusters=h100x46", "batch=65536"], ["no whole number of hosts", "h100x40 or h100x48"]),
+        (["model=dcn", "clusters=h200x64,h1000", "batch=65536"], ["no such cluster", "given h1000", "did you mean"]),
+        (["model=dcn", "clusters=h100x64:cheap", "batch=65536"], ["not a price", "h100x64:2.50"]),
+        (["model=dcn", "clusters=h100x64:-2", "batch=65536"], ["price of h100x64", "given -2"]),
+        (["model=dcn", "clusters=h100x64", "batch=1000"], ["does not divide", "960 or 1024"]),
+        (["model=dcn", "clusters=h100x64", "batch=many"], ["not a number of samples", "given many"]),
+        (["model=dcn", "clusters=h100x64,h100x64", "batch=65536"], ["named twice"]),
+        (["model=dcn", "clusters=h100x64", "batch=65536", "sharders=dmtt"], ["sharders: no such choice", "did you mean 'dmt'"]),
+        (["model=dcn", "clusters=h100x64", "batch=65536", "optimizers=adamw"], ["did you mean 'adam'"]),
+        (["model=dcnn", "clusters=h100x64", "batch=65536"], ["did you mean 'dcn'"]),
+        (["model=dcn", "clusters=h100x64", "batch=65536", "sharder=dmt", "sharders=dmt"], ["said twice"]),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_do(capsys: pytest.CaptureFixture, words: list[str], parts: list[str]) -> None:
+    assert main(["decide", *words]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and all(part in err for part in parts), err

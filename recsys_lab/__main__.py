@@ -1,4 +1,6 @@
-"""`python -m recsys_lab COMMAND`: each command is a file with `main(argv) -> int`, imported only when it is called.
+"""`python -m recsys_lab COMMAND`, or `recsys-lab COMMAND` where pip installed it.
+
+Each command is a file with `main(argv) -> int`, imported only when it is called.
 
 Commands of the package are the files of `commands/`, commands of the papers the files `experiments/*/command.py`. The first line of such a
 file is its entry in the help: "`python -m recsys_lab NAME ...`: what it shows or does".
@@ -14,6 +16,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from recsys_lab import places
 from recsys_lab.errors import UserError, did_you_mean
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +33,8 @@ def commands_in(files: Iterable[Path], root: Path = ROOT) -> dict[str, tuple[str
     return commands
 
 
-COMMANDS = commands_in([*sorted((ROOT / "recsys_lab" / "commands").glob("[!_]*.py")), *sorted((ROOT / "experiments").glob("*/command.py"))])
+COMMANDS = commands_in(sorted((ROOT / "recsys_lab" / "commands").glob("[!_]*.py")))
+COMMANDS |= commands_in(sorted((places.ROOT / "experiments").glob("*/command.py")), places.ROOT)
 
 
 def main(argv: list[str]) -> int:
@@ -47,6 +51,7 @@ def main(argv: list[str]) -> int:
                 allowed=", ".join(COMMANDS),
                 remedy=did_you_mean(argv[0], COMMANDS),
             )
+        places.on_path()
         return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -56,6 +61,11 @@ def main(argv: list[str]) -> int:
         return 0
 
 
+def console() -> int:
+    """`recsys-lab COMMAND`: what pip installs."""
+    return main(sys.argv[1:])
+
+
 def _help() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}} {about}" for name, (_, about) in COMMANDS.items()]
@@ -63,4 +73,4 @@ def _help() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(console())

@@ -21,8 +21,8 @@ from recsys_lab.config.frozen import differences, freeze, register_resolvers
 from recsys_lab.config.keys import check_keys, composed_at_once
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
+from recsys_lab.places import CONF as CONF
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 #: Beyond this many jobs only the keys of a sweep are checked beforehand; each job still checks itself.
 MOST_JOBS_COMPOSED = 64
 #: Of a grid; a larger one is a mistyped range.

@@ -7,10 +7,11 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from recsys_lab import places
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = (3, 11)
+PYTHONS = ((3, 11), (3, 12))
 #: The matched triple. FBGEMM has a build for each kind of machine; exactly one may be there.
 TORCH, TORCHREC, FBGEMM = "2.13", "1.8", "1.8"
 FBGEMM_BUILDS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
@@ -29,9 +30,11 @@ def installed(package: str) -> str | None:
 
 def python_row(found: tuple[int, ...] = tuple(sys.version_info[:3])) -> Row:
     text = ".".join(map(str, found))
-    if found[:2] == PYTHON:
+    if found[:2] in PYTHONS:
         return Row("versions", "Python", OK, text)
-    return Row("versions", "Python", BROKEN, text, f"Python 3.11 is what the lock is for: {REBUILD}, then use .venv/bin/python")
+    return Row(
+        "versions", "Python", BROKEN, text, f"Python 3.11 or 3.12 is needed, and the lock is for 3.11: {REBUILD}, then use .venv/bin/python"
+    )
 
 
 def triple_rows() -> list[Row]:
@@ -83,7 +86,7 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
-def lock_rows(folder: Path = ROOT / "requirements") -> list[Row]:
+def lock_rows(folder: Path = places.ROOT / "requirements") -> list[Row]:
     """Some packages against the lock one by one, and all others together."""
     path = folder / ("cuda.txt" if installed("fbgemm-gpu") and not installed("fbgemm-gpu-cpu") else "cpu.txt")
     if not path.is_file():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from recsys_lab.places import PACKAGE
+from recsys_lab.places import ROOT as ROOT
+
 FOLDERS = ("conf", "experiments", "launchers", "recsys_lab")
 KINDS = {".py", ".cpp", ".yaml"}
 
@@ -16,7 +17,8 @@ def code_fingerprint() -> str:
     """Of every source file and config that a figure can depend on, committed or not."""
     digest = hashlib.sha256()
     for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in KINDS and path.is_file():
-                digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+        base = PACKAGE.parent if folder == PACKAGE.name else ROOT
+        for path in sorted((base / folder).rglob("*")):
+            if path.suffix in KINDS and path.is_file() and (base == ROOT or ROOT not in path.parents):
+                digest.update(str(path.relative_to(base)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

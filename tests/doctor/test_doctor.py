@@ -67,7 +67,8 @@ def test_the_cuda_triple_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_python_is_broken() -> None:
     assert versions.python_row((3, 11, 9)).state == OK
-    assert versions.python_row((3, 12, 1)).state == BROKEN
+    assert versions.python_row((3, 12, 1)).state == OK
+    assert versions.python_row((3, 13, 0)).state == BROKEN
 
 
 def test_a_package_apart_from_the_lock_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

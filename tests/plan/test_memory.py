@@ -58,6 +58,15 @@ def test_a_tier_serves_those_that_its_rows_are_exchanged_with(replicated: int, i
     assert memory.weights == ((replicas or 3) * 4 * 4,) * 4
 
 
+def test_ids_of_tiers_are_kept_for_their_statistics() -> None:
+    """65,536 of 4 bytes a tiered table, on every rank; 8 bytes where a table has 2**31 rows."""
+    first, second, huge = Table("t", 12, 4, ("a",)), Table("u", 12, 4, ("b",)), Table("h", 2**31, 4, ("c",))
+    both = ShardingPlan("by_hand", 2, 2, (first, second), (flexshard(first, 0, 0, 2, 2), flexshard(second, 0, 12, 2, 2)))
+    assert bytes_of_ranks(both, workload(3)).kept == (2 * 65_536 * 4,) * 4
+    one = ShardingPlan("by_hand", 2, 2, (huge,), (flexshard(huge, 0, 0, 2, 2),))
+    assert bytes_of_ranks(one, workload(3)).kept == (65_536 * 8,) * 4
+
+
 @pytest.mark.parametrize(("stored", "weight", "gradient"), [("fp32", 4, 4), ("split_bf16", 4, 2), ("bf16_master", 6, 2), ("bf16", 2, 2)])
 def test_weights_count_as_they_are_stored_and_gradients_as_the_model_has_them(stored: str, weight: int, gradient: int) -> None:
     work = workload(dense_parameters=5, dense_optimizer="adam", dense_format=stored)

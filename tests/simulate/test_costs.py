@@ -74,3 +74,11 @@ def test_a_layer_with_many_weights_and_few_samples_takes_as_long_as_its_bytes(co
     work = workload(1, layers=(DenseLayer(1.0, 20_000, 40_000),), activation_bytes_per_sample=0.0)
     step = Step("dense", "dense", "forward", (1.0,), number_format=compute, role=DENSE)
     assert compute_step_ms(step, cluster(1, 2), software, work) == pytest.approx([expected_ms], rel=1e-4)
+
+
+def test_a_layer_that_each_sample_passes_eight_times_moves_eight_times_the_values() -> None:
+    """64 weights, and 1,000 samples of 8 rows with 8 values in and 8 out: 4 x (64 + 8,000 x 16) bytes over 800 GB/s."""
+    software = replace(profile(), peak_of_format={"fp32": "fp32", "bf16": "fp32"})
+    work = workload(1000, layers=(DenseLayer(8.0, 8, 8),), activation_bytes_per_sample=0.0)
+    step = Step("dense", "dense", "forward", (1.0,), flops=2.0 * 8000 * 64, number_format="fp32", role=DENSE)
+    assert compute_step_ms(step, cluster(1, 2), software, work) == pytest.approx([4 * (64 + 8000 * 16) / 800e6])

@@ -1,0 +1,22 @@
+"""Where the package finds what lies beside it in a checkout: conf/, launchers/, experiments/, hydra_plugins/, requirements/ and run.py.
+
+An installed wheel carries them in recsys_lab/checkout, so that names as common as `launchers` are not put beside other packages.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+_INSTALLED = PACKAGE / "checkout"
+ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent
+CONF = ROOT / "conf"
+
+
+def on_path() -> None:
+    """Lets `launchers`, `experiments` and `run` be imported from any folder, in this process and in those that it starts."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -1,0 +1,119 @@
+"""A wheel carries all that a run needs, and its command works from any folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import recsys_lab
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ["mode=simulate", "model=dcn", "sharder=torchrec", "cluster=h100x64", "data=random", "logger=none"]
+SOURCES = (
+    "conf/config.yaml",
+    "conf/cluster/h100x64.yaml",
+    "launchers/local.py",
+    "hydra_plugins/recsys_lab_search.py",
+    "experiments/dmt/command.py",
+    "requirements/cpu.txt",
+    "run.py",
+)
+
+
+def done(*words: str | Path, folder: Path) -> str:
+    """What the command prints; it must end well."""
+    ended = subprocess.run([str(word) for word in words], cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, as setuptools leaves folders behind; nothing is downloaded."""
+    copy, into = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("recsys_lab", "conf", "launchers", "experiments", "hydra_plugins", "requirements"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("run.py", "setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy(ROOT / name, copy)
+    build = ["-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-build-isolation"]
+    done(sys.executable, *build, "--wheel-dir", into, ".", folder=copy)
+    return next(into.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a fresh environment with the wheel, which sees the packages that this one has."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
+    Path(paths["purelib"], "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = Path(paths["scripts"], "python")
+    quietly = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    done(python, "-m", "pip", "install", *quietly, wheel, folder=folder)
+    return python.parent
+
+
+def test_the_wheel_has_what_lies_beside_the_package(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"recsys_lab/checkout/{name}" for name in SOURCES} <= names
+    assert {"recsys_lab/py.typed", "recsys_lab/kernels/csrc/bags.cpp", "recsys_lab/kernels/csrc/formats.h"} <= names
+    for folder in ("conf", "launchers", "experiments"):
+        kept = {f"recsys_lab/checkout/{path.relative_to(ROOT)}" for kind in ("*.yaml", "*.py") for path in (ROOT / folder).rglob(kind)}
+        assert kept <= names
+    for path in (ROOT / "recsys_lab").rglob("*"):
+        assert path.is_dir() or "__pycache__" in path.parts or str(path.relative_to(ROOT)) in names
+    assert {name.split("/")[0] for name in names} == {"recsys_lab", f"recsys_lab-{recsys_lab.__version__}.dist-info"}
+
+
+@pytest.mark.long
+def test_an_installed_wheel_runs_from_any_folder(environment: Path, tmp_path: Path) -> None:
+    where = done(environment / "python", "-c", "import recsys_lab; print(recsys_lab.__file__)", folder=tmp_path)
+    assert str(environment.parent) in where
+    out = done(environment / "recsys-lab", "run", *WORDS, folder=tmp_path)
+    assert " simulated  h100x64: " in out
+    (run,) = (tmp_path / "runs").iterdir()
+    assert json.loads((run / "result.json").read_text())["simulated"]
+    assert "h100x64" in done(environment / "recsys-lab", "show", "runs/" + run.name, folder=tmp_path)
+
+
+@pytest.mark.long
+def test_an_installed_wheel_trains_on_processes_of_its_own(environment: Path, tmp_path: Path) -> None:
+    words = ["model=dcn", "data=random", "logger=none", "trainer.max_steps=3", "launcher.hosts=1", "launcher.ranks_per_host=2"]
+    done(environment / "recsys-lab", "run", "mode=train", *words, folder=tmp_path)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert json.loads((run / "result.json").read_text())["status"] == "completed"
+    assert list((run / "checkpoints").iterdir())
+
+
+def test_an_installed_command_answers_help_in_half_a_second(environment: Path, tmp_path: Path) -> None:
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        out = done(environment / "recsys-lab", "--help", folder=tmp_path)
+        took.append(time.perf_counter() - began)
+    assert "\n  run " in out and "\n  flexshard " in out
+    assert min(took) < 0.5, took
+
+
+def test_the_extras_are_the_lines_of_the_requirements() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+
+    def lines(name: str) -> list[str]:
+        found = (line.split("#")[0].strip() for line in (ROOT / "requirements" / name).read_text().splitlines())
+        return sorted(line for line in found if line)
+
+    ours = [*project["dependencies"], *extras["cpu"], *extras["wandb"], *extras["slurm"], *extras["test"]]
+    assert sorted(ours) == lines("cpu.in")
+    assert extras["docs"] == lines("docs.in")
+    assert [line.replace("fbgemm-gpu==", "fbgemm-gpu-cpu==") for line in extras["cuda"]] == extras["cpu"]

@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from recsys_lab.config import calibrated
 from recsys_lab.config.frozen import save
-from recsys_lab.experiment import Experiment
+from recsys_lab.experiment import LOCAL, Experiment
 from recsys_lab.files import write_json
 from recsys_lab.plan.serialise import save_plan
 from recsys_lab.planning import most_rows_here, plan_for, plan_here, price, replan
@@ -45,7 +46,10 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     say.plan(named.plan, named.cluster)
     simulated, timeline = price(named, experiment.profile) if experiment.simulates else (None, None)
     if simulated is not None:
-        say.simulated(simulated)
+        if experiment.trains and experiment.cluster.name == LOCAL and not calibrated.is_there():
+            say.not_calibrated(LOCAL)
+        else:
+            say.simulated(simulated)
     rows = most_rows_here(named) if experiment.trains else None
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)

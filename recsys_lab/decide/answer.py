@@ -40,7 +40,7 @@ def winner_of(rows: Sequence[Row]) -> Winner:
     if not priced:
         return Winner(NONE_FITS, None, {}, (), "Nothing fits.")
     profiles = list(dict.fromkeys(row.profile for row in priced))
-    by_profile = {profile: min((row for row in priced if row.profile == profile), key=lambda row: row.cost) for profile in profiles}
+    by_profile = {profile: min((row for row in priced if row.profile == profile), key=cheapest_first) for profile in profiles}
     best = by_profile[profiles[0]]
     rivals = dict.fromkeys(
         row.name
@@ -65,11 +65,20 @@ def _alike(row: Row, rows: Sequence[Row]) -> list[Row]:
 
 
 def _is_pareto(row: Row, others: Sequence[Row]) -> bool:
+    ms, cost = figures_of(row)
+    return not any(theirs != (ms, cost) and theirs[0] <= ms and theirs[1] <= cost for theirs in map(figures_of, others))
+
+
+def figures_of(row: Row) -> tuple[float, float]:
+    """ms and cost to nine digits: rows that wait for the same host differ beyond them by rounding alone."""
     assert row.ms is not None
-    return not any(
-        other.ms is not None and other.ms <= row.ms and other.cost <= row.cost and (other.ms < row.ms or other.cost < row.cost)
-        for other in others
-    )
+    return float(f"{row.ms:.9g}"), float(f"{row.cost:.9g}")
+
+
+def cheapest_first(row: Row) -> tuple[float, float, float]:
+    """A key to sort by: cost, then time, then memory."""
+    ms, cost = figures_of(row)
+    return cost, ms, row.memory_gb or 0.0
 
 
 def _reaches(row: Row, top: Row) -> bool:

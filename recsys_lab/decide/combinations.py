@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import yaml
 
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import CONF
+from recsys_lab.decide.forks import in_forks
 from recsys_lab.decide.question import AS_SAID, ClusterAsked, Question, choices_of
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import LOCAL, Experiment, of_words
@@ -58,10 +60,10 @@ def combinations(question: Question) -> list[Combination]:
     sharder_of: dict[str, Experiment] = {}
     precision_of: dict[str, Experiment] = {}
     cluster_of: dict[str, Experiment] = {}
-    for number in range(max(len(sharders), len(precisions), len(clusters))):  # one config has a new value of every axis that has more
-        cluster, words = clusters[number % len(clusters)]
-        sharder, precision = sharders[number % len(sharders)], precisions[number % len(precisions)]
-        chosen = _composed(question, [*words, *_choice("sharder", sharder), *_choice("precision", precision)])
+    configs = range(max(len(sharders), len(precisions), len(clusters)))  # one config has a new value of every axis that has more
+    of_axes = [(clusters[n % len(clusters)], sharders[n % len(sharders)], precisions[n % len(precisions)]) for n in configs]
+    lines = [[*words, *_choice("sharder", sharder), *_choice("precision", precision)] for (_, words), sharder, precision in of_axes]
+    for ((cluster, _), sharder, precision), chosen in zip(of_axes, in_forks(partial(_composed, question), lines)):
         sharder_of.setdefault(sharder, chosen)
         precision_of.setdefault(precision, chosen)
         cluster_of.setdefault(cluster.label, chosen)
@@ -162,11 +164,12 @@ def _profiles(question: Question, base: Experiment, words: Sequence[str]) -> tup
         return tuple(built("profile", name) for name in question.profiles)
     if question.profiles or base.cluster.device.kind != "cuda":
         return (base.profile,)
-    others = [name for name in choices_of("profile") if name != base.profile.name and _is_fitted(name, base.cluster.device.kind)]
-    return (base.profile, *(built("profile", name) for name in others))
+    return (base.profile, *(profile for profile in _fitted(base.cluster.device.kind) if profile.name != base.profile.name))
 
 
-def _is_fitted(name: str, kind: str) -> bool:
-    """As its file says."""
-    figures = yaml.safe_load((CONF / "profile" / f"{name}.yaml").read_text(encoding="utf-8"))
-    return figures.get("relative_error") is not None and figures.get("fitted_kind", "cuda") == kind
+@cache
+def _fitted(kind: str) -> tuple[Profile, ...]:
+    """Those on file that were fitted to times of such devices, as their files say."""
+    figures = {name: yaml.safe_load((CONF / "profile" / f"{name}.yaml").read_text(encoding="utf-8")) for name in choices_of("profile")}
+    fitted = [name for name, said in figures.items() if said.get("relative_error") is not None and said.get("fitted_kind", "cuda") == kind]
+    return tuple(built("profile", name) for name in fitted)

@@ -24,7 +24,7 @@ def _fix(row: Row, able: Sequence[Row]) -> str | None:
     nearest = min(able, key=lambda other: (*_distance(row, other), other.cost))
     changed = " ".join(f"{axis}={getattr(nearest, axis)}" for axis in AXES if getattr(nearest, axis) != getattr(row, axis))
     cost = f"{nearest.cost:.2f} {'$' if nearest.usd_per_1e9 is not None else 'device-hours'} per 1e9"
-    return f"{changed}: {nearest.ms:.2f} ms, {cost}, {nearest.memory_gb:.1f} of {nearest.memory_there_gb:g} GB"
+    return f"{changed}: {nearest.ms:.2f} ms, {cost}"
 
 
 def _distance(row: Row, other: Row) -> tuple[bool, int, list[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recsys_lab.cluster import Cluster
@@ -98,16 +98,25 @@ def price_combination(combination: Combination, data: DataSet) -> Priced:
     except UserError as error:
         fits = not isinstance(error, PlanDoesNotFit)
         return Priced(combination, (_row(combination, combination.profiles[0], fits=fits, why_not=str(error)),))
-    return Priced(combination, tuple(priced_row(combination, planned, profile) for profile in combination.profiles), planned.plan)
+    memory_gb = fullest_gb(planned)
+    rows = tuple(replace(priced_row(combination, planned, profile), memory_gb=memory_gb) for profile in combination.profiles)
+    return Priced(combination, rows, planned.plan)
+
+
+def fullest_gb(planned: Planned) -> float:
+    """What the fullest rank holds, buffers included, in 1e9 bytes."""
+    return max(bytes_of_ranks(planned.plan, planned.workload).totals) / GB
 
 
 def priced_row(combination: Combination, planned: Planned, profile: Profile, cluster: Cluster | None = None) -> Row:
-    """`planned` under `profile`, on its cluster or on another with as many ranks. Raises UserError where the cluster lacks a figure."""
+    """`planned` under `profile`, on its cluster or on another with as many ranks; its memory is not counted.
+
+    Raises UserError where the cluster lacks a figure.
+    """
     simulated, timeline = price(planned, profile, cluster)
     cluster = planned.cluster if cluster is None else cluster
     usd, ms = simulated.cost_per_billion_samples, simulated.iteration_ms
     told = simulated.interval_ms
-    memory = bytes_of_ranks(planned.plan, planned.workload)
     return _row(
         combination,
         profile,
@@ -118,7 +127,6 @@ def priced_row(combination: Combination, planned: Planned, profile: Profile, clu
         usd_per_1e9=usd,
         usd_interval=told and (usd * told.low / ms, usd * told.high / ms) if usd is not None else None,
         device_hours_per_1e9=1e9 / simulated.examples_per_second / 3600 * cluster.world_size,
-        memory_gb=max(memory.totals) / GB,
         memory_there_gb=cluster.device.memory_gb,
         exposed_ms=simulated.phases_ms.get("exposed_embedding_comm"),
         phases_ms=simulated.phases_ms,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from typing import Any
 
 from recsys_lab.data.batch import DataSet
 from recsys_lab.decide.combinations import Combination
+from recsys_lab.decide.forks import pool
 from recsys_lab.decide.prices import Priced, Row, price_combination
 from recsys_lab.plan import ShardingPlan
 
@@ -30,19 +30,18 @@ def price_all(
     groups: dict[tuple[str, ...], list[int]] = {}
     for number, combination in enumerate(combinations):
         groups.setdefault(combination.shared_work, []).append(number)
-    context = multiprocessing.get_context("fork")
-    count = min(workers or len(os.sched_getaffinity(0)), len(groups))
-    done = context.Value("i", 0)
+    done = multiprocessing.get_context("fork").Value("i", 0)
     found: dict[int, Priced] = {}
     _work = combinations, data, done
     try:
-        if count <= 1:
+        forks = pool(len(groups), workers)
+        if forks is None:
             for numbers in groups.values():
                 found |= {number: Priced(combinations[number], *priced) for number, priced in _group(numbers).items()}
                 progress(done.value)
         else:
-            with ProcessPoolExecutor(count, mp_context=context) as pool:
-                left = {pool.submit(_group, numbers) for numbers in groups.values()}
+            with forks:
+                left = {forks.submit(_group, numbers) for numbers in groups.values()}
                 while left:
                     ended, left = wait(left, EVERY_S, FIRST_COMPLETED)
                     progress(done.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from recsys_lab.decide.answer import Winner
+from recsys_lab.decide.answer import Winner, cheapest_first
 from recsys_lab.decide.prices import Row
 from recsys_lab.decide.sensitivity import Change
 from recsys_lab.report.sections import Table
@@ -21,7 +21,7 @@ LACKS = re.compile(r"lacks ([\d.]+ [kMGT]?B)")
 def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Table:
     """Rows of the profile that the winner is of, the cheapest first: Pareto-optimal ones and the next ten, or `every` one."""
     profile = winner.row.profile if winner.row else None
-    figures = sorted((row for row in rows if row.ms is not None and row.profile == profile), key=lambda row: row.cost)
+    figures = sorted((row for row in rows if row.ms is not None and row.profile == profile), key=cheapest_first)
     near = {id(row) for row in figures[:MOST_ROWS]}
     shown = [row for row in figures if every or row.pareto or id(row) in near]
     paid = any(row.usd_per_1e9 is not None for row in figures)
@@ -96,7 +96,8 @@ def refused_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         if row.ms is None:
             lacks = LACKS.search(row.why_not or "")
-            why = f"lacks {lacks[1]} on a device" if lacks and not row.fits else row.why_not or ""
+            why = f"lacks {lacks[1]}" if lacks and not row.fits else row.why_not or ""
             reasons.setdefault((why, row.fix), []).append(row)
-    cells = tuple(("\n".join(row.name for row in alike), why, fix or DASH) for (why, fix), alike in reasons.items())
-    return Table("What does not fit, or cannot be planned", ("combination", "why", "the nearest that fits"), cells)
+    cells = tuple(("\n".join(row.name for row in alike), why, (fix or DASH).replace(": ", "\n")) for (why, fix), alike in reasons.items())
+    note = "Lacks: of memory on the fullest device. The nearest that fits changes the fewest axes, the optimizer first."
+    return Table("What does not fit, or cannot be planned", ("combination", "why", "the nearest that fits"), cells, note)

@@ -129,6 +129,13 @@ class Run:
         return None if not memory_gb or reserved is None or reserved == 1 else memory_gb * 1e9 * (1 - reserved)
 
     @property
+    def is_calibrated(self) -> bool:
+        """False where the named cluster is this machine, with the figures that are on file for some other."""
+        cluster = self.config.get("cluster") or {}
+        source = str((cluster.get("device") or {}).get("source"))
+        return cluster.get("name") != "local" or "calibrate was not run on this machine" not in source
+
+    @property
     def best_auc(self) -> dict[str, float]:
         """The best reachable AUC by split, where the truth was planted; empty where unknown."""
         return (self.environment.get("data") or {}).get("best_auc") or {}

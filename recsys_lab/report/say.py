@@ -103,6 +103,14 @@ def simulated(iteration: Simulated) -> None:
         _line("", f"a billion samples cost {iteration.cost_per_billion_samples:,.2f}")
 
 
+def not_calibrated(cluster: str) -> None:
+    """In place of a simulation that would stand beside what is measured here, of a machine that nobody has measured."""
+    _line(
+        "simulated",
+        f"{cluster}: not calibrated, so no figure beside the measured one; python -m recsys_lab calibrate measures this machine",
+    )
+
+
 def trains_here(named: ShardingPlan, here: ShardingPlan) -> None:
     if here is named:
         return

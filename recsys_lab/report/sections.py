@@ -15,6 +15,8 @@ from recsys_lab.tables.tiers import ROW_SHARDED
 from recsys_lab.units import human_bytes, human_count
 
 UNKNOWN = "not known"
+#: Letters of a group of ranks in a table.
+LONGEST_GROUP = 24
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,11 @@ def headline(run: Run) -> Table:
         where = f"measured, {measured['world_size']} {plural('process', measured['world_size'])} here"
         rows.append(("examples per second", count(measured["examples_per_second"]), where))
         rows.append(("iteration, median", ms((measured["iteration_ms"] or {}).get("median")), where))
-    if simulated := result["simulated"]:
-        where = f"simulated, {simulated['cluster']}"
+    if result["simulated"] and result["measured"] and not run.is_calibrated:
+        rows.append(("iteration", "not calibrated", "simulated; python -m recsys_lab calibrate measures this machine"))
+    elif simulated := result["simulated"]:
+        batch = (run.config.get("simulate") or {}).get("batch_size")
+        where = f"simulated, {simulated['cluster']}" + (f", batch {batch:,} a rank" if batch and simulated["cluster"] != "local" else "")
         rows.append(("examples per second", count(simulated["examples_per_second"]), where))
         rows.append(("iteration", ms(simulated["iteration_ms"]), f"{where}, profile {simulated['profile']}"))
         if interval := simulated.get("interval_ms"):
@@ -256,7 +261,9 @@ def absent(result: dict[str, Any], part: str) -> str:
 
 
 def _group(group: Any) -> str:
-    return group if isinstance(group, str) else ranks_text(group)
+    """Cut where it would push the bytes away."""
+    text = group if isinstance(group, str) else ranks_text(group)
+    return text if len(text) <= LONGEST_GROUP else f"{text[:LONGEST_GROUP].rpartition(',')[0]},..."
 
 
 def plural(word: str, n: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recsys_lab.record.metrics import HIGHER_IS_BETTER
+from recsys_lab.units import GB
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class Figure:
     path: str
     digits: int
     against: str  # difference | ratio
+    scale: float = 1.0  # of the record's figure
 
     @property
     def simulated(self) -> bool:
@@ -53,4 +55,10 @@ FIGURES = (
     Figure("simulated_iteration_ms", "simulated.iteration_ms", 3, "ratio"),
     Figure("simulated_interval_low_ms", "simulated.interval_ms.low", 3, "ratio"),
     Figure("simulated_interval_high_ms", "simulated.interval_ms.high", 3, "ratio"),
+    Figure("simulated_cost_per_1e9", "simulated.cost_per_billion_samples", 2, "ratio"),
+    Figure("simulated_memory_gb", "simulated.bytes_per_rank.max", 2, "ratio", 1 / GB),
+    Figure("simulated_compute_ms", "simulated.phases_ms.compute", 3, "ratio"),
+    Figure("simulated_exchange_ms", "simulated.phases_ms.exposed_embedding_comm", 3, "ratio"),
+    Figure("simulated_sync_ms", "simulated.phases_ms.exposed_dense_sync", 3, "ratio"),
+    Figure("simulated_host_ms", "simulated.phases_ms.host_launch", 3, "ratio"),
 )

@@ -71,7 +71,7 @@ class Row:
     def by_seed(self, figure: Figure) -> dict[str, float]:
         """The figure of every completed seed that has it."""
         values = {job.seed: value_at(job.result, figure.path) for job in self.done}
-        return {seed: float(value) for seed, value in values.items() if value is not None}
+        return {seed: float(value) * figure.scale for seed, value in values.items() if value is not None}
 
     def values(self, figure: Figure) -> list[float]:
         return list(self.by_seed(figure).values())

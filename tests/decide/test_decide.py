@@ -84,7 +84,7 @@ def test_the_json_has_its_keys_and_its_rows_are_pareto_optimal_by_hand(capsys: p
         beaten = [
             other
             for other in found["rows"]
-            if other["profile"] == row["profile"] and other["ms"] < row["ms"] and other["usd_per_1e9"] < row["usd_per_1e9"]
+            if other["profile"] == row["profile"] and other["ms"] < row["ms"] * (1 - 1e-9) and other["usd_per_1e9"] < row["usd_per_1e9"]
         ]
         assert row["pareto"] == (not beaten)
     for row in found["rows"]:

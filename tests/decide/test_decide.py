@@ -15,6 +15,13 @@ from recsys_lab.decide import decide
 from recsys_lab.decide.combinations import combinations
 from recsys_lab.decide.question import asked, choices_of
 
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The page is written where one is."""
+    monkeypatch.chdir(tmp_path)
+
+
 SMALL = ["model=dcn", "data=random", "data.rows_train=4096", "data.rows_validation=64"]
 CLUSTERS = "clusters=h100x16:2.50,a100x32:1.50"
 WORDS = [*SMALL, CLUSTERS, "batch=65536"]

@@ -10,13 +10,11 @@ from recsys_lab.arguments import parser
 from recsys_lab.decide.decision import ranked
 from recsys_lab.decide.prices import Row
 from recsys_lab.decide.question import AS_SAID, AXES, ClusterAsked, Question, items_of
+from recsys_lab.decide.tables import DASH
 from recsys_lab.errors import UserError
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
 from recsys_lab.report.waiting import Bar
-
-#: Stands where a sharder that cannot be has no figure.
-DASH = "\N{EN DASH}"
 
 
 def main(argv: list[str]) -> int:

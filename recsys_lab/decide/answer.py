@@ -83,6 +83,5 @@ def cheapest_first(row: Row) -> tuple[float, float, float]:
 
 def _reaches(row: Row, top: Row) -> bool:
     """Whether the interval of `row` reaches below the upper end of that of `top`. An interval that is not known reaches everywhere."""
-    if row.ms_interval is None or top.ms_interval is None or row.ms is None or top.ms is None:
-        return True
-    return row.cost * row.ms_interval[0] / row.ms <= top.cost * top.ms_interval[1] / top.ms
+    own, best = row.cost_interval, top.cost_interval
+    return own is None or best is None or own[0] <= best[1]

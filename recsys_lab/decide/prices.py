@@ -81,6 +81,14 @@ class Row:
         assert cost is not None
         return cost
 
+    @property
+    def cost_interval(self) -> tuple[float, float] | None:
+        """Of the cost, as wide as that of the time; None where no interval is known."""
+        if self.ms is None or self.ms_interval is None:
+            return None
+        low, high = self.ms_interval
+        return self.cost * low / self.ms, self.cost * high / self.ms
+
 
 @dataclass(frozen=True)
 class Priced:

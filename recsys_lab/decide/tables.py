@@ -57,15 +57,12 @@ def _per_rank(rows: Sequence[Row]) -> str:
 
 def _cells(row: Row, paid: bool) -> tuple[str, ...]:
     assert row.ms is not None and row.memory_gb is not None and row.samples_per_second is not None
-    cost, spread = row.cost, row.usd_interval
-    if not paid:
-        spread = row.ms_interval and (cost * row.ms_interval[0] / row.ms, cost * row.ms_interval[1] / row.ms)
     exposed = f"exch. {row.exposed_ms:.2f}" if row.exposed_ms is not None else ""
     return (
         f"{'*' if row.pareto else ' '} {row.sharder}\n  {row.optimizer}\n  {row.cluster} {row.precision}",
         f"{row.ms:.2f}\n{_span(row.ms_interval)}",
         human_count(row.samples_per_second),
-        f"{cost:.2f}\n{_span(spread)}" if not paid or row.usd_per_1e9 is not None else DASH,
+        f"{row.cost:.2f}\n{_span(row.cost_interval)}" if not paid or row.usd_per_1e9 is not None else DASH,
         f"{row.memory_gb:.1f}\nof {row.memory_there_gb:g}",
         f"{row.bound}\n{exposed}",
     )

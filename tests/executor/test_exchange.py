@@ -131,11 +131,11 @@ def cores_of_threads(batches: list[Sample]) -> list[tuple[bool, list[int]]]:
     model = Concat(TABLES, DENSE, torch.device("meta"))
     adagrad = ("adagrad", LR, EPS, 0.0)
     sharded = shard(model, placed(TABLES, HOW), torch.device("cpu"), adagrad, FP32, SEED, communication_cores=1)
-    torch.set_num_threads(2)
-    torch.mm(torch.ones(300, 300), torch.ones(300, 300))
     dense = dense_optimizer_of(sharded)
     for batch in batches:
         step(sharded, dense, batch)
+    torch.set_num_threads(2)  # not before: two threads of both ranks on one core wait for one another in loops
+    torch.mm(torch.ones(300, 300), torch.ones(300, 300))
     return [(name.startswith(COMMUNICATION), sorted(os.sched_getaffinity(thread))) for thread, name in threads().items()]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hydra.utils import get_object
-from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf import Container, DictConfig, OmegaConf, ValueNode, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from recsys_lab.config import options
@@ -83,9 +83,8 @@ def check_group(group: DictConfig, schema: type, where: str, whole: bool = True)
     Raises UserError for an unknown key, a wrong type, a missing value, and one out of its range.
     """
     given = {key: group._get_node(key) for key in group if key != "_target_"}
-    typed = _writable(OmegaConf.structured(schema))
     try:
-        checked = OmegaConf.merge(typed, given)
+        checked = OmegaConf.merge(_structure(schema), given)
         missing = OmegaConf.missing_keys(checked)
     except OverflowError:
         key = next((key for key, value in leaves(group) if isinstance(value, int) and abs(value) > sys.float_info.max), "")
@@ -126,7 +125,7 @@ def _shown(value: Any) -> str:
 
 def typed(group: DictConfig, schema: type) -> Any:
     """`group` as the frozen dataclass that is its schema."""
-    return OmegaConf.to_object(OmegaConf.merge(_writable(OmegaConf.structured(schema)), group))
+    return OmegaConf.to_object(OmegaConf.merge(_structure(schema), group))
 
 
 def resolved(group: DictConfig, beside: type | None = None) -> Any:
@@ -149,6 +148,12 @@ def build(group: DictConfig, *given: Any, **more: Any) -> Any:
     """
     made = resolved(group)
     return made(*given, **more) if isinstance(made, functools.partial) else made
+
+
+@functools.cache
+def _structure(schema: type) -> DictConfig:
+    """The node that `schema` declares; a merge copies it."""
+    return typing.cast(DictConfig, _writable(OmegaConf.structured(schema)))
 
 
 def _writable(node: Any) -> Any:
@@ -193,8 +198,14 @@ def check_config(config: DictConfig) -> None:
     _check_parts(config)
     for where, schema in schemas_of(config):
         checked = OmegaConf.to_container(check_group(_own_keys(config, where), schema, where), enum_to_str=True)
-        for key, value in checked.items():
-            OmegaConf.update(config, f"{where}.{key}".strip("."), value, merge=False, force_add=True)
+        group = OmegaConf.select(config, where) if where else config
+        with open_dict(group):
+            group.update({key: value for key, value in checked.items() if not _holds(group._get_node(key), value)})
+
+
+def _holds(node: Any, value: Any) -> bool:
+    """Whether `node` is a leaf of this very value."""
+    return isinstance(node, ValueNode) and type(node._value()) is type(value) and node._value() == value
 
 
 def _own_keys(config: DictConfig, where: str) -> DictConfig:

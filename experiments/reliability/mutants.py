@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 #: What is not asked: files that take whole configs or trainings, and tests of more CPU seconds while their calls are counted.
 SLOW, QUICK_S = ("test_published.py", "test_rank.py", "test_pipelined.py", "test_dmt_line.py", "test_experiment.py"), 4.0
+#: CPU seconds of a test that is asked of every change outside of functions.
+SHORT_S = 0.1
 
 
 Mutated = tuple[str, str, str, str]  # file, function, the line before and after
@@ -128,10 +130,11 @@ def _killed(path: Path | None) -> dict[Mutated, Outcome]:
 
 
 def _outcome(mutation: Mutation, change: Change, of_room: Called) -> Outcome:
-    """Of a function those tests are asked that call it, of what runs at import those that call anything of its file."""
+    """Of a function those tests are asked that call it, of what runs at import those that call anything of its file, and short ones."""
     place, seconds = (mutation.file, mutation.function), of_room.seconds
     of_file: set[str] = set().union(*(names for (file, _), names in of_room.tests_of.items() if file == mutation.file))
-    names = of_room.tests_of.get(place, set()) if mutation.function else of_file or set(seconds)
+    short = {name for name in seconds if seconds[name] <= SHORT_S}  # may look at what stands in a file and call nothing of it
+    names = of_room.tests_of.get(place, set()) if mutation.function else of_file | short
     names = {name for name in names if seconds[name] <= QUICK_S}
     if not names:
         return Outcome("survived", "no quick test calls it")

@@ -17,6 +17,7 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -130,7 +131,7 @@ def _counted(file: Path, where: str, rows: int) -> CountedLaw:
         raise UserError("cannot be read", where=where, given=f"{file}: {found}", allowed=allowed)
     try:
         counts = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, EOFError, BadZipFile):
         raise UserError("no counts in it", where=where, given=file, allowed=allowed) from None
     if (
         not isinstance(counts, np.ndarray)

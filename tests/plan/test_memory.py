@@ -9,8 +9,8 @@ import pytest
 
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.errors import PlanDoesNotFit
-from recsys_lab.plan import ShardingPlan, Workload
-from recsys_lab.plan.memory import bytes_of_ranks, check_fits
+from recsys_lab.plan import ShardingPlan, Workload, memory
+from recsys_lab.plan.memory import RankMemory, bytes_of_ranks, check_fits, missing_bytes
 from recsys_lab.tables import Table
 from tests.plan.plans import flexshard, plan, workload
 
@@ -161,3 +161,20 @@ def test_buffers_may_use_the_reserve_but_not_more() -> None:
     check_fits(made, work, cluster(2, 2, max(memory.totals) / 1e9))
     with pytest.raises(PlanDoesNotFit):
         check_fits(made, work, cluster(2, 2, (max(memory.totals) - 1) / 1e9))
+
+
+def test_what_is_missing_is_of_the_whole_memory_or_of_what_lasts() -> None:
+    """Of 80 GB 8 are reserved. Rank 0 lacks a byte of the 80, rank 1 two of the 72 for what lasts."""
+    on = dataclasses.replace(cluster(1, 2, 80.0), reserved_memory_share=0.1)
+    lasts = [70_000_000_000, on.usable_memory_bytes + 2]
+    nothing = (0, 0)
+    needed = RankMemory(tuple(lasts), nothing, nothing, (10_000_000_001, 0), nothing)
+    assert on.usable_memory_bytes == 72_000_000_000
+    assert missing_bytes(needed, on) == (2, 1)
+    assert missing_bytes(dataclasses.replace(needed, weights=(lasts[0], lasts[1] - 2)), on) == (1, 0)
+
+
+@pytest.mark.parametrize(("enough", "found"), [(1, 1), (2, 2), (3, 3), (7, 7), (4096, 4096), (4097, None)])
+def test_the_fewest_hosts_that_hold_it(monkeypatch: pytest.MonkeyPatch, enough: int, found: int | None) -> None:
+    monkeypatch.setattr(memory, "_fits", lambda made, work, on: made.hosts >= enough)
+    assert memory._fewest_hosts(plan(("row_wise",), 1, 2), workload(), cluster(1, 2, 1.0)) == found

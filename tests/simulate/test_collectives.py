@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recsys_lab.plan import Step
 from recsys_lab.plan.steps import COLLECTIVES
-from recsys_lab.simulate.collectives import collective_ms
+from recsys_lab.simulate.collectives import collective_ms, groups_cost
 from tests.simulate.clusters import cluster
 
 MB = 1e6
@@ -111,3 +111,9 @@ def test_more_bandwidth_is_never_slower_and_more_bytes_never_faster(
     assert collective_ms(step(kind, size, group), cluster(hosts, ranks, intra=intra, cross=cross * further)) <= base
     assert collective_ms(step(kind, size * more, group), cluster(hosts, ranks, intra=intra, cross=cross)) >= base
     assert collective_ms(step(kind, size, group), cluster(hosts, ranks, intra=intra, cross=cross, cross_us=10 * more)) >= base
+
+
+def test_each_group_has_its_own_pace() -> None:
+    """Two hosts of two ranks: half of 100 and of 400 MB goes to the other rank of the host, at 100 MB a ms."""
+    uneven = Step("s", "all_to_all", "forward", (100 * MB, 100 * MB, 200 * MB, 400 * MB), ((0, 1), (2, 3)))
+    assert [cost.ms for cost in groups_cost(uneven, cluster(2, 2, kind="cpu"))] == pytest.approx([NEAR + 0.5, NEAR + 2.0])

@@ -130,3 +130,16 @@ def test_an_exchange_in_pieces_takes_what_its_rounds_do() -> None:
     took = max(e.end_ms for e in events) - min(e.start_ms for e in events)
     assert took == pytest.approx(exchange_cost(scatters, on)[0].ms)
     assert took < sum(collective_ms(s, on) for s in scatters)
+
+
+def test_a_piece_ends_with_its_last_round() -> None:
+    """Eight scatters from eight ranks in rounds: the whole exchange ends with some piece, none begins before the first or ends later."""
+    (cost,) = exchange_cost(pieces("scatter", EACH, 80 * MB), shared(4, 2, intra_us=0.0, cross_us=0.0, intra=1e6))
+    assert max(end for _, end in cost.spans) == pytest.approx(1.0) and min(start for start, _ in cost.spans) == 0.0
+    assert all(start < end for start, end in cost.spans)
+
+
+def test_each_piece_on_nccl_starts_as_an_all_to_all_does() -> None:
+    on = cluster(1, 2, intra_us=0.0)
+    (one,), (none,) = (exchange_cost(pieces("scatter", (0,), size, 2), on) for size in (80 * MB, 0.0))
+    assert (none.ms, one.ms) == (pytest.approx(0.025), pytest.approx(0.025 + 40 / 100))  # 25 us

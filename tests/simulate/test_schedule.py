@@ -112,3 +112,9 @@ def test_an_iteration_is_no_shorter_than_what_its_host_issues() -> None:
     step = placed(COMPUTE, "compute", [0.0, 0.0], [3.0, 5.0])
     assert Schedule((step,), np.array([4.0, 4.0])).ends.tolist() == [4.0, 5.0]
     assert Schedule((step,)).ends.tolist() == [3.0, 5.0]
+
+
+def test_a_copy_that_begins_beside_gradients_is_what_is_waited_for() -> None:
+    """Gradients travel from 0 to 4 in the background; the batch's copy begins at 2."""
+    events = [Event(SYNC, 0.0, 4.0, "dense_sync"), Event(COPY, 2.0, 3.0, "copy")]
+    assert exposed_phases(events)["input_copy"] == 1.0

@@ -183,3 +183,14 @@ def test_without_a_difference_or_a_spread_no_number_is_invented():
     assert ours.seeds_needed([1.0, 2], [1.0, 2], 0.05, True) is None and ours.seeds_needed([1.0], [2.0], 0.05, True) is None
     assert ours.seeds_needed([1.0, 2], [0.5, 1.5], 0.05, True) == 6
     assert ours.seeds_needed([1.0, 2.001], [1.0, 2], 0.001, True) is not None
+
+
+def test_fewer_wrong_claims_take_more_seeds():
+    """At a level of 1e-4: twice (3.8906 + 0.8416)^2 = 22.39, and a quarter of 3.8906^2 = 3.78, times pi / 3."""
+    z = np.array([-1.0, 0.0, 1.0])
+    assert ours.seeds_needed(z + 1.0, z, 1e-4, paired=False) == 51
+
+
+def test_small_figures_need_as_many_seeds_as_large_ones():
+    x = np.array([0.0, 1.0, 2.0])
+    assert ours.seeds_needed(1e-8 * (x + 0.1), 1e-8 * x[::-1], 0.05, paired=True) == ours.seeds_needed(x + 0.1, x[::-1], 0.05, paired=True)

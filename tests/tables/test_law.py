@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import log
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.errors import UserError
-from recsys_lab.tables import RankLaw, power_law_access, zipf_mandelbrot
+from recsys_lab.tables import LawOptions, RankLaw, power_law_access, zipf_mandelbrot
 
 
 @st.composite
@@ -158,3 +159,7 @@ def test_a_law_goes_into_a_config_and_back() -> None:
 def test_a_law_that_cannot_be_is_refused(given_law: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         RankLaw.from_config(given_law)
+
+
+def test_the_keys_of_a_law_are_the_laws() -> None:
+    assert RankLaw.from_config(asdict(LawOptions(rows=10, exponents=[1.5]))) == RankLaw(10, (1.5,), shift=1.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from recsys_lab.errors import UserError
 from recsys_lab.tables import Table
-from recsys_lab.tables.remap import Remap, dealt, kept_id_bytes
+from recsys_lab.tables.remap import KEPT_IDS, Remap, dealt, kept_id_bytes
 
 
 @st.composite
@@ -80,3 +80,7 @@ def test_frequencies_of_other_data_are_refused_in_figures(ids, says):
     with pytest.raises(UserError, match="table t") as error:
         Remap.of("t", np.array(ids), 1, 2, 2, 9)
     assert says in str(error.value)
+
+
+def test_a_rank_keeps_a_quarter_of_a_megabyte_of_ids_a_table() -> None:
+    assert KEPT_IDS * kept_id_bytes([Table("t", 2**31 - 1, 8, ("a",))]) == 262_144

@@ -124,3 +124,25 @@ def test_bytes_that_are_no_text_and_counts_of_another_table(tmp_path: Path) -> N
     (tmp_path / "b.csv").write_text(HEAD + "a,5,8,1,,counts.npy,\n")
     with pytest.raises(UserError, match="line 2, skew: no counts of this table's rows.*5 whole numbers"):
         read_table_file(str(tmp_path / "b.csv"))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"\x93NUMPY\x01\x00v\x00{", b"no array at all"])
+def test_a_file_without_counts_is_said_with_its_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "counts.npy").write_bytes(content)
+    (tmp_path / "tables.csv").write_text("name,rows,dim,mean_ids,skew\na,10,4,1,counts.npy\n")
+    with pytest.raises(UserError, match=r"tables.csv line 2, skew: no counts in it; given .*counts.npy; allowed: an exponent"):
+        read_table_file(str(tmp_path / "tables.csv"))
+
+
+def test_no_model_has_more_than_a_hundred_thousand_tables(tmp_path: Path) -> None:
+    file = tmp_path / "tables.csv"
+    file.write_text("name,rows,dim,mean_ids\n" + "a,10,4,1\n" * 100_001)
+    with pytest.raises(UserError, match="no number of tables for a model; given 100,001 lines; allowed: 1 to 100,000"):
+        read_table_file(str(file))
+
+
+def test_each_bucket_is_drawn_as_often_as_it_was_counted() -> None:
+    """Half of the draws are row 0; rows 1 and 2 have an eighth each, rows 3 to 6 a sixteenth."""
+    law = CountedLaw(7, (1, 2, 4), (0.5, 0.25, 0.25), "by hand")
+    draws = np.array([0.0, 0.49, 0.5, 0.62, 0.63, 0.74, 0.75, 0.82, 0.999, 1.0])
+    assert law.ranks(draws).tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 6, 6]

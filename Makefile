@@ -22,7 +22,7 @@ demo: env  ## plan DCN for 64 H100s, simulate it, train it here on generated cli
 	@echo 'open $(CURDIR)/$(DEMO)/report.html'
 
 test: env  ## every test but the long ones, two files at a time (TEST_WORKERS)
-	$(PY) -m pytest -m 'not long' -n $(TEST_WORKERS) --dist loadfile
+	$(PY) -m pytest -m 'not long' -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-long: env  ## the long tests
 	$(PY) -m pytest -m long

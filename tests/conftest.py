@@ -2,10 +2,21 @@
 
 import gc
 import os
+from collections import Counter
+
+import pytest
 
 from recsys_lab.config.calibrated import VARIABLE
 
 os.environ[VARIABLE] = "none"
+#: Folders whose files hold few tests and run for minutes: they start processes.
+STARTING = ("end_to_end", "experiments", "package")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that no worker begins one when the others are done; then those with most tests."""
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.parent.name not in STARTING, -tests[item.path]))
 
 
 def pytest_collection_finish() -> None:

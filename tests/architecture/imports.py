@@ -48,6 +48,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     | {"train", "launchers"},
     "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
+    "api": LEAVES | {"plan", "simulate", "record", "config", "experiment", "planning"},
     "commands": LEAVES
     | {"sharders", "data", "config", "record", "report", "sweeps", "studies", "experiment"}
     | {"doctor", "calibrate", "partition", "decide"},

@@ -1,0 +1,186 @@
+"""An experiment from Python: composed, planned, explained, priced, run and read back. `import recsys_lab` is enough to call these.
+
+Each function takes the words of `run.py`, or an `Experiment` that `compose` made. Nothing is written but by `run`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recsys_lab import places
+from recsys_lab.config import command_line
+from recsys_lab.errors import UserError
+from recsys_lab.experiment import Experiment, of_words
+from recsys_lab.plan.explain import explain as sentences_of
+from recsys_lab.plan.explain import table_facts
+from recsys_lab.planning import Planned, plan_for, price
+from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.record.result import RESULT_FILE, read_result
+from recsys_lab.record.run_folder import Run, read_run
+from recsys_lab.simulate import Simulated
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a plan is as it is. `tables`: of each, where it lies and why. `alternatives`: other plans that its planner compared."""
+
+    sentences: tuple[str, ...]
+    tables: tuple[dict[str, str], ...]
+    alternatives: tuple[dict[str, str], ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+
+class RunFailed(UserError):
+    """A run that ended with another exit code than 0, which `exit_code` is. What was wrong stands on stderr."""
+
+    def __init__(self, exit_code: int, folder: Path):
+        super().__init__(f"the run ended with exit code {exit_code}; the reason was printed above", where=folder)
+        self.exit_code = exit_code
+
+
+def compose(*words: str, **keys: Any) -> Experiment:
+    """The experiment of run.py's words, checked.
+
+    Args:
+        words: such as "model=dcn", "cluster.hosts=4", "optimizer.sparse.lr=0.1".
+        keys: words without a point as keywords: model="dcn".
+
+    Returns:
+        An Experiment. Its parts are values: `dataclasses.replace(experiment, cluster=...)` makes another one.
+
+    Raises:
+        UserError: for the first thing wrong with the words.
+
+    >>> compose("model=dcn", sharder="dmt", cluster="h100x64").cluster.world_size
+    64
+    """
+    return of_words(said(words, keys), where="compose")
+
+
+def plan(experiment: Experiment | str, *words: str, **keys: Any) -> Planned:
+    """Where each table goes on the named cluster, and the steps of an iteration.
+
+    Args:
+        experiment: what `compose` made, or the first of its words.
+        words, keys: those of `compose`, where no experiment is given.
+
+    Returns:
+        A Planned: `plan` (where every shard lies), `steps` (in order, with bytes), `cluster`, `tables`, `access` and `workload`.
+
+    Raises:
+        UserError: for what cannot be planned. PlanDoesNotFit: where a rank lacks memory; it names the nearest change that fits.
+
+    >>> made = plan("model=dcn_mlperf", "data=random", sharder="torchrec_row_wise", cluster="h100x64")
+    >>> len(made.plan.placements), made.steps.world_size
+    (26, 64)
+    """
+    quiet_torchrec()
+    found = _experiment(experiment, words, keys)
+    data = found.open_data()
+    found.check(data)
+    return plan_for(found, data)
+
+
+def explain(experiment: Experiment | str, *words: str, **keys: Any) -> Explanation:
+    """Why the plan is as it is. Takes and raises what `plan` does.
+
+    Returns:
+        An Explanation; `print` shows its sentences.
+
+    >>> print(explain("model=dcn_mlperf", "data=random", sharder="torchrec_row_wise", cluster="h100x64").tables[0]["where"])
+    rows in equal blocks on ranks 0-63
+    """
+    found = _experiment(experiment, words, keys)
+    made = plan(found)
+    reasons = found.sharder.planner.reasons(made.plan, made.inputs)
+    told = reasons.told() if reasons is not None else {"sentences": [], "columns": [], "rows": []}
+    return Explanation(
+        (*sentences_of(made.plan), *told["sentences"]),
+        tuple({"table": fact.table.name, "where": fact.where, "why": fact.why} for fact in table_facts(made.plan)),
+        tuple(dict(zip(told["columns"], row)) for row in told["rows"]),
+    )
+
+
+def simulate(experiment: Experiment | str, *words: str, **keys: Any) -> Simulated:
+    """What an iteration takes on the named cluster. Takes and raises what `plan` does.
+
+    Returns:
+        A Simulated: `iteration_ms` with its 90 % interval, `phases_ms`, `collectives`, `bytes_per_rank`; the figures of `mode=simulate`.
+
+    >>> priced = simulate("model=dcn_mlperf", "data=random", sharder="torchrec_row_wise", cluster="h100x64")
+    >>> priced.world_size, priced.iteration_ms > 0
+    (64, True)
+    """
+    found = _experiment(experiment, words, keys)
+    return price(plan(found), found.profile)[0]
+
+
+def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
+    """Runs what `python run.py` would with the same words: one run, in a folder of its own.
+
+    Args:
+        words, keys: those of `compose`.
+        folder: the run folder; None: a new one below `runs`.
+
+    Returns:
+        A Run: `result` (the record), `plan`, `config` and what else lies in the folder.
+
+    Raises:
+        UserError: for words that are wrong or a sweep. RunFailed: for a run that ended with another exit code than 0.
+    """
+    given = said(words, keys) if folder is None else [*said(words, keys), f"hydra.run.dir={folder}"]
+    line = command_line.read(given)
+    if line.run is None:
+        raise UserError("one run is needed, not a sweep", where="run", given=" ".join(given), remedy="sweeps: python run.py -m ...")
+    at = given if folder is not None or line.run.config.resume else [*given, f"hydra.run.dir={line.run.folder}"]
+    places.on_path()
+    code: int = importlib.import_module("run").main(at)  # run.py, which no module of the package may know
+    if code:
+        raise RunFailed(code, line.run.folder)
+    return read_run(line.run.folder)
+
+
+def load(path: Path | str) -> pandas.DataFrame:
+    """The records of one run, or of all runs in a folder such as a sweep's: a row for each.
+
+    Args:
+        path: a run folder, or a folder of them.
+
+    Returns:
+        A DataFrame: `folder`, and each field of result.json under its path, such as "simulated.iteration_ms".
+
+    Raises:
+        UserError: where no run lies there, or a record is broken.
+    """
+    import pandas
+
+    at = Path(path)
+    folders = [at] if (at / RESULT_FILE).is_file() else sorted(file.parent for file in at.glob(f"*/{RESULT_FILE}"))
+    if not folders:
+        raise UserError("no run lies here", where=at, allowed="a run folder, or a folder of run folders")
+    return pandas.json_normalize([{"folder": str(folder)} | read_result(folder) for folder in folders])
+
+
+def said(words: Sequence[str], keys: dict[str, Any]) -> list[str]:
+    """Words and keywords as run.py's words; None is `null`."""
+    return [*words, *(f"{key}={'null' if value is None else value}" for key, value in keys.items())]
+
+
+def _experiment(given: Experiment | str, words: Sequence[str], keys: dict[str, Any]) -> Experiment:
+    if isinstance(given, Experiment):
+        if words or keys:
+            raise UserError("words beside an experiment", where="experiment", given=" ".join(said(words, keys)), remedy="compose them")
+        return given
+    return compose(given, *words, **keys)
+
+
+__all__ = ["Explanation", "Planned", "RunFailed", "compose", "explain", "load", "plan", "run", "simulate"]

@@ -1,0 +1,87 @@
+"""The package from Python: light to import, the same figures as the command line, mistakes as exceptions."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import recsys_lab
+from recsys_lab import api
+from recsys_lab.config.choices import built
+from recsys_lab.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ("model=dcn_mlperf", "data=random", "cluster=h100x64", "sharder=torchrec_row_wise")
+
+
+def test_the_import_is_light() -> None:
+    """A program that only imports the package loads nothing that takes time; its functions are there by name."""
+    said = "import sys, recsys_lab; print(*sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'numpy', 'hydra', 'pandas'}))"
+    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+    assert set(recsys_lab.FUNCTIONS) <= set(dir(recsys_lab))
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        recsys_lab.simulat  # noqa: B018
+
+
+def test_a_room_with_the_name_of_a_function_is_both() -> None:
+    import recsys_lab.simulate.costs
+
+    assert inspect.ismodule(recsys_lab.simulate) and recsys_lab.simulate.costs.__name__ == "recsys_lab.simulate.costs"
+    with pytest.raises(UserError, match="'dcm'|dcm"):
+        recsys_lab.simulate("model=dcm")
+
+
+def test_the_examples_of_the_functions_are_right() -> None:
+    assert doctest.testmod(api, extraglobs={name: getattr(api, name) for name in api.__all__}).attempted >= 6
+    assert doctest.testmod(api).failed == 0
+
+
+def test_every_function_says_what_it_takes_gives_and_raises() -> None:
+    for name, module in recsys_lab.FUNCTIONS.items():
+        text = getattr(sys.modules.get(module) or __import__(module, fromlist=[name]), name).__doc__
+        assert re.search(r"Args:|Takes and raises what `plan` does", text) and "Returns:" in text, name
+
+
+def test_the_same_figures_as_a_run_of_the_same_words(tmp_path: Path) -> None:
+    experiment = recsys_lab.compose(*WORDS, "mode=simulate", logger="none")
+    priced = recsys_lab.simulate(experiment)
+    made = recsys_lab.run(*WORDS, "mode=simulate", logger="none", folder=tmp_path / "runs" / "one")
+    assert made.result["simulated"]["iteration_ms"] == priced.iteration_ms
+    assert made.result["plan_fingerprint"] == recsys_lab.plan(experiment).plan.fingerprint
+    slower = replace(experiment, cluster=built("cluster", "a100x64"))
+    assert recsys_lab.simulate(slower).iteration_ms > priced.iteration_ms
+    (row,) = recsys_lab.load(tmp_path / "runs" / "one").to_dict("records")
+    assert (row["simulated.iteration_ms"], row["choices.sharder"]) == (priced.iteration_ms, "torchrec_row_wise")
+    assert recsys_lab.load(tmp_path / "runs").to_dict("records") == [row]
+    with pytest.raises(api.RunFailed, match="exit code 2") as failed:
+        recsys_lab.run(*WORDS, "mode=simulate", "seed=7", logger="none", folder=tmp_path / "runs" / "one")
+    assert failed.value.exit_code == 2
+
+
+def test_an_explanation_has_a_line_a_table() -> None:
+    told = recsys_lab.explain(*WORDS[:3], sharder="neo_4d")
+    assert len(told.tables) == 26 and told.alternatives and "No plan can be below" in str(told)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: recsys_lab.compose("model=dcn,dlrm", "-m"), "compose: one run is needed, not a sweep"),
+        (lambda: recsys_lab.run("-m", "seed=1,2"), "one run is needed, not a sweep.*python run.py -m"),
+        (lambda: recsys_lab.plan(recsys_lab.compose(), "seed=2"), "words beside an experiment; given seed=2"),
+        (lambda: recsys_lab.load("nowhere"), "nowhere: no run lies here"),
+        (lambda: recsys_lab.compose(seed=-1), "seed"),
+    ],
+)
+def test_a_mistake_is_one_line(call, says: str) -> None:
+    with pytest.raises(UserError, match=says) as error:
+        call()
+    assert "\n" not in str(error.value)

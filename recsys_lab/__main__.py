@@ -69,7 +69,8 @@ def console() -> int:
 def _help() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}} {about}" for name, (_, about) in COMMANDS.items()]
-    return "\n".join(["usage: python -m recsys_lab COMMAND [...]", "", *lines, "", "python -m recsys_lab COMMAND --help says more."])
+    program = "recsys-lab" if Path(sys.argv[0]).name == "recsys-lab" else "python -m recsys_lab"
+    return "\n".join([f"usage: {program} COMMAND [...]", "", *lines, "", f"{program} COMMAND --help says more."])
 
 
 if __name__ == "__main__":

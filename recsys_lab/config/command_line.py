@@ -104,7 +104,7 @@ def read(argv: list[str]) -> Invocation:
     else:
         folder = run_to_resume(config)
         extra += [str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]
-        config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.config_dir))
+        config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.names_folder))
     return Invocation(False, (*argv, _at("run", folder)), freeze(config), folder)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recsys_lab.arguments import Parser
 from recsys_lab.errors import UserError
+from recsys_lab.places import CONF
 
 #: Flags of Hydra, of which Hydra exports no parser, and its options with a value.
 FLAGS = (
@@ -46,7 +47,18 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     line.add_argument("--info", "-i", nargs="?", const="all", choices=INFORMS)
     args = line.parse_intermixed_args(list(argv))
     _check(args)
+    args.names_folder = args.config_dir  # a folder that is only there names no code for a resumed run
+    if args.config_dir is None and not any(word.lstrip("+").startswith("hydra.searchpath=") for word in args.overrides):
+        args.config_dir = conf_here()
     return args
+
+
+def conf_here() -> str | None:
+    """`conf` in this folder, where it holds choices of the user's own: as if `--config-dir conf` were said."""
+    here = Path("conf")
+    groups = {path.name for path in CONF.iterdir() if path.is_dir()}
+    own = here.is_dir() and not here.samefile(CONF) and any(path.is_dir() and path.name in groups for path in here.iterdir())
+    return str(here) if own else None
 
 
 def ordered(args: argparse.Namespace) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from recsys_lab.config.command_line import CONF
 from recsys_lab.config.options import SPARSE_OPTIMIZERS
+from recsys_lab.config.words import conf_here
 from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.ranges import Count, Positive, check
 
@@ -73,7 +74,7 @@ def asked(words: Sequence[str]) -> Question:
     if "profiles" in own and changed:
         given = f"{changed[0]} profiles={own['profiles']}"
         raise UserError("figures of one profile, and several profiles", where="profiles", given=given, remedy="drop one of the two")
-    bring = any(word.startswith(("hydra.searchpath=", "--config-dir", "-cd")) for word in rest)
+    bring = conf_here() is not None or any(word.startswith(("hydra.searchpath=", "--config-dir", "-cd")) for word in rest)
     said = any(word.startswith(("profile@simulate.profile=", "simulate.profile.")) for word in rest)
     return Question(
         words=tuple(rest),

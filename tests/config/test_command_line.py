@@ -200,6 +200,18 @@ def test_a_user_can_bring_a_cluster_of_their_own(tmp_path):
     assert build(config.cluster).world_size == 24
 
 
+def test_choices_in_a_conf_folder_here_are_found_unless_another_place_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf" / "nginx").mkdir(parents=True)
+    assert read(["cluster=h100x64"]).argv[0] == "cluster=h100x64"  # somebody else's conf
+    (tmp_path / "conf" / "cluster").mkdir()
+    (tmp_path / "conf" / "cluster" / "mine.yaml").write_text("defaults: [h100x64]\nname: mine\n")
+    line = read(["cluster=mine", "hydra.run.dir=x"])
+    assert line.config.cluster.name == "mine" and line.argv[:2] == ("--config-dir", "conf")
+    with pytest.raises(UserError, match="cluster.mine"):
+        read(["cluster=mine", "hydra.searchpath=[pkg://recsys_lab]"])
+
+
 def test_keys_given_to_a_cluster_reach_it():
     assert build(read(["cluster=h100x64", "cluster.hosts=16"]).config.cluster).world_size == 128
 

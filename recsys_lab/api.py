@@ -15,13 +15,15 @@ from recsys_lab import places
 from recsys_lab.config import command_line
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, of_words
+from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain as sentences_of
 from recsys_lab.plan.explain import table_facts
-from recsys_lab.planning import Planned, plan_for, price
+from recsys_lab.planning import Planned, plan_for, planned_as, price
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.record.run_folder import Run, read_run
 from recsys_lab.simulate import Simulated
+from recsys_lab.tables import Table
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
@@ -66,12 +68,13 @@ def compose(*words: str, **keys: Any) -> Experiment:
     return of_words(said(words, keys), where="compose")
 
 
-def plan(experiment: Experiment | str, *words: str, **keys: Any) -> Planned:
+def plan(experiment: Experiment | str, *words: str, given: ShardingPlan | None = None, **keys: Any) -> Planned:
     """Where each table goes on the named cluster, and the steps of an iteration.
 
     Args:
         experiment: what `compose` made, or the first of its words.
         words, keys: those of `compose`, where no experiment is given.
+        given: a plan that was made before, in place of the planner's.
 
     Returns:
         A Planned: `plan` (where every shard lies), `steps` (in order, with bytes), `cluster`, `tables`, `access` and `workload`.
@@ -87,7 +90,10 @@ def plan(experiment: Experiment | str, *words: str, **keys: Any) -> Planned:
     found = _experiment(experiment, words, keys)
     data = found.open_data()
     found.check(data)
-    return plan_for(found, data)
+    if given is None:
+        return plan_for(found, data)
+    _check_is_for(given, found, found.tables(data))
+    return planned_as(found, data, given)
 
 
 def explain(experiment: Experiment | str, *words: str, **keys: Any) -> Explanation:
@@ -110,7 +116,7 @@ def explain(experiment: Experiment | str, *words: str, **keys: Any) -> Explanati
     )
 
 
-def simulate(experiment: Experiment | str, *words: str, **keys: Any) -> Simulated:
+def simulate(experiment: Experiment | str, *words: str, given: ShardingPlan | None = None, **keys: Any) -> Simulated:
     """What an iteration takes on the named cluster. Takes and raises what `plan` does.
 
     Returns:
@@ -121,7 +127,7 @@ def simulate(experiment: Experiment | str, *words: str, **keys: Any) -> Simulate
     (64, True)
     """
     found = _experiment(experiment, words, keys)
-    return price(plan(found), found.profile)[0]
+    return price(plan(found, given=given), found.profile)[0]
 
 
 def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
@@ -175,6 +181,22 @@ def said(words: Sequence[str], keys: dict[str, Any]) -> list[str]:
     return [*words, *(f"{key}={'null' if value is None else value}" for key, value in keys.items())]
 
 
+def _check_is_for(plan: ShardingPlan, experiment: Experiment, tables: Sequence[Table]) -> None:
+    """Raises UserError for a plan of other tables, or of another number of ranks."""
+
+    def of(tables: Sequence[Table], hosts: int, ranks: int) -> tuple[list[tuple[str, int, int]], str]:
+        return sorted((t.name, t.rows, t.dim) for t in tables), f"{len(tables)} tables on {hosts} x {ranks} ranks"
+
+    theirs = of(plan.tables, plan.hosts, plan.ranks_per_host)
+    ours = of(tables, experiment.cluster.hosts, experiment.cluster.ranks_per_host)
+    if theirs != ours:
+        differ = sorted({row[0] for row in theirs[0]} ^ {row[0] for row in ours[0]}) or sorted(
+            {r[0] for r in theirs[0] if r not in ours[0]}
+        )
+        given = f"{theirs[1]}{', such as ' + differ[0] if differ else ''}"
+        raise UserError("of other tables or ranks than the experiment", where="plan", given=given, allowed=ours[1])
+
+
 def _experiment(given: Experiment | str, words: Sequence[str], keys: dict[str, Any]) -> Experiment:
     if isinstance(given, Experiment):
         if words or keys:
@@ -183,4 +205,4 @@ def _experiment(given: Experiment | str, words: Sequence[str], keys: dict[str, A
     return compose(given, *words, **keys)
 
 
-__all__ = ["Explanation", "Planned", "RunFailed", "compose", "explain", "load", "plan", "run", "simulate"]
+__all__ = ["Explanation", "Planned", "RunFailed", "Simulated", "compose", "explain", "load", "plan", "run", "simulate"]

@@ -48,7 +48,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     | {"train", "launchers"},
     "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
-    "api": LEAVES | {"plan", "simulate", "record", "config", "experiment", "planning"},
+    "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
+    "torchrec_plans": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},
     "commands": LEAVES
     | {"sharders", "data", "config", "record", "report", "sweeps", "studies", "experiment"}
     | {"doctor", "calibrate", "partition", "decide"},
@@ -61,8 +62,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 ONLY_IN: Mapping[str, frozenset[str]] = {
     "wandb": frozenset({"record/wandb_run.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
-    | {"experiment", "planning", "partition", "doctor", "calibrate", "launchers"},
-    "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"}),
+    | {"experiment", "planning", "partition", "doctor", "calibrate", "launchers", "torchrec_plans"},
+    "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})
+    | {"torchrec_plans"},
     "lightning": frozenset({"record", "train", "launchers"}),
     "triton": frozenset({"kernels/triton_embedding.py", "kernels/triton_kernels.py"}),
     "omegaconf": frozenset({"config", "experiment", "job", "run", "sweeps", "launchers"}),

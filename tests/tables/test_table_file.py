@@ -68,7 +68,7 @@ def test_torchrecs_own_tables_are_printed_as_the_file(tmp_path: Path) -> None:
     file.write_text(table_file(EmbeddingBagCollection(configs, device="meta"), {"clicks": 7.5}))
     lines = read_table_file(str(file))
     assert [(line.name, line.rows, line.mean_ids, line.pooling, line.table) for line in lines] == [
-        ("user", 100, 1.0, "sum", "user"),
+        ("user", 100, 1.0, "sum", "t_user"),
         ("clicks", 50, 7.5, "mean", "t_item"),
         ("likes", 50, 1.0, "mean", "t_item"),
     ]

@@ -1,0 +1,191 @@
+"""Plans of ours for a TorchRec model, and TorchRec's plans in ours: to train with, to read, and to price.
+
+from recsys_lab import torchrec_plans
+
+made = recsys_lab.plan(torchrec_plans.experiment(model, "cluster=h100x64", "sharder=neo_4d")).plan
+DistributedModelParallel(model, plan=torchrec_plans.to_torchrec(made, model, "cuda"))
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torchrec.distributed import types as tr
+from torchrec.modules.embedding_configs import DataType, EmbeddingConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+
+from recsys_lab import api
+from recsys_lab.data.torchrec_tables import MeanIds, table_file
+from recsys_lab.errors import UserError
+from recsys_lab.executor.torchrec_plan import to_torchrec as of_one_module
+from recsys_lab.experiment import Experiment
+from recsys_lab.plan import Placement, ShardingPlan
+from recsys_lab.plan.validate import validate
+from recsys_lab.sharders.torchrec.planner import from_torchrec as placements_of
+from recsys_lab.sharders.torchrec.types import SCHEMES
+from recsys_lab.tables import Table
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
+
+#: How TorchRec's kernels name our formats of weights.
+FORMATS = {DataType.FP32: "fp32", DataType.FP16: "fp16", DataType.BF16: "bf16"}
+ALSO = (*SCHEMES, "data_parallel")
+
+
+def tables_of(model: nn.Module) -> tuple[Table, ...]:
+    """The tables of all embedding collections of a model, in the order of its modules.
+
+    Raises:
+        UserError: where the model has none, two tables share a name, or weights have a format that plans do not know.
+    """
+    found: dict[str, Table] = {}
+    for path, collection in _collections(model):
+        for config in _configs(collection):
+            if config.name in found:
+                remedy = "give each table a name of its own"
+                raise UserError("two tables have one name", where=path or "the model", given=config.name, remedy=remedy)
+            if config.data_type not in FORMATS:
+                allowed = ", ".join(kind.value for kind in FORMATS)
+                raise UserError("no such format of weights in a plan", where=config.name, given=config.data_type.value, allowed=allowed)
+            pooling = "none" if isinstance(config, EmbeddingConfig) else config.pooling.value.lower()
+            names = tuple(config.feature_names)
+            found[config.name] = Table(config.name, config.num_embeddings, config.embedding_dim, names, pooling, FORMATS[config.data_type])
+    if not found:
+        raise UserError("no EmbeddingBagCollection and no EmbeddingCollection", where=type(model).__name__)
+    return tuple(found.values())
+
+
+def to_torchrec(plan: ShardingPlan, model: nn.Module, device: str, kernel: str = "fused") -> tr.ShardingPlan:
+    """A plan of ours as the one that `DistributedModelParallel(model, plan=...)` takes.
+
+    Args:
+        plan: for the tables of `model`, by their names.
+        model: not sharded yet; on any device.
+        device: cpu or cuda, where it will train.
+        kernel: TorchRec's compute kernel of sharded tables; replicated ones have `dense`, the only one that TorchRec has for them.
+
+    Returns:
+        TorchRec's plan, an entry for each embedding collection of `model` under its path.
+
+    Raises:
+        UserError: for a table that the plan lacks or has with another size, and for a scheme that TorchRec has not.
+    """
+    modules: dict[str, tr.ModuleShardingPlan] = {}
+    for path, collection in _collections(model):
+        placements = []
+        for config in _configs(collection):
+            if config.name not in plan.by_table:
+                raise UserError("the plan has no such table", where=path or "the model", given=config.name, allowed=_names(plan))
+            table, placement = plan.by_table[config.name]
+            if (table.rows, table.dim) != (config.num_embeddings, config.embedding_dim):
+                given = f"{config.num_embeddings} x {config.embedding_dim}"
+                raise UserError("the plan is of another size", where=config.name, given=given, allowed=f"{table.rows} x {table.dim}")
+            if placement.scheme not in ALSO:
+                remedy = "sharder=torchrec or neo_4d plans with these; FlexShard's tiers and DMT's towers run under run.py"
+                raise UserError(
+                    "TorchRec has no such scheme", where=config.name, given=placement.scheme, allowed=", ".join(ALSO), remedy=remedy
+                )
+            placements.append(placement)
+        found = of_one_module(placements, plan.ranks_per_host, device)
+        for sharding in found.values():
+            if sharding.sharding_spec is not None:
+                sharding.compute_kernel = kernel
+        modules[path] = found
+    return tr.ShardingPlan(modules)
+
+
+def from_torchrec(plan: tr.ShardingPlan, model: nn.Module, hosts: int, ranks_per_host: int) -> ShardingPlan:
+    """A plan that TorchRec's planner or the user made, as ours: `recsys_lab.plan.explain.explain` says what it means.
+
+    Args:
+        plan: TorchRec's, with an entry for each embedding collection of `model`.
+        model: not sharded yet.
+        hosts, ranks_per_host: of the processes that the plan is for.
+
+    Raises:
+        UserError: for a module or a table that the plan lacks, and for shards that cannot be.
+    """
+    tables = tables_of(model)
+    placements: list[Placement] = []
+    for path, collection in _collections(model):
+        sharding = plan.get_plan_for_module(path)
+        if sharding is None:
+            raise UserError("the plan has no such module", where="plan", given=path or "the model", allowed=", ".join(plan.plan))
+        own = tuple(table for table in tables if table.name in {config.name for config in _configs(collection)})
+        if lacking := [table.name for table in own if table.name not in sharding]:
+            raise UserError("the plan has no such table", where=path or "the model", given=", ".join(lacking))
+        placements += placements_of(own, sharding)
+    made = ShardingPlan("torchrec", hosts, ranks_per_host, tables, tuple(placements))
+    validate(made)
+    return made
+
+
+def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experiment:
+    """An experiment on the tables of a TorchRec model, with the dense part of `model=tables`.
+
+    Args:
+        model: pooled tables only (EmbeddingBagCollection).
+        words: of run.py, such as "cluster=h100x64"; "model=tables_dcn" for DCN's dense part.
+        mean_ids: ids of a sample, by feature name (1 where it has none), or the same for all.
+
+    Raises:
+        UserError: for wrong words, and for a model without pooled tables.
+    """
+    bags = [collection for _, collection in _collections(model) if isinstance(collection, EmbeddingBagCollection)]
+    if not bags:
+        raise UserError("no EmbeddingBagCollection", where=type(model).__name__, remedy="sequence tables: model=hstu and its kin")
+    lines = [table_file(collection, mean_ids).splitlines() for collection in bags]
+    text = "\n".join([lines[0][0], *(line for file in lines for line in file[1:])]) + "\n"
+    file = Path(tempfile.gettempdir(), f"recsys_lab_tables_{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv")
+    file.write_text(text, encoding="utf-8")
+    chosen = [] if any(word.startswith("model=") for word in words) else ["model=tables"]
+    return api.compose(*chosen, f"model.file={file}", *words)
+
+
+def simulate(model: nn.Module, plan: tr.ShardingPlan, *words: str, mean_ids: MeanIds = 1.0) -> api.Simulated:
+    """What an iteration takes under a plan of TorchRec's, on the cluster that `words` name. Takes what `experiment` does."""
+    given = experiment(model, *words, mean_ids=mean_ids)
+    return api.simulate(given, given=from_torchrec(plan, model, given.cluster.hosts, given.cluster.ranks_per_host))
+
+
+def compared(model: nn.Module, plans: Mapping[str, tr.ShardingPlan | str], *words: str, mean_ids: MeanIds = 1.0) -> pandas.DataFrame:
+    """Plans side by side: which phase of an iteration takes the time, and what each rank holds.
+
+    Args:
+        model, words, mean_ids: those of `experiment`.
+        plans: by any name, TorchRec's plans, or sharders of ours such as "neo_4d".
+
+    Returns:
+        A DataFrame, a row for each plan: ms of the iteration and of each phase, the bytes that the busiest rank sends, and GB it holds.
+    """
+    import pandas
+
+    rows = {}
+    for name, plan in plans.items():
+        given = experiment(model, *words, *([f"sharder={plan}"] if isinstance(plan, str) else []), mean_ids=mean_ids)
+        ours = None if isinstance(plan, str) else from_torchrec(plan, model, given.cluster.hosts, given.cluster.ranks_per_host)
+        priced = api.simulate(given, given=ours)
+        sent = sum(one.bytes for one in priced.collectives)
+        held = {"sent_mb": sent / 1e6, "tables_gb": priced.bytes_per_rank.max / 1e9}
+        rows[name] = {"iteration_ms": priced.iteration_ms, **priced.phases_ms, **held}
+    return pandas.DataFrame.from_dict(rows, orient="index")
+
+
+def _collections(model: nn.Module) -> Iterator[tuple[str, EmbeddingBagCollection | EmbeddingCollection]]:
+    for path, module in model.named_modules():
+        if isinstance(module, EmbeddingBagCollection | EmbeddingCollection):
+            yield path, module
+
+
+def _configs(collection: EmbeddingBagCollection | EmbeddingCollection) -> list[Any]:
+    return collection.embedding_bag_configs() if isinstance(collection, EmbeddingBagCollection) else collection.embedding_configs()
+
+
+def _names(plan: ShardingPlan) -> str:
+    return ", ".join(table.name for table in plan.tables)

@@ -35,6 +35,8 @@ EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 SLOW, QUICK_S = ("test_published.py", "test_rank.py", "test_pipelined.py", "test_dmt_line.py", "test_experiment.py"), 4.0
 #: CPU seconds of a test that is asked of every change outside of functions.
 SHORT_S = 0.1
+#: And where those are that look at all files of a room.
+OF_THE_HOUSE = "tests/architecture/"
 
 
 Mutated = tuple[str, str, str, str]  # file, function, the line before and after
@@ -62,6 +64,7 @@ def _room(name: str) -> Room:
 
 
 _PLAN = tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests" / "plan").glob("test_*.py")))
+_REFERENCE = "tests/schemes/test_every_scheme.py::test_reference_plans_are_valid_and_explained"
 _STATISTICS = ("tests/sweeps/test_statistics.py", "tests/sweeps/test_comparisons.py")
 ROOMS = {
     "cluster": _room("cluster"),
@@ -69,7 +72,7 @@ ROOMS = {
     "statistics": Room(("recsys_lab/sweeps/statistics.py",), _STATISTICS),
     "plan": _room("plan"),
     "simulate": _room("simulate"),
-    "schemes": Room(("recsys_lab/schemes",), _PLAN),
+    "schemes": Room(("recsys_lab/schemes",), (*_PLAN, _REFERENCE)),
     "config": _room("config"),
     "sharders": _room("sharders"),
 }
@@ -133,7 +136,7 @@ def _outcome(mutation: Mutation, change: Change, of_room: Called) -> Outcome:
     """Of a function those tests are asked that call it, of what runs at import those that call anything of its file, and short ones."""
     place, seconds = (mutation.file, mutation.function), of_room.seconds
     of_file: set[str] = set().union(*(names for (file, _), names in of_room.tests_of.items() if file == mutation.file))
-    short = {name for name in seconds if seconds[name] <= SHORT_S}  # may look at what stands in a file and call nothing of it
+    short = {name for name in seconds if seconds[name] <= SHORT_S or name.startswith(OF_THE_HOUSE)}  # they may call nothing of a file
     names = of_room.tests_of.get(place, set()) if mutation.function else of_file | short
     names = {name for name in names if seconds[name] <= QUICK_S}
     if not names:

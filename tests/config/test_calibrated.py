@@ -53,6 +53,11 @@ def test_a_rank_s_part_of_a_core(ranks: int, share: float) -> None:
     assert core_share(ranks) == share
 
 
+def test_a_single_core_is_one_rank_s_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
+    assert [core_share(ranks) for ranks in (1, 2)] == [1.0, 0.5]
+
+
 def test_without_figures_those_on_file_are_told() -> None:
     """Times on file are of half a core a rank."""
     assert figure("cluster.hosts", 7, _root_=root()) == 7 and core_figure("cluster.x", 3.0, _root_=root()) == 3.0

@@ -76,7 +76,7 @@ KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
         (["launcher._target_=shutil.rmtree"], ["launcher._target_", "shutil.rmtree"]),
         (["data._target_=subprocess.run"], ["data._target_", "subprocess.run"]),
         (["logger._target_=recsys_lab.models.dlrm.DLRM"], ["logger._target_", "no function of this kind"]),
-        (["--config-name=nope"], ["--config-name", "run.py has one config", "--config-dir"]),
+        (["--config-name=nope"], ["--config-name", "run.py has one config", "given nope", "--config-dir"]),
         (["--config-dir", "/nope"], ["--config-dir", "not a folder"]),
         (["--experimental-rerun", "x"], ["--experimental-rerun", "resume=RUN_FOLDER"]),
         (["--resolve"], ["--resolve", "--cfg"]),
@@ -231,3 +231,23 @@ def test_keys_of_a_swept_group_reach_choices_that_the_default_lacks() -> None:
     assert "++cluster.price_per_device_hour=2.5" in line.argv and "model.embedding_dim=16" in line.argv
     with pytest.raises(UserError, match="no such key"):
         read(["-m", "cluster=h100x64,a100x64", "cluster.prise=2.5"])
+
+
+def test_the_first_seed_of_every_row_comes_first():
+    jobs = read(["-m", "model=dcn,dlrm", "seed=1,2", "mode=plan"]).jobs
+    assert [(job[0], job[1]) for job in jobs] == [(f"seed={seed}", f"model={model}") for seed in (1, 2) for model in ("dcn", "dlrm")]
+
+
+@pytest.mark.parametrize(("word", "says"), [("resume=runs/x", "resume: not in a sweep"), ("overwrite=true", "overwrite: not in a sweep")])
+def test_what_is_of_a_single_run_is_not_in_a_sweep(word, says):
+    with pytest.raises(UserError, match=says):
+        read(["-m", word, "seed=1,2"])
+
+
+def test_a_key_is_nearest_to_keys_and_groups():
+    with pytest.raises(UserError, match=r"seeed: no such key.*did you mean 'seed'"):
+        read(["seeed=1"])
+
+
+def test_the_ends_of_a_range_are_in_it():
+    assert read(["optimizer.sparse.lr=1000000"]).config.optimizer.sparse.lr == 1e6

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from recsys_lab.config.command_line import CONF, read
 from recsys_lab.config.folders import own_folder, stored, words_of
@@ -115,3 +116,8 @@ def test_every_target_of_ours_is_known_as_ours(tmp_path):
     ours = sorted(target for target in found if not target.startswith("hydra_plugins."))
     assert len(ours) > 50
     check_targets(OmegaConf.create([{"_target_": target} for target in ours]), Named(), tmp_path)
+
+
+@pytest.mark.parametrize("target", ["recsys_lab.nowhere.made", "recsys_lab.units.nothing"])
+def test_a_target_of_ours_that_is_gone_is_left_to_who_needs_it(target):
+    check_targets(OmegaConf.create({"model": {"_target_": target}}), Named(), Path("run"))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recsys_lab.errors import UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Step, Steps
 from recsys_lab.plan.context import Context, collective, copy_of_batch, folded, input_distribution, last_of, table_steps
 from recsys_lab.plan.dense import activation_share, dense_backward, dense_forward, dense_optimizer, optimizer_bytes
@@ -272,3 +273,26 @@ def test_sequences_are_held_row_by_row() -> None:
     in_tiers = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 4, 0, 2, 2),))  # of 4 rows that travel each rank has one
     held = bytes_of_ranks(in_tiers, workload(2, lengths={"t": 3.0}, activation_bytes_per_sample=0.0))
     assert held.buffers == (2 * 4 * 4 * (2 * 3 + 2 * 3 * 4 // 4) + 4 * 4 * 4,) * 4
+
+
+def test_tiers_are_added_up_in_memory_and_taken_apart_again() -> None:
+    """2 samples of 3 ids, 8 columns in each of two tiers: 36 + 2 x 11 passes over an id, 3 x 8 numbers added, 2 x 8 laid side by side."""
+    table = Table("t", 20, 8, ("a",))
+    made = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 4, 0, 2, 2),))
+    found = {step.name: step for step in lower(made, access((table,), {"a": 3}), FP32, workload(2)).steps}
+    assert found["tiers.merge"].max_bytes == 2 * (8 * 3 * (36 + 2 * 11) + 4 * (3 * 8 + 2 * 8))
+    split = found["tiers.gradient.split"]
+    assert split.max_bytes == 2 * 4 * 2 * 16 and split.after == ("dense.backward",)
+    followers = [step for step in found.values() if split.name in step.after]
+    assert followers and not any("dense.backward" in step.after for step in followers)
+
+
+def test_column_shards_of_sequences_have_one_width() -> None:
+    tables = tuple(Table(f"s{dim}", 40, dim, (f"f{dim}",), "none") for dim in (8, 16))
+    column_wise = schemes_of(plan(("column_wise",), 1, 2, (TABLES[0],)))[0]
+    of = [plan(("column_wise",), 1, 2, (table,)).placements[0] for table in tables]
+    assert column_wise.check_execution is not None
+    column_wise.check_execution([(tables[0], of[0])])
+    column_wise.check_execution([(TABLES[0], of[0]), (TABLES[2], of[1])])  # pooled ones may differ
+    with pytest.raises(UserError, match="one width for all sequence tables; given 4, 8"):
+        column_wise.check_execution(list(zip(tables, of)))

@@ -172,3 +172,14 @@ def test_tower_modules_move_weights_as_they_are_stored_and_activations_as_they_c
     assert steps["towers.module"].bytes_of_rank == (100 * read + activations,)
     assert steps["towers.gradient.module"].bytes_of_rank == (2 * (100 * read + activations),)
     assert steps["towers.module.update"].bytes_of_rank == (100 * (2 * kept + read + 8),)
+
+
+def test_on_one_site_nothing_travels_between_sites() -> None:
+    assert "Nothing travels between sites" in " ".join(explain(tower_plan(TABLES, ONE, 1, 2, ("table_wise",), "rows")))
+    assert "Nothing travels between sites" not in " ".join(explain(tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "rows")))
+
+
+def test_a_permute_reads_and_writes_each_looked_up_row_once() -> None:
+    made = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "rows")
+    found = {step.name: step for step in lower(made, access(TABLES, LENGTHS), FP32, workload()).steps}
+    assert found["towers.permute"].max_bytes == 2 * found["towers.exchange.all_to_all"].max_bytes

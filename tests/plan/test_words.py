@@ -66,3 +66,9 @@ def test_a_plan_goes_into_a_file_and_back_with_all_of_its_fields() -> None:
     told.pop("permute")
     assert ShardingPlan.from_json(told).permute == ""
     assert made.placements[0].shards[1].extent == "rows 20-40, columns 0-16" and made.world_size == 2
+
+
+def test_where_rows_lie_inside_hosts() -> None:
+    tables = (Table("t", 40, 16, ("a",)),)
+    assert table_facts(plan(("table_row_wise",), 2, 2, tables))[0].where == "rows in equal blocks inside host 0"
+    assert table_facts(plan(("grid_shard",), 2, 2, tables))[0].where.endswith("inside a host (hosts 0, 1)")

@@ -237,3 +237,8 @@ def test_what_does_not_fit_is_refused_with_figures(tmp_path: Path) -> None:
         TowerOptions(partition=str(tmp_path / "text")).towers(TABLES, cluster(2, 2))
     with pytest.raises(UserError, match="other features.*1 are in one only"):
         adjusted_rand_index([["a"]], [["a", "b"]])
+
+
+def test_what_is_no_number_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        replace(partition(), stress=float("nan")).save(tmp_path / "towers.json")

@@ -79,3 +79,8 @@ def test_a_sharder_has_no_name_of_its_own() -> None:
     for word in ("sharder.name=mine", "+sharder.name=mine"):
         with pytest.raises(UserError, match=r"sharder\.name"):
             read([word])
+
+
+def test_a_sharder_without_a_plan_is_none() -> None:
+    with pytest.raises(TypeError, match="plan"):
+        Sharder()  # type: ignore[abstract]

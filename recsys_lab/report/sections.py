@@ -45,19 +45,32 @@ def headline(run: Run) -> Table:
             if split == "validation":
                 rows.append((f"NE, {split}", number(figures["ne"], 4), "measured"))
     if measured := result["measured"]:
-        where = f"measured, {measured['world_size']} {plural('process', measured['world_size'])} here"
+        batch = (run.config.get("data") or {}).get("batch_size")
+        where = f"measured, {measured['world_size']} {plural('process', measured['world_size'])} here{_batch(batch, ' over all of them')}"
         rows.append(("examples per second", count(measured["examples_per_second"]), where))
         rows.append(("iteration, median", ms((measured["iteration_ms"] or {}).get("median")), where))
     if result["simulated"] and result["measured"] and not run.is_calibrated:
         rows.append(("iteration", "not calibrated", "simulated; python -m recsys_lab calibrate measures this machine"))
     elif simulated := result["simulated"]:
         batch = (run.config.get("simulate") or {}).get("batch_size")
-        where = f"simulated, {simulated['cluster']}" + (f", batch {batch:,} a rank" if batch and simulated["cluster"] != "local" else "")
+        where = f"simulated, {simulated['cluster']}" + (_batch(batch, " a rank") if simulated["cluster"] != "local" else "")
         rows.append(("examples per second", count(simulated["examples_per_second"]), where))
         rows.append(("iteration", ms(simulated["iteration_ms"]), f"{where}, profile {simulated['profile']}"))
         if interval := simulated.get("interval_ms"):
-            rows.append(("90 % interval", f"{ms(interval['low'])} to {ms(interval['high'])}", simulated.get("extrapolates") or where))
+            rows.append(
+                ("90 % interval", f"{ms(interval['low']).removesuffix(' ms')} to {ms(interval['high'])}", _of_interval(simulated, where))
+            )
     return Table("Headline", ("figure", "value", "origin"), tuple(rows), "" if rows else absent(result, "measured"), ("value",))
+
+
+def _batch(samples: Any, of: str) -> str:
+    return f", batch {samples:,}{of}" if isinstance(samples, int) else ""
+
+
+def _of_interval(simulated: dict[str, Any], where: str) -> str:
+    """Of an iteration, and what it rests on where that is another system."""
+    outside = simulated.get("extrapolates")
+    return f"simulated, of the iteration; the profile extrapolates: {outside}" if outside else where
 
 
 def quality(run: Run) -> Table:

@@ -122,6 +122,8 @@ def _iteration(run: Run) -> list[str]:
         median = sections.ms(measured["iteration_ms"]["median"])
         title = f"measured: {sections.ms(mean)} an iteration on average, median {median}"
         bars.append(plots.iteration_bar("phases-measured", measured["phases_ms"], mean, title))
+    if run.hides_simulation:
+        simulated = None
     if simulated and simulated["phases_ms"] and simulated["iteration_ms"] is not None:
         whole = simulated["iteration_ms"]
         title = f"simulated: {sections.ms(whole)} an iteration"
@@ -129,7 +131,7 @@ def _iteration(run: Run) -> list[str]:
     parts.append(side_by_side(bars))
     if measured and simulated:
         parts.append('<p class="note">Each bar fills its own scale: one ran here, the other is computed for the named cluster.</p>')
-    parts += map(element, timeline_charts(run.trace) if run.trace is not None else [])
+    parts += map(element, timeline_charts(run.trace) if run.trace is not None and not run.hides_simulation else [])
     parts += [html.table(sections.phases(run, origin)) for origin in ("measured", "simulated")]
     parts.append(_head("collectives"))
     parts += [html.table(sections.collectives(run, origin)) for origin in ("measured", "simulated")]

@@ -17,9 +17,10 @@ help:  ## say what there is to make
 env:  ## build .venv from the lock (LOCK=cpu|cuda; otherwise cuda where a GPU answers)
 	@PYTHON='$(PYTHON)' requirements/make_env.sh '$(LOCK)'
 
-demo: env  ## plan DCN for 64 H100s, simulate it, train it here on generated clicks, and write a report
-	$(PY) run.py model=dcn sharder=torchrec cluster=h100x64 hydra.run.dir=$(DEMO)
-	@echo 'open $(CURDIR)/$(DEMO)/report.html'
+demo: env  ## plan and simulate MLPerf's DLRM-DCNv2 on 64 H100s, train a small DCN here on generated clicks, and write reports
+	$(PY) run.py mode=simulate model=dcn_mlperf cluster=h100x64 data=random hydra.run.dir=$(DEMO)/simulated
+	$(PY) run.py hydra.run.dir=$(DEMO)/trained
+	@echo 'open $(CURDIR)/$(DEMO)/simulated/report.html and $(CURDIR)/$(DEMO)/trained/report.html'
 
 test: env  ## every test but the long ones, two files at a time (TEST_WORKERS)
 	$(PY) -m pytest -m 'not long' -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder

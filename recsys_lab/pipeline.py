@@ -18,7 +18,7 @@ from recsys_lab.config.frozen import save
 from recsys_lab.experiment import LOCAL, Experiment
 from recsys_lab.files import write_json
 from recsys_lab.plan.serialise import save_plan
-from recsys_lab.planning import most_rows_here, plan_for, plan_here, price, replan
+from recsys_lab.planning import bounds, most_rows_here, plan_for, plan_here, price, replan
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.environment import write_environment
 from recsys_lab.record.loggers import finish
@@ -72,7 +72,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         if (reasons := experiment.sharder.planner.reasons(named.plan, named.inputs)) is not None:
             write_json(folder / REASONS_FILE, {"told": reasons.told(), "reasons": reasons.to_json()})
         if timeline is not None:
-            write_trace(timeline, folder / "trace.json")
+            write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
     if experiment.trains:
         job = Job(experiment, folder, here.plan, here.steps, record, partial(replan, experiment, here, named), rows, sweep)
         written = experiment.launcher.launch(train, {"job": job}, folder)

@@ -22,6 +22,7 @@ from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.workload import DenseLayer, TowerWork
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import Profile, Simulated, Timeline, simulate
+from recsys_lab.simulate.bounds import bounds_of
 from recsys_lab.tables import AccessStatistics, Table
 
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
@@ -96,6 +97,11 @@ def price(planned: Planned, profile: Profile, cluster: Cluster | None = None) ->
     """
     profile = profile.pipelined if planned.executor.pipeline else profile
     return simulate(planned.steps, planned.cluster if cluster is None else cluster, profile, planned.plan, planned.workload)
+
+
+def bounds(planned: Planned, profile: Profile, timeline: Timeline) -> dict[str, str]:
+    """What bounds each step of `timeline`, as `price` gave it."""
+    return bounds_of((event.step for event in timeline.events), planned.cluster, profile, planned.workload)
 
 
 def plan_inputs(experiment: Experiment, data: DataSet, cluster: Cluster, batch_size: int, towers: Towers = ()) -> PlanInputs:

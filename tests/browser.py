@@ -63,6 +63,18 @@ class Page:
             await self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x - nearer, y=y)
         await asyncio.sleep(0.4)
 
+    async def open(self, file: Path, width: int, height: int = 900) -> None:
+        """Shows `file` in a window of so many pixels; below 600 that of a phone."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
+        await self.call("Page.navigate", url=file.as_uri())
+        for _ in range(300):
+            if await self.value("document.readyState") == "complete":
+                break
+            await asyncio.sleep(0.1)
+        await self.value("typeof drawn === 'undefined' ? null : Promise.all([plotlyReady, drawn]).then(() => null)")
+        await asyncio.sleep(0.5)
+
     async def screenshot(self, path: Path) -> None:
         answer = await self.call("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(answer["data"]))
@@ -92,14 +104,7 @@ async def _with_page(file: Path, width: int, height: int, work: Callable[[Page],
                     page = Page(socket)
                     for domain in ("Page", "Runtime", "Network", "Log"):
                         await page.call(f"{domain}.enable")
-                    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-                    await page.call("Emulation.setDeviceMetricsOverride", **size)
-                    await page.call("Page.navigate", url=file.as_uri())
-                    for _ in range(300):
-                        if await page.value("document.readyState") == "complete":
-                            break
-                        await asyncio.sleep(0.1)
-                    await asyncio.sleep(0.5)
+                    await page.open(file, width, height)
                     await work(page)
         finally:
             browser.terminate()

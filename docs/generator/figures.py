@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import io
+import math
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
 from recsys_lab.experiment import of_words
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.tiers import is_tiered, tier_of_shard
 from recsys_lab.planning import plan_for
 from recsys_lab.quiet import quiet_torchrec
-from recsys_lab.report.plan_map import plan_map
+from recsys_lab.report.plan_map import KINDS
+from recsys_lab.units import human_count
 
 #: Six tables of a DLRM on two hosts of four A100s: the line that a reader can run.
 LINE = (
     "mode=plan model=dlrm cluster=a100 cluster.hosts=2 cluster.ranks_per_host=4 data=random "
     "data.rows_per_table=[200000,3000000,50000,1000,8000000,400000] data.exponent=1.15"
 )
-#: The page's style does not reach into a picture of its own.
-STYLE = 'text { font: 12px "DejaVu Sans", sans-serif; fill: #444 } .strong { font-weight: 600 } .axis { stroke: #777 }'
+INK, EMPTY = "#444444", "#88888822"
 #: File name -> what is added to the line.
 SHARDERS = {
     "torchrec": "sharder=torchrec",
@@ -34,8 +44,46 @@ def plan_figures() -> dict[str, str]:
 
 def _drawn(sharder: str) -> str:
     experiment = of_words([*LINE.split(), *sharder.split()], where="docs/generator/figures.py")
-    plan = plan_for(experiment, experiment.open_data()).plan
-    picture = plan_map(plan, sharder)
-    opened = picture.index(">") + 1
-    head = picture[:opened].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
-    return f"{head}<style>{STYLE}</style>{picture[opened:]}"
+    return plan_figure(plan_for(experiment, experiment.open_data()).plan, sharder)
+
+
+def plan_figure(plan: ShardingPlan, title: str) -> str:
+    """SVG text: a column a table, a line a rank. A table's rows lie from left to right, its columns from top to bottom of the line.
+
+    Rows of a table in tiers are in falling frequency and on a logarithmic scale: of a large table the few that are read most matter.
+    """
+    with rc_context({"svg.hashsalt": title, "svg.fonttype": "none", "text.color": INK, "font.size": 8}):
+        figure = Figure(figsize=(9, 0.9 + 0.24 * plan.world_size))
+        panels = figure.subplots(1, len(plan.tables), sharey=True, squeeze=False)[0]
+        for number, panel in enumerate(panels):
+            _table(panel, plan, number)
+        panels[0].set_yticks(range(plan.world_size), [_rank_words(plan, rank) for rank in range(plan.world_size)], color=INK)
+        kinds = {tier_of_shard(placement, shard) for placement in plan.placements for shard in placement.shards}
+        marks = [Patch(color=fill, label=words) for kind, (words, fill) in KINDS.items() if kind in kinds]
+        figure.legend(handles=marks, loc="lower left", ncols=3, frameon=False)
+        figure.suptitle(title, x=0.01, ha="left", weight="bold", size=9)
+        figure.subplots_adjust(left=0.08, right=0.99, top=0.74, bottom=0.14, wspace=0.08)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    return out.getvalue()
+
+
+def _table(panel: Axes, plan: ShardingPlan, number: int) -> None:
+    table, placement = plan.tables[number], plan.placements[number]
+    scaled = math.log1p if is_tiered(placement) else float
+    for rank in range(plan.world_size):
+        panel.add_patch(Rectangle((0, rank - 0.4), 1, 0.8, color=EMPTY, linewidth=0))
+    for shard in placement.shards:
+        left, right = (scaled(row) / scaled(table.rows) for row in (shard.row_start, shard.row_stop))
+        top, tall = 0.8 * shard.col_start / table.dim, 0.8 * shard.cols / table.dim
+        for rank in shard.ranks:
+            place = (left, rank - 0.4 + top)
+            panel.add_patch(Rectangle(place, right - left, tall, color=KINDS[tier_of_shard(placement, shard)][1], linewidth=0))
+    panel.set(xlim=(0, 1), ylim=(plan.world_size - 0.5, -0.5), xticks=[])
+    panel.tick_params(left=False, labelleft=number == 0)
+    panel.set_frame_on(False)
+    panel.set_title(f"{table.name}\n{human_count(table.rows)} rows\n{placement.scheme.replace('_', ' ')}", loc="left", size=8)
+
+
+def _rank_words(plan: ShardingPlan, rank: int) -> str:
+    return f"host {rank // plan.ranks_per_host}: {rank}" if rank % plan.ranks_per_host == 0 else str(rank)

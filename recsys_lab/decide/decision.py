@@ -9,8 +9,8 @@ from typing import Any
 from recsys_lab.data.batch import DataSet
 from recsys_lab.decide.answer import Winner, marked, winner_of
 from recsys_lab.decide.combinations import Combination, combinations
-from recsys_lab.decide.fixes import with_fixes
-from recsys_lab.decide.prices import Row
+from recsys_lab.decide.fixes import least_change, with_fixes
+from recsys_lab.decide.prices import Priced, Row
 from recsys_lab.decide.question import Question, asked
 from recsys_lab.decide.sensitivity import Change, changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
@@ -81,17 +81,18 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
     rows = with_fixes(marked([row for one in priced for row in one.rows]))
     winner = winner_of(rows)
     if winner.row is None:
-        raise nothing_fits(rows)
+        raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
     return Decision(rows, winner, changes, sentences(winner.row, changes))
 
 
-def nothing_fits(rows: Sequence[Row]) -> UserError:
-    """The mistake that no row has figures. Its advice is that of the first row which lacks memory, else why the first cannot be."""
-    lacking = [row for row in rows if not row.fits]
+def nothing_fits(priced: Sequence[Priced]) -> UserError:
+    """The mistake that no row has figures: over all rows the change that costs least; where none lacks memory, why the first cannot be."""
+    rows = [row for one in priced for row in one.rows]
+    lacking = [(row, one.combination.experiment.cluster) for one in priced for row in one.rows if not row.fits]
     if not lacking:
         return UserError(f"no combination can be planned: {rows[0].name}: {rows[0].why_not}", where="decide")
-    return PlanDoesNotFit(f"none of {len(rows)} combinations fits: {lacking[0].name}: {lacking[0].why_not}", where="decide")
+    return PlanDoesNotFit(f"none of {len(rows)} combinations fits; {least_change(lacking)}", where="decide")
 
 
 def ranked(question: Question, progress: Progress | None = None) -> list[Row]:

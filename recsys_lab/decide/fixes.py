@@ -1,14 +1,20 @@
-"""What would make a combination fit that does not: among the priced rows, the nearest one that does."""
+"""What would make a combination fit that does not: the nearest priced row that does, or the planner's change that costs least."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from recsys_lab.cluster import Cluster
 from recsys_lab.decide.prices import Row
 
 #: In the order of what a change asks of its user: a state of the optimizer, formats, how tables are placed, and other devices.
 AXES = ("optimizer", "precision", "sharder", "cluster")
+#: A planner's words: how much is missing, what would change that, and how many hosts the change needs.
+LACKS = re.compile(r"lacks ([\d.]+ [kMGT]?B)")
+CHANGE = re.compile(r"nearest change that would fit: (.+)$")
+HOSTS = re.compile(r"cluster\.hosts=(\d+)")
 
 
 def with_fixes(rows: Sequence[Row]) -> list[Row]:
@@ -31,3 +37,24 @@ def _distance(row: Row, other: Row) -> tuple[bool, int, list[int]]:
     """Another cluster is further than any change on this one."""
     differ = [place for place, axis in enumerate(AXES) if getattr(row, axis) != getattr(other, axis)]
     return row.cluster != other.cluster, len(differ), differ
+
+
+def least_change(lacking: Sequence[tuple[Row, Cluster]]) -> str:
+    """Of rows that do not fit, each with its cluster: the change of all that costs least an hour; of two as dear the first."""
+    changes = [(row, cluster, match[1]) for row, cluster in lacking if (match := CHANGE.search(row.why_not or ""))]
+    able = [one for one in changes if not one[2].startswith("none found")]
+    if not able:
+        row, _ = lacking[0]
+        return f"{row.name}: {row.why_not}"
+    paid = all(cluster.price_per_device_hour is not None for _, cluster, _ in able)
+    row, cluster, change = min(able, key=lambda one: _devices(one[1], one[2]) * ((one[1].price_per_device_hour or 1.0) if paid else 1.0))
+    devices, price = _devices(cluster, change), cluster.price_per_device_hour
+    cost = f"{devices} devices" + (f", {devices * price:,.2f} $ an hour" if paid and price is not None else "")
+    lacks = LACKS.search(row.why_not or "")
+    return f"the change that costs least is that of {row.name}, which lacks {lacks[1] if lacks else 'memory'}: {change} ({cost})"
+
+
+def _devices(cluster: Cluster, change: str) -> int:
+    """How many it needs."""
+    hosts = HOSTS.search(change)
+    return int(hosts[1]) * cluster.ranks_per_host if hosts else cluster.world_size

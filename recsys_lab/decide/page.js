@@ -1,11 +1,10 @@
-// decide.html: filters, charts by Plotly, and a table that is sorted by a click on a column.
+// decide.html: filters, charts as charts.js has them, and a table that is sorted by a click on a column.
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const AXES = ["cluster", "sharder", "precision", "optimizer"];
 const PAID = data.rows.some(row => row.usd_per_1e9 !== null);
 const COST = PAID ? "usd_per_1e9" : "device_hours_per_1e9";
 const COST_WORDS = PAID ? "dollars per 1e9 samples" : "device-hours per 1e9 samples";
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#7f7f7f"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "pentagon"];
 const unique = values => [...new Set(values)];
 const all = Object.fromEntries(AXES.map(axis => [axis, unique(data.rows.map(row => row[axis]))]));
@@ -32,19 +31,6 @@ function costSpan(row) {
   return row.ms_interval ? row.ms_interval.map(ms => row[COST] * ms / row.ms) : null;
 }
 
-function layout(more) {
-  const style = getComputedStyle(document.body), grid = getComputedStyle(document.documentElement).getPropertyValue("--rule");
-  return {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: style.color, family: "system-ui, sans-serif", size: 12 },
-    modebar: { bgcolor: "rgba(0,0,0,0)", color: "rgba(128,128,128,0.5)", activecolor: style.color },
-    margin: { l: 60, r: 14, t: 14, b: 48 }, ...more,
-    xaxis: { gridcolor: grid, zerolinecolor: grid, automargin: true, ...more.xaxis },
-    yaxis: { gridcolor: grid, zerolinecolor: grid, automargin: true, ...more.yaxis },
-  };
-}
-
-const OPTIONS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d"] };
-
 function drawScatter() {
   const rows = shown().filter(row => row.ms !== null);
   const narrow = window.innerWidth < 700;
@@ -62,7 +48,7 @@ function drawScatter() {
         symbol: own.map(row => row.pareto ? "star" : SYMBOLS[all.cluster.indexOf(row.cluster) % SYMBOLS.length]) },
     };
   });
-  Plotly.react("scatter", traces, layout({
+  Plotly.react("scatter", traces, themed({
     xaxis: { title: { text: "ms an iteration" }, rangemode: "tozero" }, yaxis: { title: { text: COST_WORDS }, rangemode: "tozero" },
     legend: narrow ? { orientation: "h", y: -0.22 } : {}, hovermode: "closest",
   }), OPTIONS);
@@ -76,7 +62,7 @@ function drawPhases() {
     type: "bar", name: phase.replaceAll("_", " "), x: labels, y: pair.map(row => row.phases_ms[phase] || 0),
     hovertemplate: "%{y:.3f} ms<extra>%{fullData.name}</extra>", marker: { color: COLOURS[i % COLOURS.length] },
   }));
-  Plotly.react("phases", traces, layout({ barmode: "stack", yaxis: { title: { text: "ms" } }, legend: { orientation: "h", y: -0.15 } }), OPTIONS);
+  Plotly.react("phases", traces, themed({ barmode: "stack", yaxis: { title: { text: "ms" } }, legend: { orientation: "h", y: -0.15 } }), OPTIONS);
 }
 
 function drawTornado() {
@@ -86,7 +72,7 @@ function drawTornado() {
     customdata: changes.map(change => `${change.phase} ${figure(change.phase_ms[0])} to ${figure(change.phase_ms[1])} ms`),
     hovertemplate: "%{y}: %{x:+.1f} % time a sample<br>%{customdata}<extra></extra>",
     marker: { color: changes.map(change => change.time_change < 0 ? COLOURS[2] : COLOURS[5]) },
-  }], layout({ xaxis: { title: { text: "% time a sample" } } }), OPTIONS);
+  }], themed({ xaxis: { title: { text: "% time a sample" } } }), OPTIONS);
 }
 
 const COLUMNS = [
@@ -166,12 +152,14 @@ ofProfile.append(...profiles.map(name => element("option", name, { value: name }
 ofProfile.value = profile;
 ofProfile.onchange = () => { profile = ofProfile.value; draw(); };
 fieldset("software profile").append(ofProfile);
-draw();
-drawTornado();
-let next = 0;
-document.getElementById("scatter").on("plotly_click", event => {
-  const select = document.getElementById(next ? "right" : "left");
-  next = 1 - next;
-  select.value = event.points[0].customdata;
-  drawPhases();
+plotlyReady.then(() => {
+  draw();
+  drawTornado();
+  let next = 0;
+  document.getElementById("scatter").on("plotly_click", event => {
+    const select = document.getElementById(next ? "right" : "left");
+    next = 1 - next;
+    select.value = event.points[0].customdata;
+    drawPhases();
+  });
 });

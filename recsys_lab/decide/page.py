@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from html import escape
-from importlib.resources import files as package_files
 from pathlib import Path
 
 from recsys_lab.decide.decision import Decision
@@ -16,8 +15,7 @@ STYLE = """
 .filters { display: flex; flex-wrap: wrap; gap: 6px 22px; margin: 10px 0; }
 .filters fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .filters legend { color: var(--soft); font-size: 12.5px; padding: 0; }
 .filters label { margin-right: 10px; white-space: nowrap; font-size: 13.5px; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 8px 20px; }
-.charts > div { min-width: 0; } .chart { width: 100%; height: 400px; } .chart.tall { height: 460px; }
+.chart { height: 400px; } .chart.tall { height: 460px; }
 select { max-width: 100%; font: inherit; font-size: 13.5px; } th[data-key] { cursor: pointer; }
 tr.pareto td:first-child { font-weight: 600; }
 """
@@ -51,5 +49,4 @@ def page(decision: Decision) -> str:
         '<h2>All rows</h2><p class="note" id="count"></p><div class="scroll"><table id="rows"></table></div>',
         f'<script type="application/json" id="data">{data}</script>',
     ]
-    plotly = (package_files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
-    return html.document("decide: recsys_lab", body, wide=True, scripts=(plotly, SCRIPT.read_text(encoding="utf-8")))
+    return html.document("decide: recsys_lab", body, wide=True, scripts=[SCRIPT.read_text(encoding="utf-8")])

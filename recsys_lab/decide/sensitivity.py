@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from recsys_lab.cluster.topology import Link
 from recsys_lab.config.choices import built
 from recsys_lab.data.batch import DataSet
 from recsys_lab.decide.combinations import Combination
@@ -17,6 +16,7 @@ from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import Experiment
 from recsys_lab.planning import planned_as
 from recsys_lab.simulate import Profile
+from recsys_lab.simulate.bounds import twice_link, twice_memory
 
 #: What the sentences are about, by name.
 FP16_COMMS, FP32_COMMS, TOWERS = "FP16 communication", "FP32 communication", "DMT"
@@ -63,11 +63,13 @@ def _rows(chosen: Row, own: Priced, priced: Sequence[Priced], data: DataSet) -> 
     experiment, profile = combination.experiment, _profile(combination, chosen)
     cluster = experiment.cluster
     planned = planned_as(experiment, data, plan)
-    device = replace(cluster.device, memory_bandwidth_gb_s=2 * cluster.device.memory_bandwidth_gb_s)
     if cluster.hosts > 1:
-        yield "twice the NIC", priced_row(combination, planned, profile, replace(cluster, cross_host=_twice(cluster.cross_host)))
-    yield "twice the links in a host", priced_row(combination, planned, profile, replace(cluster, intra_host=_twice(cluster.intra_host)))
-    yield "twice the memory bandwidth", priced_row(combination, planned, profile, replace(cluster, device=device))
+        yield "twice the NIC", priced_row(combination, planned, profile, replace(cluster, cross_host=twice_link(cluster.cross_host)))
+    yield (
+        "twice the links in a host",
+        priced_row(combination, planned, profile, replace(cluster, intra_host=twice_link(cluster.intra_host))),
+    )
+    yield "twice the memory bandwidth", priced_row(combination, planned, profile, twice_memory(cluster))
     half = replace(profile, launch_overhead_us=profile.launch_overhead_us / 2)
     yield "half the launch overhead", priced_row(combination, planned, half)
     graphs = built("profile", GRAPHS_OF)
@@ -102,21 +104,6 @@ def _difference(chosen: Row, row: Row, other: Priced) -> str | None:
     if differ == ["sharder"] and other.combination.experiment.sharder.tower_modules:
         return TOWERS
     return None
-
-
-def _twice(link: Link) -> Link:
-    """Twice the bytes a second, in every kind of collective, at the same latency."""
-
-    def twice(gb_s: float | None) -> float | None:
-        return None if gb_s is None else 2 * gb_s
-
-    return replace(
-        link,
-        bandwidth_gb_s=2 * link.bandwidth_gb_s,
-        ring_gb_s=twice(link.ring_gb_s),
-        in_network_gb_s=twice(link.in_network_gb_s),
-        line_gb_s=twice(link.line_gb_s),
-    )
 
 
 def _with_its_plan(own: Priced, chosen: Row, data: DataSet, experiment: Experiment) -> Row | None:

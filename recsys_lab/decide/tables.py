@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from recsys_lab.decide.answer import Winner, cheapest_first
+from recsys_lab.decide.fixes import LACKS
 from recsys_lab.decide.prices import Row
 from recsys_lab.decide.sensitivity import Change
 from recsys_lab.report.sections import Table
@@ -14,8 +14,6 @@ from recsys_lab.units import human_count
 DASH = "\N{EN DASH}"
 #: Rows that are shown beside the Pareto-optimal ones, unless all are asked for.
 MOST_ROWS = 10
-#: How much a rank lacks, in the planner's words.
-LACKS = re.compile(r"lacks ([\d.]+ [kMGT]?B)")
 
 
 def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Table:

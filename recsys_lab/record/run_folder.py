@@ -136,6 +136,11 @@ class Run:
         return cluster.get("name") != "local" or "calibrate was not run on this machine" not in source
 
     @property
+    def hides_simulation(self) -> bool:
+        """A simulated time of this machine, with figures of some other, does not stand beside what was measured on it."""
+        return bool(self.result["measured"] and self.result["simulated"]) and not self.is_calibrated
+
+    @property
     def best_auc(self) -> dict[str, float]:
         """The best reachable AUC by split, where the truth was planted; empty where unknown."""
         return (self.environment.get("data") or {}).get("best_auc") or {}

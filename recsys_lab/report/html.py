@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 from html import escape
 
+from recsys_lab.report.charts import SCRIPT, plotly, plotly_element
 from recsys_lab.report.sections import Table
 
 STYLE = """
@@ -15,7 +17,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) {
   :root { --page:#14171a; --ink:#e4e8ec; --soft:#9aa5b1; --rule:#343a41; --card:#1c2126; --open:#4a525b; --limit:#ff7b6b; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 28px 24px 60px; max-width: 940px; background: var(--page); color: var(--ink);
+body { margin: 0 auto; padding: 28px clamp(12px, 4vw, 24px) 60px; max-width: 940px; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 body.wide { max-width: 1400px; }
 h1 { font-size: 25px; margin: 0 0 4px; line-height: 1.25; overflow-wrap: anywhere; }
@@ -28,6 +30,10 @@ p { margin: 6px 0; } .soft, .note { color: var(--soft); }
 .card .value { font-size: 23px; font-weight: 600; font-variant-numeric: tabular-nums; }
 .card .origin { font-size: 12px; color: var(--soft); }
 .card.simulated { border-style: dashed; }
+nav.contents { display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 14px 0 4px; font-size: 13.5px; } a { color: inherit; }
+figure { margin: 14px 0; min-width: 0; } figcaption { font-weight: 600; font-size: 13.5px; } .chart { width: 100%; min-width: 0; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 0 20px; }
+.charts > * { min-width: 0; } meter { width: 100%; height: 18px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13.5px; margin: 4px 0 8px; }
 th, td { text-align: left; padding: 3px 18px 3px 0; border-bottom: 1px solid var(--rule); vertical-align: top;
@@ -42,20 +48,22 @@ svg[role="img"] text { fill: var(--ink); font-size: 12px; font-family: inherit; 
 svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
 @page { margin: 12mm; } @page wide { size: landscape; margin: 12mm; }
-@media print { body, body.wide { max-width: none; padding: 0; font-size: 10pt; } body.wide { page: wide; }
-  h2, h3, h2 + .note { break-after: avoid; } svg, tr, .cards { break-inside: avoid; } thead { display: table-header-group; }
+@media print { nav.contents { display: none; }
+  body, body.wide { max-width: none; padding: 0; font-size: 10pt; } body.wide { page: wide; }
+  h2, h3, h2 + .note { break-after: avoid; } svg, tr, figure, .cards { break-inside: avoid; } thead { display: table-header-group; }
   .scroll { overflow: visible; } table { font-size: 8.5pt; } :is(body, body.wide) :is(th, td) { padding-right: 9px; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 
 
-def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None, scripts: Sequence[str] = ()) -> str:
-    """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make, and any script but `scripts`.
+def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None, scripts: Sequence[str] | None = None) -> str:
+    """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make, and any script but ours.
 
-    `reload_s`: the open page loads itself anew so often. `scripts`: run in this order, after the body.
+    `reload_s`: the open page loads itself anew so often. `scripts`: of a page with charts, what runs after charts.js; None: no charts.
     """
-    allowed = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
-    policy = f"default-src 'none'; style-src 'unsafe-inline'{f'; script-src {allowed}; img-src data:' if scripts else ''}"
+    ours = [] if scripts is None else [SCRIPT.read_text(encoding="utf-8"), *scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in ([plotly_digest(), *map(_digest, ours)] if ours else []))
+    policy = f"default-src 'none'; style-src 'unsafe-inline'{f'; script-src {allowed}; img-src data:' if ours else ''}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -64,9 +72,21 @@ def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int 
         + f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         + ('<body class="wide">\n' if wide else "<body>\n")
         + "\n".join(body)
-        + "".join(f"\n<script>{script}</script>" for script in scripts)
+        + (f"\n{plotly_element()}" if ours else "")
+        + "".join(f"\n<script>{script}</script>" for script in ours)
         + "\n</body></html>\n"
     )
+
+
+def _digest(script: str) -> str:
+    """As a content policy names a script."""
+    return b64encode(sha256(script.encode()).digest()).decode()
+
+
+@cache
+def plotly_digest() -> str:
+    """Of the script that charts.js unpacks."""
+    return _digest(plotly())
 
 
 def table(section: Table, level: int = 3) -> str:

@@ -12,10 +12,20 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain
 from recsys_lab.record.run_folder import Run, read_run
 from recsys_lab.report import html, plots, sections
+from recsys_lab.report.charts import Chart, element, side_by_side
 from recsys_lab.report.plan_map import plan_map
-from recsys_lab.report.timeline_picture import timeline_picture
+from recsys_lab.report.timeline_chart import timeline_charts
 
 PAGE_FILE = "report.html"
+#: Anchors and headings of the page, in its order.
+CONTENTS = {
+    "quality": "Quality",
+    "plan": "Plan",
+    "iteration": "One iteration",
+    "collectives": "Collectives of one iteration",
+    "environment": "Environment",
+    "config": "Config",
+}
 
 
 def write_page(folder: Path | str) -> Path:
@@ -28,7 +38,7 @@ def page(run: Run) -> str:
     """The page's text."""
     name = run.folder.resolve().name
     body = [*_top(run, name), *_learning(run), *_plan(run), *_iteration(run), *_config(run)]
-    return html.document(f"{name}: recsys_lab", body)
+    return html.document(f"{name}: recsys_lab", body, scripts=())
 
 
 def _top(run: Run, name: str) -> list[str]:
@@ -55,17 +65,22 @@ def _top(run: Run, name: str) -> list[str]:
     missing = [part for part in ("measured", "simulated") if result[part] is None and not result.get("error")]
     notes = [*(sections.absent(result, part).capitalize() + "." for part in missing), *run.data_notes]
     parts += [f'<p class="note">{escape(note)}</p>' for note in notes]
-    return parts
+    links = "".join(f'<a href="#{anchor}">{words}</a>' for anchor, words in CONTENTS.items())
+    return [*parts, f'<nav class="contents" aria-label="Contents">{links}</nav>']
+
+
+def _head(anchor: str) -> str:
+    return f'<h2 id="{anchor}">{CONTENTS[anchor]}</h2>'
 
 
 def _learning(run: Run) -> list[str]:
-    curve = plots.learning_curve(run.metrics, run.best_auc.get("validation"))
+    curve = side_by_side(plots.learning_curve(run.metrics, run.best_auc.get("validation")))
     why = sections.absent(run.result, "measured") if run.result["measured"] is None else "no step was logged"
-    return ["<h2>Quality</h2>", html.table(sections.quality(run), 0), curve or f'<p class="note">No learning curve: {escape(why)}.</p>']
+    return [_head("quality"), html.table(sections.quality(run), 0), curve or f'<p class="note">No learning curve: {escape(why)}.</p>']
 
 
 def _plan(run: Run) -> list[str]:
-    parts = ["<h2>Plan</h2>"]
+    parts = [_head("plan")]
     if run.plan is None:
         return [*parts, f'<p class="note">No plan.json: {escape(sections.absent(run.result, "plan"))}.</p>']
     summary = run.result["plan"]
@@ -87,33 +102,38 @@ def _plan(run: Run) -> list[str]:
 
 def _one_plan(run: Run, plan: ShardingPlan, title: str, limit: float | None, fullest: float | None) -> list[str]:
     of_record = plan is run.plan
+    which = "named" if of_record else "here"
     return [
         html.table(sections.plan_facts(run, plan, title, of_record)),
-        plots.plan_picture(plan, limit, fullest),
-        plan_map(plan, "where the rows lie"),
+        "" if fullest is None or limit is None else plots.gauge(fullest, limit),
+        element(plots.rank_weights(plan, f"weights-{which}", limit)),
+        element(plan_map(plan, f"map-{which}")),
         "".join(f"<p>{escape(sentence)}</p>" for sentence in explain(plan)),
         html.table(sections.tables(plan, f"Tables, {title[0].lower()}{title[1:]}")),
     ]
 
 
 def _iteration(run: Run) -> list[str]:
-    parts = ["<h2>One iteration</h2>"]
+    parts = [_head("iteration")]
     measured, simulated = run.result["measured"], run.result["simulated"]
+    bars: list[Chart] = []
     if measured and measured["phases_ms"]:
         mean = sum(value or 0 for value in measured["phases_ms"].values())
         median = sections.ms(measured["iteration_ms"]["median"])
-        parts.append(
-            plots.iteration_bar(measured["phases_ms"], mean, f"measured: {sections.ms(mean)} an iteration on average, median {median}")
-        )
+        title = f"measured: {sections.ms(mean)} an iteration on average, median {median}"
+        bars.append(plots.iteration_bar("phases-measured", measured["phases_ms"], mean, title))
+    if run.hides_simulation:
+        simulated = None
     if simulated and simulated["phases_ms"] and simulated["iteration_ms"] is not None:
         whole = simulated["iteration_ms"]
-        parts.append(plots.iteration_bar(simulated["phases_ms"], whole, f"simulated: {sections.ms(whole)} an iteration"))
+        title = f"simulated: {sections.ms(whole)} an iteration"
+        bars.append(plots.iteration_bar("phases-simulated", simulated["phases_ms"], whole, title))
+    parts.append(side_by_side(bars))
     if measured and simulated:
         parts.append('<p class="note">Each bar fills its own scale: one ran here, the other is computed for the named cluster.</p>')
-    if run.trace is not None and (drawn := timeline_picture(run.trace)):
-        parts.append(drawn)
+    parts += map(element, timeline_charts(run.trace) if run.trace is not None and not run.hides_simulation else [])
     parts += [html.table(sections.phases(run, origin)) for origin in ("measured", "simulated")]
-    parts.append("<h2>Collectives of one iteration</h2>")
+    parts.append(_head("collectives"))
     parts += [html.table(sections.collectives(run, origin)) for origin in ("measured", "simulated")]
     return parts
 
@@ -123,9 +143,9 @@ def _config(run: Run) -> list[str]:
     packages = run.environment.get("packages") or {}
     every = ", ".join(f"{name} {version}" for name, version in packages.items()) or "not recorded"
     return [
-        "<h2>Environment</h2>",
+        _head("environment"),
         html.table(sections.environment(run), 0),
         f"<details><summary>All packages</summary><p>{escape(every)}</p></details>",
-        "<h2>Config</h2>",
+        _head("config"),
         f"<pre>{escape(text)}</pre>",
     ]

@@ -1,92 +1,106 @@
-"""The plan as a map: which rows and columns of which table lie on which ranks. SVG text."""
+"""The plan as a map: which rows and columns of which table lie on which rank."""
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.sharding_plan import Placement, Shard
-from recsys_lab.plan.tiers import is_tiered, tier_of_shard
-from recsys_lab.report.svg import colour, legend, line, rect, svg, text
+from recsys_lab.plan.tiers import tier_of_shard
+from recsys_lab.report.charts import APART, LEGEND, Chart, colour, words
 from recsys_lab.tables import Table
 from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED
 from recsys_lab.units import human_bytes, human_count
 
-WIDTH = 860.0
-#: Of more tables the largest are drawn, of more ranks the first: a map is to be read, not to be whole.
-MOST_TABLES, MOST_RANKS = 12, 32
-_LEFT, _GAP, _HEAD = 92.0, 12.0, 68.0
-_FILLS = {REPLICATED: colour(4), HOST_SHARDED: colour(1), ROW_SHARDED: colour(0)}
-_WORDS = {REPLICATED: "on every rank", HOST_SHARDED: "in every host once", ROW_SHARDED: "once"}
+#: How often a part is stored, with its colour.
+KINDS = {
+    REPLICATED: ("on every rank", colour(4)),
+    HOST_SHARDED: ("once in every host", colour(1)),
+    ROW_SHARDED: ("once", colour(0)),
+}
+#: Of more tables the largest are shown; beyond so many cells a line stands for a host, its first rank.
+MOST_TABLES, MOST_CELLS = 100, 60_000
+LONGEST_NAME = 20
 
 
-def plan_map(plan: ShardingPlan, title: str = "") -> str:
-    """A column a table, a line a rank: a table's rows lie from left to right, its columns from top to bottom of the line.
-
-    Under FlexShard rows are in falling frequency and on a logarithmic scale: of a large table the few that are read most matter.
-    Colours say how often a part is there: on every rank, once a host, or once.
-    """
+def plan_map(plan: ShardingPlan, name: str) -> Chart:
+    """A line a rank and a column a table, or one a tier of a table in tiers. Colours say how often a part is stored."""
     order = sorted(range(len(plan.tables)), key=lambda i: -plan.tables[i].weight_bytes)
     shown = sorted(order[:MOST_TABLES])
-    ranks = min(plan.world_size, MOST_RANKS)
-    tall = max(9.0, min(20.0, 300.0 / ranks))
-    gap = 5.0 if plan.hosts > 1 else 0.0
-    tops = [_HEAD + rank * tall + rank // plan.ranks_per_host * gap for rank in range(ranks)]
-    wide = (WIDTH - _LEFT - _GAP * (len(shown) - 1)) / len(shown)
-    parts = [text(0, 12, title, css="strong")] if title else []
-    for index, top in enumerate(tops):
-        parts.append(text(_LEFT - 8, top + tall / 2 + 4, _rank_words(plan, index), "end"))
-    tiers: set[str] = set()
-    for place, index in enumerate(shown):
-        x = _LEFT + place * (wide + _GAP)
-        table, placement = plan.tables[index], plan.placements[index]
-        parts += _head(table, placement, x, wide)
-        parts += [rect(x, top + 1, wide, tall - 2, "var(--empty, #8882)") for top in tops]
-        for shard in placement.shards:
-            tier = tier_of_shard(placement, shard)
-            tiers.add(tier)
-            for rank in (rank for rank in shard.ranks if rank < ranks):
-                parts.append(_part(table, placement, shard, (x, tops[rank] + 1, wide, tall - 2), rank, _FILLS[tier]))
-        parts.append(line(x, tops[0] - 2, x + wide, tops[0] - 2, "axis"))
-    bottom = tops[-1] + tall
-    entries = [(_WORDS[tier], fill) for tier, fill in _FILLS.items() if tier in tiers]
-    drawn, took = legend(_LEFT, bottom + 20, entries, WIDTH - _LEFT)
-    bottom += 12 + took
-    if left := _left_out(plan, len(shown), ranks):
-        bottom += 14
-        parts.append(text(_LEFT, bottom, left))
-    return svg(WIDTH, bottom + 8, [*parts, drawn], f"{title or 'plan'}: where the rows of {len(shown)} tables lie on {ranks} ranks")
+    columns = [(i, tier) for i in shown for tier in _tiers(plan.placements[i])]
+    by_host = plan.world_size * len(columns) > MOST_CELLS
+    ranks = list(range(0, plan.world_size, plan.ranks_per_host if by_host else 1))
+    told = [_cells(plan, plan.tables[i], plan.placements[i], tier, set(ranks)) for i, tier in columns]
+    heads = [_head(plan, i, tier) + APART * place for place, (i, tier) in enumerate(columns)]
+    places = dict(zip(KINDS, range(len(KINDS))))
+    heat = {
+        "type": "heatmap",
+        "z": [[places[tier] if rank in own else None for own, (_, tier) in zip(told, columns)] for rank in ranks],
+        "customdata": [[own.get(rank, "") for own in told] for rank in ranks],
+        "x": heads,
+        "y": ranks,
+        "zmin": -0.5,
+        "zmax": len(KINDS) - 0.5,
+        "colorscale": [
+            stop for i, (_, fill) in enumerate(KINDS.values()) for stop in ((i / len(KINDS), fill), ((i + 1) / len(KINDS), fill))
+        ],
+        "showscale": False,
+        "hoverongaps": False,
+        "xgap": 2,
+        "ygap": 1 if len(ranks) <= 128 else 0,
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+    entries = [
+        {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "name": KINDS[kind][0]}
+        | {"marker": {"color": KINDS[kind][1], "symbol": "square", "size": 11}, "hoverinfo": "skip"}
+        for kind in KINDS
+        if any(kind == tier for _, tier in columns)
+    ]
+    layout: dict[str, Any] = {
+        "xaxis": {"type": "category", "tickangle": -90, "tickfont": {"size": 11}, "showgrid": False, "zeroline": False},
+        "yaxis": {"title": {"text": "rank"}, "autorange": "reversed", "showgrid": False, "zeroline": False, **_ticks(plan)},
+        "showlegend": True,
+        "legend": LEGEND | {"itemclick": False, "itemdoubleclick": False},
+    }
+    lines = "a line a host, its first rank" if by_host else "a line a rank"
+    some = f"the {len(shown)} largest of {len(plan.tables)} tables" if len(shown) < len(plan.tables) else "every table"
+    note = f"{some[0].upper()}{some[1:]}, {lines}. Hover for rows, columns and bytes; drag to zoom."
+    tall = 240 + min(620, max(120, (6 if len(ranks) > 32 else 14) * len(ranks)))
+    return Chart(name, "where the rows lie", [heat, *entries], layout, tall, note)
 
 
-def _head(table: Table, placement: Placement, x: float, wide: float) -> list[str]:
-    """Name, size and scheme, each cut to the column."""
-    most = max(4, int(wide / 6.4))
-    words = (table.name, f"{human_count(table.rows)} rows", placement.scheme.replace("_", " "))
-    cut = (word if len(word) <= most else word[: most - 1] + "\N{HORIZONTAL ELLIPSIS}" for word in words)
-    return [text(x, 32 + 13 * i, word) for i, word in enumerate(cut)]
+def _ticks(plan: ShardingPlan) -> dict[str, Any]:
+    """Where hosts begin, at most thirty-two of them; of one host every rank."""
+    every = plan.ranks_per_host * max(1, -(-plan.hosts // 32)) if plan.hosts > 1 else 1
+    return {"tickmode": "linear", "tick0": 0, "dtick": every}
 
 
-def _part(table: Table, placement: Placement, shard: Shard, frame: tuple[float, ...], rank: int, fill: str) -> str:
-    x, y, wide, tall = frame
+def _tiers(placement: Placement) -> list[str]:
+    """Those of its parts, the most frequent copies first."""
+    there = {tier_of_shard(placement, shard) for shard in placement.shards}
+    return [tier for tier in KINDS if tier in there]
+
+
+def _head(plan: ShardingPlan, index: int, tier: str) -> str:
+    name = plan.tables[index].name
+    name = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return words(f"{name}, {KINDS[tier][0]}" if len(_tiers(plan.placements[index])) > 1 else name)
+
+
+def _cells(plan: ShardingPlan, table: Table, placement: Placement, tier: str, ranks: set[int]) -> dict[int, str]:
+    """Rank -> what hovering over its cell says: every part of this tier."""
+    head = f"<b>{words(table.name)}</b>, {human_count(table.rows)} rows x {table.dim}, {placement.scheme.replace('_', ' ')}"
+    cells: dict[int, str] = {}
+    for shard in placement.shards:
+        if tier_of_shard(placement, shard) == tier:
+            part = _part(table, shard, tier)
+            for rank in ranks.intersection(shard.ranks):
+                before = cells.get(rank, f"{head}<br>rank {rank}, host {rank // plan.ranks_per_host}")
+                cells[rank] = f"{before}<br>{part}"
+    return cells
+
+
+def _part(table: Table, shard: Shard, tier: str) -> str:
     held = human_bytes(shard.rows * shard.cols * table.row_bytes // table.dim)
-    tip = (
-        f"{table.name}, rank {rank}: rows {shard.row_start:,} to {shard.row_stop:,}, columns {shard.col_start} to {shard.col_stop}, {held}"
-    )
-    scaled = math.log1p if is_tiered(placement) else float
-    left, right = (wide * scaled(row) / scaled(table.rows) for row in (shard.row_start, shard.row_stop))
-    top, bottom = (tall * column / table.dim for column in (shard.col_start, shard.col_stop))
-    return rect(x + left, y + top, max(right - left, 1.0), max(bottom - top, 1.0), fill, tip)
-
-
-def _rank_words(plan: ShardingPlan, rank: int) -> str:
-    local = rank % plan.ranks_per_host
-    return f"host {rank // plan.ranks_per_host}: {rank}" if local == 0 and plan.hosts > 1 else f"rank {rank}" if rank == 0 else str(rank)
-
-
-def _left_out(plan: ShardingPlan, tables: int, ranks: int) -> str:
-    more = []
-    if len(plan.tables) > tables:
-        more.append(f"the {tables} largest of {len(plan.tables)} tables")
-    if plan.world_size > ranks:
-        more.append(f"the first {ranks} of {plan.world_size} ranks")
-    return f"Shown: {', '.join(more)}." if more else ""
+    columns = "" if shard.cols == table.dim else f", columns {shard.col_start} to {shard.col_stop}"
+    return f"rows {shard.row_start:,} to {shard.row_stop:,}{columns}, {held}, {KINDS[tier][0]}"

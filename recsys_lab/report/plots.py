@@ -1,32 +1,25 @@
-"""The page's three pictures: the learning curve, who holds what, and where an iteration's time goes. Each returns SVG text."""
+"""Charts of a run: its learning curve, who holds what, and where an iteration's time goes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
 
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.report.svg import colour, dots, legend, line, nice_bytes, nice_ticks, polyline, rect, svg, text, tick_text
+from recsys_lab.report.charts import LEGEND, Chart, colour
 from recsys_lab.units import human_bytes
 
-WIDTH = 860
 #: Beyond this many ranks a bar stands for a host.
-MOST_BARS = 128
+MOST_BARS = 1024
+OPEN, LIMIT = "rgba(128,128,128,0.35)", "#c0392b"
 
 
-def learning_curve(rows: Sequence[Mapping[str, float | None]], best_auc: float | None = None) -> str | None:
-    """Training loss and validation AUC, or NDCG@10 of held-out items, over steps, one panel each; None where there is neither."""
+def learning_curve(rows: Sequence[Mapping[str, float | None]], best_auc: float | None = None) -> list[Chart]:
+    """Training loss and validation AUC, or NDCG@10 of held-out items, over steps; none where nothing was logged."""
     loss, auc, ndcg = (_points(rows, metric) for metric in ("train_loss", "validation_auc", "validation_ndcg_10"))
     shown = (("training loss", loss, None), ("validation AUC", auc, best_auc), ("validation NDCG@10", [] if auc else ndcg, None))
-    panels = [(title, points, best) for title, points, best in shown if points]
-    if not panels:
-        return None
-    width = WIDTH / len(panels) if len(panels) > 1 else WIDTH
-    last = max(x for _, points, _ in panels for x, _ in points)
-    parts = [
-        _panel(i * width, width, title, points, last, best, colour(i), dotted=title != "training loss")
-        for i, (title, points, best) in enumerate(panels)
-    ]
-    return svg(WIDTH, 250, parts, "learning curve: " + " and ".join(title for title, _, _ in panels))
+    return [_curve(i, title, points, best) for i, (title, points, best) in enumerate(shown) if points]
 
 
 def _points(rows: Sequence[Mapping[str, float | None]], metric: str) -> list[tuple[float, float]]:
@@ -34,108 +27,94 @@ def _points(rows: Sequence[Mapping[str, float | None]], metric: str) -> list[tup
     return [(step, value) for row in rows if (step := row["step"]) is not None and (value := row.get(metric)) is not None]
 
 
-def _panel(
-    left: float, width: float, title: str, points: Sequence[tuple[float, float]], last: float, best: float | None, stroke: str, dotted: bool
-) -> str:
-    ys = [y for _, y in points] + ([best] if best is not None else [])
-    ticks = nice_ticks(min(ys), max(ys))
-    x0, x1, y0, y1 = left + 58, left + width - 16, 214, 28
-    steps = nice_ticks(0, max(last, 1), 4)
-    across, low, high = max(steps[-1], 1), ticks[0], ticks[-1]
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        return x0 + (x1 - x0) * x / across, y0 - (y0 - y1) * (y - low) / (high - low)
-
-    parts = [text(x0, 14, title, css="strong")]
-    for tick in ticks:
-        y = at(0, tick)[1]
-        parts += [line(x0, y, x1, y, "grid"), text(x0 - 6, y + 4, tick_text(tick, ticks), "end")]
-    parts += [text(at(tick, low)[0], y0 + 16, tick_text(tick, steps), "end" if tick == steps[-1] else "middle") for tick in steps]
-    parts += [text((x0 + x1) / 2, y0 + 32, "step", "middle"), line(x0, y0, x1, y0, "axis")]
+def _curve(place: int, title: str, points: Sequence[tuple[float, float]], best: float | None) -> Chart:
+    line = {
+        "type": "scatter",
+        "mode": "lines+markers" if len(points) <= 60 else "lines",
+        "name": title,
+        "x": [x for x, _ in points],
+        "y": [y for _, y in points],
+        "line": {"color": colour(place)},
+        "hovertemplate": f"step %{{x:,}}: {title} %{{y:.5f}}<extra></extra>",
+    }
+    layout: dict[str, Any] = {"xaxis": {"title": {"text": "step"}, "rangemode": "tozero"}, "showlegend": False}
+    data: list[dict[str, Any]] = [line]
     if best is not None:
-        y = at(0, best)[1]
-        parts += [line(x0, y, x1, y, "fullest"), text(x1, y - 5, f"best reachable {best:.4f}", "end")]
-    drawn = [at(x, y) for x, y in points]
-    return "".join(parts) + polyline(drawn, stroke) + (dots(drawn, stroke) if dotted and len(drawn) <= 60 else "")
+        ends: dict[str, Any] = {
+            "x": [0, max(x for x, _ in points)],
+            "y": [best, best],
+            "mode": "lines",
+            "line": {"color": "#7f7f7f", "dash": "dash"},
+        }
+        said = f"best reachable {best:.4f}"
+        data.append({"type": "scatter", "name": said, **ends, "hovertemplate": f"{said}<extra></extra>"})
+        layout |= {"showlegend": True, "legend": LEGEND}
+    return Chart(f"curve-{place}", title, data, layout, tall=300)
 
 
-def plan_picture(plan: ShardingPlan, limit_bytes: float | None = None, fullest_bytes: float | None = None) -> str:
-    """One bar a rank, grouped by host: its table weights, coloured by scheme. Above, how full the fullest rank is in all.
+def gauge(used: float, limit: float) -> str:
+    """A level bar, as HTML, of what lasts from step to step on the fullest rank in what a plan may fill of it."""
+    said = f"fullest rank in all: {human_bytes(used)} of {human_bytes(limit)}, {used / limit:.1%} (weights, optimizer state, dense part)"
+    return (
+        f'<p><b>{escape(said)}</b></p><meter min="0" max="{max(limit, used):.0f}" high="{limit:.0f}" value="{used:.0f}">'
+        f"{used / limit:.1%}</meter>"
+    )
 
-    `limit_bytes`: what a plan may fill of a rank. `fullest_bytes`: what lasts from step to step on the fullest rank, in all.
-    The limit is drawn among the bars where the weights come near it. Beyond 128 ranks a bar is a host, its fullest rank.
+
+def rank_weights(plan: ShardingPlan, name: str, limit_bytes: float | None = None) -> Chart:
+    """One bar a rank: its table weights, coloured by scheme. Beyond `MOST_BARS` ranks a bar is a host, its fullest rank.
+
+    The limit is drawn where the weights come near it.
     """
     held = _held_by_scheme(plan)
     by_host = plan.world_size > MOST_BARS
     bars = _fullest_of_hosts(held, plan) if by_host else held
+    each = 1 if by_host else plan.ranks_per_host
+    names = [f"host {i}, its fullest rank" if by_host else f"rank {i}, host {i // each}" for i in range(len(bars))]
     schemes = list(dict.fromkeys(p.scheme for p in plan.placements))
-    most = max(sum(bar.values()) for bar in bars)
-    drawn_limit = limit_bytes if limit_bytes is not None and most > 0.25 * limit_bytes else None
-    gauge, y1 = _gauge(fullest_bytes, limit_bytes)
-    x0, x1, height = 66.0, WIDTH - 2.0, 180.0
-    y0 = y1 + 26 + height
-    ticks = nice_bytes(max(most, drawn_limit or 0))
-    top = max(ticks[-1], drawn_limit or 0)
-    unit = "host (its fullest rank)" if by_host else "rank"
-    parts = [gauge, text(x0, y1 + 12, f"table weights per {unit}, at most {human_bytes(most)}", css="strong")]
-    for tick in ticks:
-        y = y0 - height * tick / top
-        parts += [line(x0, y, x1, y, "grid"), text(x0 - 6, y + 4, human_bytes(tick), "end")]
-    parts += _bars(bars, plan, schemes, by_host, (x0, x1, y0, height, top))
-    if drawn_limit:
-        y = y0 - height * drawn_limit / top
-        parts += [line(x0, y, x1, y, "limit"), text(x1, y - 5, f"limit {human_bytes(drawn_limit)}", "end")]
-    drawn, took = legend(x0, y0 + 58, [(scheme.replace("_", " "), colour(i)) for i, scheme in enumerate(schemes)], x1 - x0)
-    return svg(WIDTH, y0 + 48 + took, [*parts, drawn], f"table weights per {unit}: at most {human_bytes(most)}")
-
-
-def _gauge(used: float | None, limit: float | None) -> tuple[str, float]:
-    """A level bar of `used` in `limit`, and where it ends; nothing where either is unknown."""
-    if used is None or limit is None:
-        return "", 0.0
-    x0, x1 = 66.0, WIDTH - 2.0
-    parts_of_it = "weights, optimizer state, dense part"
-    words = f"fullest rank in all: {human_bytes(used)} of {human_bytes(limit)}, {used / limit:.1%} ({parts_of_it})"
-    over = "var(--limit)" if used > limit else colour(4)
-    parts = [
-        text(x0, 12, words, css="strong"),
-        rect(x0, 20, x1 - x0, 12, "var(--open)"),
-        rect(x0, 20, (x1 - x0) * min(used / limit, 1), 12, over),
+    data = [
+        {
+            "type": "bar",
+            "name": scheme.replace("_", " "),
+            "x": list(range(len(bars))),
+            "y": [bar.get(scheme, 0) for bar in bars],
+            "customdata": [f"{name}<br>{scheme}: {human_bytes(bar.get(scheme, 0))}" for name, bar in zip(names, bars)],
+            "hovertemplate": "%{customdata}<extra></extra>",
+            "marker": {"color": colour(i)},
+        }
+        for i, scheme in enumerate(schemes)
     ]
-    return "".join(parts), 52.0
+    most = max(sum(bar.values()) for bar in bars)
+    unit = "host" if by_host else "rank"
+    layout: dict[str, Any] = {
+        "barmode": "stack",
+        "showlegend": True,
+        "legend": LEGEND,
+        "xaxis": {"title": {"text": unit if plan.hosts == 1 or by_host else "rank; a line where a host begins"}, **_host_ticks(plan, each)},
+        "yaxis": {"tickformat": "~s", "ticksuffix": "B"},
+    }
+    if limit_bytes is not None and most > 0.25 * limit_bytes:
+        line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": limit_bytes, "y1": limit_bytes, "line": {"color": LIMIT}}
+        text = {"xref": "paper", "x": 1, "xanchor": "right", "y": limit_bytes, "yanchor": "bottom", "showarrow": False}
+        layout |= {"shapes": [line], "annotations": [{**text, "text": f"limit {human_bytes(limit_bytes)}", "font": {"color": LIMIT}}]}
+    return Chart(name, f"table weights per {unit}, at most {human_bytes(most)}", data, layout, tall=330)
 
 
-def _bars(
-    bars: Sequence[Mapping[str, int]], plan: ShardingPlan, schemes: Sequence[str], by_host: bool, frame: tuple[float, ...]
-) -> list[str]:
-    x0, x1, y0, height, top = frame
-    hosts = plan.hosts
-    per_host = 1 if by_host else plan.ranks_per_host
-    gap = 0 if by_host else min(14.0, (x1 - x0) / hosts * 0.15)
-    slot = min((x1 - x0 - gap * hosts) / (hosts * per_host), 180)
-    parts = []
-    for index, bar in enumerate(bars):
-        host = index // per_host
-        x = x0 + gap / 2 + host * (per_host * slot + gap) + (index % per_host) * slot
-        y = y0
-        for scheme in schemes:
-            if size := bar.get(scheme, 0):
-                tall = height * size / top
-                y -= tall
-                name = f"host {index}" if by_host else f"rank {index}"
-                parts.append(
-                    rect(x + slot * 0.06, y, slot * 0.88, tall, colour(schemes.index(scheme)), f"{name}, {scheme}: {human_bytes(size)}")
-                )
-        if slot >= 16 and not by_host:
-            parts.append(text(x + slot / 2, y0 + 14, str(index), "middle"))
-    every = max(1, -(-hosts // 12))
-    for host in range(0, hosts, every):
-        start = x0 + gap / 2 + host * (per_host * slot + gap)
-        wide = per_host * slot
-        parts.append(line(start, y0 + 19, start + wide, y0 + 19, "axis"))
-        words = f"host {host}" if (wide + gap) * every >= 56 else str(host)
-        parts.append(text(start + wide / 2, y0 + 34, words, "middle" if start + wide / 2 > x0 + 20 else "start"))
-    return [line(x0, y0, x1, y0, "axis"), *parts]
+def _host_ticks(plan: ShardingPlan, per_host: int) -> dict[str, Any]:
+    """At most sixteen, each where a host begins."""
+    every = max(1, -(-plan.hosts // 16))
+    return {"tick0": 0 if per_host == 1 else -0.5, "dtick": every * per_host, **_named(plan, per_host, every), "showgrid": per_host > 1}
+
+
+def _named(plan: ShardingPlan, per_host: int, every: int) -> dict[str, Any]:
+    if plan.hosts == 1 or per_host == 1:
+        return {"tickmode": "linear", "dtick": max(1, plan.world_size // 16) if per_host > 1 else every, "tick0": 0}
+    begins = range(0, plan.hosts, every)
+    return {
+        "tickmode": "array",
+        "tickvals": [host * per_host - 0.5 for host in begins],
+        "ticktext": [str(host * per_host) for host in begins],
+    }
 
 
 def _held_by_scheme(plan: ShardingPlan) -> list[dict[str, int]]:
@@ -153,22 +132,23 @@ def _fullest_of_hosts(held: list[dict[str, int]], plan: ShardingPlan) -> list[di
     return [max(held[host * n : (host + 1) * n], key=lambda bar: sum(bar.values())) for host in range(plan.hosts)]
 
 
-def iteration_bar(phases_ms: Mapping[str, float | None], whole_ms: float, title: str) -> str:
-    """One bar of `whole_ms`, divided into its phases; what no phase accounts for is left open. `title` says measured or simulated."""
-    known = [(name.replace("_", " "), value) for name, value in phases_ms.items() if value]
-    total = max(sum(value for _, value in known), whole_ms) or 1.0
-    x0, x1, y, tall = 0.0, WIDTH - 2.0, 24.0, 30.0
-    fills = {name: colour(i) for i, (name, _) in enumerate(known)}
-    parts = [text(x0, 14, title, css="strong")]
-    x = x0
-    for name, value in known:
-        wide = (x1 - x0) * value / total
-        parts.append(rect(x, y, wide, tall, fills[name], f"{name}: {value:,.3f} ms"))
-        x += wide
-    rest = whole_ms - sum(value for _, value in known)
-    entries = [(f"{name} {value:,.3f} ms", fills[name]) for name, value in known]
+def iteration_bar(name: str, phases_ms: Mapping[str, float | None], whole_ms: float, title: str) -> Chart:
+    """One bar of `whole_ms`, divided into its phases; what no phase accounts for is grey. `title` says measured or simulated."""
+    known = [(phase.replace("_", " "), value, colour(i)) for i, (phase, value) in enumerate(phases_ms.items()) if value]
+    rest = whole_ms - sum(value for _, value, _ in known)
     if rest > 0.005 * whole_ms:
-        parts.append(rect(x, y, x1 - x, tall, "var(--open)", f"in no phase: {rest:,.3f} ms"))
-        entries.append((f"in no phase {rest:,.3f} ms", "var(--open)"))
-    drawn, took = legend(x0, y + tall + 20, entries, x1 - x0)
-    return svg(WIDTH, y + tall + 12 + took, [*parts, drawn], title)
+        known.append(("in no phase", rest, OPEN))
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": f"{phase} {value:,.3f} ms",
+            "x": [value],
+            "y": [""],
+            "hovertemplate": f"{phase}: {value:,.3f} ms, {value / (whole_ms or 1):.1%}<extra></extra>",
+            "marker": {"color": fill},
+        }
+        for phase, value, fill in known
+    ]
+    axes = {"xaxis": {"title": {"text": "ms"}}, "yaxis": {"fixedrange": True, "showticklabels": False}}
+    return Chart(name, title, data, {"barmode": "stack", "showlegend": True, "legend": LEGEND | {"traceorder": "normal"}, **axes}, tall=230)

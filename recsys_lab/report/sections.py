@@ -10,11 +10,12 @@ from recsys_lab.cluster import ranks_text
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import table_facts
 from recsys_lab.record.metrics import QUALITY, RETRIEVAL
-from recsys_lab.record.run_folder import Run
+from recsys_lab.record.run_folder import Run, value_at
 from recsys_lab.tables.tiers import ROW_SHARDED
 from recsys_lab.units import human_bytes, human_count
 
 UNKNOWN = "not known"
+CALIBRATE = "python -m recsys_lab calibrate measures this machine"
 #: Letters of a group of ranks in a table.
 LONGEST_GROUP = 24
 
@@ -45,19 +46,32 @@ def headline(run: Run) -> Table:
             if split == "validation":
                 rows.append((f"NE, {split}", number(figures["ne"], 4), "measured"))
     if measured := result["measured"]:
-        where = f"measured, {measured['world_size']} {plural('process', measured['world_size'])} here"
+        batch = value_at(run.config, "data.batch_size")
+        where = f"measured, {measured['world_size']} {plural('process', measured['world_size'])} here{_batch(batch, ' over all of them')}"
         rows.append(("examples per second", count(measured["examples_per_second"]), where))
         rows.append(("iteration, median", ms((measured["iteration_ms"] or {}).get("median")), where))
-    if result["simulated"] and result["measured"] and not run.is_calibrated:
-        rows.append(("iteration", "not calibrated", "simulated; python -m recsys_lab calibrate measures this machine"))
+    if run.hides_simulation:
+        rows.append(("iteration", "not calibrated", f"simulated; {CALIBRATE}"))
     elif simulated := result["simulated"]:
-        batch = (run.config.get("simulate") or {}).get("batch_size")
-        where = f"simulated, {simulated['cluster']}" + (f", batch {batch:,} a rank" if batch and simulated["cluster"] != "local" else "")
+        batch = value_at(run.config, "simulate.batch_size")
+        where = f"simulated, {simulated['cluster']}" + (_batch(batch, " a rank") if simulated["cluster"] != "local" else "")
         rows.append(("examples per second", count(simulated["examples_per_second"]), where))
         rows.append(("iteration", ms(simulated["iteration_ms"]), f"{where}, profile {simulated['profile']}"))
         if interval := simulated.get("interval_ms"):
-            rows.append(("90 % interval", f"{ms(interval['low'])} to {ms(interval['high'])}", simulated.get("extrapolates") or where))
+            rows.append(
+                ("90 % interval", f"{ms(interval['low']).removesuffix(' ms')} to {ms(interval['high'])}", _of_interval(simulated, where))
+            )
     return Table("Headline", ("figure", "value", "origin"), tuple(rows), "" if rows else absent(result, "measured"), ("value",))
+
+
+def _batch(samples: Any, of: str) -> str:
+    return f", batch {samples:,}{of}" if isinstance(samples, int) else ""
+
+
+def _of_interval(simulated: dict[str, Any], where: str) -> str:
+    """Of an iteration, and what it rests on where that is another system."""
+    outside = simulated.get("extrapolates")
+    return f"simulated, of the iteration; the profile extrapolates: {outside}" if outside else where
 
 
 def quality(run: Run) -> Table:
@@ -188,6 +202,8 @@ def phases(run: Run, origin: str) -> Table:
     title = f"Iteration ({origin})"
     if not part:
         return Table(title, ("phase", "ms", "share"), (), absent(run.result, origin))
+    if origin == "simulated" and run.hides_simulation:
+        return Table(title, ("phase", "ms", "share"), (), f"not calibrated: {CALIBRATE}")
     named = {name: value for name, value in (part["phases_ms"] or {}).items() if value is not None}
     whole = sum(named.values()) if origin == "measured" else part["iteration_ms"]
     rows = [(name.replace("_", " "), ms(value), share(value, whole)) for name, value in named.items()]
@@ -222,11 +238,16 @@ def collectives(run: Run, origin: str) -> Table:
     columns = ("name", "kind", "group", "bytes", "ms")
     if not part:
         return Table(title, columns, (), absent(run.result, origin))
+    hidden = origin == "simulated" and run.hides_simulation
     rows = [
-        (c["name"], c["kind"], _group(c["group"]), size(c["bytes"]), "not timed" if c["ms"] is None else number(c["ms"], 3))
+        (c["name"], c["kind"], _group(c["group"]), size(c["bytes"]), "not calibrated" if hidden else _timed(c["ms"]))
         for c in part["collectives"] or []
     ]
     return Table(title, columns, tuple(rows), "" if rows else "none: one rank exchanges nothing", ("bytes", "ms"))
+
+
+def _timed(ms: float | None) -> str:
+    return "not timed" if ms is None else number(ms, 3)
 
 
 def environment(run: Run) -> Table:

@@ -29,10 +29,10 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def told(self, done: int, of: int) -> None:
-        """So many are done."""
+    def told(self, done: int, of: int, more: str = "") -> None:
+        """So many are done. `more`: what a line says beside that."""
         self.bar.update(self.task, completed=done, total=of)
         spent_s = time.monotonic() - self.begun_s
         if not self.is_terminal and spent_s >= self.next_line_s:
-            print(f"{done} of {of} {self.what} in {spent_s:.0f} s", file=sys.stderr, flush=True)
+            print(f"{done} of {of} {self.what} in {spent_s:.0f} s{more}", file=sys.stderr, flush=True)
             self.next_line_s = spent_s + EVERY_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from recsys_lab.cluster import ranks_text
@@ -24,20 +24,20 @@ TRACKS = {
 CLOSE_MS = 1e-9
 
 
-def trace_json(timeline: Timeline) -> dict:
+def trace_json(timeline: Timeline, bounds: Mapping[str, str] | None = None) -> dict:
     """Complete events in microseconds, a track a stream, and more for what is under way beside others of its stream; the slowest rank, then
-    the one that computes least; memory as counters.
+    the one that computes least; memory as counters. `bounds`: by name of a step, what bounds it.
     """
-    named = _rank(1, timeline.title, timeline.events)
+    named = _rank(1, timeline.title, timeline.events, bounds or {})
     if timeline.least:
-        named += _rank(2, f"{timeline.title}, the rank that computes least", timeline.least)
+        named += _rank(2, f"{timeline.title}, the rank that computes least", timeline.least, bounds or {})
     for at in timeline.memory:
         held = {"lasting": at.lasting, "activations": at.activations, "communication": at.communication}
         named.append({"name": "memory, bytes (simulated)", "ph": "C", "pid": 1, "ts": at.ms * US_PER_MS, "args": held})
     return {"displayTimeUnit": "ms", "otherData": {"origin": "simulated"}, "traceEvents": named}
 
 
-def _rank(process: int, title: str, events: Sequence[Event]) -> list[dict]:
+def _rank(process: int, title: str, events: Sequence[Event], bounds: Mapping[str, str]) -> list[dict]:
     named: list[dict] = [{"name": "process_name", "ph": "M", "pid": process, "args": {"name": title}}]
     tracks = _tracks(events)
     for tid in sorted({*TRACKS, *tracks}):
@@ -48,6 +48,8 @@ def _rank(process: int, title: str, events: Sequence[Event]) -> list[dict]:
         facts: dict = {"origin": "simulated", "phase": step.phase, "bytes per rank (max)": step.max_bytes}
         if step.is_collective:
             facts["group"] = ranks_text(step.groups[0])
+        if step.name in bounds:
+            facts["bound by"] = bounds[step.name]
         if event.elsewhere:
             facts["on other ranks only"] = True
         named.append(
@@ -78,6 +80,6 @@ def _tracks(events: Sequence[Event]) -> list[int]:
     return found
 
 
-def write_trace(timeline: Timeline, path: Path) -> None:
+def write_trace(timeline: Timeline, path: Path, bounds: Mapping[str, str] | None = None) -> None:
     """Write `trace.json`, whole or not at all. Raises UserError where the folder cannot be written."""
-    write_text(path, json.dumps(trace_json(timeline), indent=1))
+    write_text(path, json.dumps(trace_json(timeline, bounds), indent=1))

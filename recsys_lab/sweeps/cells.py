@@ -13,6 +13,8 @@ from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_count
 
 DASH = "\N{EN DASH}"
+#: Whether the plan fits its cluster.
+FITS = {True: "yes", False: "no", None: "not known"}
 ARROWS = {True: "\N{UPWARDS ARROW}", False: "\N{DOWNWARDS ARROW}"}
 
 
@@ -37,16 +39,18 @@ def title_of(figure: Figure) -> str:
 
 def _values(ablation: Ablation, title: str, figures: Sequence[Figure], status: bool) -> Table:
     names = tuple(heading(f) for f in figures)
+    simulated = any(figure.simulated for figure in figures)
     rows = [
         (
             *(ablation.label(row, key) for key in ablation.varying),
             str(len(row.done)) if len(row.done) == len(row.jobs) else f"{len(row.done)} of {len(row.jobs)}",
+            *((FITS[row.fits],) if simulated else ()),
             *("\n".join(cell(ablation, i, f)) for f in figures),
             *((f"{row.status}: {row.error}" if row.error else row.status,) if status else ()),
         )
         for i, row in enumerate(ablation.rows)
     ]
-    columns = (*ablation.varying, "seeds", *names, *(("status",) if status else ()))
+    columns = (*ablation.varying, "seeds", *(("fits",) if simulated else ()), *names, *(("status",) if status else ()))
     return Table(title, columns, tuple(rows), right=("seeds", *names))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from recsys_lab.report import html
+from recsys_lab.report.charts import side_by_side
 from recsys_lab.sweeps.cells import HEADER, comparison_tables, explained, value_tables
 from recsys_lab.sweeps.plots import MOST_ROWS, learning_bands, pareto
 from recsys_lab.sweeps.seeds_plot import picture
@@ -23,10 +24,11 @@ def as_html(ablation: Ablation, reload_s: int | None = None) -> str:
         *(html.table(table, 2) for table in value_tables(ablation)),
         *(f'<p class="note">{escape(note)}</p>' for note in explained(ablation)),
     ]
-    if (curves := learning_bands(ablation)) is not None:
+    curves = learning_bands(ablation)
+    if curves:
         drawn = f" The first {MOST_ROWS} configurations." if len(ablation.rows) > MOST_ROWS else ""
-        note = f"Median over seeds; the band is from least to most.{drawn}"
-        body += ["<h2>Learning curves</h2>", f'<p class="note">{note}</p>', curves]
+        note = f"Median over seeds; the band is from least to most. Hover for figures; a click on a name hides its line.{drawn}"
+        body += ["<h2>Learning curves</h2>", f'<p class="note">{note}</p>', side_by_side(curves)]
     if (trades := pareto(ablation)) is not None:
         named = " Named are those on a line." if len(ablation.rows) > MOST_ROWS else ""
         note = f"Medians over seeds; on the line is what no other configuration beats in both figures.{named}"
@@ -37,4 +39,4 @@ def as_html(ablation: Ablation, reload_s: int | None = None) -> str:
     body += [html.table(table, 2) for table in tests]
     if tests:
         body.append("<ul>" + "".join(f'<li class="note">{escape(line)}</li>' for line in LEGEND) + "</ul>")
-    return html.document(f"ablation of {name}: recsys_lab", body, wide=True, reload_s=reload_s)
+    return html.document(f"ablation of {name}: recsys_lab", body, wide=True, reload_s=reload_s, scripts=() if curves else None)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from recsys_lab.errors import UserError
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.run_folder import value_at
+from recsys_lab.report.charts import LEGEND, Chart, words
 from recsys_lab.report.svg import COLOURS, colour, dots, legend, line, nice_ticks, polyline, svg, text, tick_text
 from recsys_lab.sweeps.rows import Row
 from recsys_lab.sweeps.table import Ablation
@@ -23,6 +25,11 @@ CURVES = {
     "validation_ne": "validation NE",
     "validation_ndcg_10": "validation NDCG@10",
 }
+#: What tells lines apart that lie on each other.
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+#: step -> least, median and most over the seeds.
+Curve = dict[float, tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
@@ -49,25 +56,23 @@ _SIMULATED = Axis("simulated.examples_per_second", "examples/s (simulated)", Tru
 _BYTES = Axis("plan.bytes_per_rank.max", "bytes of the fullest rank (of the plan)", False, human_bytes)
 
 
-def learning_bands(ablation: Ablation) -> str | None:
-    """A line a row, the median over its seeds at each logged step, in the band from least to most. None where nothing was logged."""
+def learning_bands(ablation: Ablation) -> list[Chart]:
+    """A line a row, the median over its seeds at each logged step, in the band from least to most. None where nothing was logged.
+
+    Lines that coincide are told apart: each has a dash and a mark of its own, and those drawn first are wider.
+    """
     shown = [(index, row) for index, row in enumerate(ablation.rows) if row.done][:MOST_ROWS]
     panels = []
-    for column, words in CURVES.items():
+    for column, title in CURVES.items():
         curves = {index: curve for index, row in shown if (curve := _curve(row, column))}
         if any(len(curve) > 1 for curve in curves.values()):
-            panels.append((words, curves))
-    if not panels:
-        return None
-    panels = panels[:3]
-    wide = WIDTH / len(panels)
-    parts = [_curves(place * wide, wide - 24, words, curves) for place, (words, curves) in enumerate(panels)]
-    entries = [(ablation.name(index), colour(place)) for place, (index, _) in enumerate(shown)]
-    drawn, took = legend(0, _TALL + 42, entries, WIDTH, dashed_from=len(COLOURS))
-    return svg(WIDTH, _TALL + 34 + took, [*parts, drawn], "learning curves, the median over seeds and the band from least to most")
+            panels.append((column, title, curves))
+    names = [ablation.name(index) for index, _ in shown]
+    places = {index: place for place, (index, _) in enumerate(shown)}
+    return [_curves(column, title, curves, places, names) for column, title, curves in panels[:3]]
 
 
-def _curve(row: Row, column: str) -> dict[float, tuple[float, float, float]]:
+def _curve(row: Row, column: str) -> Curve:
     """step -> least, median and most over the seeds that logged it; only steps that all of them have."""
     by_step: dict[float, list[float]] = {}
     for job in row.done:
@@ -83,19 +88,31 @@ def _curve(row: Row, column: str) -> dict[float, tuple[float, float, float]]:
     return {step: (min(v), statistics.median(v), max(v)) for step, v in sorted(by_step.items()) if len(v) == most}
 
 
-def _curves(left: float, wide: float, words: str, curves: dict[int, dict[float, tuple[float, float, float]]]) -> str:
-    steps = [step for curve in curves.values() for step in curve]
-    values = [value for curve in curves.values() for three in curve.values() for value in three]
-    frame = _Frame(left, wide, nice_ticks(0, max(steps), 4), nice_ticks(min(values), max(values)))
-    parts = [frame.drawn(words, "step")]
-    for place, curve in enumerate(curves.values()):
-        low = [frame.at(step, three[0]) for step, three in curve.items()]
-        high = [frame.at(step, three[2]) for step, three in curve.items()]
-        outline = " ".join(f"{x:.2f},{y:.2f}" for x, y in [*low, *reversed(high)])
-        parts.append(f'<polygon points="{outline}" fill="{colour(place)}" fill-opacity="0.16"/>')
-        middle = [frame.at(step, three[1]) for step, three in curve.items()]
-        parts.append(polyline(middle, colour(place), place >= len(COLOURS)) + (dots(middle, colour(place)) if len(middle) <= 12 else ""))
-    return "".join(parts)
+def _curves(column: str, title: str, curves: dict[int, Curve], places: dict[int, int], names: Sequence[str]) -> Chart:
+    data = [trace for index, curve in curves.items() for trace in _traces(curve, places[index], len(places), words(names[places[index]]))]
+    axes = {"xaxis": {"title": {"text": "step"}, "rangemode": "tozero"}, "hovermode": "x unified", "hoverlabel": {"namelength": -1}}
+    layout = {**axes, "showlegend": True, "legend": LEGEND}
+    return Chart(f"curves-{column}", title, data, layout, tall=330 + 19 * len(curves))
+
+
+def _traces(curve: Curve, place: int, of: int, name: str) -> list[dict[str, Any]]:
+    """The band and the median; a click on the median's entry hides both."""
+    steps, low, high = list(curve), [three[0] for three in curve.values()], [three[2] for three in curve.values()]
+    own: dict[str, Any] = {"type": "scatter", "legendgroup": str(place), "name": name}
+    fill = COLOURS[place % len(COLOURS)]
+    band = {"x": [*steps, *reversed(steps)], "y": [*low, *reversed(high)], "fill": "toself", "fillcolor": f"{fill}29", "mode": "none"}
+    line = {"color": fill, "dash": DASHES[place % len(DASHES)], "width": 1.6 + 4.0 * (of - 1 - place) / max(of - 1, 1)}
+    spans = [f" ({a:.5f} to {b:.5f})" if b > a else "" for a, b in zip(low, high)]
+    median = {
+        "mode": "lines+markers",
+        "x": steps,
+        "y": [three[1] for three in curve.values()],
+        "customdata": spans,
+        "line": line,
+        "marker": {"symbol": MARKS[place % len(MARKS)], "size": 7, "maxdisplayed": 12},
+        "hovertemplate": "%{y:.5f}%{customdata}",
+    }
+    return [own | band | {"showlegend": False, "hoverinfo": "skip"}, own | median]
 
 
 def pareto(ablation: Ablation) -> str | None:

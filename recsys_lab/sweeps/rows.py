@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.record.run_folder import value_at
 from recsys_lab.report.sections import number
 from recsys_lab.sweeps.figures import Figure
@@ -102,6 +103,14 @@ class Row:
             return reasons[0]
         seeds = {reason: ", ".join(job.seed for job in without if job.error == reason) for reason in reasons}
         return "; ".join(f"seed{'s' * (',' in seeds[reason])} {seeds[reason]}: {reason}" for reason in reasons)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether its plan fits the named cluster; None where no job got so far."""
+        told = [value_at(job.result, "simulated.feasible") for job in self.done]
+        if any(value_at(job.result, "error.type") == PlanDoesNotFit.__name__ for job in self.jobs):
+            return False
+        return all(told) if told and None not in told else None
 
     def setting(self, key: str) -> str | None:
         """What it has for a key: of its overrides, its record's choices or its config."""

@@ -30,6 +30,7 @@ def _configuration(ablation: Ablation, index: int) -> dict[str, Any]:
     cells |= {
         "seeds": len(row.jobs),
         "completed": len(row.done),
+        "simulated_fits": {True: "true", False: "false", None: ""}[row.fits],
     }
     for figure in ablation.figures:
         values = row.values(figure)

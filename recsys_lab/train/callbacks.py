@@ -14,6 +14,7 @@ from torch import Tensor
 
 from recsys_lab.data.batch import Batch
 from recsys_lab.errors import UserError
+from recsys_lab.report.waiting import Bar
 from recsys_lab.train import checkpoint as checkpoints
 
 #: A row of the metrics file: column -> number.
@@ -160,6 +161,22 @@ class MetricsLog(pl.Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.examples = int(state["examples"])
+
+
+class StepLines(pl.Callback):
+    """Where no terminal is: a line every ten seconds, with examples a second over all ranks."""
+
+    def __init__(self) -> None:
+        self._bar, self._since, self._examples, self._steps = Bar("steps"), 0.0, 0, 0
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._bar, self._since, self._examples = Bar("steps"), time.perf_counter(), 0
+        self._steps = int(trainer.estimated_stepping_batches)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        self._examples += batch.global_valid
+        rate = self._examples / max(time.perf_counter() - self._since, 1e-9)
+        self._bar.told(trainer.global_step, self._steps, f", {rate:,.0f} examples/s")
 
 
 class ExamplesBar(TQDMProgressBar):

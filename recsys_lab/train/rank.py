@@ -177,9 +177,10 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
                 metric, mode="max" if higher else "min", patience=stopping.patience, check_on_train_epoch_end=False
             )
         )
-    bar = main and options.progress_bar and os.isatty(2) and job.sweep is None  # a sweep has its own table
-    if bar:
-        hooks.append(callbacks.ExamplesBar())
+    told = main and options.progress_bar and job.sweep is None  # a sweep has its own table
+    bar = told and os.isatty(2)
+    if told:
+        hooks.append(callbacks.ExamplesBar() if bar else callbacks.StepLines())
     every = options.evaluate_every_epochs
     return pl.Trainer(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",

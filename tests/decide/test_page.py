@@ -25,7 +25,7 @@ def decision() -> Decision:
 def test_the_page_asks_for_nothing_and_runs_only_what_is_embedded(decision: Decision) -> None:
     text = page(decision)
     head = text[: text.index("</head>")]
-    assert "default-src 'none'" in head and head.count("sha256-") == 2 and "unsafe-eval" not in head
+    assert "default-src 'none'" in head and head.count("sha256-") == 3 and "unsafe-eval" not in head
     assert "<script src" not in text and "<link" not in text
 
 

@@ -6,13 +6,16 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from docs.generator.config_pages import GROUPS, comments, config_pages
+from docs.generator.figures import plan_figure
 from docs.generator.links import Site
 from recsys_lab.config.schema import GROUPS as CONFIG_GROUPS
 from tests.docs.pages import ROOT
+from tests.record.fake_run import make_plan
 
 
 def test_every_group_has_a_page_with_every_choice_and_key() -> None:
@@ -76,3 +79,13 @@ def test_the_site_is_built_and_asks_nothing_of_another_host() -> None:
     styles = [*(ROOT / "site").rglob("*.css")]
     assert not [style for style in styles if re.search(r"url\(['\"]?https?:|@import", style.read_text(encoding="utf-8"))]
     assert "<img" in (ROOT / "site" / "sharders.html").read_text(encoding="utf-8")
+
+
+def test_a_plan_is_drawn_with_a_rectangle_a_shard_and_rank() -> None:
+    plan = make_plan(2, 2)
+    picture = ElementTree.fromstring(plan_figure(plan, "torchrec"))
+    words = " ".join(text for text in picture.itertext() if text.strip())
+    assert all(table.name in words for table in plan.tables) and "host 1: 2" in words and "on every rank" in words
+    parts = sum(len(shard.ranks) for placement in plan.placements for shard in placement.shards)
+    patches = [group for group in picture.iter("{http://www.w3.org/2000/svg}g") if group.get("id", "").startswith("patch_")]
+    assert len([group for group in patches if "fill-opacity" not in str(group[0].get("style"))]) >= parts

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from xml.etree import ElementTree
 
 import pytest
 
 from recsys_lab.errors import UserError
 from recsys_lab.report import plots
-from recsys_lab.report.page import write_page
-from recsys_lab.report.svg import nice_bytes, nice_ticks
+from recsys_lab.report.charts import Chart, element
+from recsys_lab.report.charts import words as words_of_chart
+from recsys_lab.report.page import CONTENTS, write_page
 from tests.record.fake_run import failed, make_config, make_plan, make_result, write_run
 
 VOID = {"meta", "br"}
@@ -62,17 +62,23 @@ def test_a_whole_run_is_shown_with_the_origin_of_every_figure(tmp_path):
     assert "Collectives (measured)" in read.text and "Collectives (simulated)" in read.text
     for table in make_plan(8, 8).tables:
         assert table.name in read.text
-    assert text.count("<svg") == 7  # curve, two plans and their maps, two iterations
+    drawn = re.findall('data-chart="([^"]*)"', text)
+    plans = ["weights-named", "map-named", "weights-here", "map-here"]
+    assert drawn == ["curve-0", "curve-1", *plans, "phases-measured", "phases-simulated"]
+    assert [value for key, value in read.attributes if key == "href"] == [f"#{anchor}" for anchor in CONTENTS]
+    assert set(CONTENTS) <= {value for key, value in read.attributes if key == "id"}
     assert "cluster: name: h100x64" in read.text and "torchrec 1.8" in read.text
 
 
 @pytest.mark.parametrize("make", [make_result, lambda: make_result("simulate"), lambda: make_result("plan"), lambda: failed(make_result())])
 def test_the_page_asks_nothing_of_anywhere(tmp_path, make):
     text, read = page_of(write_run(tmp_path / "run", make()))
-    assert not {"script", "link", "img", "iframe", "object", "form"} & read.tags
-    assert not [a for a in read.attributes if a[0] in ("src", "href", "action", "srcset", "background") or a[0].startswith("on")]
+    assert not {"link", "img", "iframe", "object", "form"} & read.tags
+    assert not [a for a in read.attributes if a[0] in ("src", "action", "srcset", "background") or a[0].startswith("on")]
+    assert not [value for key, value in read.attributes if key == "href" and not value.startswith("#")]
     assert "url(" not in text and "@import" not in text and "://" not in text
-    assert "default-src 'none'" in text
+    head = text[: text.index("</head>")]
+    assert "default-src 'none'" in head and head.count("sha256-") == 2 and "unsafe-eval" not in head and "connect-src" not in head
 
 
 @pytest.mark.parametrize(
@@ -104,8 +110,8 @@ def test_a_run_without_plan_config_or_environment_still_has_a_page(tmp_path):
 
 
 def test_words_from_the_run_cannot_become_markup(tmp_path):
-    _, read = page_of(write_run(tmp_path / "run", failed(make_result(), "<script>alert(1)</script> & more")))
-    assert "script" not in read.tags and "<script>alert(1)</script> & more" in read.text
+    text, read = page_of(write_run(tmp_path / "run", failed(make_result(), "<script>alert(1)</script> & more")))
+    assert text.count("<script>") == 1 and "<script>alert(1)</script> & more" in read.text  # charts.js alone
     assert make_config(make_result())["cluster"]["device"]["name"] == "H100 <SXM5>" in read.text
 
 
@@ -122,53 +128,44 @@ def test_a_broken_plan_is_one_line(tmp_path):
         write_page(folder)
 
 
-def bars(picture: str) -> list[tuple[str, float]]:
-    """(words, height) of every bar that has words."""
-    root = ElementTree.fromstring(picture)
-    return [(rect[0].text, float(rect.get("height"))) for rect in root.iter("rect") if len(rect)]
-
-
-def test_the_plans_picture_has_every_rank_as_high_as_its_weights():
+def test_the_weights_of_a_rank_are_as_high_as_what_it_holds():
     plan = make_plan(2, 4)
-    held = plan.weight_bytes_of_ranks()
-    height = dict.fromkeys(range(8), 0.0)
-    for words, tall in bars(plots.plan_picture(plan)):
-        height[int(words.split(",")[0].removeprefix("rank "))] += tall
-    per_byte = height[0] / held[0]
-    for rank in range(8):
-        assert height[rank] == pytest.approx(per_byte * held[rank], abs=0.05), rank
+    chart = plots.rank_weights(plan, "weights")
+    held = [sum(trace["y"][rank] for trace in chart.data) for rank in range(8)]
+    assert held == list(plan.weight_bytes_of_ranks())
+    assert chart.data[0]["customdata"][5].startswith("rank 5, host 1<br>")
 
 
-def test_beyond_128_ranks_a_bar_is_a_host():
-    plan = make_plan(128, 8)
-    names = {words.split(",")[0] for words, _ in bars(plots.plan_picture(plan))}
-    assert names == {f"host {h}" for h in range(128)}
+def test_beyond_a_thousand_ranks_a_bar_is_a_host():
+    chart = plots.rank_weights(make_plan(256, 8), "weights")
+    assert len(chart.data[0]["x"]) == 256 and chart.data[0]["customdata"][255].startswith("host 255, its fullest rank")
 
 
 def test_the_limit_is_drawn_where_the_weights_come_near_it():
     plan = make_plan(2, 2)
     most = max(plan.weight_bytes_of_ranks())
-    assert 'class="limit"' in plots.plan_picture(plan, limit_bytes=most * 2)
-    assert 'class="limit"' not in plots.plan_picture(plan, limit_bytes=most * 100)
-    assert "1.0%" in plots.plan_picture(plan, limit_bytes=most * 100, fullest_bytes=most)
+    assert plots.rank_weights(plan, "weights", limit_bytes=most * 2).layout["shapes"][0]["y0"] == most * 2
+    assert "shapes" not in plots.rank_weights(plan, "weights", limit_bytes=most * 100).layout
+    assert "1.0%" in plots.gauge(most, most * 100)
 
 
 def test_the_iterations_bar_is_divided_as_its_phases():
-    drawn = plots.iteration_bar({"forward": 2.0, "backward": 6.0}, 10.0, "measured")
-    root = ElementTree.fromstring(drawn)
-    widths = {rect[0].text.split(":")[0]: float(rect.get("width")) for rect in root.iter("rect") if len(rect)}
-    assert widths["backward"] == pytest.approx(3 * widths["forward"], abs=0.05)
-    assert widths["in no phase"] == pytest.approx(widths["forward"], abs=0.05)
+    chart = plots.iteration_bar("phases", {"forward": 2.0, "backward": 6.0, "other": 0.0}, 10.0, "measured")
+    assert {trace["name"]: trace["x"] for trace in chart.data} == {
+        "forward 2.000 ms": [2.0],
+        "backward 6.000 ms": [6.0],
+        "in no phase 2.000 ms": [2.0],
+    }
 
 
 def test_no_curve_without_figures_and_one_point_is_enough():
     empty = {"step": 1.0, "train_loss": None, "validation_auc": None}
-    assert plots.learning_curve([]) is None and plots.learning_curve([empty]) is None
-    ElementTree.fromstring(plots.learning_curve([{"step": 1.0, "train_loss": 0.5, "validation_auc": None}]))
+    assert plots.learning_curve([]) == [] and plots.learning_curve([empty]) == []
+    (curve,) = plots.learning_curve([{"step": 1.0, "train_loss": 0.5, "validation_auc": None}])
+    assert (curve.title, curve.data[0]["y"]) == ("training loss", [0.5])
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (0.7312, 0.7345), (-3, 1e9), (5, 5), (0, 0)])
-def test_ticks_span_the_range_with_few_round_numbers(low, high):
-    ticks = nice_ticks(low, high)
-    assert ticks[0] <= low and ticks[-1] >= high and 2 <= len(ticks) <= 8 and ticks == sorted(set(ticks))
-    assert nice_bytes(high)[-1] >= high
+def test_names_in_a_chart_are_no_markup():
+    assert words_of_chart("<b>&") == "&lt;b&gt;&amp;"
+    made = element(Chart("one", "</script><b>", [{"name": "</script><b>"}]))
+    assert made.count("</script>") == 1 and "<b>" not in made

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
+import yaml
+
 from recsys_lab.record.run_folder import read_run
-from recsys_lab.report.sections import headline
+from recsys_lab.report.page import write_page
+from recsys_lab.report.sections import CALIBRATE, collectives, headline, phases
 from recsys_lab.report.sections import quality as quality_table
 from tests.record.fake_run import make_result, write_run
+from tests.report.test_timeline_chart import TRACE
 
 
 def test_a_report_shows_places_where_items_are_held_out_and_no_empty_columns(tmp_path):
@@ -19,3 +24,17 @@ def test_a_report_shows_places_where_items_are_held_out_and_no_empty_columns(tmp
     assert ("NDCG@10 among all items, test", "0.0300", "measured") in headline(run).rows
     clicks = quality_table(read_run(write_run(tmp_path / "clicks", make_result())))
     assert "ndcg_10" not in clicks.columns and "auc" in clicks.columns
+
+
+def test_a_simulation_that_is_not_calibrated_does_not_stand_beside_a_measurement(tmp_path):
+    folder = write_run(tmp_path / "run")
+    (folder / "trace.json").write_text(json.dumps(TRACE))
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["cluster"] |= {"name": "local", "device": {"name": "CPU", "source": "on file; calibrate was not run on this machine"}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    run = read_run(folder)
+    assert ("iteration", "not calibrated", f"simulated; {CALIBRATE}") in headline(run).rows
+    assert phases(run, "simulated").rows == () and phases(run, "measured").rows != ()
+    assert {row[-1] for row in collectives(run, "simulated").rows} == {"not calibrated"}
+    page = write_page(folder).read_text()
+    assert "phases-measured" in page and "phases-simulated" not in page and 'id="timeline"' not in page and "2.400 ms" not in page

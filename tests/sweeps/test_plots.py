@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from recsys_lab.sweeps.ablation import read_ablation, write_ablation
 from recsys_lab.sweeps.plots import DIGIT, HIGH, frontier, label_places, learning_bands, pareto
 from recsys_lab.sweeps.seeds_plot import _ratio_ticks
 from tests.record.fake_run import make_result, write_run
-from tests.report.test_timeline_picture import TRACE
+from tests.report.test_timeline_chart import TRACE
 from tests.sweeps.test_ablation import sweep
 
 POINTS = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1)
@@ -50,8 +50,15 @@ def test_labels_of_near_points_do_not_cover_each_other(points: list[tuple[float,
 def test_twelve_rows_are_all_drawn_and_named(tmp_path: Path) -> None:
     sweep(tmp_path, {(f"m{i}", "torchrec"): [0.7 + i / 1000, 0.71] for i in range(12)})
     made = read_ablation(tmp_path)
-    for picture in (learning_bands(made), pareto(made)):
-        assert picture is not None and all(f"model=m{i}<" in picture for i in range(12))
+    picture = pareto(made)
+    assert picture is not None and all(f"model=m{i}<" in picture for i in range(12))
+    for chart in learning_bands(made):
+        lines = [trace for trace in chart.data if "line" in trace]
+        assert [trace["name"] for trace in lines] == [f"model=m{i}" for i in range(12)]
+        looks = [(trace["line"]["color"], trace["line"]["dash"], trace["marker"]["symbol"]) for trace in lines]
+        assert len(set(looks)) == 12
+        for one, next_one in itertools.pairwise(lines):  # what is drawn later does not cover what lies below it
+            assert one["line"]["width"] > next_one["line"]["width"] and one["line"]["dash"] != next_one["line"]["dash"]
 
 
 def test_ratios_near_each_other_have_ticks() -> None:
@@ -65,12 +72,13 @@ def test_bands_hold_the_least_and_the_most_of_the_seeds(tmp_path: Path) -> None:
         log = MetricsCsv(job)
         for step in (10, 20, 30):
             log.append({"step": step, "epoch": 0, "train_loss": 1 / step + 0.01 * number, "validation_auc": 0.7 + step / 1000})
-    picture = learning_bands(read_ablation(folder))
-    assert picture is not None
-    root = ElementTree.fromstring(picture)
-    rows = len(read_ablation(folder).rows)
-    assert len(root.findall("polygon")) == len(root.findall("polyline")) == 2 * rows
-    assert all(len(p.get("points").split()) == 6 for p in root.findall("polygon"))
+    loss, auc = learning_bands(read_ablation(folder))
+    assert (loss.title, auc.title) == ("training loss", "validation AUC")
+    band, median = loss.data[:2]
+    assert band["x"] == [10, 20, 30, 30, 20, 10] and median["x"] == [10, 20, 30]
+    low, high = band["y"][:3], band["y"][:2:-1]
+    assert all(a < b < c for a, b, c in zip(low, median["y"], high))
+    assert band["legendgroup"] == median["legendgroup"] and len(loss.data) == 2 * len(read_ablation(folder).rows)
 
 
 def test_quality_stands_against_throughput_and_bytes(tmp_path: Path) -> None:
@@ -87,7 +95,7 @@ def test_a_sweep_without_figures_has_no_pictures(tmp_path: Path) -> None:
     for number in range(2):
         write_run(tmp_path / str(number), make_result("plan"), [f"a={number}"])
     made = read_ablation(tmp_path)
-    assert learning_bands(made) is None and pareto(made) is None
+    assert learning_bands(made) == [] and pareto(made) is None
 
 
 #: Said by the page itself: how much wider than the window it is, and which words of a picture leave it.
@@ -95,7 +103,7 @@ LOOK = """<script>
 document.body.dataset.wider = document.documentElement.scrollWidth - document.documentElement.clientWidth;
 const out = [];
 for (const svg of document.querySelectorAll('svg')) { const v = svg.viewBox.baseVal;
-  for (const t of svg.querySelectorAll('text')) { const b = t.getBBox();
+  if (!v) continue; for (const t of svg.querySelectorAll('text')) { const b = t.getBBox();
     if (b.x < -1 || b.x + b.width > v.width + 1 || b.y + b.height > v.height + 1) out.push(t.textContent); } }
 document.body.dataset.leaving = JSON.stringify(out);
 </script>"""

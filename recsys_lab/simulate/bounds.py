@@ -1,0 +1,83 @@
+"""What bounds each step: the part of the cluster whose double would shorten the step most, as the simulator prices it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.cluster.topology import Device, Link
+from recsys_lab.plan.steps import Step
+from recsys_lab.plan.workload import Workload
+from recsys_lab.simulate.costs import collective_step_cost, compute_step_ms, copy_ms, of_profile
+from recsys_lab.simulate.profile import Profile
+
+#: Twice as fast halves a step that nothing else bounds. A step that saves less than this share waits for what has no rate.
+LEAST_SAVED = 0.2
+FIXED = "latency and overhead"
+
+
+def twice_link(link: Link) -> Link:
+    """Twice the bytes a second, in every kind of collective, at the same latency."""
+
+    def twice(gb_s: float | None) -> float | None:
+        return None if gb_s is None else 2 * gb_s
+
+    return replace(
+        link,
+        bandwidth_gb_s=2 * link.bandwidth_gb_s,
+        ring_gb_s=twice(link.ring_gb_s),
+        in_network_gb_s=twice(link.in_network_gb_s),
+        line_gb_s=twice(link.line_gb_s),
+    )
+
+
+def twice_memory(cluster: Cluster) -> Cluster:
+    """Twice the bandwidth of the devices' memory."""
+    return _with_device(cluster, memory_bandwidth_gb_s=2 * cluster.device.memory_bandwidth_gb_s)
+
+
+def _with_device(cluster: Cluster, **figures: float | dict[str, float]) -> Cluster:
+    device: Device = replace(cluster.device, **figures)  # type: ignore[arg-type]
+    return replace(cluster, device=device)
+
+
+def _twice_peaks(cluster: Cluster) -> Cluster:
+    return _with_device(cluster, peak_tflops={name: 2 * peak for name, peak in cluster.device.peak_tflops.items()})
+
+
+def _twice_copies(cluster: Cluster) -> Cluster:
+    return cluster if cluster.device.host_link_gb_s is None else _with_device(cluster, host_link_gb_s=2 * cluster.device.host_link_gb_s)
+
+
+#: What can bound a step, and the cluster with twice of it.
+TWICE: Mapping[str, Callable[[Cluster], Cluster]] = {
+    "arithmetic": _twice_peaks,
+    "memory bandwidth": twice_memory,
+    "links between hosts": lambda cluster: replace(cluster, cross_host=twice_link(cluster.cross_host)),
+    "links in a host": lambda cluster: replace(cluster, intra_host=twice_link(cluster.intra_host)),
+    "link from the host's memory": _twice_copies,
+}
+
+
+def bounds_of(steps: Iterable[Step], cluster: Cluster, profile: Profile, workload: Workload) -> dict[str, str]:
+    """Of each step, by its name: a key of `TWICE`, or `FIXED`."""
+    now = of_profile(cluster, profile)
+    faster = {name: of_profile(twice(cluster), profile) for name, twice in TWICE.items()}
+    return {step.name: _bound(step, now, faster, profile, workload) for step in steps}
+
+
+def _bound(step: Step, now: Cluster, faster: Mapping[str, Cluster], profile: Profile, workload: Workload) -> str:
+    took = _ms(step, now, profile, workload)
+    saved = {name: took - _ms(step, cluster, profile, workload) for name, cluster in faster.items()}
+    most = max(saved, key=lambda name: saved[name])
+    return most if saved[most] > LEAST_SAVED * took else FIXED
+
+
+def _ms(step: Step, cluster: Cluster, profile: Profile, workload: Workload) -> float:
+    """Of the rank that takes longest."""
+    if step.is_collective:
+        return max(collective_step_cost([step], cluster, profile)).ms
+    if step.kind == "host_to_device":
+        return float(copy_ms(step, cluster, profile).max())
+    return float(compute_step_ms(step, cluster, profile, workload).max())

@@ -39,14 +39,18 @@ class SparseOptimizer:
     name: Annotated[str, OneOf(SPARSE_OPTIMIZERS)]
     lr: LearningRate
     eps: Eps
-    weight_decay: NotNegative  # times a row, added to its gradient in steps that move the row
+    weight_decay: NotNegative | None  # times a row, added to its gradient in steps that move the row; null: 0
+
+    @property
+    def decay(self) -> float:
+        return self.weight_decay or 0.0
 
 
 @dataclass(frozen=True)
 class Schedule:
     """Multiplies both learning rates: linear warm-up over `warmup_steps`, then `name` down to `final_ratio`."""
 
-    name: Annotated[str, OneOf(SCHEDULES)]
+    name: Annotated[str, OneOf(SCHEDULES)] | None  # null: constant
     warmup_steps: Steps
     final_ratio: Share
     step_epochs: Positive
@@ -68,14 +72,18 @@ class EarlyStoppingOptions:
     """
 
     metric: Annotated[str, OneOf(METRICS)]
-    patience: CountFromZero
+    patience: CountFromZero | None  # null: 0
 
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """`max_steps` -1: as many as `max_epochs` hold. `evaluate_every_epochs` 0: only at the end."""
+    """`max_steps` -1: as many as `max_epochs` hold. `evaluate_every_epochs` 0: only at the end.
 
-    max_epochs: Annotated[int, Range(1, 10**6)]
+    What is null is chosen where the data say so (suited.py); for other data it is 1 epoch, no limit of time, and false.
+    """
+
+    max_epochs: Annotated[int, Range(1, 10**6)] | None
+    max_minutes: Positive | None
     max_steps: Annotated[int, Range(-1, 10**9)]
     evaluate_every_epochs: CountFromZero
     evaluate_train_rows: Annotated[int, Range(0, 2**40)]
@@ -84,10 +92,14 @@ class TrainerOptions:
     log_every_steps: Count
     gradient_clip_norm: Positive | None
     early_stopping: EarlyStoppingOptions
-    restore_best: bool
+    restore_best: bool | None
     measure_steps: Annotated[int, Range(1, 10**5)]
     replan_saving: NotNegative  # of the global exchange: from here on the report advises a new plan for tables that are placed row by row
     progress_bar: bool
+
+    @property
+    def epochs(self) -> int:
+        return self.max_epochs or 1
 
 
 @dataclass(frozen=True)
@@ -155,6 +167,7 @@ class TopLevel:
     mode: Annotated[str, OneOf(MODES)]
     resume: str | None
     overwrite: bool = False
+    baselines: bool = True
 
 
 @dataclass(frozen=True)

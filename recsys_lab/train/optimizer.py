@@ -79,7 +79,7 @@ def rate_ratio(step: int, schedule: Schedule, total_steps: int, steps_per_epoch:
         return 1 - (1 - schedule.final_ratio) * done
     if schedule.name == "cosine":
         return schedule.final_ratio + (1 - schedule.final_ratio) * 0.5 * (1 + math.cos(math.pi * done))
-    return 1.0
+    return 1.0  # constant, and null
 
 
 def scheduler(optimizer: DenseAndTables, options: OptimizerOptions, total_steps: int, steps_per_epoch: int) -> LambdaLR:

@@ -76,6 +76,7 @@ def open_table(
         digest(["table", meta["fingerprint"]]),
         tuple(_notes(made, dense, categorical, paths)),
         row_counts=lambda: read_row_counts(folder, meta["table_rows"]),
+        chooses_settings=True,
     )
 
 

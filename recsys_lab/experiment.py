@@ -43,6 +43,7 @@ from recsys_lab.tables.table_file import dims_of_tables, read_table_file
 MOST_IDS = 2**28
 LOCAL = "local"  # the cluster that this machine is
 EMULATED = "emulated"  # the launcher that makes this machine the cluster that is named
+FIRST_ORDER = "model.first_order"
 Towers = tuple[tuple[str, ...], ...]  # groups of feature names
 
 
@@ -74,6 +75,17 @@ class ModelChoice:
     @property
     def kind(self) -> type[ClickModel]:
         return cast(type[ClickModel], self.make.func)
+
+    @property
+    def has_first_order(self) -> bool:
+        return self.kind.has_first_order or bool(self.make.keywords.get("first_order"))
+
+    def with_first_order(self) -> ModelChoice:
+        """With a first-order part where its config leaves that open, else itself."""
+        keys = self.make.keywords
+        if "first_order" not in keys or keys["first_order"] is not None:
+            return self
+        return replace(self, make=partial(self.make.func, **keys | {"first_order": True}))
 
     def features(self) -> tuple[Feature, ...] | None:
         """Those of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""
@@ -267,8 +279,11 @@ class Experiment:
         """Itself, with what its config leaves open chosen for the rows of `data` where these ask for it: `chosen` says what."""
         if not data.chooses_settings:
             return self
-        fit = suited(data.splits["train"].rows, self.trainer, self.optimizer)
-        return replace(self, trainer=fit.trainer, optimizer=fit.optimizer, chosen=fit.chosen)
+        model = self.model if self.sharder.tower_modules else self.model.with_first_order()
+        linear = model.has_first_order
+        fit = suited(data.splits["train"].rows, self.data.batch_size, linear, self.trainer, self.optimizer)
+        chosen = fit.chosen if model is self.model else {FIRST_ORDER: True} | fit.chosen
+        return replace(self, model=model, trainer=fit.trainer, optimizer=fit.optimizer, chosen=chosen)
 
     def tables(self, data: DataSet) -> tuple[Table, ...]:
         return self.model.tables(data, self.precision.table)
@@ -284,7 +299,7 @@ class Experiment:
             model,
             plan,
             device=device,
-            optimizer=(sparse.name, sparse.lr, sparse.eps, sparse.decay),
+            optimizer=(sparse.name, sparse.rate, sparse.floor, sparse.weight_decay),
             precision=self.precision,
             seed=self.seed,
             hot_rows=hot_rows or {},

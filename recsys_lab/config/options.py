@@ -26,31 +26,39 @@ class DenseOptimizer:
     """Of everything but the tables. `momentum` is SGD's."""
 
     name: Annotated[str, OneOf(DENSE_OPTIMIZERS)]
-    lr: LearningRate
+    lr: LearningRate | None  # null: 1e-3
     eps: Eps
     weight_decay: NotNegative
     momentum: ShareBelowOne
 
+    @property
+    def rate(self) -> float:
+        return 1e-3 if self.lr is None else self.lr
+
 
 @dataclass(frozen=True)
 class SparseOptimizer:
-    """Of the embedding tables: a row moves only when its gradient is not zero."""
+    """Of the embedding tables: a row moves only when its gradient is not zero. `rate`, `floor`: lr and eps, never null."""
 
     name: Annotated[str, OneOf(SPARSE_OPTIMIZERS)]
-    lr: LearningRate
-    eps: Eps
-    weight_decay: NotNegative | None  # times a row, added to its gradient in steps that move the row; null: 0
+    lr: LearningRate | None  # null: 1e-3
+    eps: Eps | None  # null: 1e-8
+    weight_decay: NotNegative  # times a row, added to its gradient in steps that move the row
 
     @property
-    def decay(self) -> float:
-        return self.weight_decay or 0.0
+    def rate(self) -> float:
+        return 1e-3 if self.lr is None else self.lr
+
+    @property
+    def floor(self) -> float:
+        return 1e-8 if self.eps is None else self.eps
 
 
 @dataclass(frozen=True)
 class Schedule:
     """Multiplies both learning rates: linear warm-up over `warmup_steps`, then `name` down to `final_ratio`."""
 
-    name: Annotated[str, OneOf(SCHEDULES)] | None  # null: constant
+    name: Annotated[str, OneOf(SCHEDULES)]
     warmup_steps: Steps
     final_ratio: Share
     step_epochs: Positive

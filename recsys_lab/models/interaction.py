@@ -23,7 +23,7 @@ class InteractionModel(ClickModel):
 
     bottom: nn.Module | None
     normalise: nn.Module  # nn.Identity or LayerNorm
-    first_dense: nn.Linear | None = None  # the first-order weights of the dense features
+    first_dense: nn.Linear | None  # the first-order weights of the dense features, of a model that calls `add_first_order`
 
     def add_vectors(self, tables: Sequence[Table], dim: int, device: torch.device | None, tower: Any, normalise: bool) -> tuple[int, int]:
         """Adds what makes the vectors that interact: here the tables alone. Returns how many vectors there are, and their dimension.

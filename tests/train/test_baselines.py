@@ -34,18 +34,18 @@ class Bags:
 
 
 def data_set(train: Bags) -> OpenDataSet:
-    splits = {"train": train, "validation": Bags(1500, 2), "test": Bags(1500, 3)}
+    splits = {"train": train, "validation": Bags(1000, 2), "test": Bags(1000, 3)}
     return OpenDataSet((Feature("item", 40, 2.0),), 1, splits, AccessStatistics({}), "x")
 
 
 def test_the_regression_finds_a_planted_linear_truth_and_the_base_rate_knows_no_order() -> None:
-    data = data_set(Bags(6000, 1))
+    data = data_set(Bags(3000, 1))
     found = baselines(data, 1)
     for split in ("validation", "test"):
         best = quality(data.splits[split].truth, data.splits[split].labels, split)["auc"]
-        assert best - 0.01 < found.logistic_regression[split]["auc"] <= best + 0.005
+        assert best - 0.015 < found.logistic_regression[split]["auc"] <= best + 0.005
         assert found.base_rate[split]["auc"] == 0.5 and found.base_rate[split]["ne"] == pytest.approx(1, abs=0.01)
-    assert baselines(data, 1) == found and (found.train_examples, found.of_train_examples) == (6000, 6000)
+    assert baselines(data, 1) == found and (found.train_examples, found.of_train_examples) == (3000, 3000)
 
 
 def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,12 +29,12 @@ class Noticed:
         values = words.drop_nulls().unique()
         if len(values) + bool(words.null_count()) <= 1:
             self.constant.append(name)
-        elif len(values) == len(words):
-            self.ids.append(name)
         elif len(values) == 2 and not words.null_count() and _equals(words, labels):
             self.label.append(name)
         elif len(values) >= _LEAST_DATES and values.str.contains(_DATE).all():
             self.dates.append(name)
+        elif len(values) == len(words):
+            self.ids.append(name)
 
     def notes(self) -> list[str]:
         """One line, or none."""

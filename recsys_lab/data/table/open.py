@@ -58,7 +58,7 @@ def open_table(
     if split_column and len(paths) > 1:
         remedy = "or name one: data.file=FILE"
         raise UserError("the files are the splits already", where="data.split_column", given=split_column, remedy=remedy)
-    dropped = _dropped(paths["train"], drop or [], label, [*(dense or []), *(categorical or [])])
+    dropped = _dropped(paths["train"], drop or [], {label, split_column}, [*(dense or []), *(categorical or [])])
     taken = _columns(paths["train"], {label, split_column}, dense, categorical, dropped)
     made = Wanted(label, *taken, split_column or "", validation_share, test_share, held_out, ids, min_count, rows_per_table, dense_scale)
     names = feature_names(made.categorical)
@@ -82,12 +82,12 @@ def open_table(
     )
 
 
-def _dropped(path: Path, drop: Sequence[str], label: str, named: Sequence[str]) -> frozenset[str]:
+def _dropped(path: Path, drop: Sequence[str], own: set[str | None], named: Sequence[str]) -> frozenset[str]:
     """The columns to leave out. UserError for one that is not there, or that another key names."""
     if drop:
         files.check_columns(path, files.columns_of(path), [("data.drop", column) for column in drop])
     for column in drop:
-        if column == label or column in named:
+        if column in own or column in named:
             raise UserError("a column is one thing only", where="data.drop", given=column, remedy="take it out of drop")
     return frozenset(drop)
 

@@ -24,6 +24,7 @@ from recsys_lab.config.options import (
     TrainerOptions,
 )
 from recsys_lab.config.schema import resolved, typed
+from recsys_lab.config.suited import suited
 from recsys_lab.data.batch import DataSet, Feature
 from recsys_lab.data.capped import capped
 from recsys_lab.data.dataset import OpenDataSet
@@ -42,6 +43,7 @@ from recsys_lab.tables.table_file import dims_of_tables, read_table_file
 MOST_IDS = 2**28
 LOCAL = "local"  # the cluster that this machine is
 EMULATED = "emulated"  # the launcher that makes this machine the cluster that is named
+FIRST_ORDER = "model.first_order"
 Towers = tuple[tuple[str, ...], ...]  # groups of feature names
 
 
@@ -73,6 +75,17 @@ class ModelChoice:
     @property
     def kind(self) -> type[ClickModel]:
         return cast(type[ClickModel], self.make.func)
+
+    @property
+    def has_first_order(self) -> bool:
+        return self.kind.has_first_order or bool(self.make.keywords.get("first_order"))
+
+    def with_first_order(self) -> ModelChoice:
+        """With a first-order part where its config leaves that open, else itself."""
+        keys = self.make.keywords
+        if "first_order" not in keys or keys["first_order"] is not None:
+            return self
+        return replace(self, make=partial(self.make.func, **keys | {"first_order": True}))
 
     def features(self) -> tuple[Feature, ...] | None:
         """Those of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""
@@ -219,6 +232,8 @@ class Experiment:
     profile: Profile
     ablation: AblationOptions
     study: StudyChoice | None = None
+    baselines: bool = True
+    chosen: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
 
@@ -247,6 +262,10 @@ class Experiment:
         data = with_frequencies(whole, self.data.frequencies) if self.data.frequencies else whole
         return data if most_rows is None else capped(data, most_rows)
 
+    def compares(self, data: DataSet) -> bool:
+        """Whether its quality stands beside baselines: of clicks alone."""
+        return self.baselines and self.trains and data.learnable and self.model.objective != "next_item"
+
     def check(self, data: DataSet) -> None:
         """Refuses data whose steps are too large, or whose clicks could not be judged after training. Raises UserError."""
         look_ups = sum(feature.mean_length for feature in data.features)
@@ -255,6 +274,16 @@ class Experiment:
             raise UserError("a step has too many ids", where="data.batch_size", given=given, allowed=f"{MOST_IDS:,} ids a step")
         if self.trains and data.learnable and self.model.objective != "next_item":
             check_labels(data)
+
+    def suited(self, data: DataSet) -> Experiment:
+        """Itself, with what its config leaves open chosen for the rows of `data` where these ask for it: `chosen` says what."""
+        if not data.chooses_settings:
+            return self
+        model = self.model if self.sharder.tower_modules else self.model.with_first_order()
+        linear = model.has_first_order
+        fit = suited(data.splits["train"].rows, self.data.batch_size, linear, self.trainer, self.optimizer)
+        chosen = fit.chosen if model is self.model else {FIRST_ORDER: True} | fit.chosen
+        return replace(self, model=model, trainer=fit.trainer, optimizer=fit.optimizer, chosen=chosen)
 
     def tables(self, data: DataSet) -> tuple[Table, ...]:
         return self.model.tables(data, self.precision.table)
@@ -270,7 +299,7 @@ class Experiment:
             model,
             plan,
             device=device,
-            optimizer=(sparse.name, sparse.lr, sparse.eps, sparse.weight_decay),
+            optimizer=(sparse.name, sparse.rate, sparse.floor, sparse.weight_decay),
             precision=self.precision,
             seed=self.seed,
             hot_rows=hot_rows or {},
@@ -303,6 +332,7 @@ def resolve(config: DictConfig) -> Experiment:
         simulate=SimulateOptions(config.simulate.batch_size, config.simulate.hot_rows),
         profile=resolved(config.simulate.profile),
         ablation=typed(config.ablation, AblationOptions),
+        baselines=config.baselines,
         study=None if config.get("study") is None else _study(config.study, str(choices["experiment"])),
         config=plain(config),
         fingerprint=fingerprint(config),

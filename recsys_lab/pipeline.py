@@ -27,6 +27,7 @@ from recsys_lab.record.run_folder import REASONS_FILE
 from recsys_lab.report import say
 from recsys_lab.report.page import write_page
 from recsys_lab.simulate import write_trace
+from recsys_lab.train.baselines import baselines
 from recsys_lab.train.rank import Job, train
 
 
@@ -41,6 +42,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     data = experiment.open_data()
     experiment.check(data)
     say.data(data)
+    experiment = experiment.suited(data)
+    say.chosen(experiment.chosen)
     say.planning(experiment.cluster)
     named = plan_for(experiment, data)
     say.plan(named.plan, named.cluster)
@@ -63,6 +66,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         plan_fingerprint=named.plan.fingerprint,
         plan=plan_summary(named.plan, named.access, named.workload),
         simulated=simulated,
+        chosen=experiment.chosen or None,
+        baselines=baselines(data, experiment.seed) if writes and experiment.compares(data) else None,
     )
     if writes:
         write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})

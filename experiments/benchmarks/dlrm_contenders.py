@@ -142,7 +142,7 @@ def our_step(given: Problem, precision: str) -> Step:
     experiment = experiment_of(given.overrides, precision)
     options, device = experiment.optimizer, torch.device("cpu")
     sharded = experiment.shard(experiment.build_model(given.data, torch.device("meta")), planned(given, precision).plan, device)
-    both = DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.lr)
+    both = DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.rate)
 
     def step(batch: Batch) -> None:
         both.zero_grad()

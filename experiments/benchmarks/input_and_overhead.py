@@ -121,9 +121,9 @@ def bare_step_ms(data: Path) -> float:
     initialise_dense(model, experiment.seed, torch.device("cpu"))
     bags = TableBatch([HeldShard(table.name, 0, table.rows, 0, table.dim, 1) for table in tables.values()], torch.device("cpu"))
     bags.fill(lambda name, *extent: initial_weight(tables[name], *extent, experiment.seed))
-    sparse = SparseOptimizer([bags], Rule("adam", optimizer.sparse.lr), torch.device("cpu"))
+    sparse = SparseOptimizer([bags], Rule("adam", optimizer.sparse.rate), torch.device("cpu"))
     dense = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]
-    adam = torch.optim.Adam(dense, lr=optimizer.dense.lr)
+    adam = torch.optim.Adam(dense, lr=optimizer.dense.rate)
     loader = RankLoader(
         dataset.splits["train"], dataset, batch_size=BATCH, rank=0, world_size=1, seed=1, shuffle=True, prefetch_batches=4, pin_memory=False
     )

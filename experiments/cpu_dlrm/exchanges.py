@@ -81,7 +81,7 @@ def _contender(experiment: Experiment, data: DataSet, exchange: str, overlap: bo
     contender = replace(experiment, sharder=replace(sharder, execute=execute))
     device = torch.device("cpu")
     sharded = contender.shard(contender.build_model(data, torch.device("meta")), plan, device)
-    return Contender(sharded, DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.lr))
+    return Contender(sharded, DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.rate))
 
 
 def _batches(experiment: Experiment, data: DataSet) -> list[Batch]:

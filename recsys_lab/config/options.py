@@ -26,20 +26,32 @@ class DenseOptimizer:
     """Of everything but the tables. `momentum` is SGD's."""
 
     name: Annotated[str, OneOf(DENSE_OPTIMIZERS)]
-    lr: LearningRate
+    lr: LearningRate | None  # null: 1e-3
     eps: Eps
     weight_decay: NotNegative
     momentum: ShareBelowOne
 
+    @property
+    def rate(self) -> float:
+        return 1e-3 if self.lr is None else self.lr
+
 
 @dataclass(frozen=True)
 class SparseOptimizer:
-    """Of the embedding tables: a row moves only when its gradient is not zero."""
+    """Of the embedding tables: a row moves only when its gradient is not zero. `rate`, `floor`: lr and eps, never null."""
 
     name: Annotated[str, OneOf(SPARSE_OPTIMIZERS)]
-    lr: LearningRate
-    eps: Eps
+    lr: LearningRate | None  # null: 1e-3
+    eps: Eps | None  # null: 1e-8
     weight_decay: NotNegative  # times a row, added to its gradient in steps that move the row
+
+    @property
+    def rate(self) -> float:
+        return 1e-3 if self.lr is None else self.lr
+
+    @property
+    def floor(self) -> float:
+        return 1e-8 if self.eps is None else self.eps
 
 
 @dataclass(frozen=True)
@@ -68,14 +80,18 @@ class EarlyStoppingOptions:
     """
 
     metric: Annotated[str, OneOf(METRICS)]
-    patience: CountFromZero
+    patience: CountFromZero | None  # null: 0
 
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """`max_steps` -1: as many as `max_epochs` hold. `evaluate_every_epochs` 0: only at the end."""
+    """`max_steps` -1: as many as `max_epochs` hold. `evaluate_every_epochs` 0: only at the end.
 
-    max_epochs: Annotated[int, Range(1, 10**6)]
+    What is null is chosen where the data say so (suited.py); for other data it is 1 epoch, no limit of time, and false.
+    """
+
+    max_epochs: Annotated[int, Range(1, 10**6)] | None
+    max_minutes: Positive | None
     max_steps: Annotated[int, Range(-1, 10**9)]
     evaluate_every_epochs: CountFromZero
     evaluate_train_rows: Annotated[int, Range(0, 2**40)]
@@ -84,10 +100,14 @@ class TrainerOptions:
     log_every_steps: Count
     gradient_clip_norm: Positive | None
     early_stopping: EarlyStoppingOptions
-    restore_best: bool
+    restore_best: bool | None
     measure_steps: Annotated[int, Range(1, 10**5)]
     replan_saving: NotNegative  # of the global exchange: from here on the report advises a new plan for tables that are placed row by row
     progress_bar: bool
+
+    @property
+    def epochs(self) -> int:
+        return self.max_epochs or 1
 
 
 @dataclass(frozen=True)
@@ -155,6 +175,7 @@ class TopLevel:
     mode: Annotated[str, OneOf(MODES)]
     resume: str | None
     overwrite: bool = False
+    baselines: bool = True
 
 
 @dataclass(frozen=True)

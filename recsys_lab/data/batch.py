@@ -93,6 +93,8 @@ class DataSet(Protocol):
     @property
     def learnable(self) -> bool: ...  # False for random data: quality means nothing
     @property
+    def chooses_settings(self) -> bool: ...  # whether settings that the config leaves open are chosen by the rows
+    @property
     def hottest(self) -> Hottest: ...  # for planners that place a table row by row
     @property
     def held_out(self) -> Mapping[str, HeldOutItems]: ...  # by split; empty where no items are held out

@@ -20,6 +20,7 @@ class OpenDataSet:
     `hottest_by_law`: where they follow from a formula instead, the rows of a table from the most frequent one on.
     `held_out`: by split, the items that models are to find.
     `groups`: features that interact, where such groups were planted.
+    `chooses_settings`: settings that the config leaves open are chosen by the rows (config/suited.py).
     """
 
     features: tuple[Feature, ...]
@@ -34,6 +35,7 @@ class OpenDataSet:
     hottest_by_law: Hottest | None = None
     held_out: Mapping[str, HeldOutItems] = field(default_factory=dict)
     groups: tuple[tuple[str, ...], ...] = ()
+    chooses_settings: bool = False
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
         """The `rows` most frequent rows of `table`, int64, in falling frequency; of equally frequent ones the lower id first."""

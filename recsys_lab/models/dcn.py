@@ -44,7 +44,8 @@ class DCN(InteractionModel):
 
     `bottom_layers` end in `embedding_dim`, with towers in their D instead; `over_layers` in 1. `dropout` is between the over MLP's
     layers. `normalise_vectors`: LayerNorm of each vector before it interacts, with towers as it enters its tower, so that interactions
-    learn as fast from a large table, whose first values are small, as from a small one. `tower` is DCNWithTowers' alone.
+    learn as fast from a large table, whose first values are small, as from a small one. `first_order`: the first component of each
+    vector is also added to the logit, and the dense features have a linear part. `tower` is DCNWithTowers' alone.
     `rows`, `lengths`, `dense_features` and `file` (a CSV of tables) are set by variants that fix their own inputs. Raises UserError where
     sizes do not fit.
     """
@@ -60,6 +61,7 @@ class DCN(InteractionModel):
         over_layers: list[Width],
         dropout: ShareBelowOne = 0.0,
         normalise_vectors: bool = False,
+        first_order: bool | None = None,
         tower: DCNTowers = DCNTowers(),
         rows: list[RowCount] | None = None,
         lengths: list[Length] | None = None,
@@ -75,10 +77,11 @@ class DCN(InteractionModel):
         width = dim * (vectors + (1 if dense_width else 0))
         self.cross = LowRankCross(width, cross_layers, cross_rank, device)
         self.over = mlp(width, over_layers, device, dropout=dropout, linear_end=True)
+        self.add_first_order(first_order, dense_width, device)
 
     def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
         x0 = self.together(self.read_dense(dense), vectors).flatten(1)
-        return self.over(self.cross(x0)).squeeze(1)
+        return self.first_order(self.over(self.cross(x0)).squeeze(1), dense, vectors)
 
 
 class DCNWithTowers(TowerModel, DCN):

@@ -28,6 +28,8 @@ class DeepFM(ClickModel):
     `rows`, `lengths` and `dense_features` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
     """
 
+    has_first_order = True
+
     def __init__(
         self,
         inputs: ModelInputs,

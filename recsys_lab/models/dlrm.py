@@ -44,7 +44,8 @@ class DLRM(InteractionModel):
 
     `bottom_layers` end in `embedding_dim`, with towers in their D instead; `over_layers` in 1. `dropout` is between the over MLP's
     layers. `normalise_vectors`: LayerNorm of each vector before it interacts, with towers as it enters its tower, so that interactions
-    learn as fast from a large table, whose first values are small, as from a small one. `tower` is DLRMWithTowers' alone.
+    learn as fast from a large table, whose first values are small, as from a small one. `first_order`: the first component of each
+    vector is also added to the logit, and the dense features have a linear part. `tower` is DLRMWithTowers' alone.
     `rows`, `lengths`, `dense_features` and `file` (a CSV of tables) are set by variants that fix their own inputs. Raises UserError where
     sizes do not fit.
     """
@@ -58,6 +59,7 @@ class DLRM(InteractionModel):
         over_layers: list[Width],
         dropout: ShareBelowOne = 0.0,
         normalise_vectors: bool = False,
+        first_order: bool | None = None,
         tower: DLRMTowers = DLRMTowers(),
         rows: list[RowCount] | None = None,
         lengths: list[Length] | None = None,
@@ -75,16 +77,17 @@ class DLRM(InteractionModel):
         if over_width < 1:
             raise UserError("one vector has no other to interact with", where="model", given="one feature", allowed="2 or more")
         self.over = mlp(over_width, over_layers, device, dropout=dropout, linear_end=True)
+        self.add_first_order(first_order, dense_width, device)
 
     def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
         """dense [B, K] or None, F features of B bags -> logits [B]."""
         looked_up = self.embeddings(sparse)
         bottom = self.read_dense(dense)  # while sharded tables exchange their rows
-        interactions = self.interact(bottom, side_by_side(looked_up, self.features))
-        return self.over(interactions).squeeze(1)
+        vectors = side_by_side(looked_up, self.features)
+        return self.first_order(self.over(self.interact(bottom, vectors)).squeeze(1), dense, vectors)
 
     def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        return self.over(self.interact(self.read_dense(dense), vectors)).squeeze(1)
+        return self.first_order(self.over(self.interact(self.read_dense(dense), vectors)).squeeze(1), dense, vectors)
 
     def interact(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """What the bottom MLP gives, [B, D] or None, before the dots of every pair of it and `vectors`, each entry [B, any number, D]."""

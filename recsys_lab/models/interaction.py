@@ -23,6 +23,7 @@ class InteractionModel(ClickModel):
 
     bottom: nn.Module | None
     normalise: nn.Module  # nn.Identity or LayerNorm
+    first_dense: nn.Linear | None  # the first-order weights of the dense features, of a model that calls `add_first_order`
 
     def add_vectors(self, tables: Sequence[Table], dim: int, device: torch.device | None, tower: Any, normalise: bool) -> tuple[int, int]:
         """Adds what makes the vectors that interact: here the tables alone. Returns how many vectors there are, and their dimension.
@@ -44,6 +45,19 @@ class InteractionModel(ClickModel):
     def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """dense [B, K] and the vectors that interact, each entry [B, any number, D] -> logits [B]."""
         raise NotImplementedError
+
+    def add_first_order(self, wanted: bool | None, dense_width: int, device: torch.device | None) -> None:
+        """With `wanted`, the logit has a first-order part: the first component of each embedding is its id's weight too."""
+        self.has_first_order = bool(wanted)
+        self.first_dense = nn.Linear(dense_width, 1, bias=False, device=device) if wanted and dense_width else None
+
+    def first_order(self, logits: Tensor, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
+        """`logits` [B] with the first-order part, if there is one, of dense [B, K] and of `vectors`, each entry [B, any number, D]."""
+        if not self.has_first_order:
+            return logits
+        for part in vectors:
+            logits = logits + part[:, :, 0].sum(1)
+        return logits if self.first_dense is None else logits + self.first_dense(dense).squeeze(1)
 
     def together(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """All that interacts, [B, n, D]: the dense features' [B, D], where there is one, and `vectors`, each entry [B, any number, D]."""

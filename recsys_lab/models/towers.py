@@ -54,6 +54,9 @@ class TowerModel(InteractionModel):
 
     def __init__(self, inputs: ModelInputs, towers: Towers, *, over_layers: list[int], tower: Any, **keys: Any):
         check_layers("model.over_layers", over_layers, 1, "one logit")
+        if keys.get("first_order"):
+            given, remedy = "true", "leave it out, or choose a sharder without tower modules"
+            raise UserError("tower modules hide the vectors of the ids", where="model.first_order", given=given, remedy=remedy)
         if getattr(tower, "over_layers", None) is not None:
             over_layers = tower.over_layers
             check_layers("model.tower.over_layers", over_layers, 1, "one logit")

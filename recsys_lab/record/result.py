@@ -12,6 +12,7 @@ from recsys_lab.files import NOTHING, read_json, what_is, write_json
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.tiers import tier_rows
+from recsys_lab.record.baselines import Baselines
 from recsys_lab.shapes import check_shape
 from recsys_lab.simulate.simulated import Collective, Simulated, Spread
 from recsys_lab.tables import AccessStatistics
@@ -139,6 +140,7 @@ class Pruned:
 class Result:
     """`result.json`. `quality` is {split: {metric: value}}: metrics.QUALITY of clicks, metrics.RETRIEVAL of held-out items.
 
+    `chosen`: the keys that the config left open, with the values that suit the data. `baselines`: of clicks, unless switched off.
     `error` is written for a failed run only; `study` for a study, whose figures lie in it; `pruned` for a run that a
     search cut short.
     """
@@ -156,6 +158,8 @@ class Result:
     error: Failure | None = None
     study: Mapping[str, Any] | None = None
     pruned: Pruned | None = None
+    chosen: Mapping[str, Any] | None = None
+    baselines: Baselines | None = None
 
     def __post_init__(self) -> None:
         assert self.status in STATES, self.status
@@ -180,6 +184,8 @@ class Result:
         }
         record |= {"error": _part(self.error)} if self.error else {}
         record |= {"pruned": _part(self.pruned)} if self.pruned else {}
+        record |= {"chosen": dict(self.chosen)} if self.chosen else {}
+        record |= {"baselines": _part(self.baselines)} if self.baselines else {}
         return record | ({"study": dict(self.study)} if self.study else {})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.text import Text
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.batch import DataSet
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.report.baselines import baseline_sentences, said
 from recsys_lab.report.sections import verdict_of
 from recsys_lab.simulate import Simulated
 from recsys_lab.units import counted, human_bytes, human_count
@@ -68,6 +69,12 @@ def data(data_set: DataSet) -> None:
     )
     for note in data_set.notes:
         _line("", note)
+
+
+def chosen(settings: Mapping[str, Any]) -> None:
+    """What the config left open, where it was chosen by the data's rows."""
+    if settings:
+        _line("chosen", f"by the number of rows: {said(settings)} (a key of yours wins)")
 
 
 def planning(cluster: Cluster) -> None:
@@ -148,4 +155,7 @@ def finished(record: dict[str, Any], folder: Path) -> None:
             _line("quality", f"{split}: AUC {q['auc']:.4f}, NE {q['ne']:.4f}, log loss {q['log_loss']:.4f}, {q['examples']:,} examples")
         if "users" in q:
             _line("quality", f"{split}: {_ranks(q, '')} among all items; {_ranks(q, '_of_100')} among 100; {q['users']:,} users")
+    if record.get("baselines"):
+        for sentence in baseline_sentences(record):
+            _line("baselines", sentence)
     _line("report", str(folder / "report.html"))

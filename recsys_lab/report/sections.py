@@ -11,6 +11,7 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import table_facts
 from recsys_lab.record.metrics import QUALITY, RETRIEVAL
 from recsys_lab.record.run_folder import Run, value_at
+from recsys_lab.report.baselines import baseline_rows, said, verdict
 from recsys_lab.tables.tiers import ROW_SHARDED
 from recsys_lab.units import human_bytes, human_count
 
@@ -75,8 +76,10 @@ def _of_interval(simulated: dict[str, Any], where: str) -> str:
 
 
 def quality(run: Run) -> Table:
-    """Quality by split, beside the best reachable AUC where it is known."""
+    """Quality by split, beside the baselines and the best reachable AUC where they are known."""
     splits = run.result["quality"] or {}
+    if splits:
+        splits = splits | baseline_rows(run.result)
     best = run.best_auc
     metrics = [name for name in (*QUALITY, *RETRIEVAL) if any(name in q for q in splits.values())]
     columns = ("split", *(metrics or QUALITY), *(("best auc",) if best else ()))
@@ -91,6 +94,9 @@ def quality(run: Run) -> Table:
     notes = ["best auc: the best reachable, by the planted truth"] if best else []
     if "users" in metrics:
         notes.append("ranks of each user's held-out item among all items that it had not had, and among 100; of equal scores the mean")
+    notes += verdict(run.result)
+    if chosen := run.result.get("chosen"):
+        notes.append(f"chosen by the number of rows: {said(chosen)}")
     note = "; ".join(notes) if rows else absent(run.result, "quality")
     return Table("Quality (measured)", columns, tuple(rows), note, columns[1:])
 

@@ -114,6 +114,41 @@ class ResumableEarlyStopping(EarlyStopping):
             trainer.should_stop = True
 
 
+class TimeLimit(pl.Callback):
+    """Ends training after `seconds` of it, evaluations included. Looks at the clock every `every_steps` steps: rank 0's decides.
+
+    Where it ends an epoch before its last row, that part of it is evaluated like a whole one.
+    """
+
+    def __init__(self, seconds: float, every_steps: int):
+        self.seconds, self.every_steps = seconds, every_steps
+        self.reached = False
+        self._before, self._since = 0.0, time.monotonic()
+
+    @property
+    def spent(self) -> float:
+        return self._before + time.monotonic() - self._since
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._since = time.monotonic()
+        self._end(trainer)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step % self.every_steps == 0 and not self.reached:
+            self.reached = trainer.strategy.broadcast(self.spent >= self.seconds)
+            self._end(trainer)
+
+    def _end(self, trainer: pl.Trainer) -> None:
+        if self.reached:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"spent": self.spent, "reached": self.reached}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._before, self.reached = float(state["spent"]), bool(state["reached"])
+
+
 class MetricsLog(pl.Callback):
     """A row every `every_steps` steps and one an evaluation. The loss is the mean over ranks, so all ranks take part."""
 

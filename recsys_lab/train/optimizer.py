@@ -62,10 +62,10 @@ def torch_optimizer(parameters: Iterable[torch.nn.Parameter], options: DenseOpti
     """torch's own of that name."""
     parameters = list(parameters)
     if options.name == "adam":
-        return torch.optim.Adam(parameters, lr=options.lr, eps=options.eps, weight_decay=options.weight_decay)
+        return torch.optim.Adam(parameters, lr=options.rate, eps=options.eps, weight_decay=options.weight_decay)
     if options.name == "adagrad":
-        return torch.optim.Adagrad(parameters, lr=options.lr, eps=options.eps, weight_decay=options.weight_decay)
-    return torch.optim.SGD(parameters, lr=options.lr, momentum=options.momentum, weight_decay=options.weight_decay)
+        return torch.optim.Adagrad(parameters, lr=options.rate, eps=options.eps, weight_decay=options.weight_decay)
+    return torch.optim.SGD(parameters, lr=options.rate, momentum=options.momentum, weight_decay=options.weight_decay)
 
 
 def rate_ratio(step: int, schedule: Schedule, total_steps: int, steps_per_epoch: int) -> float:

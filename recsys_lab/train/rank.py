@@ -78,7 +78,7 @@ def train(job: Job) -> dict[str, Any] | None:
     loader = partial(_loader, data, experiment, device)
     train_loader = loader("train")
     steps_per_epoch = len(train_loader)
-    total = steps_per_epoch * options.max_epochs
+    total = steps_per_epoch * options.epochs
     total = min(total, options.max_steps) if options.max_steps > 0 else total
     strategy = ShardedStrategy(
         shard=partial(_shard, job, data, device),
@@ -169,6 +169,8 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
         written := callbacks.Checkpoints(checkpoint_folder, options.checkpoint_every_steps),
         EndOnSigterm(written),
     ]
+    if options.max_minutes:
+        hooks.append(callbacks.TimeLimit(options.max_minutes * 60, options.log_every_steps))
     if options.restore_best:
         hooks.append(callbacks.BestWeights(checkpoint_folder, metric, higher))
     if stopping.patience:
@@ -189,7 +191,7 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
         strategy=strategy,
         logger=logger or False,
         callbacks=hooks,
-        max_epochs=options.max_epochs,
+        max_epochs=options.epochs,
         max_steps=options.max_steps,
         gradient_clip_val=options.gradient_clip_norm,
         check_val_every_n_epoch=every or None,

@@ -93,7 +93,7 @@ class ShardedStrategy(ParallelStrategy):
         self.model = self.lightning_module
         self._settle_buckets()
         dense = dense_optimizer(self.sharded, self._options.dense)
-        both = DenseAndTables(dense, self.sharded.sparse_optimizer, self._options.sparse.lr)
+        both = DenseAndTables(dense, self.sharded.sparse_optimizer, self._options.sparse.rate)
         self.optimizers = [both]
         schedule = scheduler(both, self._options, self._total_steps, self._steps_per_epoch)
         self.lr_scheduler_configs = [LRSchedulerConfig(schedule, interval="step")]

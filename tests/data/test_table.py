@@ -157,3 +157,25 @@ def test_only_lines_with_other_fields_than_the_header_are_refused(tmp_path_facto
         csv.writer(file, lineterminator="\n").writerow(["x", "y"][:gone] or ["1", "2", "3", "4"])
     with pytest.raises(UserError, match=r"too (few|many) fields"):
         check_lines(path)
+
+
+def test_columns_that_teach_nothing_or_too_much_are_noticed_in_one_line_and_dropped(tmp_path: Path) -> None:
+    lines = [f"{i % 2},{i},x,{'yes' if i % 2 else 'no'},1410{21 + i % 3}{i % 6:02d},u{i % 5}" for i in range(60)]
+    write(tmp_path / "odd.csv", ["label,id,one,copy,hour,user", *lines])
+    own = {"label": "label", "split_column": None}
+    data = open_table(**options(tmp_path, **own))
+    said = [note for note in data.notes if note.startswith("noticed: ")]
+    assert said == [
+        "noticed: copy equals the label; id has a value a row; one is constant; hour looks like a date with its hour, give hour and "
+        "weekday as columns; without them: 'data.drop=[id,one,copy]'"
+    ]
+    less = open_table(**options(tmp_path, **own, drop=["id", "one", "copy", "hour"]))
+    assert [feature.name for feature in less.features] == ["user"] and not [note for note in less.notes if note.startswith("noticed")]
+
+
+@pytest.mark.parametrize(
+    ("drop", "said"), [(["nobody"], "no column 'nobody'"), (["clicked"], "one thing only"), (["when"], "one thing only")]
+)
+def test_what_cannot_be_dropped_is_refused(root: Path, drop: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        open_table(**options(root, drop=drop))

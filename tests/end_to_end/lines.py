@@ -30,6 +30,7 @@ SMALL = (
     "trainer.checkpoint_every_steps=5",
     "model.dropout=0.1",
     "logger=none",
+    "baselines=false",
 )
 
 

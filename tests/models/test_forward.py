@@ -209,3 +209,12 @@ def test_cross_layers_need_a_rank():
 def test_a_sequence_feature_is_refused():
     with pytest.raises(UserError, match="table clicks: .*pooling none"):
         DCN(ModelInputs((Table("clicks", 9, D, ("clicks",), pooling="none"),), 0, torch.device("meta")), **SETTINGS["DCN"])
+
+
+@pytest.mark.parametrize("kind", [DLRM, DCN])
+def test_the_first_order_part_adds_first_components_and_a_linear_part(kind):
+    plain, wide = built(kind), built(kind, first_order=True)
+    wide.load_state_dict(plain.state_dict(), strict=False)
+    dense, sparse = batch(7)
+    first = sum(vector[:, 0] for vector in wide.embeddings(sparse).to_dict().values()) + wide.first_dense(dense).squeeze(1)
+    torch.testing.assert_close(wide(dense, sparse), plain(dense, sparse) + first)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import yaml
 
+from recsys_lab.record.baselines import Baselines
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.page import write_page
 from recsys_lab.report.sections import CALIBRATE, collectives, headline, phases
@@ -38,3 +39,15 @@ def test_a_simulation_that_is_not_calibrated_does_not_stand_beside_a_measurement
     assert {row[-1] for row in collectives(run, "simulated").rows} == {"not calibrated"}
     page = write_page(folder).read_text()
     assert "phases-measured" in page and "phases-simulated" not in page and 'id="timeline"' not in page and "2.400 ms" not in page
+
+
+def test_baselines_stand_beside_quality_and_a_lost_comparison_says_what_to_try(tmp_path):
+    better = {"validation": {"auc": 0.9, "ne": 0.8, "log_loss": 0.4, "calibration": 1.0, "examples": 100}}
+    base = {"validation": {"auc": 0.5, "ne": 1.0, "log_loss": 0.5, "calibration": 1.0, "examples": 100}}
+    result = replace(make_result(), baselines=Baselines(base, better, 0.1, 60_000, 90_000), chosen={"trainer.max_epochs": 100})
+    table = quality_table(read_run(write_run(tmp_path / "lost", result)))
+    assert [row[:2] for row in table.rows[-2:]] == [("validation, logistic regression", "0.90000"), ("validation, base rate", "0.50000")]
+    assert "the model loses to logistic regression by" in table.note and "optimizer.sparse.weight_decay=0.1" in table.note
+    assert "chosen by the number of rows: trainer.max_epochs=100" in table.note
+    won = replace(result, baselines=Baselines(base, base, 0.1, 90_000, 90_000))
+    assert "loses" not in quality_table(read_run(write_run(tmp_path / "won", won))).note

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.errors import Terminated
-from recsys_lab.train.callbacks import Checkpoints
+from recsys_lab.train.callbacks import Checkpoints, TimeLimit
 from recsys_lab.train.termination import EndOnSigterm
 
 STEPS_PER_EPOCH = 10
@@ -103,3 +103,18 @@ def test_outside_of_training_the_signal_does_what_it_did(tmp_path: Path, asked: 
     assert signal.getsignal(signal.SIGTERM) != before
     ending.on_train_end(trainer, NOTHING)  # type: ignore[arg-type]
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_limit_of_time_ends_training_at_the_next_look_and_outlives_a_checkpoint() -> None:
+    def trainer(step: int) -> Any:
+        return SimpleNamespace(global_step=step, should_stop=False, strategy=SimpleNamespace(broadcast=lambda value: value))
+
+    limit, calm, over = TimeLimit(seconds=1e-9, every_steps=4), trainer(3), trainer(4)
+    limit.on_train_start(calm, NOTHING)
+    for one in (calm, over):
+        limit.on_train_batch_end(one, NOTHING, NOTHING, NOTHING, 0)
+    assert (calm.should_stop, over.should_stop) == (False, True)
+    resumed, again = TimeLimit(seconds=1e9, every_steps=4), trainer(4)
+    resumed.load_state_dict(limit.state_dict())
+    resumed.on_train_start(again, NOTHING)
+    assert again.should_stop and resumed.spent >= limit.state_dict()["spent"] * 0.5

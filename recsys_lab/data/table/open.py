@@ -37,6 +37,7 @@ def open_table(
     label: str,
     dense: list[str] | None,
     categorical: list[str] | None,
+    drop: list[str] | None = None,
     dense_scale: Annotated[str, OneOf(SCALES)],
     ids: Annotated[str, OneOf(ENCODINGS)],
     min_count: Count,
@@ -47,7 +48,7 @@ def open_table(
 
     A file a split (train.*, valid.*, test.*, or `splits`), else one file (`file`, or the only one) whose rows are divided: by the words in
     `split_column`, or by shares, the `held_out` rows last or random. `dense` and `categorical` null: columns whose first rows are all
-    numbers with a point are dense, the others categorical. `wanted` is ignored: the data decide the tables.
+    numbers with a point are dense, the others categorical, less those in `drop`. `wanted` is ignored: the data decide the tables.
     Raises UserError for a missing file or column, a label other than 0 and 1, a dense value that is no number.
     """
     if validation_share + test_share >= 1:
@@ -57,7 +58,8 @@ def open_table(
     if split_column and len(paths) > 1:
         remedy = "or name one: data.file=FILE"
         raise UserError("the files are the splits already", where="data.split_column", given=split_column, remedy=remedy)
-    taken = _columns(paths["train"], {label, split_column}, dense, categorical)
+    dropped = _dropped(paths["train"], drop or [], {label, split_column}, [*(dense or []), *(categorical or [])])
+    taken = _columns(paths["train"], {label, split_column}, dense, categorical, dropped)
     made = Wanted(label, *taken, split_column or "", validation_share, test_share, held_out, ids, min_count, rows_per_table, dense_scale)
     names = feature_names(made.categorical)
     folder, meta = prepared_table(paths, made, cache_folder(cache))
@@ -74,13 +76,24 @@ def open_table(
         opened,
         AccessStatistics.from_json(meta["access"]),
         digest(["table", meta["fingerprint"]]),
-        tuple(_notes(made, dense, categorical, paths)),
+        (*_notes(made, dense, categorical, paths), *meta["noticed"]),
         row_counts=lambda: read_row_counts(folder, meta["table_rows"]),
+        chooses_settings=True,
     )
 
 
+def _dropped(path: Path, drop: Sequence[str], own: set[str | None], named: Sequence[str]) -> frozenset[str]:
+    """The columns to leave out. UserError for one that is not there, or that another key names."""
+    if drop:
+        files.check_columns(path, files.columns_of(path), [("data.drop", column) for column in drop])
+    for column in drop:
+        if column in own or column in named:
+            raise UserError("a column is one thing only", where="data.drop", given=column, remedy="take it out of drop")
+    return frozenset(drop)
+
+
 def _columns(
-    path: Path, own: set[str | None], dense: Sequence[str] | None, categorical: Sequence[str] | None
+    path: Path, own: set[str | None], dense: Sequence[str] | None, categorical: Sequence[str] | None, dropped: frozenset[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Dense and categorical columns; those that the config does not name, from the first rows of `path`. `own` are taken otherwise."""
     for key, columns in (("dense", dense), ("categorical", categorical)):
@@ -89,7 +102,7 @@ def _columns(
                 raise UserError("a column is one thing only", where=f"data.{key}", given=column, remedy="take it out of one of them")
     if dense is None or categorical is None:
         frame = files.first_rows(path, _LOOK_ROWS)
-        others = [c for c in frame.columns if c not in own and c not in (dense or ()) and c not in (categorical or ())]
+        others = [c for c in frame.columns if c not in own | dropped and c not in (dense or ()) and c not in (categorical or ())]
         dense = [c for c in others if _is_measure(frame[c])] if dense is None else dense
         categorical = [c for c in others if c not in dense] if categorical is None else categorical
     if not categorical:

@@ -21,10 +21,13 @@ from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.columns import write_row_counts
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.table import encode, files
+from recsys_lab.data.table.noticed import Noticed
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, measured_access
 
 SPLITS = ("train", "validation", "test")
+#: Raise it when other meta data are written.
+LAYOUT = 2
 _MODULE = nn.ModuleDict()
 
 
@@ -61,7 +64,7 @@ def prepared_table(paths: Mapping[str, Path], wanted: Wanted, cache: Path) -> tu
             path.unlink()
         return meta
 
-    return prepared(cache, "table", [identity, asdict(wanted)], prepare)
+    return prepared(cache, "table", [identity, asdict(wanted), LAYOUT], prepare)
 
 
 def _keys(wanted: Wanted) -> list[tuple[str, str]]:
@@ -102,9 +105,10 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
     for place, name in enumerate(wanted.dense):
         dense[:, place] = encode.numbers(column(name), where, train, wanted.dense_scale)[order]
     ids = _reserved(folder / "ids.bin", np.int32, (total, len(wanted.categorical)))
-    counts = []
+    counts, noticed = [], Noticed()
     for place, name in enumerate(wanted.categorical):
         values = column(name)
+        noticed.look(name, values, labels)
         hashes = wanted.ids == "hashing"
         found, table_rows = encode.hashed(values, wanted.rows_per_table) if hashes else encode.vocabulary(values, train, wanted.min_count)
         ids[:, place] = found[order]
@@ -115,6 +119,7 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
     return {
         "rows": dict(zip(SPLITS, rows)),
         "table_rows": [len(c) for c in counts],
+        "noticed": noticed.notes(),
         "access": AccessStatistics({n: measured_access(n, c, rows[0], detail) for n, c in zip(names, counts)}).to_json(),
         "fingerprint": digest([[_sha256(path) for path in paths.values()], list(paths), asdict(wanted)]),
     }

@@ -1,0 +1,64 @@
+"""Settings that the config leaves open (null), chosen by the rows of the train split. A key of the user is not null, so it wins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recsys_lab.config.options import OptimizerOptions, TrainerOptions
+
+#: Training ends after so many evaluations without a better one, epochs or minutes, whichever comes first.
+PATIENCE, MOST_EPOCHS, MOST_MINUTES = 3, 100, 10.0
+#: Up to so many rows the tables' Adam is damped most. Beyond, eps falls as rows grow, and the rate as their root.
+FEW_ROWS, TUNED_BATCH = 100_000, 512
+MOST_EPS, LEAST_EPS = 3e-3, 1e-8
+MOST_LR, LEAST_LR, DENSE_LR = 2e-2, 1e-3, 3e-4
+
+
+@dataclass(frozen=True)
+class Suited:
+    """`chosen`: the keys that were open, with their values."""
+
+    trainer: TrainerOptions
+    optimizer: OptimizerOptions
+    chosen: dict[str, Any]
+
+
+def suited(rows: int, batch_size: int, linear: bool, trainer: TrainerOptions, optimizer: OptimizerOptions) -> Suited:
+    """Both with what is null chosen for a train split of so many `rows`. `linear`: the model has a first-order part."""
+    parts, chosen = {"trainer": trainer, "optimizer": optimizer}, {}
+    damped = linear and optimizer.sparse.name == "adam"
+    for key, value in (_stops(trainer.evaluate_every_epochs > 0) | (_damping(rows, batch_size) if damped else {})).items():
+        part, *path = key.split(".")
+        parts[part], was_open = _filled(parts[part], path, value)
+        if was_open:
+            chosen[key] = value
+    return Suited(parts["trainer"], parts["optimizer"], chosen)  # type: ignore[arg-type]  # each has kept its type
+
+
+def _damping(rows: int, batch_size: int) -> dict[str, Any]:
+    """Adam's eps is so large that a row with a small gradient moves little: rows of rare values stay near zero, as in ridge regression."""
+    share = min(1.0, FEW_ROWS / rows)
+    eps, lr = MOST_EPS * share * TUNED_BATCH / batch_size, max(MOST_LR * share**0.5, LEAST_LR)
+    return {
+        "optimizer.dense.lr": DENSE_LR if share == 1 else LEAST_LR,
+        "optimizer.sparse.lr": float(f"{lr:.2g}"),
+        "optimizer.sparse.eps": float(f"{min(max(eps, LEAST_EPS), 1.0):.2g}"),
+    }
+
+
+def _stops(evaluates: bool) -> dict[str, Any]:
+    """Without evaluations on the way there is nothing to stop by, and nothing to restore."""
+    stops = {"trainer.max_epochs": MOST_EPOCHS, "trainer.early_stopping.patience": PATIENCE, "trainer.restore_best": True}
+    return {**(stops if evaluates else {}), "trainer.max_minutes": MOST_MINUTES}
+
+
+def _filled(options: Any, path: Sequence[str], value: Any) -> tuple[Any, bool]:
+    """The dataclass `options` with `value` at `path` where there was null, and whether there was."""
+    first, *rest = path
+    inner = getattr(options, first)
+    if rest:
+        part, was_open = _filled(inner, rest, value)
+        return replace(options, **{first: part}), was_open
+    return (replace(options, **{first: value}), True) if inner is None else (options, False)

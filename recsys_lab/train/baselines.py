@@ -1,0 +1,100 @@
+"""Fits the baselines: scikit-learn's logistic regression on one-hot features, from a sample where the train split is large."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from recsys_lab.data.batch import DataSet, Split
+from recsys_lab.record.baselines import Baselines
+from recsys_lab.record.metrics import quality
+
+#: Rows of the train split that the regression is fitted on, and of a split that it is judged on.
+MOST_TRAIN_ROWS, MOST_JUDGED_ROWS = 60_000, 200_000
+#: Inverse strengths of regularisation that are tried, rising: the next fit begins where the last one ended.
+STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0)
+MOST_ITERATIONS = 100
+_CLIP = 20.0  # logits of a base rate of 0 or 1
+
+
+def baselines(data: DataSet, seed: int) -> Baselines:
+    """The base rate and the regression of `data`, judged on its held-out splits as a model is."""
+    from sklearn.linear_model import LogisticRegression
+
+    train = data.splits["train"]
+    encoder = _OneHot(len(data.features))
+    inputs, labels = encoder.fitted(*_read(train, _drawn(train.rows, MOST_TRAIN_ROWS, seed)))
+    judged = {
+        name: encoder.applied(*_read(data.splits[name], _drawn(data.splits[name].rows, MOST_JUDGED_ROWS, seed)))
+        for name in ("validation", "test")
+        if name in data.splits
+    }
+    rate = float(labels.mean())
+    base_logit = float(np.clip(np.log(rate) - np.log1p(-rate), -_CLIP, _CLIP)) if 0 < rate < 1 else (2 * rate - 1) * _CLIP
+    base = {name: quality(np.full(len(y), base_logit), y, name) for name, (_, y) in judged.items()}
+    if not 0 < rate < 1:
+        return Baselines(base, base, 0.0, len(labels), train.rows)
+    model = LogisticRegression(solver="lbfgs", max_iter=MOST_ITERATIONS, warm_start=True)
+    best: tuple[float, dict[str, Any]] | None = None
+    for strength in STRENGTHS:
+        model.set_params(C=strength)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it could be fitted longer
+            model.fit(inputs, labels)
+        figures = {name: quality(model.decision_function(x), y, name) for name, (x, y) in judged.items()}
+        if best is None or figures["validation"]["auc"] > best[1]["validation"]["auc"]:
+            best = strength, figures
+    assert best is not None
+    return Baselines(base, best[1], best[0], len(labels), train.rows)
+
+
+def _drawn(rows: int, most: int, seed: int) -> np.ndarray:
+    """int64, rising: the rows themselves, or `most` of them."""
+    if rows <= most:
+        return np.arange(rows, dtype=np.int64)
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False)).astype(np.int64)
+
+
+def _read(split: Split, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]:
+    """Labels [B], dense [B, K] or None, lengths [F, B], ids."""
+    read = split.read(rows)
+    return read.labels, read.dense, read.lengths, read.ids
+
+
+class _OneHot:
+    """A column for each value of each feature in the sample that is fitted, counted where a bag has it more than once; dense values with
+    mean 0 and variance 1. Values that the sample lacks have no column."""
+
+    def __init__(self, features: int):
+        self.features = features
+        self.known: list[np.ndarray] = []
+        self.mean = self.spread = np.zeros(0)
+
+    def fitted(
+        self, labels: np.ndarray, dense: np.ndarray | None, lengths: np.ndarray, ids: np.ndarray
+    ) -> tuple[sparse.csr_matrix, np.ndarray]:
+        ends = np.cumsum(lengths.sum(axis=1))
+        self.known = [np.unique(part) for part in np.split(ids, ends[:-1])]
+        if dense is not None:
+            self.mean, self.spread = dense.mean(axis=0), dense.std(axis=0)
+            self.spread[self.spread == 0] = 1.0
+        return self.applied(labels, dense, lengths, ids)
+
+    def applied(
+        self, labels: np.ndarray, dense: np.ndarray | None, lengths: np.ndarray, ids: np.ndarray
+    ) -> tuple[sparse.csr_matrix, np.ndarray]:
+        rows, ends = np.arange(len(labels)), np.cumsum(lengths.sum(axis=1))
+        parts = []
+        for own, values, known in zip(lengths, np.split(ids, ends[:-1]), self.known):
+            if not len(known):
+                continue
+            columns = np.minimum(np.searchsorted(known, values), len(known) - 1)
+            there = known[columns] == values
+            where = np.repeat(rows, own)[there], columns[there]
+            parts.append(sparse.csr_matrix((np.ones(len(where[0])), where), shape=(len(rows), len(known))))
+        if dense is not None:
+            parts.append(sparse.csr_matrix((dense - self.mean) / self.spread))
+        return sparse.hstack(parts).tocsr(), labels

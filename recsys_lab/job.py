@@ -17,6 +17,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from recsys_lab.config.command_line import Invocation
+from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
 from recsys_lab.errors import RankLost, Terminated, UserError, cannot_write, unwritable
 from recsys_lab.experiment import resolve
@@ -47,6 +48,7 @@ def owned(line: Invocation, leads: bool) -> AbstractContextManager[Ownership | N
         else:
             if mine.before:
                 _make_room(mine, line.config)
+            save_words(mine.folder, line.overrides)
             save(plain(line.config), mine.folder)
     except BaseException:
         mine.withdraw()

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+HYDRAS_OWN = ("config.yaml", "hydra.yaml")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -59,9 +61,12 @@ def bits_of(folder: Path) -> list[tuple[Any, str, str]]:
 
 
 def finished_files(folder: Path) -> frozenset[str]:
-    """The files of a run or a sweep that has ended; of checkpoints the newest alone, as there may be one before it or not."""
+    """The files of a run or a sweep that has ended; of checkpoints the newest alone, as there may be one before it or not.
+
+    Without Hydra's own copy of the config: a run that was killed before Hydra began has none.
+    """
     newest = {max((run / "checkpoints").glob("step=*"), key=lambda path: int(path.name[5:])) for run in runs_in(folder)}
-    files = (path for path in folder.rglob("*") if path.is_file())
+    files = (path for path in folder.rglob("*") if path.is_file() and not (path.parent.name == ".hydra" and path.name in HYDRAS_OWN))
     return frozenset(str(path.relative_to(folder)) for path in files if not path.parent.name.startswith("step=") or path.parent in newest)
 
 

@@ -35,7 +35,8 @@ class Invocation:
 
     `argv` is what Hydra is to be given: the user's words, with `++` before keys of free-form mappings, which Hydra would refuse. A sweep's
     seeds come first, so that every configuration has run once before any runs again. Its last word is `folder`, the run's or the
-    sweep's, whose name may hold the time. `jobs`: the overrides of every job of a sweep, empty where another sweeper decides.
+    sweep's, whose name may hold the time. `jobs`: the overrides of every job of a sweep, empty where another sweeper decides. `overrides`:
+    the words of a single run.
     """
 
     multirun: bool
@@ -43,6 +44,7 @@ class Invocation:
     config: DictConfig | None = None
     folder: Path | None = None
     jobs: tuple[tuple[str, ...], ...] = ()
+    overrides: tuple[str, ...] = ()
 
     @property
     def run(self) -> StartedJob | None:
@@ -105,7 +107,7 @@ def read(argv: list[str]) -> Invocation:
         folder = run_to_resume(config)
         extra += [str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]
         config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.names_folder))
-    return Invocation(False, (*argv, _at("run", folder)), freeze(config), folder)
+    return Invocation(False, (*argv, _at("run", folder)), freeze(config), folder, overrides=tuple(args.overrides))
 
 
 def started_by_hydra(config: DictConfig) -> StartedJob:

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from recsys_lab.config.frozen import CONFIG_FILE, freeze, load
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
+from recsys_lab.files import write_text
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -78,6 +79,13 @@ def words_of(folder: Path) -> list[str]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UserError("not a list of overrides", where=path, remedy="resume the run without further words: resume=RUN_FOLDER")
     return of_the_run(words)
+
+
+def save_words(folder: Path, words: Iterable[str]) -> None:
+    """Writes what `words_of` reads, as Hydra does later: a run may be killed before Hydra begins."""
+    (folder / ".hydra").mkdir(parents=True, exist_ok=True)
+    said = [word for word in words if not word.lstrip("+~").startswith("hydra")]
+    write_text(folder / ".hydra" / "overrides.yaml", yaml.safe_dump(said, allow_unicode=True))
 
 
 def of_the_run(words: Iterable[str]) -> list[str]:

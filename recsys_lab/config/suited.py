@@ -9,11 +9,13 @@ from typing import Any
 from recsys_lab.config.options import OptimizerOptions, TrainerOptions
 
 #: Training ends after so many evaluations without a better one, epochs or minutes, whichever comes first.
-PATIENCE, MOST_EPOCHS, MOST_MINUTES = 3, 100, 10.0
+PATIENCE, MOST_EPOCHS, MOST_MINUTES = 4, 100, 10.0
 #: Up to so many rows the tables' Adam is damped most. Beyond, eps falls as rows grow, and the rate as their root.
 FEW_ROWS, TUNED_BATCH = 100_000, 512
 MOST_EPS, LEAST_EPS = 3e-3, 1e-8
-MOST_LR, LEAST_LR, DENSE_LR = 2e-2, 1e-3, 3e-4
+MOST_LR, LEAST_LR = 2e-2, 1e-3
+#: The dense part overfits a table of at most so many rows before its first-order part is there, unless its rate is lower.
+DENSE_FEW_ROWS, DENSE_FEW_LR, DENSE_LR = 20_000, 1e-4, 1e-3
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def _damping(rows: int, batch_size: int) -> dict[str, Any]:
     share = min(1.0, FEW_ROWS / rows)
     eps, lr = MOST_EPS * share * TUNED_BATCH / batch_size, max(MOST_LR * share**0.5, LEAST_LR)
     return {
-        "optimizer.dense.lr": DENSE_LR if share == 1 else LEAST_LR,
+        "optimizer.dense.lr": DENSE_FEW_LR if rows <= DENSE_FEW_ROWS else DENSE_LR,
         "optimizer.sparse.lr": float(f"{lr:.2g}"),
         "optimizer.sparse.eps": float(f"{min(max(eps, LEAST_EPS), 1.0):.2g}"),
     }

@@ -79,7 +79,7 @@ def _collect(connections: list[Connection], deadline: float) -> list[Any]:
             rank = open_ranks.pop(connection)
             try:
                 ok, when, value = connection.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 ok, when, value = False, time.time(), "the process died without a word"
             if ok:
                 values[rank] = torch.load(io.BytesIO(value), weights_only=False)  # written by our own child a moment ago

@@ -54,7 +54,7 @@ def test_a_config_that_is_none(text, tmp_path):
 def test_a_config_with_a_part_of_another_shape(tmp_path, whole):
     for key in whole:
         for value in (5, [1, 2], {"a": 1}, None):
-            if (key, value) not in [("seed", 5), ("choices", {"a": 1})] and key not in ("resume", "overwrite", "study"):
+            if (key, value) not in [("seed", 5), ("choices", {"a": 1}), ("baselines", 5)] and key not in ("resume", "overwrite", "study"):
                 refused(tmp_path, yaml.safe_dump(whole | {key: value}))
 
 

@@ -70,6 +70,7 @@ def test_every_field_survives(tmp_path: Path) -> None:
         hottest_by_law=lambda table, rows: np.arange(rows),
         held_out=held_out,
         groups=(("a", "b"),),
+        chooses_settings=True,
     )
     small = capped(data, 7)
     for field in dataclasses.fields(OpenDataSet):

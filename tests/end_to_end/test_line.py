@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 
 import pytest
 
@@ -82,4 +83,5 @@ def test_the_metrics_file_has_a_row_a_logged_step_and_the_evaluations(undisturbe
 
 def test_the_page_asks_nothing_of_anyone(undisturbed):
     page = (undisturbed[0] / "report.html").read_text()
-    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page and "<script" not in page
+    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+    assert not re.search(r"<(script|link|img|iframe)[^>]*\s(src|href)=(?!['\"]?data:)", page)

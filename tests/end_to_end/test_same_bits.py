@@ -98,6 +98,6 @@ def test_a_finished_run_is_not_trained_again(undisturbed, cache):
 def test_another_config_is_refused_with_the_fields_that_differ(undisturbed, cache):
     done = line(f"resume={undisturbed[0]}", "optimizer.dense.lr=0.5", "model.cross_layers=1", cache=cache)
     assert done.code == 2
-    assert "optimizer.dense.lr: 0.001 -> 0.5" in done.err and "model.cross_layers: 2 -> 1" in done.err
+    assert "optimizer.dense.lr: None -> 0.5" in done.err and "model.cross_layers: 2 -> 1" in done.err
     assert len(done.err.strip().splitlines()) == 1
     assert shutil.os.path.isfile(undisturbed[0] / "result.json")

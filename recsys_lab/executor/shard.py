@@ -80,7 +80,7 @@ def shard(
     check_exchange(plan, exchange, overlap)
     formats = wire_formats(precision)
     quiet_torchrec()
-    path = _tables_of(model)
+    path, share = _tables_of(model), getattr(model, "initial_share", 1.0)
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
     first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
@@ -105,7 +105,8 @@ def shard(
 
     def first(name: str, row_start: int, row_stop: int, col_start: int, col_stop: int) -> torch.Tensor:
         rows = np.arange(row_start, row_stop)
-        return initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
+        made = initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
+        return made if share == 1.0 else made.mul_(share)
 
     for batch in embeddings.batches:
         batch.fill(first)

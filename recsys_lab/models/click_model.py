@@ -43,12 +43,13 @@ class ModelInputs:
 class ClickModel(nn.Module):
     """`embeddings` are its tables, which an executor may replace by sharded ones; `predict` is everything after them.
 
-    `has_first_order`: an id's row has a weight that goes into the logit as it is.
+    `has_first_order`: an id's row has a weight that goes into the logit as it is. `initial_share`: of the usual first values of tables.
     `objective`: what its outputs are and how they are trained; click: a logit a row. `with_towers`: the model's class for a sharder whose
     towers have modules, null where it has none (towers.py). `tower_features`: the features of each tower of a model of that class.
     """
 
     has_first_order: bool = False
+    initial_share: float = 1.0
     with_towers: ClassVar[type[ClickModel] | None] = None
 
     features: list[str]

@@ -17,6 +17,9 @@ from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.layers import embedding_bags, feature_names
 from recsys_lab.tables import Table
 
+#: Of the usual first values of tables, where a component of them goes into the logit: there they are noise until they are learnt.
+FIRST_ORDER_SHARE = 1 / 3
+
 
 class InteractionModel(ClickModel):
     """`bottom`: the MLP of the dense features, None where there are none. `normalise`: of vectors, before they interact."""
@@ -49,6 +52,7 @@ class InteractionModel(ClickModel):
     def add_first_order(self, wanted: bool | None, dense_width: int, device: torch.device | None) -> None:
         """With `wanted`, the logit has a first-order part: the first component of each embedding is its id's weight too."""
         self.has_first_order = bool(wanted)
+        self.initial_share = FIRST_ORDER_SHARE if wanted else 1.0
         self.first_dense = nn.Linear(dense_width, 1, bias=False, device=device) if wanted and dense_width else None
 
     def first_order(self, logits: Tensor, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:

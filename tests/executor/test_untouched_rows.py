@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from recsys_lab.executor.shard import shard
 from recsys_lab.tables import Table
-from tests.executor.reference import Sample, samples
-from tests.executor.sharded import build, dense_optimizer_of, gathered, here, step
+from tests.executor.reference import EPS, LR, SEED, Concat, Sample, samples
+from tests.executor.sharded import FP32, build, dense_optimizer_of, gathered, here, step
 from tests.executor.test_sharded_equals_unsharded import DENSE, OPTIMIZERS
 from tests.plan.plans import TORCHREC_SCHEMES as SCHEMES
 from tests.ranks import run_ranks
@@ -65,3 +66,19 @@ def test_a_learning_rate_holds_for_the_step_it_was_set_before() -> None:
     for before, at_zero, at_one in run_ranks(rate_is_used_at_once, 1, 1, samples(TABLES, 1, ROWS, DENSE))[0]:
         assert torch.equal(before, at_zero)
         assert not torch.equal(at_zero, at_one)
+
+
+def test_tables_of_a_model_with_a_first_order_part_begin_with_a_third_of_the_usual_values() -> None:
+    ((usual, third),) = run_ranks(first_values, 1, 1)
+    assert usual.abs().max() > 0.1
+    torch.testing.assert_close(third, usual / 3)
+
+
+def first_values() -> tuple[torch.Tensor, torch.Tensor]:
+    found = []
+    for share in (1.0, 1 / 3):
+        model = Concat(TABLES, DENSE, torch.device("meta"))
+        model.initial_share = share
+        sharded = shard(model, here(TABLES, {"*": "table_wise"}), torch.device("cpu"), ("sgd", LR, EPS, 0.0), FP32, SEED)
+        found.append(gathered(sharded, TABLES)[0]["tiny"])
+    return found[0], found[1]

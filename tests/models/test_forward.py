@@ -214,6 +214,7 @@ def test_a_sequence_feature_is_refused():
 @pytest.mark.parametrize("kind", [DLRM, DCN])
 def test_the_first_order_part_adds_first_components_and_a_linear_part(kind):
     plain, wide = built(kind), built(kind, first_order=True)
+    assert (plain.initial_share, wide.initial_share) == (1.0, 1 / 3)
     wide.load_state_dict(plain.state_dict(), strict=False)
     dense, sparse = batch(7)
     first = sum(vector[:, 0] for vector in wide.embeddings(sparse).to_dict().values()) + wide.first_dense(dense).squeeze(1)

@@ -190,10 +190,8 @@ def _check_is_for(plan: ShardingPlan, experiment: Experiment, tables: Sequence[T
     theirs = of(plan.tables, plan.hosts, plan.ranks_per_host)
     ours = of(tables, experiment.cluster.hosts, experiment.cluster.ranks_per_host)
     if theirs != ours:
-        differ = sorted({row[0] for row in theirs[0]} ^ {row[0] for row in ours[0]}) or sorted(
-            {r[0] for r in theirs[0] if r not in ours[0]}
-        )
-        given = f"{theirs[1]}{', such as ' + differ[0] if differ else ''}"
+        differ = sorted(set(theirs[0]) ^ set(ours[0]))
+        given = f"{theirs[1]}{', such as ' + differ[0][0] if differ else ''}"
         raise UserError("of other tables or ranks than the experiment", where="plan", given=given, allowed=ours[1])
 
 

@@ -262,9 +262,13 @@ class Experiment:
         data = with_frequencies(whole, self.data.frequencies) if self.data.frequencies else whole
         return data if most_rows is None else capped(data, most_rows)
 
+    def judges_clicks(self, data: DataSet) -> bool:
+        """Whether it trains on clicks, and their quality means something."""
+        return self.trains and data.learnable and self.model.objective != "next_item"
+
     def compares(self, data: DataSet) -> bool:
         """Whether its quality stands beside baselines: of clicks alone."""
-        return self.baselines and self.trains and data.learnable and self.model.objective != "next_item"
+        return self.baselines and self.judges_clicks(data)
 
     def check(self, data: DataSet) -> None:
         """Refuses data whose steps are too large, or whose clicks could not be judged after training. Raises UserError."""
@@ -272,7 +276,7 @@ class Experiment:
         if self.trains and self.data.batch_size * look_ups > MOST_IDS:
             given = f"{self.data.batch_size:,} samples of {look_ups:,.0f} ids"
             raise UserError("a step has too many ids", where="data.batch_size", given=given, allowed=f"{MOST_IDS:,} ids a step")
-        if self.trains and data.learnable and self.model.objective != "next_item":
+        if self.judges_clicks(data):
             check_labels(data)
 
     def suited(self, data: DataSet) -> Experiment:

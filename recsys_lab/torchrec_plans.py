@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 #: How TorchRec's kernels name our formats of weights.
 FORMATS = {DataType.FP32: "fp32", DataType.FP16: "fp16", DataType.BF16: "bf16"}
-ALSO = (*SCHEMES, "data_parallel")
 
 
 def tables_of(model: nn.Module) -> tuple[Table, ...]:
@@ -86,10 +85,10 @@ def to_torchrec(plan: ShardingPlan, model: nn.Module, device: str, kernel: str =
             if (table.rows, table.dim) != (config.num_embeddings, config.embedding_dim):
                 given = f"{config.num_embeddings} x {config.embedding_dim}"
                 raise UserError("the plan is of another size", where=config.name, given=given, allowed=f"{table.rows} x {table.dim}")
-            if placement.scheme not in ALSO:
+            if placement.scheme not in SCHEMES:
                 remedy = "sharder=torchrec or neo_4d plans with these; FlexShard's tiers and DMT's towers run under run.py"
                 raise UserError(
-                    "TorchRec has no such scheme", where=config.name, given=placement.scheme, allowed=", ".join(ALSO), remedy=remedy
+                    "TorchRec has no such scheme", where=config.name, given=placement.scheme, allowed=", ".join(SCHEMES), remedy=remedy
                 )
             placements.append(placement)
         found = of_one_module(placements, plan.ranks_per_host, device)
@@ -148,8 +147,13 @@ def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experi
     return api.compose(*chosen, f"model.file={file}", *words)
 
 
-def simulate(model: nn.Module, plan: tr.ShardingPlan, *words: str, mean_ids: MeanIds = 1.0) -> api.Simulated:
-    """What an iteration takes under a plan of TorchRec's, on the cluster that `words` name. Takes what `experiment` does."""
+def simulate(model: nn.Module, plan: tr.ShardingPlan | str, *words: str, mean_ids: MeanIds = 1.0) -> api.Simulated:
+    """What an iteration takes under a plan of TorchRec's, or one of a sharder of ours, on the cluster that `words` name.
+
+    Takes what `experiment` does.
+    """
+    if isinstance(plan, str):
+        return api.simulate(experiment(model, *words, f"sharder={plan}", mean_ids=mean_ids))
     given = experiment(model, *words, mean_ids=mean_ids)
     return api.simulate(given, given=from_torchrec(plan, model, given.cluster.hosts, given.cluster.ranks_per_host))
 
@@ -168,9 +172,7 @@ def compared(model: nn.Module, plans: Mapping[str, tr.ShardingPlan | str], *word
 
     rows = {}
     for name, plan in plans.items():
-        given = experiment(model, *words, *([f"sharder={plan}"] if isinstance(plan, str) else []), mean_ids=mean_ids)
-        ours = None if isinstance(plan, str) else from_torchrec(plan, model, given.cluster.hosts, given.cluster.ranks_per_host)
-        priced = api.simulate(given, given=ours)
+        priced = simulate(model, plan, *words, mean_ids=mean_ids)
         sent = sum(one.bytes for one in priced.collectives)
         held = {"sent_mb": sent / 1e6, "tables_gb": priced.bytes_per_rank.max / 1e9}
         rows[name] = {"iteration_ms": priced.iteration_ms, **priced.phases_ms, **held}

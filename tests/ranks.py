@@ -80,7 +80,7 @@ def _collect(connections: list[Connection], deadline: float) -> list[Any]:
             try:
                 ok, when, value = connection.recv()
             except (EOFError, OSError):
-                ok, when, value = False, time.time(), "the process died without a word"
+                ok, when, value = False, 0.0, "the process died without a word"  # its peers' errors may be older than this news of it
             if ok:
                 values[rank] = torch.load(io.BytesIO(value), weights_only=False)  # written by our own child a moment ago
             else:

@@ -56,9 +56,9 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
 def conf_here() -> str | None:
     """`conf` in this folder, where it holds choices of the user's own: as if `--config-dir conf` were said."""
     here = Path("conf")
-    groups = {path.name for path in CONF.iterdir() if path.is_dir()}
-    own = here.is_dir() and not here.samefile(CONF) and any(path.is_dir() and path.name in groups for path in here.iterdir())
-    return str(here) if own else None
+    if not here.is_dir() or here.samefile(CONF):
+        return None
+    return str(here) if any(path.is_dir() and (CONF / path.name).is_dir() for path in here.iterdir()) else None
 
 
 def ordered(args: argparse.Namespace) -> list[str]:

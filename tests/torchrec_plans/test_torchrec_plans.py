@@ -96,9 +96,8 @@ def pieces(sharded: nn.Module) -> dict[str, list[Piece]]:
     return held
 
 
-def train(weights: dict[str, torch.Tensor], kernel: str) -> tuple[dict[str, list[Piece]], list]:
-    """Fifty steps under our plan: what this rank holds then, and what it sent in the last step."""
-    torch.set_num_threads(1)  # FBGEMM's backward on the CPU is erratic with more
+def train(weights: dict[str, torch.Tensor], kernel: str) -> tuple[list[torch.Tensor], dict[str, list[Piece]], list]:
+    """Fifty steps under our plan: each step's logits, what this rank holds then, and what it sent in the last step."""
     rank, world = dist.get_rank(), dist.get_world_size()
     model = Clicks("meta")
     sharded = DistributedModelParallel(
@@ -114,17 +113,19 @@ def train(weights: dict[str, torch.Tensor], kernel: str) -> tuple[dict[str, list
                 own.copy_(whole if whole.ndim == 1 else whole[row : row + own.shape[0], col : col + own.shape[1]])
     own = [parameter for _, parameter in in_backward_optimizer_filter(sharded.named_parameters()) if parameter.numel()]
     dense = torch.optim.SGD(own, lr=LR)
-    sent = []
+    logits, sent = [], []
     for step in range(STEPS):
         ids, labels = batch(step, range(rank, rank + 1), world)
         if step == STEPS - 1:
             start_recording()
         dense.zero_grad()
-        nn.functional.binary_cross_entropy_with_logits(sharded(ids), labels).backward()
+        logits.append(sharded(ids))
+        nn.functional.binary_cross_entropy_with_logits(logits[-1], labels).backward()
         if step == STEPS - 1:
             sent = [(one.kind, one.group, one.bytes) for one in stop_recording()]
         dense.step()
-    return {name: [(row, col, own.clone()) for row, col, own in held] for name, held in pieces(sharded).items()}, sent
+    held = {name: [(row, col, own.clone()) for row, col, own in held] for name, held in pieces(sharded).items()}
+    return [one.detach() for one in logits], held, sent
 
 
 @pytest.mark.parametrize("kernel", ["fused", "dense"])
@@ -137,12 +138,16 @@ def test_a_users_model_trains_under_our_plan_as_it_does_unsharded(kernel: str) -
     for step in range(STEPS):
         ids, labels = batch(step, range(4), 4)
         optimizer.zero_grad()
-        nn.functional.binary_cross_entropy_with_logits(model(ids), labels).backward()
+        logits = model(ids)
+        for rank, (theirs, _, _) in enumerate(ranks):
+            own = logits[rank * ROWS : (rank + 1) * ROWS].detach()
+            torch.testing.assert_close(theirs[step], own, atol=1e-6, rtol=0, msg=lambda text: f"step {step}, rank {rank}: {text}")
+        nn.functional.binary_cross_entropy_with_logits(logits, labels).backward()
         optimizer.step()
     for name, parameter in model.named_parameters():
         whole, seen = parameter.detach(), torch.zeros_like(parameter)
         assert (whole - weights[name]).abs().max() > 1e-3  # it learnt something
-        for held, _ in ranks:
+        for _, held, _ in ranks:
             for row, col, own in held[name]:
                 where = (slice(row, row + own.shape[0]), slice(col, col + own.shape[1])) if own.ndim == 2 else slice(None)
                 torch.testing.assert_close(own, whole[where], atol=1e-6, rtol=0)
@@ -152,7 +157,7 @@ def test_a_users_model_trains_under_our_plan_as_it_does_unsharded(kernel: str) -
     plan = made_plan(2, 2)
     access = AccessStatistics({t.name: power_law_access(t.name, t.rows, 2.0 * len(t.features), 1.0) for t in plan.tables})
     steps = lower(plan, access, FP32, replace(workload(batch_size=ROWS), dense_parameters=8 * len(KEYS) + 1))
-    for rank, (_, sent) in enumerate(ranks):
+    for rank, (_, _, sent) in enumerate(ranks):
         assert sorted(sent) == sorted(steps.collectives_of(rank))
 
 

@@ -19,8 +19,9 @@ def composed_at_once(said: list[str], overrides: list[Override], extra: list[str
     """The config of a line that Hydra accepts as it stands, most of them; None where a closer look must say what is wrong, or free-form."""
     if any(o.is_sweep_override() or o.is_force_add() or o.key_or_group.split(".")[0] == "choices" for o in overrides):
         return None
+    groups = _groups()
     for override in overrides:
-        if override.key_or_group in _groups():
+        if override.key_or_group in groups:
             _check_one_choice(override)
     try:
         return composed([*said, *extra])

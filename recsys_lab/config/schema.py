@@ -11,11 +11,11 @@ import inspect
 import logging
 import sys
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra.utils import get_object
-from omegaconf import Container, DictConfig, OmegaConf, ValueNode, open_dict
+from omegaconf import Container, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from recsys_lab.config import options
@@ -25,6 +25,9 @@ from recsys_lab.ranges import check_fields, hints_of
 
 #: Characters of a value that an error shows.
 MOST_SHOWN = 400
+#: What was accepted in this process, by schema, place and text: the configs of a sweep have most groups in common.
+_ACCEPTED: dict[tuple[type, str, bool, str], Mapping[str, Any]] = {}
+MOST_ACCEPTED = 4096
 logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it logs what we raise again
 
 #: By where they stand, keys that are not a target's: of the whole, of a group without target, and beside a target's own.
@@ -77,11 +80,20 @@ def schema_of(target: Callable, beside: type | None = None) -> type:
     return dataclasses.make_dataclass(f"{target.__name__}Keys", fields, kw_only=True)
 
 
-def check_group(group: DictConfig, schema: type, where: str, whole: bool = True) -> DictConfig:
-    """`group` with the schema's types; if it is `whole`, no value may be missing.
+def check_group(group: Mapping[str, Any], schema: type, where: str, whole: bool = True) -> Mapping[str, Any]:
+    """`group`, plain and unresolved, with the schema's types; if it is `whole`, no value may be missing.
 
     Raises UserError for an unknown key, a wrong type, a missing value, and one out of its range.
     """
+    key = (schema, where, whole, repr(group))
+    if key not in _ACCEPTED:
+        if len(_ACCEPTED) >= MOST_ACCEPTED:
+            _ACCEPTED.clear()
+        _ACCEPTED[key] = _checked(OmegaConf.create(dict(group)), schema, where, whole)
+    return _ACCEPTED[key]
+
+
+def _checked(group: DictConfig, schema: type, where: str, whole: bool) -> Mapping[str, Any]:
     given = {key: group._get_node(key) for key in group if key != "_target_"}
     try:
         checked = OmegaConf.merge(_structure(schema), given)
@@ -109,7 +121,7 @@ def check_group(group: DictConfig, schema: type, where: str, whole: bool = True)
     for name in missing:
         _leave_out(said, name.split("."))
     check_fields({key: said[key] for key in said if key in group}, where, schema)
-    return typing.cast(DictConfig, checked)
+    return typing.cast(Mapping[str, Any], OmegaConf.to_container(checked, enum_to_str=True))
 
 
 def _leave_out(said: Any, path: Sequence[str]) -> None:
@@ -187,35 +199,30 @@ def check_said(config: DictConfig) -> None:
     """What `config` says itself, before interpolations are resolved: so that a mistake is found where it was made."""
     _check_parts(config)
     for where, schema in schemas_of(config):
-        own = _own_keys(config, where)
-        for key in [key for key in own if _interpolates(own._get_node(key))]:
-            del own[key]
-        check_group(own, schema, where, whole=False)
+        said = {key: value for key, value in _own_keys(config, where).items() if not _interpolates(value)}
+        check_group(said, schema, where, whole=False)
 
 
 def check_config(config: DictConfig) -> None:
     """Every group of the resolved `config` against its schema, in place: values take the schema's types. UserError for what is wrong."""
     _check_parts(config)
     for where, schema in schemas_of(config):
-        checked = OmegaConf.to_container(check_group(_own_keys(config, where), schema, where), enum_to_str=True)
+        own = _own_keys(config, where)
+        checked = check_group(own, schema, where)
         group = OmegaConf.select(config, where) if where else config
         with open_dict(group):
-            group.update({key: value for key, value in checked.items() if not _holds(group._get_node(key), value)})
+            group.update({key: value for key, value in checked.items() if key not in own or repr(own[key]) != repr(value)})
 
 
-def _holds(node: Any, value: Any) -> bool:
-    """Whether `node` is a leaf of this very value."""
-    return isinstance(node, ValueNode) and type(node._value()) is type(value) and node._value() == value
-
-
-def _own_keys(config: DictConfig, where: str) -> DictConfig:
+def _own_keys(config: DictConfig, where: str) -> dict[str, Any]:
+    """The group's keys but those of its parts, plain and unresolved."""
     group = OmegaConf.select(config, where) if where else config
-    return OmegaConf.masked_copy(group, [key for key in group if key not in PARTS.get(where, ())])
+    return {key: _plain(group._get_node(key)) for key in group if key not in PARTS.get(where, ())}
 
 
 def _interpolates(node: Any) -> bool:
     """Whether there is an interpolation anywhere in it."""
-    return any(isinstance(value, str) and "${" in value for _, value in leaves(_plain(node)))
+    return any(isinstance(value, str) and "${" in value for _, value in leaves(node))
 
 
 def schemas_of(config: DictConfig) -> Iterator[tuple[str, type]]:

@@ -51,7 +51,7 @@ def test_the_model_of_the_page_costs_what_its_layers_do_and_trains(group):
 
 def test_the_annotations_of_the_page_are_the_schema(group):
     schema = schema_of(sys.modules["recsys_lab.models.my_model"].MyModel)
-    assert check_group(group, schema, "model") == OmegaConf.masked_copy(group, [key for key in group if key != "_target_"])
+    assert check_group(group, schema, "model") == {key: value for key, value in group.items() if key != "_target_"}
     with pytest.raises(UserError, match="model.embedding_dim: wrong type"):
         check_group(OmegaConf.merge(group, {"embedding_dim": "wide"}), schema, "model")
     with pytest.raises(UserError, match="model.over_layer: no such key"):

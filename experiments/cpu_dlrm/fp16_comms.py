@@ -7,7 +7,6 @@ Each run is a line of run.py on two processes, as two hosts.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from experiments.cpu_dlrm.quality import BASE, DATA, FIXED, Run, do_all
 from recsys_lab.data.sources import check_root
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import Rounds
+from recsys_lab.record.result import read_result
 from recsys_lab.studies.study import Study
 
 QUESTION = "validation AUC with rows and gradients in 16 bits on their way, and how far from FP32's"
@@ -66,5 +66,5 @@ def study_of(name: str, all_runs: list[Run]) -> Study:
 
 def covered_bytes(run: Run) -> dict[str, float]:
     """What a rank puts into each collective of an iteration that carries rows or gradients, as it was recorded."""
-    recorded = json.loads((run.folder / "result.json").read_text())["measured"]["collectives"]
+    recorded = read_result(run.folder)["measured"]["collectives"]
     return {one["name"]: one["bytes"] for one in recorded if COVERED & set(one["name"].split("."))}

@@ -19,6 +19,7 @@ from typing import Any
 
 from experiments.cpu_dlrm.tables import HERE
 from recsys_lab.record.metrics_csv import read_metrics
+from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.sweeps.statistics import Estimate, paired_difference
@@ -48,8 +49,8 @@ class Run:
 
     @property
     def is_done(self) -> bool:
-        told = self.folder / "result.json"
-        return told.exists() and set(self._written()) == set(self.overrides) and json.loads(told.read_text())["status"] == "completed"
+        there = (self.folder / RESULT_FILE).is_file() and set(self._written()) == set(self.overrides)
+        return there and read_result(self.folder)["status"] == "completed"
 
     def _written(self) -> list[str]:
         file = self.folder / "overrides.json"
@@ -70,7 +71,7 @@ class Run:
 
     def metric(self, name: str) -> float:
         """auc or ne, of the validation split."""
-        return json.loads((self.folder / "result.json").read_text())["quality"]["validation"][name]
+        return read_result(self.folder)["quality"]["validation"][name]
 
     @property
     def curve(self) -> list[tuple[int, float]]:

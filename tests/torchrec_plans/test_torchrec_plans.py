@@ -51,6 +51,11 @@ class Clicks(nn.Module):
         self.sparse = EmbeddingBagCollection(tables, device=torch.device(device))
         self.over = nn.Linear(8 * len(KEYS), 1, device=device)
 
+    def first_values(self) -> dict[str, torch.Tensor]:
+        """The same in every process."""
+        drawn = torch.Generator().manual_seed(5)
+        return {name: 0.3 * torch.randn(value.shape, generator=drawn) for name, value in self.named_parameters()}
+
     def forward(self, ids: KeyedJaggedTensor) -> torch.Tensor:
         found = self.sparse(ids)
         return self.over(torch.cat([found[key] for key in KEYS], dim=1)).squeeze(1)
@@ -96,10 +101,11 @@ def pieces(sharded: nn.Module) -> dict[str, list[Piece]]:
     return held
 
 
-def train(weights: dict[str, torch.Tensor], kernel: str) -> tuple[list[torch.Tensor], dict[str, list[Piece]], list]:
+def train(kernel: str) -> tuple[list[torch.Tensor], dict[str, list[Piece]], list]:
     """Fifty steps under our plan: each step's logits, what this rank holds then, and what it sent in the last step."""
     rank, world = dist.get_rank(), dist.get_world_size()
     model = Clicks("meta")
+    weights = model.first_values()
     sharded = DistributedModelParallel(
         model,
         device=torch.device("cpu"),
@@ -132,8 +138,11 @@ def train(weights: dict[str, torch.Tensor], kernel: str) -> tuple[list[torch.Ten
 def test_a_users_model_trains_under_our_plan_as_it_does_unsharded(kernel: str) -> None:
     """Two hosts of two ranks, fifty steps: the weights are those of one process to rounding, and TorchRec sends what our steps say."""
     model = Clicks("cpu")
-    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    ranks = run_ranks(train, 2, 2, weights, kernel, backend="recorded")
+    weights = model.first_values()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+    ranks = run_ranks(train, 2, 2, kernel, backend="recorded")
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     for step in range(STEPS):
         ids, labels = batch(step, range(4), 4)

@@ -44,7 +44,7 @@ def tables_of(model: nn.Module) -> tuple[Table, ...]:
         UserError: where the model has none, two tables share a name, or weights have a format that plans do not know.
     """
     found: dict[str, Table] = {}
-    for path, collection in _collections(model):
+    for path, collection in collections_of(model):
         for config in _configs(collection):
             if config.name in found:
                 remedy = "give each table a name of its own"
@@ -60,23 +60,28 @@ def tables_of(model: nn.Module) -> tuple[Table, ...]:
     return tuple(found.values())
 
 
-def to_torchrec(plan: ShardingPlan, model: nn.Module, device: str, kernel: str = "fused") -> tr.ShardingPlan:
+def to_torchrec(plan: ShardingPlan, model: nn.Module, device: str, kernel: str | None = None) -> tr.ShardingPlan:
     """A plan of ours as the one that `DistributedModelParallel(model, plan=...)` takes.
 
     Args:
         plan: for the tables of `model`, by their names.
         model: not sharded yet; on any device.
         device: cpu or cuda, where it will train.
-        kernel: TorchRec's compute kernel of sharded tables; replicated ones have `dense`, the only one that TorchRec has for them.
+        kernel: TorchRec's compute kernel of sharded tables; None: fused on a GPU, dense on the CPU. Replicated tables have `dense`, the
+            only one that TorchRec has for them.
 
     Returns:
         TorchRec's plan, an entry for each embedding collection of `model` under its path.
 
     Raises:
-        UserError: for a table that the plan lacks or has with another size, and for a scheme that TorchRec has not.
+        UserError: for a table that the plan lacks or has with another size, for a scheme that TorchRec has not, and for `fused` on the
+            CPU, where FBGEMM's kernels sometimes compute garbage or crash (docs/torchrec.md).
     """
+    kernel = kernel or ("dense" if device == "cpu" else "fused")
+    if (device, kernel) == ("cpu", "fused"):
+        raise UserError("FBGEMM's fused kernels are not reliable on the CPU", where="kernel", given=kernel, allowed="dense")
     modules: dict[str, tr.ModuleShardingPlan] = {}
-    for path, collection in _collections(model):
+    for path, collection in collections_of(model):
         placements = []
         for config in _configs(collection):
             if config.name not in plan.by_table:
@@ -112,7 +117,7 @@ def from_torchrec(plan: tr.ShardingPlan, model: nn.Module, hosts: int, ranks_per
     """
     tables = tables_of(model)
     placements: list[Placement] = []
-    for path, collection in _collections(model):
+    for path, collection in collections_of(model):
         sharding = plan.get_plan_for_module(path)
         if sharding is None:
             raise UserError("the plan has no such module", where="plan", given=path or "the model", allowed=", ".join(plan.plan))
@@ -136,7 +141,7 @@ def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experi
     Raises:
         UserError: for wrong words, and for a model without pooled tables.
     """
-    bags = [collection for _, collection in _collections(model) if isinstance(collection, EmbeddingBagCollection)]
+    bags = [collection for _, collection in collections_of(model) if isinstance(collection, EmbeddingBagCollection)]
     if not bags:
         raise UserError("no EmbeddingBagCollection", where=type(model).__name__, remedy="sequence tables: model=hstu and its kin")
     lines = [table_file(collection, mean_ids).splitlines() for collection in bags]
@@ -179,7 +184,7 @@ def compared(model: nn.Module, plans: Mapping[str, tr.ShardingPlan | str], *word
     return pandas.DataFrame.from_dict(rows, orient="index")
 
 
-def _collections(model: nn.Module) -> Iterator[tuple[str, EmbeddingBagCollection | EmbeddingCollection]]:
+def collections_of(model: nn.Module) -> Iterator[tuple[str, EmbeddingBagCollection | EmbeddingCollection]]:
     for path, module in model.named_modules():
         if isinstance(module, EmbeddingBagCollection | EmbeddingCollection):
             yield path, module

@@ -50,6 +50,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
     "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
     "torchrec_plans": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},
+    "lightning": LEAVES | {"plan", "torchrec_plans"},
     "commands": LEAVES
     | {"sharders", "data", "config", "record", "report", "sweeps", "studies", "experiment"}
     | {"doctor", "calibrate", "partition", "decide"},
@@ -62,10 +63,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 ONLY_IN: Mapping[str, frozenset[str]] = {
     "wandb": frozenset({"record/wandb_run.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
-    | {"experiment", "planning", "partition", "doctor", "calibrate", "launchers", "torchrec_plans"},
+    | {"experiment", "planning", "partition", "doctor", "calibrate", "launchers", "torchrec_plans", "lightning"},
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})
-    | {"torchrec_plans"},
-    "lightning": frozenset({"record", "train", "launchers"}),
+    | {"torchrec_plans", "lightning"},
+    "lightning": frozenset({"record", "train", "launchers", "lightning"}),
     "triton": frozenset({"kernels/triton_embedding.py", "kernels/triton_kernels.py"}),
     "omegaconf": frozenset({"config", "experiment", "job", "run", "sweeps", "launchers"}),
     "hydra": frozenset({"config", "train", "run", "sweeps/ablation.py"}),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from experiments.cpu_dlrm import command, figure5, figure7, figure8, figure10, figure16, fp16_comms, quality, scaling, tables
 from recsys_lab.errors import UserError
 from recsys_lab.record.metrics_csv import MetricsCsv
+from recsys_lab.record.result import Collective, write_result
+from tests.record.fake_run import make_result
 
 MIB = 1 << 20
 
@@ -116,11 +120,12 @@ def test_scaling_is_predicted_without_the_figure_that_it_predicts():
     assert on_file.by_construction and not predicted.by_construction
 
 
-def fake(run: quality.Run, auc: float, **more) -> None:
+def fake(run: quality.Run, auc: float, collectives: Sequence[Collective] = ()) -> None:
     run.folder.mkdir(parents=True)
     (run.folder / "overrides.json").write_text(json.dumps(list(run.overrides)))
-    told = {"status": "completed", "quality": {"validation": {"auc": auc, "ne": 1 - auc}}}
-    (run.folder / "result.json").write_text(json.dumps(told | more))
+    made = make_result(seed=run.seed, auc=auc)
+    quality = {"validation": {"auc": auc, "ne": 1 - auc}}
+    write_result(run.folder, replace(made, quality=quality, measured=replace(made.measured, collectives=list(collectives))))
     log = MetricsCsv(run.folder)
     for step in (10, 20, 30):
         log.append({"step": step, "epoch": 0, "train_loss": 1 / step, "validation_auc": auc - 1 / step})
@@ -162,8 +167,8 @@ def test_fp16_comms_says_whether_quality_and_bytes_are_as_they_should_be(tmp_pat
     runs = fp16_comms.runs_of(9, tmp_path, None)
     for one in runs:
         of_rows = 100 if one.variant == "fp32" else 50
-        moved = [{"name": "row_wise.input.ids", "bytes": 8}, {"name": "row_wise.output.reduce_scatter", "bytes": of_rows}]
-        fake(one, 0.8 + one.seed / 100, measured={"collectives": moved})
+        ids = Collective("row_wise.input.ids", "all_to_all", "0-3", 8, 1.0)
+        fake(one, 0.8 + one.seed / 100, [ids, Collective("row_wise.output.reduce_scatter", "reduce_scatter", "0-3", of_rows, 1.0)])
     made = fp16_comms.run("fp16_comms", seeds=9, runs=str(tmp_path))  # nothing is left to run
     assert [holds for _, holds in made.statements] == [True, True]
     told = json.loads((runs[1].folder / "result.json").read_text())

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.distributed as dist
-from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from torch import nn
 from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torchrec.distributed import sharding_plan as tr
@@ -101,7 +100,7 @@ def pieces(sharded: nn.Module) -> dict[str, list[Piece]]:
     return held
 
 
-def train(kernel: str) -> tuple[list[torch.Tensor], dict[str, list[Piece]], list]:
+def train() -> tuple[list[torch.Tensor], dict[str, list[Piece]], list]:
     """Fifty steps under our plan: each step's logits, what this rank holds then, and what it sent in the last step."""
     rank, world = dist.get_rank(), dist.get_world_size()
     model = Clicks("meta")
@@ -109,8 +108,8 @@ def train(kernel: str) -> tuple[list[torch.Tensor], dict[str, list[Piece]], list
     sharded = DistributedModelParallel(
         model,
         device=torch.device("cpu"),
-        plan=torchrec_plans.to_torchrec(made_plan(2, 2), model, "cpu", kernel),
-        sharders=[Sharder(fused_params={"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": LR})],
+        plan=torchrec_plans.to_torchrec(made_plan(2, 2), model, "cpu"),
+        sharders=[Sharder()],
     )
     with torch.no_grad():
         for name, held in pieces(sharded).items():
@@ -134,15 +133,14 @@ def train(kernel: str) -> tuple[list[torch.Tensor], dict[str, list[Piece]], list
     return [one.detach() for one in logits], held, sent
 
 
-@pytest.mark.parametrize("kernel", ["fused", "dense"])
-def test_a_users_model_trains_under_our_plan_as_it_does_unsharded(kernel: str) -> None:
+def test_a_users_model_trains_under_our_plan_as_it_does_unsharded() -> None:
     """Two hosts of two ranks, fifty steps: the weights are those of one process to rounding, and TorchRec sends what our steps say."""
     model = Clicks("cpu")
     weights = model.first_values()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
-    ranks = run_ranks(train, 2, 2, kernel, backend="recorded")
+    ranks = run_ranks(train, 2, 2, backend="recorded")
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     for step in range(STEPS):
         ids, labels = batch(step, range(4), 4)

@@ -65,7 +65,7 @@ def judged(model: torch.nn.Module, data, objective: str, split: str, most_pairs:
     loader = RankLoader(
         data.splits[split],
         data,
-        batch_size=10,
+        batch_size=10 if objective == "next_item" else 67,  # a click model reads every pair of user and item
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
         seed=1,

@@ -12,11 +12,11 @@ from recsys_lab.studies.catalogue import with_studies
 from recsys_lab.sweeps.job import in_sweep, show
 
 
-def main(argv: list[str]) -> int:
-    """The exit code of what `argv` asks for (`Outcome.code`)."""
+def main(argv: list[str], young: bool = False) -> int:
+    """The exit code of what `argv` asks for (`Outcome.code`). `young`: this process has computed nothing yet, so that it may be forked."""
     with Outcome() as outcome:
         line = outcome.line = command_line.read(with_studies(torchrun.going_on(torchrun.with_launcher(argv))))
-        local.prepare(line.config)
+        local.prepare(line.config, young)
 
         @hydra.main(version_base="1.3", config_path=str(command_line.CONF), config_name="config")
         def job(config: DictConfig) -> None:
@@ -37,4 +37,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    torchrun.leave(main(sys.argv[1:]))
+    torchrun.leave(main(sys.argv[1:], young=True))

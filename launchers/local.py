@@ -15,9 +15,11 @@ from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 HERE = ("launchers.local.launch", "launchers.emulated.launch")
 
 
-def prepare(config: DictConfig | None) -> None:
-    """Where `config` trains on this machine, its ranks' server is forked now, while this process is a young one."""
-    if config is not None and config.mode in ("auto", "train") and config.study is None and config.launcher.get("_target_") in HERE:
+def prepare(config: DictConfig | None, young: bool) -> None:
+    """Where `config` trains on this machine, its ranks' server is forked now, if this process is `young`: a program's, not a notebook's."""
+    if not young or config is None:
+        return
+    if config.mode in ("auto", "train") and config.study is None and config.launcher.get("_target_") in HERE:
         processes.warm()
 
 

@@ -54,7 +54,7 @@ class Failure:
 
 
 def warm() -> None:
-    """Forks the server of ranks from this process. For one that has computed nothing yet: a library's threads do not survive a fork."""
+    """Forks the server of ranks from this process. For one that has computed nothing: threads, groups and caches do not survive a fork."""
     importlib.import_module(PRELOAD)
     resource_tracker.ensure_running()  # with what is replaced now
     inner: Any = util

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 
 from launchers.local import launch
-from launchers.processes import warm
 from recsys_lab.calibrate import figures, work
 from recsys_lab.calibrate.measured import Measured
 from recsys_lab.calibrate.runs import Run, brief, runs
@@ -37,7 +36,6 @@ class Calibration:
 
 def calibrate(overrides: Sequence[str], tell: Callable[[str], None]) -> Calibration:
     """Measures and fits; writes nothing. `overrides`: as for run.py. `tell` hears of each step. Raises UserError."""
-    warm()
     experiment = brief(["cluster=local", *overrides])
     measured = measure(experiment.launcher, tell)
     cluster, profile = described(measured)

@@ -8,6 +8,6 @@ import importlib
 def main(argv: list[str]) -> int:
     """The exit code. A rank that torchrun started ends here."""
     program = importlib.import_module("run")  # run.py, which no module of the package may know
-    code: int = program.main(argv)
+    code: int = program.main(argv, young=True)
     program.torchrun.leave(code)
     return code

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import run as run_py
 from launchers import processes
 from launchers.local import launch
 from recsys_lab.errors import RankLost, UserError
@@ -78,3 +79,12 @@ def test_a_lost_rank_is_named_and_the_others_end(tmp_path):
         if note.exists():
             with pytest.raises(ProcessLookupError):
                 os.kill(int(note.read_text()), 0)
+
+
+def test_only_a_young_process_forks_the_server_of_its_ranks(tmp_path, monkeypatch):
+    """A notebook or a test has computed by then: what a library left in it would be in every rank, and its threads would be missing."""
+    forked = []
+    monkeypatch.setattr(processes, "warm", lambda: forked.append(True))
+    words = ["mode=train", "data=table", f"data.root={tmp_path / 'none'}", "logger=none"]
+    assert run_py.main([*words, f"hydra.run.dir={tmp_path / 'library'}"]) == 2 and not forked
+    assert run_py.main([*words, f"hydra.run.dir={tmp_path / 'program'}"], young=True) == 2 and forked

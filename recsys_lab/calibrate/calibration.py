@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from launchers.local import launch
+from launchers.processes import warm
 from recsys_lab.calibrate import figures, work
 from recsys_lab.calibrate.measured import Measured
 from recsys_lab.calibrate.runs import Run, brief, runs
@@ -34,8 +35,10 @@ class Calibration:
     profile: Profile
 
 
-def calibrate(overrides: Sequence[str], tell: Callable[[str], None]) -> Calibration:
-    """Measures and fits; writes nothing. `overrides`: as for run.py. `tell` hears of each step. Raises UserError."""
+def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool = False) -> Calibration:
+    """Measures and fits; writes nothing. `overrides`: as for run.py. `tell` hears of each step. `young`: as in run.py. Raises UserError."""
+    if young:
+        warm()
     experiment = brief(["cluster=local", *overrides])
     measured = measure(experiment.launcher, tell)
     cluster, profile = described(measured)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from launchers.processes import warm
 from recsys_lab.arguments import parser
 from recsys_lab.calibrate.calibration import Calibration, calibrate
 from recsys_lab.calibrate.written import write
@@ -28,8 +27,7 @@ def main(argv: list[str]) -> int:
     where = Path(options.out).expanduser() if options.out else folder()
     if where is None:
         raise UserError("no folder to write to", where=VARIABLE, given="none", remedy="--out DIR")
-    warm()
-    calibration = calibrate(options.overrides, _say)
+    calibration = calibrate(options.overrides, _say, young=True)
     paths = write(where, calibration.cluster, calibration.profile)
     if options.json:
         record = {

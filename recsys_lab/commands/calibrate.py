@@ -23,9 +23,7 @@ def main(argv: list[str]) -> int:
     """Measures, fits, writes, and says what it found."""
     line = parser("calibrate", "Measure this machine, so that simulations of cluster=local tell its times; or, with --name, any ranks.")
     line.add_argument("overrides", nargs="*", help="as for run.py, such as launcher.hosts=1 launcher.ranks_per_host=2")
-    line.add_argument(
-        "--name", help="of a cluster, to be written to conf/ here (or --out): of the ranks of the launcher, torchrun or srun"
-    )
+    line.add_argument("--name", help="of a cluster, to be written to conf/ here (or --out): of the ranks of the launcher, torchrun or srun")
     line.add_argument("--out", metavar="DIR", help=f"where to write; else where cluster=local looks: {VARIABLE}, or ~/.config/recsys_lab")
     line.add_argument("--json", action="store_true", help="print what was measured and written as one JSON object")
     options = line.parse_intermixed_args(argv)

@@ -20,12 +20,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recsys_lab.calibrate.runs import brief, runs
 from recsys_lab.record.environment import cpu_model
 
+ROOT = Path(__file__).resolve().parents[2]
 CALIBRATED_ON, PREDICTED = (1, 2), 4
 SHARDERS = ("torchrec", "torchrec_row_wise", "flexshard_3tier", "dmt")
 NETWORK = ("launcher=emulated", "launcher.link_gb_s=0.05", "launcher.timeout_s=120")

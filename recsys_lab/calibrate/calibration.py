@@ -86,7 +86,8 @@ def described(measured: Measured, experiment: Experiment) -> tuple[Cluster, Prof
     """What `measured` says without any training. What it does not tell, such as the network where there is one host, is `experiment`'s."""
     sharing = measured.hosts * measured.ranks_per_host if launched_by(experiment) in HERE else measured.ranks_per_host
     cluster = figures.cluster_of(measured, psutil.virtual_memory().total / 1e9 / sharing, experiment.cluster)
-    start = replace(figures.START, overlaps=[] if launched_by(experiment) == HERE[0] else ["collectives"])
+    overlaps = [] if launched_by(experiment) == HERE[0] else ["collectives"]  # there collectives wait for links, here for cores
+    start = replace(figures.START, overlaps=overlaps, fitted_kind=cluster.device.kind)
     profile = figures.dense_figures(start, cluster, measured.machine.dense)
     profile = figures.dots_figures(profile, cluster, measured.machine.dots)
     return cluster, figures.table_figures(profile, cluster, measured.machine.tables)

@@ -48,12 +48,13 @@ START = Profile(
 
 
 def cluster_of(measured: Measured, memory_gb: float, base: Cluster) -> Cluster:
-    """`base` with the ranks of `measured`, of `memory_gb` each. A link that no group of theirs crosses stays as it is in `base`."""
+    """`base` with the ranks of `measured`, of `memory_gb` each unless it is their own. A link that no group of theirs crosses stays."""
     ranks = measured.hosts * measured.ranks_per_host
     how = f"by calibrate on {measured.cores} cores, {ranks} processes of one thread all at it"
     machine = measured.machine
     peaks = dict(machine.peak_tflops)
-    device = Device("CPU, one thread a rank", "cpu", memory_gb, machine.memory_bandwidth_gb_s, peaks, f"measured {how}")
+    of_device = (machine.memory_gb or memory_gb, machine.memory_bandwidth_gb_s, peaks, f"measured {how}")
+    device = Device(machine.device, machine.kind, *of_device, host_link_gb_s=base.device.host_link_gb_s)
     made = replace(base, hosts=measured.hosts, ranks_per_host=measured.ranks_per_host, device=device)
     return links_of(made, measured.collectives, f"fitted to collectives measured {how}")
 

@@ -24,6 +24,13 @@ def become_rank() -> None:
     TorchDistributedEnvironment().export(set_cuda_visible_devices=False)
 
 
+def become_task() -> None:
+    """In a task of srun, which submitit did not start: the same. Elsewhere nothing."""
+    if "SLURM_STEP_ID" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1:
+        os.environ.setdefault("SUBMITIT_EXECUTOR", "slurm")
+        become_rank()
+
+
 def join(
     work: Callable[..., Any],
     arguments: dict,

@@ -15,6 +15,7 @@ from launchers.emulated import launch
 from recsys_lab.calibrate import work
 from recsys_lab.calibrate.calibration import described
 from recsys_lab.cluster import Cluster, Link
+from recsys_lab.experiment import of_words
 from recsys_lab.simulate import Profile
 
 LINK_FIGURES = ("bandwidth_gb_s", "ring_gb_s", "latency_us", "message_us", "start_us")
@@ -65,7 +66,8 @@ def calibrate(hosts: int, ranks_per_host: int, link_gb_s: float) -> Calibrated:
             link_gb_s=link_gb_s,
             timeout_s=TIMEOUT_S,
         )
-    return Calibrated(link_gb_s, *described(measured))
+    experiment = of_words(["launcher=emulated", f"cluster.hosts={hosts}"], where="emulated")
+    return Calibrated(link_gb_s, *described(measured, experiment))
 
 
 def _of_link(name: str, link: Link) -> list[str]:

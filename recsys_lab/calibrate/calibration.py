@@ -1,4 +1,4 @@
-"""A calibration of this machine from its first measurement to a cluster and a profile with the errors of their fit."""
+"""A calibration, from the first measurement of the ranks to a cluster and a profile with the errors of their fit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 
 import psutil
 
-from launchers.local import launch
+from launchers import slurm, torchrun
+from launchers.local import HERE
 from launchers.processes import warm
 from recsys_lab.calibrate import figures, work
 from recsys_lab.calibrate.measured import Measured
 from recsys_lab.calibrate.runs import Run, brief, runs
 from recsys_lab.cluster import Cluster
-from recsys_lab.experiment import LauncherChoice
+from recsys_lab.experiment import Experiment
 from recsys_lab.simulate import Profile
 
 #: The trainings that the profile is fitted to: one model where a rank holds most pieces of tables and where it holds fewest; shares of the
@@ -27,42 +28,67 @@ ROUNDS = 2
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was `measured` and `trained` here, and the cluster and profile that were fitted to it."""
+    """What was `measured` and `trained` by `experiment`'s launcher, and the cluster and profile that were fitted to it."""
 
+    experiment: Experiment
     measured: Measured
     trained: Sequence[Run]
     cluster: Cluster
     profile: Profile
 
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether all ranks, however many hosts they stand for, share the cores of this machine."""
+        return launched_by(self.experiment) in HERE
 
-def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool = False) -> Calibration:
-    """Measures and fits; writes nothing. `overrides`: as for run.py. `tell` hears of each step. `young`: as in run.py. Raises UserError."""
-    if young:
+
+def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool = False) -> Calibration | None:
+    """Measures and fits; writes nothing. None on ranks that follow, under torchrun or srun. Raises UserError.
+
+    `overrides`: as for run.py. `tell` hears of each step. `young`: as in run.py.
+    """
+    if "launcher=slurm" in overrides:
+        slurm.become_task()
+    overrides = torchrun.with_launcher(list(overrides))
+    experiment = brief(overrides)
+    if young and launched_by(experiment) in HERE:
         warm()
-    experiment = brief(["cluster=local", *overrides])
-    measured = measure(experiment.launcher, tell)
-    cluster, profile = described(measured)
+    measured = measure(experiment, tell)
+    cluster, profile = described(measured, experiment)
     points = [(name, max(int(experiment.data.batch_size * share), 1)) for name in FIT_SHARDERS for share in FIT_BATCHES]
-    tell(f"short trainings, to which {', '.join(figures.FITTED_TO_RUNS + figures.MEMORY_FITTED_TO_RUNS)} are fitted:")
+    if not torchrun.is_follower():
+        tell(f"short trainings, to which {', '.join(figures.FITTED_TO_RUNS + figures.MEMORY_FITTED_TO_RUNS)} are fitted:")
     trained = runs(points, overrides, ROUNDS, tell)
+    if torchrun.is_rank():
+        work.leave()
+    if torchrun.is_follower():
+        return None
     profile = with_errors(figures.fitted_to(trained, cluster, figures.memory_fitted_to(trained, profile)), trained, cluster)
-    return Calibration(measured, trained, cluster, profile)
+    return Calibration(experiment, measured, trained, cluster, profile)
 
 
-def measure(launcher: LauncherChoice, tell: Callable[[str], None]) -> Measured:
-    """All ranks that `launcher` would start here, at once."""
-    hosts, ranks = launcher.hosts, launcher.ranks_per_host
-    tell(f"{hosts} hosts x {ranks} ranks on this machine, all at it at once:")
+def launched_by(experiment: Experiment) -> str:
+    """The `_target_` of its launcher."""
+    return str(experiment.config["launcher"]["_target_"])
+
+
+def measure(experiment: Experiment, tell: Callable[[str], None]) -> Measured:
+    """All ranks that the launcher of `experiment` starts, or that are there, at once."""
+    hosts, ranks = experiment.launcher.hosts, experiment.launcher.ranks_per_host
+    if not torchrun.is_follower():
+        tell(f"{hosts} hosts x {ranks} ranks ({experiment.choices['launcher']}), all at it at once:")
     with tempfile.TemporaryDirectory() as logs:
-        arguments = {"hosts": hosts, "ranks_per_host": ranks}
-        return launch(work.measure, arguments, Path(logs), hosts=hosts, ranks_per_host=ranks, threads_per_rank=launcher.threads_per_rank)
+        measured: Measured = experiment.launcher.launch(work.measure, {"hosts": hosts, "ranks_per_host": ranks}, Path(logs))
+    return measured
 
 
-def described(measured: Measured) -> tuple[Cluster, Profile]:
-    """What `measured` says without any training."""
-    ranks = measured.hosts * measured.ranks_per_host
-    cluster = figures.cluster_of(measured, psutil.virtual_memory().total / 1e9 / ranks)
-    profile = figures.dense_figures(figures.START, cluster, measured.machine.dense)
+def described(measured: Measured, experiment: Experiment) -> tuple[Cluster, Profile]:
+    """What `measured` says without any training. What it does not tell, such as the network where there is one host, is `experiment`'s."""
+    sharing = measured.hosts * measured.ranks_per_host if launched_by(experiment) in HERE else measured.ranks_per_host
+    cluster = figures.cluster_of(measured, psutil.virtual_memory().total / 1e9 / sharing, experiment.cluster)
+    overlaps = [] if launched_by(experiment) == HERE[0] else ["collectives"]  # there collectives wait for links, here for cores
+    start = replace(figures.START, overlaps=overlaps, fitted_kind=cluster.device.kind)
+    profile = figures.dense_figures(start, cluster, measured.machine.dense)
     profile = figures.dots_figures(profile, cluster, measured.machine.dots)
     return cluster, figures.table_figures(profile, cluster, measured.machine.tables)
 
@@ -76,5 +102,6 @@ def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster) -> P
     return replace(
         profile,
         fitted_on={run.name: run.iteration_ms for run in trained},
+        fitted_systems={cluster.device.name: cluster.hosts},
         relative_error=math.sqrt(sum(error**2 for error in errors) / len(errors)),
     )

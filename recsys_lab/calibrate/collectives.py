@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.calibrate.measured import CollectiveTime
-from recsys_lab.calibrate.ranks import Say, mean_over_ranks
+from recsys_lab.calibrate.ranks import Say, device_here, finish, mean_over_ranks
 from recsys_lab.units import MS_PER_S
 
 SIZES_BYTES = (1 << 7, 1 << 14, 1 << 17, 1 << 20, 1 << 24)  # of the whole buffer: an all-gather's has all parts
@@ -55,6 +55,7 @@ def _ms(work: Callable[[], object]) -> float:
     for _ in range(WARM_UP + REPEATS):
         began = time.perf_counter()
         work()
+        finish()
         times.append(time.perf_counter() - began)
     return mean_over_ranks(median(times[WARM_UP:])) * MS_PER_S
 
@@ -63,7 +64,7 @@ Made = Callable[[dist.ProcessGroup, int, int], Callable[[], object]]
 
 
 def _floats(size_bytes: float) -> torch.Tensor:
-    return torch.ones(max(int(size_bytes) // 4, 1))
+    return torch.ones(max(int(size_bytes) // 4, 1), device=device_here())
 
 
 def _all_to_all(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
@@ -79,13 +80,13 @@ def _all_reduce(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callabl
 
 def _reduce_scatter(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
     given = _floats(size_bytes)
-    taken = torch.empty(len(given) // size)
+    taken = torch.empty(len(given) // size, device=device_here())
     return lambda: dist.reduce_scatter_tensor(taken, given, group=group)
 
 
 def _all_gather(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
     given = _floats(size_bytes / size)
-    taken = torch.empty(len(given) * size)
+    taken = torch.empty(len(given) * size, device=device_here())
     return lambda: dist.all_gather_into_tensor(taken, given, group=group)
 
 

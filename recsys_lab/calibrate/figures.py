@@ -27,7 +27,7 @@ from recsys_lab.simulate.memory import added_memory_bytes
 from recsys_lab.units import US_PER_MS
 
 NAME = "local"
-LINK_NAMES = ("loopback, gloo", "loopback, gloo (hosts are processes of one machine)")
+LINKS = ("intra_host", "cross_host")
 FITTED_TO_RUNS = ("iteration_overhead_ms", "tier_overhead_us", "memory_efficiency")
 MEMORY_FITTED_TO_RUNS = ("buffer_factor", "process_memory_mb")
 LEAST = 1e-4
@@ -47,37 +47,41 @@ START = Profile(
 )
 
 
-def cluster_of(measured: Measured, memory_gb: float) -> Cluster:
-    """The ranks of `measured` with `memory_gb` each."""
+def cluster_of(measured: Measured, memory_gb: float, base: Cluster) -> Cluster:
+    """`base` with the ranks of `measured`, of `memory_gb` each unless it is their own. A link that no group of theirs crosses stays."""
     ranks = measured.hosts * measured.ranks_per_host
     how = f"by calibrate on {measured.cores} cores, {ranks} processes of one thread all at it"
     machine = measured.machine
     peaks = dict(machine.peak_tflops)
-    device = Device("CPU, one thread a rank", "cpu", memory_gb, machine.memory_bandwidth_gb_s, peaks, f"measured {how}")
-    near, far = (Link(name, 1.0, 100.0, f"fitted to collectives measured {how}") for name in LINK_NAMES)
-    return links_of(Cluster(NAME, measured.hosts, measured.ranks_per_host, device, near, far), measured.collectives)
+    of_device = (machine.memory_gb or memory_gb, machine.memory_bandwidth_gb_s, peaks, f"measured {how}")
+    device = Device(machine.device, machine.kind, *of_device, host_link_gb_s=base.device.host_link_gb_s)
+    made = replace(base, hosts=measured.hosts, ranks_per_host=measured.ranks_per_host, device=device)
+    return links_of(made, measured.collectives, f"fitted to collectives measured {how}")
 
 
-def links_of(cluster: Cluster, times: Sequence[CollectiveTime]) -> Cluster:
-    """`cluster` with links fitted to all collectives together, as the simulator prices them. Without any (one rank) it is as it was."""
-    if not times:
+def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str) -> Cluster:
+    """`cluster` with the links that `times` tell of, fitted to all of them together, as the simulator prices them."""
+    told = [name for name, crossed in zip(LINKS, (any(t.local > 1 for t in times), any(t.hosts > 1 for t in times))) if crossed]
+    if not told:
         return cluster
 
     def with_links(x: np.ndarray) -> Cluster:
-        near, far = _link(cluster.intra_host, x[:4], x[8]), _link(cluster.cross_host, x[4:8], x[8])
-        return replace(cluster, intra_host=near, cross_host=far)
+        links = {name: _link(getattr(cluster, name), x[4 * at : 4 * at + 4], x[-1], source) for at, name in enumerate(told)}
+        return replace(cluster, **links)  # type: ignore[arg-type]
 
     def errors(x: np.ndarray) -> list[float]:
         made = with_links(x)
         return [np.log(group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, made) / t.ms) for t in times]
 
-    first = np.array([2.0, 2.0, 50.0, 50.0, 2.0, 2.0, 50.0, 50.0, 50.0])
-    return with_links(_fit(errors, first, np.full(9, 1e6)))
+    first = np.array([2.0, 2.0, 50.0, 50.0] * len(told) + [50.0])
+    return with_links(_fit(errors, first, np.full(len(first), 1e6)))
 
 
-def _link(link: Link, figures: np.ndarray, start_us: float) -> Link:
+def _link(link: Link, figures: np.ndarray, start_us: float, source: str) -> Link:
+    """`link` with other figures; what only a slower collective of it would tell is not known."""
     bandwidth, ring, latency, message = map(float, figures)
-    return replace(link, bandwidth_gb_s=bandwidth, ring_gb_s=ring, latency_us=latency, message_us=message, start_us=float(start_us))
+    whole = replace(link, line_gb_s=None, in_network_gb_s=None, exchange_us=0.0, source=source)
+    return replace(whole, bandwidth_gb_s=bandwidth, ring_gb_s=ring, latency_us=latency, message_us=message, start_us=float(start_us))
 
 
 def dense_figures(profile: Profile, cluster: Cluster, times: Sequence[DenseTime]) -> Profile:

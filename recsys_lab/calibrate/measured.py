@@ -39,13 +39,16 @@ class TableTime:
 
 @dataclass(frozen=True)
 class Machine:
-    """A rank's part of this machine. Bandwidth counts bytes read and written; TFLOP/s by number format."""
+    """A rank's part of its machine. Bandwidth counts bytes read and written; TFLOP/s by format. `memory_gb`: a GPU's own, else None."""
 
     memory_bandwidth_gb_s: float
     peak_tflops: dict[str, float]
     dense: tuple[DenseTime, ...]
     dots: tuple[DotsTime, ...]
     tables: tuple[TableTime, ...]
+    device: str = "CPU, one thread a rank"
+    kind: str = "cpu"
+    memory_gb: float | None = None
 
 
 @dataclass(frozen=True)

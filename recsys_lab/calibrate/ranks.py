@@ -5,6 +5,7 @@ Ranks that share cores slow each other down, as they do in training; so every fi
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -32,6 +33,17 @@ EACH_S = 0.4
 Say = Callable[[str], None]
 
 
+def device_here() -> torch.device:
+    """What this rank computes on, as in training."""
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def finish() -> None:
+    """Waits until the device has done what it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize(device_here())
+
+
 def measure(say: Say, each_s: float = EACH_S) -> Machine:
     """Collective: every rank calls it, and gets the means over all. `say` is told each figure as it is known."""
     bandwidth = 2 * COPY_BYTES / _seconds(_copy(), each_s) / GB
@@ -56,7 +68,11 @@ def measure(say: Say, each_s: float = EACH_S) -> Machine:
     last = tables[-1]
     many = f"{last.ids:,} look-ups in {last.bags:,} bags of {last.dim} columns"
     say(f"{many}: {last.look_up_ms:.2f} ms, their update {last.update_ms:.2f} ms")
-    return Machine(bandwidth, peaks, tuple(dense), tuple(dots), tuple(tables))
+    figures = (bandwidth, peaks, tuple(dense), tuple(dots), tuple(tables))
+    if device_here().type == "cpu":
+        return Machine(*figures)
+    gpu = torch.cuda.get_device_properties(device_here())
+    return Machine(*figures, gpu.name, "cuda", gpu.total_memory / GB)
 
 
 def mean_over_ranks(value: float) -> float:
@@ -69,30 +85,32 @@ def mean_over_ranks(value: float) -> float:
 def _seconds(work: Callable[[], object], each_s: float) -> float:
     """Of one call, with all ranks at it together."""
     work()
+    finish()
     dist.barrier()
     began, calls = time.perf_counter(), 0
     while calls < 2 or time.perf_counter() - began < each_s:
         work()
+        finish()
         calls += 1
     return mean_over_ranks((time.perf_counter() - began) / calls)
 
 
 def _copy() -> Callable[[], object]:
-    here, there = (torch.ones(COPY_BYTES, dtype=torch.uint8) for _ in range(2))
+    here, there = (torch.ones(COPY_BYTES, dtype=torch.uint8, device=device_here()) for _ in range(2))
     return lambda: there.copy_(here)
 
 
 def _product(dtype: torch.dtype) -> Callable[[], object]:
     rows, inner, columns = PRODUCT
-    left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(inner, columns, dtype=dtype)
+    left, right = (torch.ones(*shape, dtype=dtype, device=device_here()) for shape in ((rows, inner), (inner, columns)))
     return lambda: left @ right
 
 
 def _layers(batch: int, width: int) -> Callable[[], object]:
     """Forward and backward of linear layers, each with a ReLU."""
-    model = nn.Sequential(*(part for _ in range(DEPTH) for part in (nn.Linear(width, width), nn.ReLU())))
-    given = torch.ones(batch, width, requires_grad=True)
-    made = torch.ones(batch, width)
+    model = nn.Sequential(*(part for _ in range(DEPTH) for part in (nn.Linear(width, width), nn.ReLU()))).to(device_here())
+    given = torch.ones(batch, width, requires_grad=True, device=device_here())
+    made = torch.ones(batch, width, device=device_here())
 
     def work() -> None:
         model.zero_grad(set_to_none=True)
@@ -103,8 +121,8 @@ def _layers(batch: int, width: int) -> Callable[[], object]:
 
 def _dots(batch: int, vectors: int, dim: int) -> Callable[[], object]:
     """Forward and backward of a product [F, D] x [D, F] a sample."""
-    given = torch.ones(batch, vectors, dim, requires_grad=True)
-    made = torch.ones(batch, vectors, vectors)
+    given = torch.ones(batch, vectors, dim, requires_grad=True, device=device_here())
+    made = torch.ones(batch, vectors, vectors, device=device_here())
 
     def work() -> None:
         given.grad = None
@@ -115,10 +133,11 @@ def _dots(batch: int, vectors: int, dim: int) -> Callable[[], object]:
 
 def _table(dim: int, ids: int, bags: int) -> Iterator[Callable[[], object]]:
     """A look-up of one id in `ids` of the bags, evenly spread over the rows, and its update by row-wise Adagrad."""
-    weight: Tensor = torch.ones(TABLE_ROWS, dim)
-    found = torch.randint(TABLE_ROWS, (ids,), generator=torch.Generator().manual_seed(dim + ids))
-    lookups = kernels.Lookups(found, (torch.arange(bags + 1) * ids).div(bags, rounding_mode="floor"), 1)
+    device = device_here()
+    weight: Tensor = torch.ones(TABLE_ROWS, dim, device=device)
+    found = torch.randint(TABLE_ROWS, (ids,), generator=torch.Generator().manual_seed(dim + ids)).to(device)
+    lookups = kernels.Lookups(found, (torch.arange(bags + 1, device=device) * ids).div(bags, rounding_mode="floor"), 1)
     yield lambda: kernels.bags(weight, lookups)
-    gradient, state = torch.ones(bags, dim), torch.zeros(TABLE_ROWS)
+    gradient, state = torch.ones(bags, dim, device=device), torch.zeros(TABLE_ROWS, device=device)
     rule = kernels.Rule("row_wise_adagrad", 0.1)
     yield lambda: kernels.update(weight, lookups, gradient, rule, state=state)

@@ -1,4 +1,4 @@
-"""Short real trainings of this machine's own cluster, and what the simulator needs to tell their iterations."""
+"""Short real trainings on the launcher's ranks, and what the simulator needs to tell their iterations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from launchers import torchrun
 from recsys_lab import pipeline
 from recsys_lab.cluster import Cluster
 from recsys_lab.experiment import Experiment, of_words
@@ -62,31 +63,43 @@ class Run:
 
 
 def train(experiment: Experiment) -> dict[str, Any]:
-    """What a run of `experiment` measures, in a folder that is removed again. Raises as run.py would."""
+    """What a run of `experiment` measures, in a folder that is removed again; nothing on ranks that follow. Raises as run.py would."""
     quiet, say.CONSOLE.quiet = say.CONSOLE.quiet, True
     try:
         with tempfile.TemporaryDirectory() as folder:
-            record = pipeline.run(experiment, Path(folder))
+            record = pipeline.run(experiment, torchrun.shared_folder(Path(folder)), writes=not torchrun.is_follower())
     finally:
         say.CONSOLE.quiet = quiet
-    assert record is not None and record["measured"] is not None, "this process is the launcher's own, and the run has enough steps"
+    if torchrun.is_follower():
+        return {}
+    assert record is not None and record["measured"] is not None, "the run has enough steps"
     return dict(record["measured"])
 
 
 def brief(overrides: Sequence[str]) -> Experiment:
-    """A short run of `cluster=local`. Raises UserError for a sweep."""
+    """A short run of `overrides`, by default on this machine. Raises UserError for a sweep."""
     return of_words([*BRIEF, *overrides], where="overrides")
 
 
 def runs(points: Sequence[tuple[str, int]], overrides: Sequence[str], rounds: int, tell: Callable[[str], None]) -> list[Run]:
-    """Each of `points`, (sharder, batch), once a round: what slows the machine for a while slows all of them. `tell` hears of each."""
-    experiments = [
-        brief([f"sharder={name}", f"data.batch_size={batch}", f"data.rows_train={batch * STEPS}", *overrides]) for name, batch in points
-    ]
+    """Each of `points`, (sharder, batch), once a round: what slows the machine for a while slows all of them. `tell` hears of each.
+
+    Nothing on ranks that follow.
+    """
+    ranks = brief(overrides).launcher.ranks
+    experiments = [brief([f"sharder={name}", *_of_batch(batch, ranks), *overrides]) for name, batch in points]
     measured: list[list[dict[str, Any]]] = [[] for _ in points]
     for number in range(rounds):
         for (name, batch), experiment, trained in zip(points, experiments, measured):
             trained.append(train(experiment))
-            tell(f"  round {number + 1} of {rounds}: {name}, batch {batch}: {trained[-1]['iteration_ms']['median']:.1f} ms")
+            if not torchrun.is_follower():
+                tell(f"  round {number + 1} of {rounds}: {name}, batch {batch}: {trained[-1]['iteration_ms']['median']:.1f} ms")
+    if torchrun.is_follower():
+        return []
     planned = [plan_for(experiment, experiment.open_data()) for experiment in experiments]
     return [Run(*point, tuple(trained), plan) for point, trained, plan in zip(points, measured, planned)]
+
+
+def _of_batch(batch: int, ranks: int) -> tuple[str, ...]:
+    """Words for `batch` samples a step over so many ranks, planned for as many a rank."""
+    return f"data.batch_size={batch}", f"data.rows_train={batch * STEPS}", f"simulate.batch_size={-(-batch // ranks)}"

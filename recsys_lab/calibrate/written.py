@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -9,35 +10,67 @@ from typing import Any
 
 import yaml
 
-from recsys_lab.cluster import Cluster
-from recsys_lab.config.calibrated import FILES
-from recsys_lab.errors import unwritable
-from recsys_lab.simulate import Profile
+from recsys_lab.calibrate.calibration import Calibration
+from recsys_lab.config.calibrated import FILES, core_share
+from recsys_lab.config.command_line import CONF
+from recsys_lab.errors import UserError, unwritable
 
+#: What `cluster=local` reads.
+OF_THIS_MACHINE = "calibrated"
 HEADS = {
-    "cluster": "# This machine as `python -m recsys_lab calibrate` measured it; cluster=local takes its figures from here.\n"
-    "#   python run.py mode=simulate cluster=local\n",
-    "profile": "# This project's executors on this machine, by `python -m recsys_lab calibrate`; cluster=local brings these figures.\n"
-    "#   python run.py mode=simulate cluster=local\n",
+    "cluster": "# The ranks of {launcher} as `python -m recsys_lab calibrate` measured them.\n#   python run.py mode=simulate {words}\n",
+    "profile": "# This project's executors there, by `python -m recsys_lab calibrate`.\n#   python run.py mode=simulate {words}\n",
 }
+#: A named cluster brings its profile.
+BRINGS = "defaults:\n  - override /profile@_global_.simulate.profile: {name}\n  - _self_\n"
+#: Figures of a profile that are times of a rank's own work.
+TIMES = ("launch_overhead_us", "lookup_ns", "tier_overhead_us", "iteration_overhead_ms")
+RANKS = "${cluster.hosts},${cluster.ranks_per_host}"
 
 
-def write(folder: Path, cluster: Cluster, profile: Profile) -> list[Path]:
-    """Both files, in `folder`, which is made. Raises UserError where that cannot be written."""
-    made = {
-        "cluster": {"_target_": "recsys_lab.cluster.Cluster", **asdict(cluster)},
-        "profile": {"_target_": "recsys_lab.simulate.Profile", **asdict(profile)},
-    }
+def check_name(name: str) -> None:
+    """Raises UserError for a name that no choice can have, or that one of ours has."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise UserError("not a name for a cluster", where="--name", given=name, allowed="small letters, digits and _, a letter first")
+    if any((CONF / group / f"{name}.yaml").exists() for group in FILES):
+        raise UserError("a cluster or a profile of ours has this name", where="--name", given=name, remedy="take another")
+
+
+def write(folder: Path, calibration: Calibration, name: str = OF_THIS_MACHINE) -> list[Path]:
+    """Both files, in `folder`, which is made. Raises UserError where that cannot be written.
+
+    Of a cluster with a name whose ranks share the cores of one machine, figures follow the number of ranks.
+    """
+    named = name != OF_THIS_MACHINE
+    words = f"cluster={name} cluster.hosts=8" if named else "cluster=local"
+    cluster = _rounded(asdict(calibration.cluster) | ({"name": name} if named else {}))
+    profile = _rounded(asdict(calibration.profile) | ({"name": name} if named else {}))
+    if named and calibration.on_one_machine:
+        _follow_ranks(cluster, profile, core_share(calibration.experiment.launcher.ranks))
+    targets = {"cluster": "recsys_lab.cluster.Cluster", "profile": "recsys_lab.simulate.Profile"}
     paths = []
-    for group, figures in made.items():
-        path = folder / FILES[group]
+    for group, figures in (("cluster", cluster), ("profile", profile)):
+        path = folder / FILES[group].replace(OF_THIS_MACHINE, name)
+        head = HEADS[group].format(launcher=f"launcher={calibration.experiment.choices['launcher']}", words=words)
+        brings = BRINGS.format(name=name) if named and group == "cluster" else ""
+        text = head + brings + yaml.safe_dump({"_target_": targets[group], **figures}, sort_keys=False, width=140)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(HEADS[group] + yaml.safe_dump(_rounded(figures), sort_keys=False, width=140), encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise (unwritable(error, path) or error) from None
         paths.append(path)
     return paths
+
+
+def _follow_ranks(cluster: dict[str, Any], profile: dict[str, Any], share: float) -> None:
+    """Tells figures that were measured with `share` of a core by the part that a rank has of one."""
+    device = cluster["device"]
+    device["memory_gb"] = f"${{local_memory_gb:{RANKS}}}"
+    device["memory_bandwidth_gb_s"] = f"${{core_share:{device['memory_bandwidth_gb_s'] / share:.4g},{RANKS}}}"
+    device["peak_tflops"] = {form: f"${{core_share:{peak / share:.4g},{RANKS}}}" for form, peak in device["peak_tflops"].items()}
+    for key in TIMES:
+        profile[key] = f"${{core_time:{profile[key] * share:.4g},{RANKS}}}"
 
 
 def _rounded(value: Any) -> Any:

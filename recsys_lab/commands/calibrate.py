@@ -1,4 +1,4 @@
-"""`python -m recsys_lab calibrate`: measures this machine, so that simulations of cluster=local tell its times."""
+"""`python -m recsys_lab calibrate`: measures this machine or the ranks that are there, so that simulations tell their times."""
 
 from __future__ import annotations
 
@@ -10,25 +10,33 @@ from pathlib import Path
 
 from recsys_lab.arguments import parser
 from recsys_lab.calibrate.calibration import Calibration, calibrate
-from recsys_lab.calibrate.written import write
+from recsys_lab.calibrate.written import OF_THIS_MACHINE, check_name, write
 from recsys_lab.config.calibrated import VARIABLE, folder
 from recsys_lab.errors import UserError
 from recsys_lab.quiet import quiet_torchrec
 
+#: Where a folder of choices is found without a word.
+HERE = Path("conf")
+
 
 def main(argv: list[str]) -> int:
     """Measures, fits, writes, and says what it found."""
-    line = parser("calibrate", "Measure this machine (about a minute on two cores), so that simulations of cluster=local tell its times.")
+    line = parser("calibrate", "Measure this machine, so that simulations of cluster=local tell its times; or, with --name, any ranks.")
     line.add_argument("overrides", nargs="*", help="as for run.py, such as launcher.hosts=1 launcher.ranks_per_host=2")
+    line.add_argument("--name", help="of a cluster, to be written to conf/ here (or --out): of the ranks of the launcher, torchrun or srun")
     line.add_argument("--out", metavar="DIR", help=f"where to write; else where cluster=local looks: {VARIABLE}, or ~/.config/recsys_lab")
     line.add_argument("--json", action="store_true", help="print what was measured and written as one JSON object")
-    options = line.parse_args(argv)
+    options = line.parse_intermixed_args(argv)
     quiet_torchrec()
-    where = Path(options.out).expanduser() if options.out else folder()
+    if options.name is not None:
+        check_name(options.name)
+    where = Path(options.out).expanduser() if options.out else folder() if options.name is None else HERE
     if where is None:
         raise UserError("no folder to write to", where=VARIABLE, given="none", remedy="--out DIR")
     calibration = calibrate(options.overrides, _say, young=True)
-    paths = write(where, calibration.cluster, calibration.profile)
+    if calibration is None:
+        return 0  # the first rank writes
+    paths = write(where, calibration, options.name or OF_THIS_MACHINE)
     if options.json:
         record = {
             "written": [str(path) for path in paths],

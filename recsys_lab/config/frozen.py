@@ -34,6 +34,7 @@ def register_resolvers() -> None:
     `${host_link_gb_s:R,G}`: what the link of a host of R ranks carries, where each has G of it.
     `${local_memory_gb:H,R}`: its memory, in GB (1e9 bytes), for each of H x R ranks.
     `${core_share:X,H,R}`: X for a core, times a rank's part of the cores where H x R ranks of one thread are more than they are.
+    `${core_time:X,H,R}`: X with a core of its own, over the same part.
     `${run_name:E,M,S}`: of a run's folder: a study's own name, else those of model and sharder.
     `${unique:}`: six digits that no other run has, for runs that begin in one second.
     `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`: what calibrate measured, of a core, for a rank's part of
@@ -45,6 +46,7 @@ def register_resolvers() -> None:
         "host_link_gb_s": lambda ranks_per_host, gb_s: round(ranks_per_host * gb_s, 6),
         "local_memory_gb": lambda hosts, ranks_per_host: round(psutil.virtual_memory().total / 1e9 / max(1, hosts * ranks_per_host), 1),
         "core_share": lambda figure, hosts, ranks: float(f"{figure * calibrated.core_share(hosts * ranks):.3g}"),
+        "core_time": lambda figure, hosts, ranks: float(f"{figure / calibrated.core_share(hosts * ranks):.4g}"),
         "calibrated": calibrated.figure,
         "calibrated_core": calibrated.core_figure,
         "calibrated_time": calibrated.time_figure,

@@ -28,7 +28,7 @@ def environment(argv: list[str] | None = None, data: dict[str, Any] | None = Non
         "python": platform.python_version(),
         "platform": platform.platform(),
         "hardware": {
-            "cpu": _cpu_model(),
+            "cpu": cpu_model(),
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "memory_bytes": psutil.virtual_memory().total,
             "gpus": _gpus(),
@@ -59,7 +59,8 @@ def _git(*arguments: str) -> str | None:
     return _output("git", "-C", str(SOURCE), *arguments) if (SOURCE / ".git").exists() else None
 
 
-def _cpu_model() -> str | None:
+def cpu_model() -> str | None:
+    """The processor as its maker calls it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from dataclasses import replace
@@ -12,22 +13,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.calibrate import collectives, figures, ranks
+from recsys_lab.calibrate.calibration import Calibration
 from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, DotsTime, Machine, Measured, TableTime
 from recsys_lab.calibrate.runs import Run, brief
-from recsys_lab.calibrate.written import write
-from recsys_lab.cluster import Cluster
+from recsys_lab.calibrate.written import check_name, write
+from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.config.calibrated import VARIABLE
 from recsys_lab.errors import UserError
 from recsys_lab.planning import plan_for, this_machine
+from recsys_lab.simulate import Profile
 from recsys_lab.simulate.collectives import Shape, group_ms
 from tests.ranks import run_ranks
 
+#: Of a launcher whose ranks are not on one machine.
+TORCHRUN = {"launcher": {"_target_": "launchers.torchrun.join"}}
 MACHINE = Machine(20.0, {"fp32": 0.1, "bf16": 0.4, "fp16": 0.002}, (), (), ())
 SHAPES = (Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1))
 
 
 def cluster(hosts: int = 2, ranks_per_host: int = 2) -> Cluster:
-    return figures.cluster_of(Measured(hosts, ranks_per_host, 2, MACHINE, ()), 4.0)
+    return figures.cluster_of(Measured(hosts, ranks_per_host, 2, MACHINE, ()), 4.0, on_file())
+
+
+@functools.cache
+def on_file() -> Cluster:
+    """What is known of a machine before it is measured."""
+    return Cluster("local", 2, 2, Device("any", "cpu", 4.0, 10.0, {"fp32": 0.1}, "nothing"), *(Link(n, 2.0, 90.0, "nothing") for n in "ab"))
+
+
+def calibration(profile: Profile = figures.START, words: tuple[str, ...] = (), made: Cluster | None = None) -> Calibration:
+    made = cluster() if made is None else made
+    measured = Measured(made.hosts, made.ranks_per_host, 2, MACHINE, ())
+    return Calibration(brief(["data=synthetic_brief", *words]), measured, (), made, profile)
 
 
 @settings(max_examples=5, deadline=None)
@@ -41,7 +58,7 @@ def test_links_fitted_to_collectives_tell_them_again(bandwidth: float, ring: flo
         for kind in collectives.KINDS
         for size in collectives.SIZES_BYTES
     ]
-    found = figures.links_of(cluster(), times)
+    found = figures.links_of(cluster(), times, "fitted")
     for t in times:
         assert group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, found) == pytest.approx(t.ms, rel=0.1)
 
@@ -55,7 +72,14 @@ def test_every_rank_of_a_group_has_as_many_numbers(size: int) -> None:
 
 
 def test_a_machine_of_one_rank_has_no_links_to_fit() -> None:
-    assert figures.links_of(cluster(1, 1), []) == cluster(1, 1)
+    assert figures.links_of(cluster(1, 1), [], "fitted") == cluster(1, 1)
+
+
+def test_a_network_that_nothing_crossed_stays_as_it_was_said_to_be() -> None:
+    """One host tells nothing of what is between hosts."""
+    times = [CollectiveTime(kind, 2, 1, 2, size, 0.1 + size / 1e6) for kind in collectives.KINDS for size in collectives.SIZES_BYTES]
+    found = figures.links_of(cluster(1, 2), times, "fitted")
+    assert found.cross_host == on_file().cross_host and found.intra_host.source == "fitted"
 
 
 @settings(max_examples=5, deadline=None)
@@ -121,7 +145,7 @@ def test_what_is_written_is_what_cluster_local_reads(tmp_path: Path, monkeypatch
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert brief(["data=synthetic_brief"]).config == on_file.config  # nothing was written yet
     profile = replace(figures.START, iteration_overhead_ms=12.3456, relative_error=0.1, fitted_on={"dmt, batch 8": 3.0})
-    write(tmp_path, cluster(), profile)
+    write(tmp_path, calibration(profile))
     experiment = brief(["data=synthetic_brief"])
     found: Cluster = experiment.cluster
     cores = len(os.sched_getaffinity(0))
@@ -139,20 +163,49 @@ def test_what_is_written_is_what_cluster_local_reads(tmp_path: Path, monkeypatch
 def test_the_stand_in_for_a_named_cluster_keeps_the_figures_on_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = brief(["cluster=h100x64"])
     before = this_machine(experiment)
-    write(tmp_path, cluster(), figures.START)
+    write(tmp_path, calibration())
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert this_machine(experiment) == before
 
 
 def test_both_files_are_choices_of_their_own(tmp_path: Path) -> None:
-    write(tmp_path, cluster(), figures.START)
+    write(tmp_path, calibration())
     experiment = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=calibrated", "profile@simulate.profile=calibrated"])
     assert experiment.cluster.device == cluster().device
     assert experiment.profile == figures.START
 
 
+def test_figures_of_a_named_cluster_follow_its_ranks_where_they_share_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured with a quarter of a core each; on eight hosts of two ranks each has a sixteenth of two cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    profile = replace(figures.START, iteration_overhead_ms=8.0, overlaps=["collectives"])
+    here = calibration(profile, ("launcher=emulated",), cluster(4, 2))  # four hosts of two
+    write(tmp_path, here, "mine")
+    words = [f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine"]
+    same, more = brief(words), brief([*words, "cluster.hosts=8"])
+    assert (same.cluster.name, same.cluster.world_size, more.cluster.world_size) == ("mine", 8, 16)
+    assert same.cluster.device.memory_bandwidth_gb_s == pytest.approx(20.0) == 2 * more.cluster.device.memory_bandwidth_gb_s
+    assert same.cluster.device.peak_tflops["bf16"] == pytest.approx(0.4, rel=1e-3) == 2 * more.cluster.device.peak_tflops["bf16"]
+    assert same.profile.iteration_overhead_ms == 8.0 == more.profile.iteration_overhead_ms / 2
+    assert more.profile.overlaps == ["collectives"] and more.cluster.cross_host == here.cluster.cross_host
+
+
+def test_figures_of_a_named_cluster_stay_where_ranks_have_machines_of_their_own(tmp_path: Path) -> None:
+    there = replace(calibration(), experiment=replace(calibration().experiment, config=TORCHRUN))
+    write(tmp_path, there, "mine")
+    experiment = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine", "cluster.hosts=64"])
+    assert experiment.cluster == replace(there.cluster, name="mine", hosts=64)
+    assert experiment.profile == replace(there.profile, name="mine")
+
+
+@pytest.mark.parametrize("name", ["h100x64", "local", "../mine", "Mine", "", "8gpus"])
+def test_a_name_that_no_choice_can_have(name: str) -> None:
+    with pytest.raises(UserError, match="--name"):
+        check_name(name)
+
+
 def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, cluster(), figures.START)
+    write(tmp_path, calibration())
     (tmp_path / "profile" / "calibrated.yaml").write_text("- no: [figures")
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     with pytest.raises(UserError, match="profile/calibrated.yaml"):

@@ -28,6 +28,7 @@ NOT_RUN = {
     ("docs/how_figures_are_checked.md", "python -m pip install"): "installs what the next line needs",
     ("docs/how_figures_are_checked.md", "python experiments/reliability/mutants.py"): "a quarter of an hour of tests on changed code",
     ("docs/add_a_cluster.md", "python -m recsys_lab calibrate"): "measures this machine alone; its own tests run it small",
+    ("docs/add_a_cluster.md", "torchrun --nproc_per_node 8"): "eight processes; tests/calibrate/test_anywhere.py starts two",
     ("docs/add_a_cluster.md", "python -m recsys_lab validate --local"): "trains several runs to measure them, minutes each",
     ("docs/launchers.md", "torchrun --nproc_per_node 8"): "eight processes; tests/launchers/test_torchrun.py starts fewer",
     ("docs/launchers.md", "torchrun --nnodes 8"): "eight machines; tests/launchers/test_torchrun.py starts two on one",

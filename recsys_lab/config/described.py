@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 
 #: The groups in the order of `conf/config.yaml`, and what each says.
 GROUPS = {
@@ -28,7 +28,8 @@ _KEY = re.compile(r"^(\s*)([\w@./-]+):(?:\s+(.*?))?(?:\s+#\s*(.*))?$")
 
 def comments(path: Path) -> dict[str, str]:
     """What the comments behind the keys of a YAML say, by key with its parents."""
-    found, parents = {}, []
+    found: dict[str, str] = {}
+    parents: list[tuple[int, str]] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         match = _KEY.match(line)
         if not match or line.lstrip().startswith(("#", "-")):
@@ -39,6 +40,11 @@ def comments(path: Path) -> dict[str, str]:
         if said:
             found[".".join(name for _, name in parents)] = said
     return found
+
+
+def loaded(path: Path) -> Any:
+    """A YAML as it is written; OmegaConf, which takes longer to import than to read, sees some numbers otherwise."""
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 
 
 def is_global(path: Path) -> bool:
@@ -59,8 +65,7 @@ def targets(conf: Path, group: str) -> dict[str, tuple[str, ...]]:
     """What the choices of a group name as `_target_`, by the key under which it stands: "" of the group itself, else a part of it."""
     found: dict[str, dict[str, None]] = {}
     for path in sorted((conf / group).rglob("*.yaml")):
-        config = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-        for key, target in _targets(config):
+        for key, target in _targets(loaded(path)):
             found.setdefault(key.removeprefix(group).strip(".") if is_global(path) else key, {})[target] = None
     return {key: tuple(names) for key, names in found.items()}
 

@@ -1,4 +1,4 @@
-"""CITATION.cff is valid by the schema of its format, and names this version and the four papers."""
+"""CITATION.cff is valid by the schema of its format. It names this version and the four papers; the changelog begins with this version."""
 
 from __future__ import annotations
 
@@ -44,3 +44,14 @@ def test_the_four_papers_are_its_references_by_the_titles_of_their_studies(citat
         title = re.search(r"\*([^*]{40,})\*,", page)
         assert number in page or (title and title[1] == named[number]["title"]), folder
         assert named[number]["authors"][0]["family-names"] and 2020 <= named[number]["year"] <= 2024
+
+
+def test_the_changelog_begins_with_this_version_in_the_form_of_keep_a_changelog() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (?:not released|\d{4}-\d{2}-\d{2})$", text, re.MULTILINE)
+    assert versions[0] == recsys_lab.__version__ and versions == sorted(versions, reverse=True)
+    assert len(versions) == text.count("\n## ")
+    for section in re.split(r"^## .*$", text, flags=re.MULTILINE)[1:]:
+        kinds = re.findall(r"^### (.*)$", section, re.MULTILINE)
+        order = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+        assert kinds and kinds == [kind for kind in order if kind in kinds]

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-long test-triton lint docs
+.PHONY: help env demo test test-long test-triton test-notebooks notebooks lint docs
 MAKEFLAGS += --no-print-directory
 
 LOCK ?= auto
@@ -32,6 +32,17 @@ test-triton: env  ## the GPU's kernels without a GPU: interpreted, and compiled 
 	test -d .venv-triton/triton || $(PY) -m pip install -qq --disable-pip-version-check --no-deps --no-compile --target .venv-triton \
 	    $$(grep '^triton==' requirements/cuda.txt)
 	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(PY) -m pytest tests/kernels/test_triton.py
+
+test-notebooks: env .venv-notebook/ready  ## the notebooks from top to bottom, held to what is stored in them (brings Jupyter's kernel, 65 MB, into .venv-notebook)
+	PYTHONPATH=.venv-notebook $(PY) -m pytest tests/notebooks
+
+notebooks: env .venv-notebook/ready  ## run the notebooks and store what they print
+	PYTHONPATH=.venv-notebook $(PY) -m notebooks.execute
+
+.venv-notebook/ready: requirements/notebook.txt
+	rm -rf .venv-notebook
+	$(PY) -m pip install -qq --disable-pip-version-check --no-deps --no-compile --require-hashes --target .venv-notebook -r requirements/notebook.txt
+	touch $@
 
 lint: env  ## ruff, formatting, types
 	$(PY) -m ruff check .

@@ -14,7 +14,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-__version__ = "0.1.0"  # the one place: pyproject.toml reads it
+__version__ = "0.2.0"  # the one place: pyproject.toml reads it
 
 #: Functions, and where they are. Some have the name of a room, which stays importable and can be called as well.
 FUNCTIONS = dict.fromkeys(("compose", "plan", "explain", "simulate", "run", "load"), "recsys_lab.api")

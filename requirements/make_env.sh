@@ -72,7 +72,13 @@ case $lock-$cuda_build in
 esac
 
 # The first import: shows that the install is whole, and compiles what is used, also where PYTHONDONTWRITEBYTECODE is set.
-used="torch, torch._dynamo, torchrec.distributed.model_parallel, torchrec.distributed.planner, lightning.pytorch, hydra, wandb, polars"
+used="torch, torch._dynamo, lightning.pytorch, hydra, wandb, polars"
+# FBGEMM's build for CUDA loads a library of the driver, which a login node or the build of an image may lack.
+if [ "$lock" = cpu ] || .venv/bin/python -c 'import ctypes; ctypes.CDLL("libnvidia-ml.so.1")' 2>/dev/null; then
+    used="$used, torchrec.distributed.model_parallel, torchrec.distributed.planner"
+else
+    say "no NVIDIA driver here, so that TorchRec is not imported; on the GPU's machine: .venv/bin/python -m recsys_lab doctor"
+fi
 used="$used, scipy.stats, sklearn.metrics, k_means_constrained, matplotlib.pyplot, tensorboardX, safetensors.torch, rich.progress, pytest, hypothesis"
 if ! env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -W ignore -c "import $used" >"$log" 2>&1 9<&-; then
     cat "$log" >&2

@@ -14,23 +14,9 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 
 from recsys_lab.config import options
+from recsys_lab.config.described import GROUPS, comments
 from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of
 
-#: The groups in the order of `conf/config.yaml`, and what each says.
-GROUPS = {
-    "model": "What is trained.",
-    "sharder": "How its tables are placed and exchanged: a planner with its executor.",
-    "precision": "The number formats of tables, dense layers and what travels.",
-    "cluster": "The machines that are planned for and simulated; `local` is this one.",
-    "data": "What is read, or made.",
-    "optimizer": "Of the dense part and of the tables.",
-    "trainer": "How long, how often evaluated, when to stop.",
-    "launcher": "How processes start here.",
-    "logger": "Where a run is logged beside its own folder.",
-    "profile": "The efficiency of the software that a simulation assumes: `profile@simulate.profile=NAME`.",
-    "experiment": "Settings that do well on a data set, and the studies of papers: only what differs from the defaults.",
-}
-_KEY = re.compile(r"^(\s*)([\w@./-]+):(?:\s+(.*?))?(?:\s+#\s*(.*))?$")
 _COMMAND = re.compile(r"^(?:python|torchrun)\b")
 MOST_SHOWN = 60  # letters of a value
 
@@ -178,21 +164,6 @@ def _flat(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(OmegaConf.create(value), f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def comments(path: Path) -> dict[str, str]:
-    """What the comments behind the keys of a YAML say, by key with its parents."""
-    found, parents = {}, []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        match = _KEY.match(line)
-        if not match or line.lstrip().startswith(("#", "-")):
-            continue
-        indent, key, _, said = match.groups()
-        parents = [(depth, name) for depth, name in parents if depth < len(indent)]
-        parents.append((len(indent), key))
-        if said:
-            found[".".join(name for _, name in parents)] = said
-    return found
 
 
 def _head(path: Path) -> tuple[list[str], list[str]]:

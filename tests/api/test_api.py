@@ -31,6 +31,20 @@ def test_the_import_is_light() -> None:
         recsys_lab.simulat  # noqa: B018
 
 
+@pytest.mark.long
+def test_a_second_simulation_takes_less_than_two_seconds() -> None:
+    """In a process of its own: the first call imports torch, as models are built on its meta device to count their work."""
+    says = "import sys, time, recsys_lab\n"
+    says += f"words = {WORDS!r}\n"
+    says += "assert 'torch' not in sys.modules\n"
+    says += "first = recsys_lab.simulate(*words)\n"
+    says += "for _ in range(3):\n    began = time.perf_counter(); again = recsys_lab.simulate(*words); took = time.perf_counter() - began\n"
+    says += "    assert again == first and again.world_size == 64\n    print(took)"
+    done = subprocess.run([sys.executable, "-c", says], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert min(map(float, done.stdout.split())) < 2, done.stdout
+
+
 def test_a_room_with_the_name_of_a_function_is_both() -> None:
     import recsys_lab.simulate.costs
 

@@ -53,7 +53,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "lightning": LEAVES | {"plan", "torchrec_plans"},
     "commands": LEAVES
     | {"sharders", "data", "config", "record", "report", "sweeps", "studies", "experiment"}
-    | {"doctor", "calibrate", "partition", "decide"},
+    | {"doctor", "calibrate", "partition", "decide", "__main__"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},
     "run": LEAVES | {"config", "job", "launchers", "sweeps", "studies"},

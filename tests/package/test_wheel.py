@@ -116,4 +116,7 @@ def test_the_extras_are_the_lines_of_the_requirements() -> None:
     ours = [*project["dependencies"], *extras["cpu"], *extras["wandb"], *extras["slurm"], *extras["test"]]
     assert sorted(ours) == lines("cpu.in")
     assert extras["docs"] == lines("docs.in")
+    assert sorted(extras["notebook"]) == lines("notebook.in")
+    both = [{line.split("==")[0].lower() for line in lines(name)} for name in ("cpu.txt", "notebook.txt")]
+    assert set(extras["notebook"]) <= both[0] | both[1] and not both[0] & both[1]  # nothing of the lock is replaced
     assert [line.replace("fbgemm-gpu==", "fbgemm-gpu-cpu==") for line in extras["cuda"]] == extras["cpu"]

@@ -1,0 +1,76 @@
+"""What the YAML files say of themselves: what each group is for, the choices that it has, and the comment of each key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+#: The groups in the order of `conf/config.yaml`, and what each says.
+GROUPS = {
+    "model": "What is trained.",
+    "sharder": "How its tables are placed and exchanged: a planner with its executor.",
+    "precision": "The number formats of tables, dense layers and what travels.",
+    "cluster": "The machines that are planned for and simulated; `local` is this one.",
+    "data": "What is read, or made.",
+    "optimizer": "Of the dense part and of the tables.",
+    "trainer": "How long, how often evaluated, when to stop.",
+    "launcher": "How processes start here.",
+    "logger": "Where a run is logged beside its own folder.",
+    "profile": "The efficiency of the software that a simulation assumes: `profile@simulate.profile=NAME`.",
+    "experiment": "Settings that do well on a data set, and the studies of papers: only what differs from the defaults.",
+}
+_KEY = re.compile(r"^(\s*)([\w@./-]+):(?:\s+(.*?))?(?:\s+#\s*(.*))?$")
+
+
+def comments(path: Path) -> dict[str, str]:
+    """What the comments behind the keys of a YAML say, by key with its parents."""
+    found: dict[str, str] = {}
+    parents: list[tuple[int, str]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        match = _KEY.match(line)
+        if not match or line.lstrip().startswith(("#", "-")):
+            continue
+        indent, key, _, said = match.groups()
+        parents = [(depth, name) for depth, name in parents if depth < len(indent)]
+        parents.append((len(indent), key))
+        if said:
+            found[".".join(name for _, name in parents)] = said
+    return found
+
+
+def loaded(path: Path) -> Any:
+    """A YAML as it is written; OmegaConf, which takes longer to import than to read, sees some numbers otherwise."""
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+
+
+def is_global(path: Path) -> bool:
+    """Whether the keys of a YAML are the whole config's, and not its group's."""
+    return path.read_text(encoding="utf-8").startswith("# @package _global_")
+
+
+def meanings(conf: Path, group: str) -> dict[str, str]:
+    """The comment of each key of a group, that of the first choice which has one."""
+    found: dict[str, str] = {}
+    for path in sorted((conf / group).glob("*.yaml")):
+        prefix = f"{group}." if is_global(path) else ""
+        found |= {key: said for name, said in comments(path).items() if (key := name.removeprefix(prefix)) not in found}
+    return found
+
+
+def targets(conf: Path, group: str) -> dict[str, tuple[str, ...]]:
+    """What the choices of a group name as `_target_`, by the key under which it stands: "" of the group itself, else a part of it."""
+    found: dict[str, dict[str, None]] = {}
+    for path in sorted((conf / group).rglob("*.yaml")):
+        for key, target in _targets(loaded(path)):
+            found.setdefault(key.removeprefix(group).strip(".") if is_global(path) else key, {})[target] = None
+    return {key: tuple(names) for key, names in found.items()}
+
+
+def _targets(config: Any, where: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(config, dict):
+        for key, value in config.items():
+            yield from [(where, value)] if key == "_target_" else _targets(value, f"{where}.{key}".strip("."))

@@ -1,0 +1,215 @@
+"""The typed options as JSON Schema, a document for each group of conf/: with it an editor completes, explains and checks a YAML.
+
+Types, ranges and choices come from the annotations (ranges.py), defaults from signatures, descriptions from the comments in conf/.
+Any value may be an interpolation. A group that names a `_target_` is held to that one's keys, one that inherits it to the keys of any.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from recsys_lab.config.described import GROUPS, is_global, meanings, targets
+from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of, target_of
+from recsys_lab.ranges import OneOf, Range, Text, hints_of
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+#: Where a group stands in the whole config, where that is not its name.
+PLACES = {"profile": "simulate.profile"}
+#: The keys of a sharder that are built from a `_target_` of their own.
+PARTS = ("planner", "executor", "towers")
+#: Folders of parts that a cluster is put together from, and the field that each of their files is.
+CLUSTER_PARTS = {"device": "device", "link": "intra_host"}
+INTERPOLATION = {"$ref": "#/$defs/interpolation"}
+DEFINED = {"interpolation": {"description": "an interpolation, such as ${model.embedding_dim}", "type": "string", "pattern": r"\$\{"}}
+DEFAULTS = {"description": "what this file is put together from, in order", "type": "array", "items": {"type": ["string", "object"]}}
+_TYPES: dict[Any, Any] = {int: "integer", float: "number", bool: "boolean", str: ["string", "number", "boolean"]}
+
+Json = dict[str, Any]
+
+
+def documents(conf: Path) -> dict[str, Json]:
+    """The schema of each kind of file in `conf`, by the pattern of its files from there, such as "model/*.yaml"."""
+    groups = {group: of_group(conf, group) for group in GROUPS if group != "experiment"}
+    whole = _whole(conf, groups)
+    found = {f"{group}/*.yaml": _of_files(conf, group, schema, whole["properties"]) for group, schema in groups.items()}
+    cluster = hints_of(schema_of(target_of("recsys_lab.cluster.Cluster", "cluster")))
+    for folder, field in CLUSTER_PARTS.items():
+        found[f"cluster/{folder}/*.yaml"] = of_dataclass(cluster[field], meanings(conf / "cluster", folder))
+    found["experiment/**/*.yaml"] = found["config.yaml"] = whole
+    return {files: _document(files, schema) for files, schema in found.items()}
+
+
+def of_group(conf: Path, group: str) -> Json:
+    """A choice of `group`."""
+    said, named = meanings(conf, group), targets(conf, group)
+    about: Json = {"description": GROUPS[group]}
+    if group in PLAIN and group != "sharder":
+        return about | _with_keys(of_dataclass(PLAIN[group], said), {"defaults": DEFAULTS})
+    if group != "sharder":
+        return about | of_targets(named[""], group, BESIDE_TARGET.get(group), said)
+    parts: Json = {}
+    for part in PARTS:
+        parts[part] = _or_interpolation([of_targets(named[part], f"sharder.{part}", None, _below(said, part)), {"type": "null"}])
+    return about | _with_keys(of_dataclass(PLAIN["sharder"], said), parts | {"defaults": DEFAULTS})
+
+
+def of_targets(names: Iterable[str], where: str, beside: type | None, said: Mapping[str, str]) -> Json:
+    """A mapping whose `_target_` is one of `names`, or code of somebody else's with keys of its own."""
+    names = tuple(names)
+    each = {name: of_dataclass(schema_of(target_of(name, where), beside), said) for name in names}
+    keys: dict[str, list[Json]] = {}
+    for schema in each.values():
+        for key, value in schema["properties"].items():
+            same = keys.setdefault(key, [])
+            same += [value] if value not in same else []
+    common = {key: values[0] if len(values) == 1 else {"anyOf": values} for key, values in keys.items()}
+    target = {
+        "description": "what is built from these keys",
+        "anyOf": [{"enum": list(names)}, {"pattern": r"^(?!(recsys_lab|launchers)\.).+\."}],
+    }
+    is_named = {name: {"properties": {"_target_": {"const": name}}, "required": ["_target_"]} for name in names}
+    alone: Json = {"not": {"required": ["defaults"]}}
+    held = [
+        {
+            "if": is_named[name],
+            "then": {"propertyNames": {"enum": [*schema["properties"], "_target_", "defaults"]}, "properties": schema["properties"]},
+        }
+        for name, schema in each.items()
+    ]
+    needed = [
+        {"if": {"allOf": [is_named[name], alone]}, "then": {"required": wanted}}
+        for name, schema in each.items()
+        if (wanted := schema["required"])
+    ]
+    inherits = {"if": {"not": {"required": ["_target_"]}}, "then": {"propertyNames": {"enum": [*common, "defaults"]}, "properties": common}}
+    # properties: for what an editor offers; `then` above decides
+    return {"type": "object", "properties": {"_target_": target, "defaults": DEFAULTS}, "allOf": [inherits, *held, *needed]}
+
+
+def of_dataclass(kind: Any, said: Mapping[str, str]) -> Json:
+    """A mapping with the fields of the dataclass `kind` and no other key. `said`: what its keys mean."""
+    defaults = {field.name: _default(field) for field in dataclasses.fields(kind)}
+    properties = {name: _property(hint, name, defaults[name], said) for name, hint in hints_of(kind).items()}
+    needed = [name for name, default in defaults.items() if default is dataclasses.MISSING]
+    return {"type": "object", "properties": properties, "additionalProperties": False, "required": needed}
+
+
+def of_hint(hint: Any, said: Mapping[str, str]) -> list[Json]:
+    """What an annotation takes, as alternatives. `said`: of a dataclass, what its keys mean."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return [{}]
+    if hint is types.NoneType:
+        return [{"type": "null"}]
+    if origin is Annotated:
+        base: Json = {"type": "string" if inner[0] is str else _TYPES[inner[0]]}
+        for rule in inner[1:]:
+            base |= _of_rule(rule)
+        return [base]
+    if origin in (typing.Union, types.UnionType):
+        return [schema for kind in inner for schema in of_hint(kind, said)]
+    if origin is list:
+        return [{"type": "array", "items": _or_interpolation(of_hint(inner[0], said))}]
+    if origin is dict:
+        keys = of_hint(inner[0], said)[0]
+        return [
+            {
+                "type": "object",
+                "propertyNames": keys | {"type": "string"},
+                "additionalProperties": _or_interpolation(of_hint(inner[1], said)),
+            }
+        ]
+    if dataclasses.is_dataclass(hint):
+        return [_partial(of_dataclass(hint, said))]
+    return [{"type": _TYPES[hint]}]
+
+
+def vscode_settings(folder: str, files: Iterable[str]) -> Json:
+    """The setting of VS Code's YAML extension that has the schemas in `folder` apply to the configs of any `conf` folder."""
+    return {"yaml.schemas": {f"{folder}/{name_of(pattern)}": f"**/conf/{pattern}" for pattern in files}}
+
+
+def name_of(files: str) -> str:
+    """The file of the schema: model.schema.json of model/*.yaml."""
+    return files.removesuffix(".yaml").rstrip("/*").replace("/", "_") + ".schema.json"
+
+
+def _document(files: str, schema: Json) -> Json:
+    return {"$schema": DRAFT, "title": f"recsys_lab: conf/{files}", "$defs": DEFINED} | schema
+
+
+def _of_files(conf: Path, group: str, schema: Json, keys: Iterable[str]) -> Json:
+    """A choice of a group, or a part of the whole config with these `keys` where a file says so: then it has the group as one of them."""
+    if not any(map(is_global, (conf / group).glob("*.yaml"))):
+        return schema
+    return {
+        "if": {"required": [group]},
+        "then": {"propertyNames": {"enum": list(keys)}, "properties": {group: _partial(schema)}},
+        "else": schema,
+    }
+
+
+def _whole(conf: Path, groups: Mapping[str, Json]) -> Json:
+    """The whole config, of which a file says as much as it wants."""
+    parts: Json = {group: _partial(schema) for group, schema in groups.items() if group not in PLACES}
+    said = meanings(conf, ".")
+    for name in ("ablation", "simulate"):
+        parts[name] = _partial(of_dataclass(PLAIN[name], _below(said, name)))
+    parts["simulate"]["properties"]["profile"] = _partial(groups["profile"])
+    studies = targets(conf, "experiment")["study"]
+    parts["study"] = {"anyOf": [{"type": "null"}, _partial(of_targets(studies, "study", BESIDE_TARGET["study"], {}))]}
+    parts |= {"hydra": {"type": "object"}, "defaults": DEFAULTS}
+    return _partial(_with_keys(of_dataclass(PLAIN[""], said), parts))
+
+
+def _with_keys(schema: Json, more: Json) -> Json:
+    """`schema` with further keys; all of a group without `_target_` may come from its defaults."""
+    return _partial(schema | {"properties": schema["properties"] | more})
+
+
+def _partial(schema: Json) -> Json:
+    """Without what a whole group needs: other files may say it."""
+    left = {key: value for key, value in schema.items() if key != "required"}
+    if "allOf" in left:
+        left["allOf"] = [rule for rule in left["allOf"] if "required" not in rule["then"]]
+    return left
+
+
+def _property(hint: Any, name: str, default: Any, said: Mapping[str, str]) -> Json:
+    about: Json = {"description": said[name]} if name in said else {}
+    if default is not dataclasses.MISSING and _is_json(default):
+        about["default"] = default
+    return about | _or_interpolation(of_hint(hint, _below(said, name)))
+
+
+def _or_interpolation(kinds: list[Json]) -> Json:
+    return {} if {} in kinds else {"anyOf": [*kinds, INTERPOLATION]}
+
+
+def _below(said: Mapping[str, str], name: str) -> dict[str, str]:
+    return {key.removeprefix(f"{name}."): words for key, words in said.items() if key.startswith(f"{name}.")}
+
+
+def _of_rule(rule: Any) -> Json:
+    if isinstance(rule, OneOf):
+        return {"enum": list(rule.choices)}
+    if isinstance(rule, Text):
+        return {"pattern": f"^(?:{rule.pattern})$", "maxLength": rule.longest, "description": str(rule)}
+    if isinstance(rule, Range):
+        ends = {"minimum": rule.least, "maximum": rule.most, "exclusiveMinimum": rule.above, "exclusiveMaximum": rule.below}
+        return {key: end for key, end in ends.items() if math.isfinite(end)} | {"description": str(rule)}
+    return {}
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _is_json(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, str, list, dict)) or (isinstance(value, float) and math.isfinite(value))

@@ -1,0 +1,166 @@
+"""The JSON Schema of the config groups: valid, true of every YAML of conf/, and as strict as what a run checks."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.reliability.declared import Option, configs, options, studies
+from recsys_lab.commands import schema as command
+from recsys_lab.config.described import GROUPS
+from recsys_lab.config.json_schema import documents, name_of, vscode_settings
+from recsys_lab.config.schema import BESIDE_TARGET, schema_of, schemas_of, target_of
+from recsys_lab.errors import UserError
+from recsys_lab.places import CONF
+
+YAMLS = [path.relative_to(CONF).as_posix() for path in sorted(CONF.rglob("*.yaml")) if "hydra" not in path.relative_to(CONF).parts]
+
+
+@pytest.fixture(scope="module")
+def schemas() -> dict[str, dict[str, Any]]:
+    return documents(CONF)
+
+
+@pytest.fixture(scope="module")
+def validators(schemas: dict[str, dict[str, Any]]) -> dict[str, Draft202012Validator]:
+    return {files: Draft202012Validator(schema) for files, schema in schemas.items()}
+
+
+def pattern_of(path: str, patterns: list[str]) -> str:
+    """The one pattern that is for this file; `*` ends at a slash, as an editor's does."""
+    parts = path.split("/")
+    fits = [p for p in patterns if "**" in p or len(p.split("/")) == len(parts)]
+    (found,) = [p for p in fits if fnmatch.fnmatch(path, p.replace("/**/*", "/*"))]
+    return found
+
+
+def read(path: str) -> Any:
+    return OmegaConf.to_container(OmegaConf.load(CONF / path), resolve=False)
+
+
+def test_there_is_one_for_each_group_and_each_is_valid(schemas: dict[str, dict[str, Any]]) -> None:
+    assert {files.split("/")[0] for files in schemas} == {*GROUPS, "config.yaml"}
+    assert schemas["experiment/**/*.yaml"]["properties"] == schemas["config.yaml"]["properties"]
+    for files, schema in schemas.items():
+        if files != "experiment/**/*.yaml":
+            Draft202012Validator.check_schema(schema)
+        assert json.loads(json.dumps(schema)) == schema and schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+
+
+def test_every_yaml_of_conf_is_accepted(validators: dict[str, Draft202012Validator]) -> None:
+    assert len(YAMLS) > 120
+    used = {path: pattern_of(path, list(validators)) for path in YAMLS}
+    assert set(used.values()) == set(validators)
+    wrong = {path: [error.message[:200] for error in validators[files].iter_errors(read(path))] for path, files in used.items()}
+    assert {path: errors for path, errors in wrong.items() if errors} == {}
+
+
+def group_of(option: Option) -> tuple[str, str | None]:
+    """The pattern of the files that hold it, and the part of a sharder that it stands in."""
+    first, _, part = option.where.partition(".")
+    if option.where == "simulate.profile":
+        return "profile/*.yaml", None
+    if first == "sharder":
+        return "sharder/*.yaml", part or None
+    return (f"{first}/*.yaml", None) if f"{first}/*.yaml" in {f"{g}/*.yaml" for g in GROUPS} else ("config.yaml", first or None)
+
+
+def holding(option: Option, value: Any, target: str | None) -> Any:
+    """A file that holds nothing but this option, and the `_target_` that declares it."""
+    made = value
+    for part in reversed(option.inner):
+        made = [made] if part == 0 else {part: made}
+    made |= {"_target_": target, "defaults": []} if target else {}
+    part = group_of(option)[1]
+    return {part: made} if part else made
+
+
+def targets_of(found: dict[tuple[str, ...], DictConfig]) -> dict[tuple[str, type], str]:
+    """By place and schema, the `_target_` of every group that has one."""
+    named = {
+        (where, schema): OmegaConf.select(config, f"{where}._target_") for config in found.values() for where, schema in schemas_of(config)
+    }
+    for study in studies().values():
+        named["study", schema_of(target_of(study._target_, "study"), BESIDE_TARGET["study"])] = study._target_
+    return named
+
+
+def can_stand_in_json(value: Any) -> bool:
+    return not (isinstance(value, float) and not math.isfinite(value)) and not (isinstance(value, int) and abs(value) > 10**300)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_what_a_run_refuses_is_refused_and_what_it_takes_accepted(validators: dict[str, Draft202012Validator]) -> None:
+    """Each option in turn with values outside of what it declares, as tests/config/test_declared.py has them; and whole configs."""
+    composed, taken, cases = configs(), [], 0
+    targets = targets_of(composed)
+    for option in options(composed):
+        validator, target = validators[group_of(option)[0]], targets.get((option.where, option.schema))
+        for value in filter(can_stand_in_json, option.bad_values()) if option.rule is not None or option.numeric else ():
+            cases += 1
+            taken += [(option.name, value)] if validator.is_valid(holding(option, value, target)) else []
+    assert cases > 3000
+    assert taken == []
+    for line, config in composed.items():
+        plain = OmegaConf.to_container(config)
+        assert isinstance(plain, dict) and plain.pop("choices")
+        assert [error.message[:200] for error in validators["config.yaml"].iter_errors(plain)] == [], line
+
+
+@pytest.mark.parametrize(
+    ("files", "config", "accepted"),
+    [
+        ("model/*.yaml", {"defaults": ["dcn"], "dropout": 0.2}, True),
+        ("model/*.yaml", {"defaults": ["dcn"], "dropout": "${data.validation_share}"}, True),
+        ("model/*.yaml", {"defaults": ["dcn"], "drop_out": 0.2}, False),
+        ("model/*.yaml", {"_target_": "recsys_lab.models.dcm.DCN"}, False),
+        ("model/*.yaml", {"_target_": "recsys_lab.models.dlrm.DLRM", "defaults": ["dlrm"], "cross_rank": 4}, False),
+        ("model/*.yaml", {"_target_": "recsys_lab.models.dlrm.DLRM"}, False),
+        ("model/*.yaml", {"_target_": "my_package.Model", "anything": [1]}, True),
+        ("sharder/*.yaml", {"planner": {"_target_": "recsys_lab.sharders.flexshard.FlexShard", "goal": "least"}}, False),
+        ("cluster/*.yaml", {"defaults": ["h100"], "hosts": 0}, False),
+        ("cluster/*.yaml", {"defaults": ["h100"], "device": {"memory_gb": 141}}, True),
+        ("cluster/*.yaml", {"defaults": ["h100"], "device": {"memory": 141}}, False),
+        ("experiment/**/*.yaml", {"data": {"batch_size": 4096}, "trainer": {"max_epochs": 12}, "seed": 3}, True),
+        ("experiment/**/*.yaml", {"data": {"batch_sise": 4096}}, False),
+        ("experiment/**/*.yaml", {"trainer": {"early_stopping": {"metric": "accuracy"}}}, False),
+        ("launcher/*.yaml", {"launcher": {"_target_": "launchers.slurm.join", "hosts": 0}}, False),
+    ],
+)
+def test_what_an_editor_would_mark(validators: dict[str, Draft202012Validator], files: str, config: Any, accepted: bool) -> None:
+    assert validators[files].is_valid(config) == accepted
+
+
+def test_descriptions_ranges_choices_and_defaults_are_there(schemas: dict[str, dict[str, Any]]) -> None:
+    trainer = schemas["trainer/*.yaml"]["properties"]
+    assert trainer["measure_steps"]["anyOf"][0] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 10**5,
+        "description": "1 or more, at most 100,000",
+    }
+    assert trainer["early_stopping"]["anyOf"][0]["properties"]["metric"]["anyOf"][0]["enum"][0] == "auc"
+    sharder = schemas["sharder/*.yaml"]["properties"]
+    assert sharder["tower_modules"]["default"] is False
+    optimizer = schemas["optimizer/*.yaml"]["properties"]["schedule"]["anyOf"][0]["properties"]
+    assert optimizer["gamma"]["description"] == "step: what a fall multiplies by"
+
+
+def test_the_command_writes_them_and_the_editors_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "a" / "schemas"
+    assert command.main(["--out", str(folder)]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == json.loads((folder / command.SETTINGS).read_text())
+    assert {Path(file) for file in said["yaml.schemas"]} == {path for path in folder.iterdir() if path.name != command.SETTINGS}
+    assert said["yaml.schemas"][f"{folder}/model.schema.json"] == "**/conf/model/*.yaml"
+    with pytest.raises(UserError, match="--out"):
+        command.main([])
+    assert name_of("experiment/**/*.yaml") == "experiment.schema.json" and vscode_settings("x", []) == {"yaml.schemas": {}}

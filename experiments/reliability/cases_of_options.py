@@ -7,6 +7,8 @@ import random
 import re
 from collections.abc import Iterator
 
+from omegaconf import DictConfig, OmegaConf
+
 from experiments.reliability.declared import Option, configs, options
 from experiments.reliability.hostile import DOCUMENTED, Case
 from recsys_lab.ranges import Range
@@ -30,7 +32,12 @@ PLANNED = (
 
 def cases(draw: random.Random) -> Iterator[Case]:
     """Each option with one bad value, drawn, the ends of ranges that a plan depends on, and then the other bad values."""
-    named = [option for option in options(configs()) if re.fullmatch(r"[\w.]+", option.name) and (option.rule or option.numeric)]
+    there = configs()
+    named = [
+        option
+        for option in options(there)
+        if re.fullmatch(r"[\w.]+", option.name) and (option.rule or option.numeric) and _is_there(option, there.get(option.line))
+    ]
     later = []
     for option in named:
         bad = [_refused(option, value) for value in option.bad_values()]
@@ -41,6 +48,11 @@ def cases(draw: random.Random) -> Iterator[Case]:
         yield from _ends(option)
     draw.shuffle(later)
     yield from later
+
+
+def _is_there(option: Option, config: DictConfig | None) -> bool:
+    """Whether its line has what it is a key of: `ablation.prune` is null, and only a search adds its keys."""
+    return config is None or "." not in option.name or OmegaConf.select(config, option.name.rpartition(".")[0]) is not None
 
 
 def _refused(option: Option, value: object) -> Case:

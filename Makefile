@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-long test-triton lint docs
+.PHONY: help env demo test test-long test-triton test-ecosystem lint docs
 MAKEFLAGS += --no-print-directory
 
 LOCK ?= auto
@@ -32,6 +32,14 @@ test-triton: env  ## the GPU's kernels without a GPU: interpreted, and compiled 
 	test -d .venv-triton/triton || $(PY) -m pip install -qq --disable-pip-version-check --no-deps --no-compile --target .venv-triton \
 	    $$(grep '^triton==' requirements/cuda.txt)
 	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(PY) -m pytest tests/kernels/test_triton.py
+
+test-ecosystem: env .venv-ecosystem/ready  ## with a real MLflow server and a real Ray (brings them, 450 MB, into .venv-ecosystem)
+	PYTHONPATH=$(CURDIR)/.venv-ecosystem $(PY) -m pytest tests/ecosystem
+
+.venv-ecosystem/ready: requirements/ecosystem.txt
+	rm -rf .venv-ecosystem
+	$(PY) -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --target .venv-ecosystem -r requirements/ecosystem.txt
+	touch $@
 
 lint: env  ## ruff, formatting, types
 	$(PY) -m ruff check .

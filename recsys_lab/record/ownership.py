@@ -51,6 +51,7 @@ RUN_WRITES = (
     "tensorboard/events.out.tfevents.*",
     "tensorboard/hparams.yaml",
     "wandb/**/*",
+    "mlflow/**/*",
 )
 #: A file that a kill left half-written beside its place (recsys_lab/files.py).
 UNFINISHED = tuple(f".{name}.[0-9]*" for name in RUN_WRITES if "/" not in name)

@@ -72,7 +72,7 @@ def test_nothing_was_left_out() -> None:
     named = "local v100x16 a100x32 a100x64 a100x512 zionex_x16 h100 h100x8 h100x64 h100x512 h100x1024 h200x8 b200x8 gb200 clx64 skx8 spr"
     assert found["cluster"] >= set(named.split())
     assert found["data"] >= {"synthetic", "random", "criteo", "frappe"}
-    assert found["logger"] >= {"wandb", "tensorboard", "csv", "none"}
+    assert found["logger"] >= {"wandb", "mlflow", "tensorboard", "csv", "none"}
     assert found["experiment"] >= {"frappe"}
     assert sum(len(targets(OmegaConf.to_container(OmegaConf.load(path), resolve=False))) for path in YAMLS) >= 23
     assert len(CHOICES) >= 24

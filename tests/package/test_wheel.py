@@ -116,4 +116,14 @@ def test_the_extras_are_the_lines_of_the_requirements() -> None:
     ours = [*project["dependencies"], *extras["cpu"], *extras["wandb"], *extras["slurm"], *extras["test"]]
     assert sorted(ours) == lines("cpu.in")
     assert extras["docs"] == lines("docs.in")
+    assert [*extras["mlflow"], *extras["ray"]] == lines("ecosystem.in")
     assert [line.replace("fbgemm-gpu==", "fbgemm-gpu-cpu==") for line in extras["cuda"]] == extras["cpu"]
+
+
+def test_what_tests_of_the_ecosystem_install_is_beside_the_lock_and_not_in_place_of_it() -> None:
+    def names(file: str) -> set[str]:
+        lines = (ROOT / "requirements" / file).read_text().splitlines()
+        return {line.split("==")[0].lower().replace("_", "-") for line in lines if "==" in line and not line.startswith("#")}
+
+    assert {"mlflow", "ray"} <= names("ecosystem.txt")
+    assert names("ecosystem.txt") & (names("cpu.txt") | names("cuda.txt")) == set()

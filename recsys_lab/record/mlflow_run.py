@@ -26,7 +26,7 @@ from recsys_lab.files import plain, read_json, write_json
 from recsys_lab.ranges import Range, Text
 from recsys_lab.record.headline import ARTIFACTS, headline
 
-FOLDER, RUNS_FILE = "mlflow", "runs.json"
+FOLDER, RUNS_FILE, SQLITE = "mlflow", "runs.json", "sqlite:///"
 VARIABLE = "MLFLOW_TRACKING_URI"
 #: A rank waits 10 seconds for a server, and asks once more. Nobody else hears of the run, and the terminal is the launcher's.
 #: The user's own variables win.
@@ -156,13 +156,13 @@ def start(
     folder = Path(folder).resolve()
     for variable, value in SETTINGS.items():
         os.environ.setdefault(variable, value)
-    own = f"sqlite:///{folder / FOLDER / 'mlflow.db'}"
-    uri = tracking_uri or os.environ.get(VARIABLE) or own
+    uri = tracking_uri or os.environ.get(VARIABLE) or f"{SQLITE}{folder / FOLDER / 'mlflow.db'}"
     client, failure = _client(uri)
     artifacts = None
-    if uri == own:
-        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        artifacts = (folder / FOLDER / "artifacts").as_uri()
+    if uri.startswith(SQLITE):  # beside the database: MLflow would put them into the working folder
+        place = Path(uri.removeprefix(SQLITE)).resolve().parent
+        place.mkdir(parents=True, exist_ok=True)
+        artifacts = (place / "artifacts").as_uri()
     said = {**(tags or {}), **({"sweep": group} if group else {})}
     server = _without_password(uri)
     try:

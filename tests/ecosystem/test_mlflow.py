@@ -138,18 +138,19 @@ def test_a_server_that_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-def test_without_a_server_the_run_is_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("named", [None, "shared/runs.db"])
+def test_without_a_server_the_run_is_in_its_folder_or_beside_the_database(named: str | None, tmp_path: Path, monkeypatch: Any) -> None:
     from mlflow import MlflowClient
 
     monkeypatch.delenv(mlflow_run.VARIABLE, raising=False)
-    monkeypatch.chdir(tmp_path)
-    run = tmp_path / "run"
-    run.mkdir()
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    (run := tmp_path / "run").mkdir()
     (run / "plan.json").write_text('{"schema": 1}')
-    logger = mlflow_run.start(run, CONFIG, "own")
+    logger = mlflow_run.start(run, CONFIG, "own", tracking_uri=named and f"sqlite:///{tmp_path / named}")
     logger.log_metrics({"train_loss": 0.5}, step=10)
     loggers.finish(logger, "completed")
-    client = MlflowClient(f"sqlite:///{run}/mlflow/mlflow.db")
+    database = tmp_path / (named or "run/mlflow/mlflow.db")
+    client = MlflowClient(f"sqlite:///{database}")
     assert figures(client, logger.run_id, "train_loss") == {10: 0.5}
-    assert Path(client.download_artifacts(logger.run_id, "plan.json", str(tmp_path))).read_text() == '{"schema": 1}'
-    assert {path.name for path in tmp_path.iterdir()} == {"run", "plan.json"}  # and what was downloaded
+    assert list(database.parent.rglob("plan.json")) and not list(elsewhere.iterdir())

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-long test-triton test-notebooks notebooks lint docs
+.PHONY: help env demo test test-long test-triton test-notebooks notebooks test-ecosystem lint docs
 MAKEFLAGS += --no-print-directory
 
 LOCK ?= auto
@@ -42,6 +42,14 @@ notebooks: env .venv-notebook/ready  ## run the notebooks and store what they pr
 .venv-notebook/ready: requirements/notebook.txt
 	rm -rf .venv-notebook
 	$(PY) -m pip install -qq --disable-pip-version-check --no-deps --no-compile --require-hashes --target .venv-notebook -r requirements/notebook.txt
+	touch $@
+
+test-ecosystem: env .venv-ecosystem/ready  ## with a real MLflow server and a real Ray (brings them, 450 MB, into .venv-ecosystem)
+	PYTHONPATH=$(CURDIR)/.venv-ecosystem $(PY) -m pytest tests/ecosystem
+
+.venv-ecosystem/ready: requirements/ecosystem.txt
+	rm -rf .venv-ecosystem
+	$(PY) -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --target .venv-ecosystem -r requirements/ecosystem.txt
 	touch $@
 
 lint: env  ## ruff, formatting, types

@@ -24,7 +24,7 @@ FOLDER = "recsys_lab/folder"
 #: Set where whoever starts torchrun anew means the run that lies in `hydra.run.dir`, as a Kubernetes Job does.
 GOES_ON = "RECSYS_LAB_GOES_ON"
 #: Launchers whose runs join the ranks that are there.
-JOINS = ("launchers.torchrun.join", "launchers.slurm.join", "launchers.kubernetes.launch")
+JOINS = ("launchers.torchrun.join", "launchers.slurm.join", "launchers.kubernetes.launch", "launchers.skypilot.launch")
 
 
 def is_rank() -> bool:

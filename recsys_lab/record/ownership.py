@@ -34,6 +34,7 @@ RUN_WRITES = (
     "result.json",
     "report.html",
     "kubernetes.yaml",
+    "skypilot.yaml",
     "table.md",
     "table.csv",
     "plot.svg",
@@ -51,6 +52,8 @@ RUN_WRITES = (
     "tensorboard/events.out.tfevents.*",
     "tensorboard/hparams.yaml",
     "wandb/**/*",
+    "mlflow/**/*",
+    "ray/**/*",
 )
 #: A file that a kill left half-written beside its place (recsys_lab/files.py).
 UNFINISHED = tuple(f".{name}.[0-9]*" for name in RUN_WRITES if "/" not in name)

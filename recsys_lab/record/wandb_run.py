@@ -24,13 +24,13 @@ from wandb.sdk.lib.wbauth import read_netrc_auth
 from recsys_lab.errors import UserError
 from recsys_lab.files import plain, read_json, write_json
 from recsys_lab.ranges import OneOf, Range, Text
+from recsys_lab.record.headline import ARTIFACTS, headline
 
 MODES = ("auto", "online", "offline")
 #: What W&B takes.
 PROJECT = Text(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
 ENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
 TAG = Text(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
-ARTIFACTS = {"plan.json": "plan", "plan_here.json": "plan", "result.json": "result"}
 
 
 class RunLogger(WandbLogger):
@@ -108,20 +108,6 @@ def start(
     if not same:
         write_json(folder / "wandb" / "ids.json", [*ids, run_id])
     return RunLogger(run, folder)
-
-
-def headline(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The record's figures by flat name: `validation/auc`, `measured/examples_per_second`, `simulated/iteration_ms`, ..."""
-    figures = {f"{split}/{name}": value for split, metrics in (result.get("quality") or {}).items() for name, value in metrics.items()}
-    measured, simulated = result.get("measured") or {}, result.get("simulated") or {}
-    figures["measured/examples_per_second"] = measured.get("examples_per_second")
-    figures["measured/iteration_ms"] = (measured.get("iteration_ms") or {}).get("median")
-    figures["simulated/examples_per_second"] = simulated.get("examples_per_second")
-    figures["simulated/iteration_ms"] = simulated.get("iteration_ms")
-    if study := result.get("study"):
-        figures |= {"study/name": study["name"], "study/state": study["verdict"]["state"], "study/verdict": study["verdict"]["sentence"]}
-    figures["status"] = result.get("status")
-    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _known_ids(folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
+from hydra.utils import get_method
 from omegaconf import DictConfig
 
 from recsys_lab.errors import UserError
@@ -21,6 +22,9 @@ from recsys_lab.sweeps.latex import as_latex
 from recsys_lab.sweeps.page import as_html
 from recsys_lab.sweeps.table import LEVEL, Ablation, read_ablation
 from recsys_lab.sweeps.text import as_csv, as_markdown, print_ablation, statistics_csv
+
+#: Loggers whose runs take tables.
+KEEP_TABLES = ("recsys_lab.record.wandb_run.start", "recsys_lab.record.mlflow_run.start")
 
 
 def write_ablation(
@@ -46,22 +50,21 @@ class WriteAblation(Callback):
         try:
             ablation = write_ablation(Path(config.hydra.sweep.dir), options.get("baseline"), options.get("level", LEVEL))
             print_ablation(ablation)
-            log_to_wandb(ablation, config.get("logger"))
+            log_ablation(ablation, config.get("logger"))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
 
 
-def log_to_wandb(ablation: Ablation, logger: DictConfig | None) -> None:
-    """The tables and the page as a W&B run of the sweep's own, in the group of its jobs; nothing where another logger was chosen."""
-    if logger is None or logger.get("_target_") != "recsys_lab.record.wandb_run.start":
+def log_ablation(ablation: Ablation, logger: DictConfig | None) -> None:
+    """The tables and the page as a run of the sweep's own, beside its jobs; nothing where the logger keeps no tables."""
+    if logger is None or (target := logger.get("_target_")) not in KEEP_TABLES:
         return
-    from recsys_lab.record import wandb_run
-
+    start = get_method(target)
     name = ablation.folder.resolve().name
     options = {str(key): value for key, value in logger.items() if key != "_target_"}
     every = (*value_tables(ablation), *comparison_tables(ablation))
     tables = {re.sub(r"\W+", "_", table.title.lower()).strip("_"): (table.columns, table.rows) for table in every}
     page = (ablation.folder / "ablation.html").read_text(encoding="utf-8")
-    run = wandb_run.start(ablation.folder, {"sweep": name, "level": ablation.level}, f"ablation of {name}", name, **options)
+    run = start(ablation.folder, {"sweep": name, "level": ablation.level}, f"ablation of {name}", name, **options)
     run.log_tables("ablation", tables, page)
     run.finish("completed")

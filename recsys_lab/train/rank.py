@@ -30,7 +30,7 @@ from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
 from recsys_lab.record.result import Result, write_result
 from recsys_lab.tables import AccessStatistics
-from recsys_lab.train import callbacks
+from recsys_lab.train import FROM_CHECKPOINT, callbacks
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train.ahead import InputAhead
 from recsys_lab.train.coverage import Seen, WatchTiers, coverage, gather, hot_rows
@@ -101,7 +101,7 @@ def train(job: Job) -> dict[str, Any] | None:
     folder = job.folder / checkpoints.FOLDER
     prune = _prune(experiment.ablation.prune)
     trainer = _trainer(job, strategy, logger, [measure, ahead, prune], folder)
-    last = _tidy(job.folder, bool(experiment.resume))
+    last = _tidy(job.folder, bool(experiment.resume) or FROM_CHECKPOINT in os.environ)
     try:
         trainer.fit(module, batches, validation, ckpt_path=None if last is None else str(last))
     except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -62,6 +62,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 #: Packages that only some rooms may import, and those rooms (or single files).
 ONLY_IN: Mapping[str, frozenset[str]] = {
     "wandb": frozenset({"record/wandb_run.py"}),
+    "ray": frozenset({"launchers"}),
+    "mlflow": frozenset({"record/mlflow_run.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
     | {"experiment", "planning", "partition", "doctor", "calibrate", "launchers", "torchrec_plans", "lightning"},
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})

@@ -18,8 +18,8 @@ YAMLS = sorted(CONF.rglob("*.yaml"))
 #: Where a group is chosen under another name than its folder's, and those that are Hydra's own.
 CHOSEN_AS = {"profile": "profile@simulate.profile"}
 HYDRAS_OWN = {"hydra"}
-#: What a choice cannot do without: Kubernetes starts as many pods as the cluster has hosts, cluster=local has as many as the launcher.
-NEEDS = {("launcher", "kubernetes"): ("cluster=h100x8",)}
+#: What a choice cannot do without: a pod or a node is for each host of the cluster, and cluster=local has as many as the launcher.
+NEEDS = {("launcher", choice): ("cluster=h100x8",) for choice in ("kubernetes", "skypilot")}
 NEEDS |= {("model", path.stem): (f"model.file={ROOT / 'docs' / 'tables.csv'}",) for path in (CONF / "model").glob("tables*.yaml")}
 #: Groups with folders of their own: of parts that their choices are put together from, and of the studies of a paper.
 OF_PARTS = {"cluster", "experiment"}
@@ -72,7 +72,8 @@ def test_nothing_was_left_out() -> None:
     named = "local v100x16 a100x32 a100x64 a100x512 zionex_x16 h100 h100x8 h100x64 h100x512 h100x1024 h200x8 b200x8 gb200 clx64 skx8 spr"
     assert found["cluster"] >= set(named.split())
     assert found["data"] >= {"synthetic", "random", "criteo", "frappe"}
-    assert found["logger"] >= {"wandb", "tensorboard", "csv", "none"}
+    assert found["logger"] >= {"wandb", "mlflow", "tensorboard", "csv", "none"}
+    assert found["launcher"] >= {"local", "torchrun", "slurm", "kubernetes", "skypilot", "ray", "emulated"}
     assert found["experiment"] >= {"frappe"}
     assert sum(len(targets(OmegaConf.to_container(OmegaConf.load(path), resolve=False))) for path in YAMLS) >= 23
     assert len(CHOICES) >= 24

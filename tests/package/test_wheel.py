@@ -119,4 +119,14 @@ def test_the_extras_are_the_lines_of_the_requirements() -> None:
     assert sorted(extras["notebook"]) == lines("notebook.in")
     both = [{line.split("==")[0].lower() for line in lines(name)} for name in ("cpu.txt", "notebook.txt")]
     assert set(extras["notebook"]) <= both[0] | both[1] and not both[0] & both[1]  # nothing of the lock is replaced
+    assert [*extras["mlflow"], *extras["ray"]] == lines("ecosystem.in")
     assert [line.replace("fbgemm-gpu==", "fbgemm-gpu-cpu==") for line in extras["cuda"]] == extras["cpu"]
+
+
+def test_what_tests_of_the_ecosystem_install_is_beside_the_lock_and_not_in_place_of_it() -> None:
+    def names(file: str) -> set[str]:
+        lines = (ROOT / "requirements" / file).read_text().splitlines()
+        return {line.split("==")[0].lower().replace("_", "-") for line in lines if "==" in line and not line.startswith("#")}
+
+    assert {"mlflow", "ray"} <= names("ecosystem.txt")
+    assert names("ecosystem.txt") & (names("cpu.txt") | names("cuda.txt")) == set()

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import check_fields
 from recsys_lab.record import loggers, wandb_run
-from recsys_lab.sweeps.ablation import log_to_wandb, write_ablation
+from recsys_lab.sweeps.ablation import log_ablation, write_ablation
 from tests.record.offline_wandb import OfflineRun
 from tests.sweeps.test_ablation import sweep
 
@@ -123,7 +123,7 @@ def test_a_login_is_found_in_the_environment_and_in_netrc(not_logged_in, monkeyp
 def test_a_sweep_has_a_run_of_its_own_with_its_tables_and_its_page(tmp_path, not_logged_in):
     folder = sweep(tmp_path / "s")
     made = write_ablation(folder)
-    log_to_wandb(made, OmegaConf.create({"_target_": "recsys_lab.record.wandb_run.start", "mode": "offline", "project": "recsys_lab"}))
+    log_ablation(made, OmegaConf.create({"_target_": "recsys_lab.record.wandb_run.start", "mode": "offline", "project": "recsys_lab"}))
     run = OfflineRun(folder)
     logged = {key.removeprefix("ablation/"): value for row in run.history for key, value in row.items() if key.startswith("ablation/")}
     tables = {"quality_validation_measured", "speed_measured", "speed_simulated"}
@@ -139,5 +139,5 @@ def test_a_sweep_has_a_run_of_its_own_with_its_tables_and_its_page(tmp_path, not
 
 def test_another_logger_leaves_no_wandb_run_of_the_sweep(tmp_path):
     folder = sweep(tmp_path / "s")
-    log_to_wandb(write_ablation(folder), OmegaConf.create({"_target_": "recsys_lab.record.loggers.none"}))
+    log_ablation(write_ablation(folder), OmegaConf.create({"_target_": "recsys_lab.record.loggers.none"}))
     assert not (folder / "wandb").exists()

@@ -1,0 +1,118 @@
+"""The task: valid for SkyPilot, with the devices of the cluster; and its nodes' command, run for real as two nodes would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import psutil
+import pytest
+import yaml
+
+from launchers import skypilot
+from launchers.skypilot import Nodes, task
+from launchers.torchrun import GOES_ON
+from recsys_lab.errors import UserError
+from tests.end_to_end.lines import SMALL, bits, environment, line, result
+from tests.launchers.test_torchrun import a_port, wait_for_step
+
+SCHEMA = json.loads((Path(__file__).parent / "skypilot_schema.json").read_text())
+NODES = Nodes(8, 4, "H100", 8, 512.0, "aws/us-east-1", True, "registry.example/lab:1", "make env", ".", "runs", "/mnt/runs", 3, 29500)
+
+
+def check(made: dict[str, Any]) -> dict[str, Any]:
+    """Validates a task, and its resources as SkyPilot does, apart."""
+    jsonschema.validate(made, SCHEMA["task"])
+    jsonschema.validate(made["resources"], SCHEMA["resources"])
+    return made
+
+
+def test_the_task_is_valid_and_asks_for_the_clusters_devices() -> None:
+    made = check(task("run-1", NODES, ["launcher=skypilot", "model=dcn", "x='a b'"]))
+    assert (made["num_nodes"], made["volumes"], made["envs"]) == (8, {"/mnt/runs": "runs"}, {GOES_ON: "1"})
+    assert made["resources"] == {
+        "cpus": "32+",
+        "memory": "477+",
+        "accelerators": {"H100": 4},
+        "infra": "aws/us-east-1",
+        "use_spot": True,
+        "image_id": "docker:registry.example/lab:1",
+    }
+    assert "--nproc-per-node=4" in made["run"] and made["run"].rstrip().endswith("""run.py launcher=skypilot model=dcn 'x='"'"'a b'"'"''""")
+
+
+def test_of_a_cpu_and_where_nothing_is_said_nothing_is_asked() -> None:
+    bare = replace(NODES, accelerator=None, host_memory_gb=None, infra=None, use_spot=False, image=None, interface="eth1")
+    made = check(task("run-1", bare, []))
+    assert made["resources"] == {"cpus": "32+"}
+    assert made["envs"] == {GOES_ON: "1", "GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
+
+
+@pytest.mark.parametrize(("where", "key", "value"), [((), "num_node", 8), (("resources",), "accelerator", "H100"), ((), "num_nodes", "8")])
+def test_a_task_with_a_mistake_is_not_valid(where: tuple[str, ...], key: str, value: Any) -> None:
+    made = task("run-1", NODES, [])
+    (made[where[0]] if where else made)[key] = value
+    with pytest.raises(jsonschema.ValidationError):
+        check(made)
+
+
+@pytest.mark.parametrize(("missing", "kind"), [("volume", "cpu"), ("accelerator", "cuda")])
+def test_what_a_node_cannot_do_without_is_refused(missing: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    given = {"volume": "runs", "accelerator": "H100"} | {missing: None}
+    with pytest.raises(UserError, match=rf"launcher.{missing}: .*given nothing; give launcher.{missing}="):
+        skypilot.launch(print, {}, tmp_path, hosts=1, ranks_per_host=1, device_kind=kind, **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_task_lies_beside_the_run_with_the_words_of_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    run = tmp_path / "run"
+    (run / ".hydra").mkdir(parents=True)
+    (run / ".hydra" / "overrides.yaml").write_text("[model=dcn, launcher=skypilot, hydra.run.dir=x]")
+    assert skypilot.launch(print, {}, run, hosts=2, ranks_per_host=2, device_kind="cpu", volume="runs") is None
+    assert f"sky jobs launch {run / 'skypilot.yaml'}" in capsys.readouterr().out
+    made = check(yaml.safe_load((run / "skypilot.yaml").read_text()))
+    assert made["run"].rstrip().endswith("run.py launcher=skypilot model=dcn hydra.run.dir=/mnt/runs/run")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_nodes_command_trains_and_goes_on(tmp_path: Path) -> None:
+    """Two nodes as two process groups of this machine, with the variables that SkyPilot sets; both are killed once in between."""
+    words = ("launcher=skypilot", "cluster=local", "launcher.hosts=2", "launcher.ranks_per_host=1", "launcher.volume=runs")
+    more = (f"launcher.mount={tmp_path}", f"launcher.port={a_port()}", "launcher.cpus_per_rank=1", "model=dcn", "mode=train", *SMALL)
+    for name in ("quiet", "killed"):
+        done = line(*words, *more, "data.rows_train=12000", f"hydra.run.dir={tmp_path / 'here' / name}", cache=tmp_path / "cache")
+        assert done.code == 0, done.err
+    _end_well(_nodes(tmp_path / "here" / "quiet", tmp_path / "cache"))
+    first = _nodes(tmp_path / "here" / "killed", tmp_path / "cache")
+    wait_for_step(tmp_path / "killed", 30, first[0])
+    for node in first:
+        for process in [*psutil.Process(node.pid).children(recursive=True), node]:
+            process.send_signal(signal.SIGKILL)
+        node.wait()
+    _end_well(_nodes(tmp_path / "here" / "killed", tmp_path / "cache"))
+    assert result(tmp_path / "killed")["choices"]["launcher"] == "skypilot"
+    assert bits(tmp_path / "killed") == bits(tmp_path / "quiet")
+
+
+def _end_well(nodes: list[subprocess.Popen]) -> None:
+    for node in nodes:
+        _, said = node.communicate(timeout=600)
+        assert node.returncode == 0, said
+
+
+def _nodes(folder: Path, cache: Path) -> list[subprocess.Popen]:
+    """The command of each node of the task in `folder`, begun as SkyPilot's agents begin it."""
+    made = check(yaml.safe_load((folder / "skypilot.yaml").read_text()))
+    there = environment(cache) | made["envs"] | {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "127.0.0.1\n127.0.0.1"}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "cwd": made["workdir"]}
+    begun = [there | {"SKYPILOT_NODE_RANK": str(node)} for node in (0, 1)]
+    return [subprocess.Popen(["bash", "-c", made["run"]], env=os.environ | variables, **quiet) for variables in begun]

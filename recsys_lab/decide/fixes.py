@@ -27,7 +27,7 @@ def _fix(row: Row, able: Sequence[Row]) -> str | None:
     """None where nothing that was priced fits: then the planner's own advice counts."""
     if not able:
         return None
-    nearest = min(able, key=lambda other: (*_distance(row, other), other.cost))
+    nearest = min(able, key=lambda other: (*_distance(row, other), other.cost_order))
     changed = " ".join(f"{axis}={getattr(nearest, axis)}" for axis in AXES if getattr(nearest, axis) != getattr(row, axis))
     cost = f"{nearest.cost:.2f} {'$' if nearest.usd_per_1e9 is not None else 'device-hours'} per 1e9"
     return f"{changed}: {nearest.ms:.2f} ms, {cost}"
@@ -40,7 +40,10 @@ def _distance(row: Row, other: Row) -> tuple[bool, int, list[int]]:
 
 
 def least_change(lacking: Sequence[tuple[Row, Cluster]]) -> str:
-    """Of rows that do not fit, each with its cluster: the change of all that costs least an hour; of two as dear the first."""
+    """Of rows that do not fit, each with its cluster: the change of all that costs least an hour; of two as dear the first.
+
+    Where a cluster has no price it is the one with the fewest devices.
+    """
     changes = [(row, cluster, match[1]) for row, cluster in lacking if (match := CHANGE.search(row.why_not or ""))]
     able = [one for one in changes if not one[2].startswith("none found")]
     if not able:
@@ -51,7 +54,8 @@ def least_change(lacking: Sequence[tuple[Row, Cluster]]) -> str:
     devices, price = _devices(cluster, change), cluster.price_per_device_hour
     cost = f"{devices} devices" + (f", {devices * price:,.2f} $ an hour" if paid and price is not None else "")
     lacks = LACKS.search(row.why_not or "")
-    return f"the change that costs least is that of {row.name}, which lacks {lacks[1] if lacks else 'memory'}: {change} ({cost})"
+    least = "costs least" if paid else "needs the fewest devices"
+    return f"the change that {least} is that of {row.name}, which lacks {lacks[1] if lacks else 'memory'}: {change} ({cost})"
 
 
 def _devices(cluster: Cluster, change: str) -> int:

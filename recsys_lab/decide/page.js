@@ -12,6 +12,7 @@ const profiles = unique(data.rows.filter(row => row.ms !== null).map(row => row.
 const chosen = Object.fromEntries(AXES.map(axis => [axis, new Set(all[axis])]));
 let profile = data.winner.row ? data.winner.row.profile : profiles[0];
 let order = { key: COST, down: false };
+const hasCost = row => row[COST] !== null;
 const nameOf = row => AXES.map(axis => row[axis]).join(" ");
 const figure = (value, digits = 2) => value === null || value === undefined ? "not known" : value.toFixed(digits);
 const span = pair => pair ? `${figure(pair[0])} to ${figure(pair[1])}` : "not known";
@@ -28,11 +29,11 @@ function shown() {
 }
 
 function costSpan(row) {
-  return row.ms_interval ? row.ms_interval.map(ms => row[COST] * ms / row.ms) : null;
+  return row.ms_interval && hasCost(row) ? row.ms_interval.map(ms => row[COST] * ms / row.ms) : null;
 }
 
 function drawScatter() {
-  const rows = shown().filter(row => row.ms !== null);
+  const rows = shown().filter(row => row.ms !== null && hasCost(row));
   const narrow = window.innerWidth < 700;
   const traces = all.sharder.filter(sharder => rows.some(row => row.sharder === sharder)).map(sharder => {
     const own = rows.filter(row => row.sharder === sharder), spans = own.map(costSpan);
@@ -84,6 +85,7 @@ const COLUMNS = [
 function cell(row, key) {
   const value = row[key];
   if (key === "ms_interval") return row.ms === null ? "" : span(value);
+  if (key === COST && PAID && value === null) return row.ms === null ? "" : "no price";
   if (key === "fix") return row.ms === null ? (row.fix || row.why_not || "") : "";
   if (typeof value === "boolean") return value ? "yes" : "";
   if (key === "samples_per_second") return value === null ? "" : Math.round(value).toLocaleString("en");
@@ -114,7 +116,8 @@ function drawTable() {
 }
 
 function fillChoices() {
-  const names = shown().filter(row => row.ms !== null).sort((a, b) => a[COST] - b[COST]).map(nameOf);
+  const names = shown().filter(row => row.ms !== null)
+    .sort((a, b) => hasCost(a) && hasCost(b) ? a[COST] - b[COST] : hasCost(b) - hasCost(a)).map(nameOf);
   ["left", "right"].forEach((id, place) => {
     const select = document.getElementById(id), before = select.value;
     select.replaceChildren(...names.map(name => element("option", name, { value: name })));

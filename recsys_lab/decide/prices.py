@@ -76,10 +76,15 @@ class Row:
 
     @property
     def cost(self) -> float:
-        """Dollars, or device-hours, per 1e9 samples. Of a row that has figures."""
+        """Dollars, or device-hours without a price, per 1e9 samples. Of a row that has figures; to compare rows, take `cost_order`."""
         cost = self.device_hours_per_1e9 if self.usd_per_1e9 is None else self.usd_per_1e9
         assert cost is not None
         return cost
+
+    @property
+    def cost_order(self) -> tuple[bool, float]:
+        """A key to sort by: rows with a price by their dollars, then those without by device-hours."""
+        return self.usd_per_1e9 is None, self.cost
 
     @property
     def cost_interval(self) -> tuple[float, float] | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from recsys_lab.cluster import Cluster
+from recsys_lab.cluster.price import GIVEN
 from recsys_lab.decide.prices import Row
 
 #: In the order of what a change asks of its user: a state of the optimizer, formats, how tables are placed, and other devices.
@@ -49,13 +50,20 @@ def least_change(lacking: Sequence[tuple[Row, Cluster]]) -> str:
     if not able:
         row, _ = lacking[0]
         return f"{row.name}: {row.why_not}"
-    paid = all(cluster.price_per_device_hour is not None for _, cluster, _ in able)
-    row, cluster, change = min(able, key=lambda one: _devices(one[1], one[2]) * ((one[1].price_per_device_hour or 1.0) if paid else 1.0))
-    devices, price = _devices(cluster, change), cluster.price_per_device_hour
-    cost = f"{devices} devices" + (f", {devices * price:,.2f} $ an hour" if paid and price is not None else "")
+    paid = all(cluster.price is not None for _, cluster, _ in able)
+    row, cluster, change = min(able, key=lambda one: _devices(one[1], one[2]) * (_usd(one[1]) if paid else 1.0))
+    devices, cost = _devices(cluster, change), ""
+    if paid and cluster.price is not None:
+        cost = f", {devices * _usd(cluster):,.2f} $ an hour" + ("" if cluster.price.origin == GIVEN else f" at the {cluster.price.origin}")
     lacks = LACKS.search(row.why_not or "")
     least = "costs least" if paid else "needs the fewest devices"
-    return f"the change that {least} is that of {row.name}, which lacks {lacks[1] if lacks else 'memory'}: {change} ({cost})"
+    return (
+        f"the change that {least} is that of {row.name}, which lacks {lacks[1] if lacks else 'memory'}: {change} ({devices} devices{cost})"
+    )
+
+
+def _usd(cluster: Cluster) -> float:
+    return cluster.price.usd_per_device_hour if cluster.price is not None else 1.0
 
 
 def _devices(cluster: Cluster, change: str) -> int:

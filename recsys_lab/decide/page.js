@@ -41,7 +41,7 @@ function drawScatter() {
       type: "scatter", mode: "markers", name: sharder, x: own.map(row => row.ms), y: own.map(row => row[COST]), customdata: own.map(nameOf),
       text: own.map(row => `<b>${row.sharder}</b> on ${row.cluster}<br>${row.precision}, ${row.optimizer}<br>${figure(row.ms)} ms `
         + `(${span(row.ms_interval)})<br>${figure(row[COST])} ${COST_WORDS}<br>${figure(row.memory_gb, 1)} of ${row.memory_there_gb} GB`
-        + `<br>bound by ${row.bound}`),
+        + `<br>bound by ${row.bound}` + (row.price ? `<br>${figure(row.price.usd_per_device_hour)} $ a device-hour (${row.price.origin})` : "")),
       hovertemplate: "%{text}<extra></extra>",
       error_y: { type: "data", symmetric: false, thickness: 0.6, width: 0, color: "rgba(128,128,128,0.35)",
         array: own.map((row, i) => spans[i] ? spans[i][1] - row[COST] : 0), arrayminus: own.map((row, i) => spans[i] ? row[COST] - spans[i][0] : 0) },

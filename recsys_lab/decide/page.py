@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recsys_lab.decide.answer import Winner
 from recsys_lab.decide.decision import Decision
+from recsys_lab.decide.price_words import price_words
 from recsys_lab.files import plain, write_text
 from recsys_lab.report import html
 
@@ -38,6 +39,7 @@ def page(decision: Decision) -> str:
         "<h1>Which sharding and precision to pay for</h1>",
         f'<p class="soft">Batch {first.batch:,} over {escape(where)}. Simulated, not measured.</p>',
         *(f"<p>{escape(sentence)}</p>" for sentence in said),
+        *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(decision.rows)) else []),
         '<div class="filters" id="filters"></div>',
         '<h2>Cost against time</h2><div class="chart tall" id="scatter"></div>',
         '<p class="note">Each point is a combination; hover for its figures, click to compare it. Stars are Pareto-optimal: no row is both '

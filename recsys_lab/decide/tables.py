@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from recsys_lab.decide.answer import Winner, cheapest_first
 from recsys_lab.decide.fixes import LACKS
+from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.prices import Row
 from recsys_lab.decide.sensitivity import Change
 from recsys_lab.report.sections import Table
@@ -38,12 +39,11 @@ def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Tabl
         "Simulated, not measured. The second line of a figure is its 90 % interval. * Pareto-optimal: no row is both faster and cheaper.",
         "exch.: exposed embedding exchange, ms. GB: of the fullest device.",
     ]
+    notes += price_words(figures)
     if free := sorted({row.cluster for row in figures if row.usd_per_1e9 is None}):
         named = ",".join(f"{cluster}:2.50" for cluster in free)
-        apart = "their rows are compared with no other. Give" if paid else "give"
-        notes.append(
-            f"No price is known of {', '.join(free)}: {apart} dollars per device-hour, such as clusters={named}, and costs are told."
-        )
+        apart = "such rows are compared with no other. Give" if paid else "give"
+        notes.append(f"No price is known of {', '.join(free)}: {apart} dollars per device-hour, such as clusters={named}.")
     notes += _extrapolates(figures)
     if left := len(figures) - len(shown):
         notes.append(f"{left} more rows are left out: --all shows them.")
@@ -59,7 +59,7 @@ def _extrapolates(rows: Sequence[Row]) -> list[str]:
     for said in dict.fromkeys(row.extrapolates for row in rows if row.extrapolates):
         fitted, _, this = said.partition("; this is ")
         systems.setdefault(fitted, []).append(this)
-    return [f"The profile extrapolates: {fitted}; this is {' and '.join(each)}." for fitted, each in systems.items()]
+    return [f"The profile extrapolates: {fitted}; this is {', '.join(each)}." for fitted, each in systems.items()]
 
 
 def _per_rank(rows: Sequence[Row]) -> str:

@@ -99,6 +99,7 @@ Seed = Annotated[int, Range(0, 2**32 - 1)]
 Positive = Annotated[float, Range(1e-9, 1e9)]  # of memory, of a bandwidth, of a price; above, it is in a wrong unit
 NotNegative = Annotated[float, Range(0, 1e9)]  # of a time, of a weight
 Factor = Annotated[float, Range(1, 1e9)]
+Day = Annotated[str, Text(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", 10, "a day such as 2026-09-20")]
 Share = Annotated[float, Range(0, 1)]
 ShareBelowOne = Annotated[float, Range(0, below=1)]
 ShareOfPeak = Annotated[float, Range(1e-9, 1)]

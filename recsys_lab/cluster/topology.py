@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from recsys_lab.cluster.price import ListPrice, Price
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne, check_fields
 
@@ -85,7 +86,8 @@ class Cluster:
 
     `reserved_memory_share`: for activations, buffers and the framework; TorchRec's planner keeps back as much.
     `hosts_per_leaf`: hosts behind one leaf switch, whose links upwards carry 1 / `leaf_oversubscription` of what its hosts can send; 0: all
-    hosts reach each other at full speed. `price_per_device_hour`: of one rank's device, in whatever money; None: costs are not told.
+    hosts reach each other at full speed. `price_per_device_hour`: of one rank's device, in dollars; None: as `list_price` has it, which is
+    no part of a config's identity. Costs are not told where both are None.
     """
 
     name: str
@@ -99,9 +101,10 @@ class Cluster:
     hosts_per_leaf: CountFromZero = 0
     leaf_oversubscription: Factor = 1.0
     price_per_device_hour: Positive | None = None
+    list_price: ListPrice | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in (("device", Device), ("intra_host", Link), ("cross_host", Link)):
+        for name, kind in (("device", Device), ("intra_host", Link), ("cross_host", Link), ("list_price", ListPrice)):
             if isinstance(figures := getattr(self, name), Mapping):  # as a YAML has it
                 object.__setattr__(self, name, kind(**figures))
         check_fields(self, "cluster")
@@ -112,6 +115,16 @@ class Cluster:
     @property
     def world_size(self) -> int:
         return self.hosts * self.ranks_per_host
+
+    @property
+    def price(self) -> Price | None:
+        """Of a device-hour: the one that is given, else the list price if it is of this device; None: costs are not told."""
+        if self.price_per_device_hour is not None:
+            return Price(self.price_per_device_hour)
+        listed = self.list_price
+        if listed is None or listed.device not in (None, self.device.name):
+            return None
+        return Price.of_list(listed, self.world_size)
 
     @property
     def usable_memory_bytes(self) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from recsys_lab.arguments import parser
 from recsys_lab.decide.decision import ranked
+from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.prices import Row
 from recsys_lab.decide.question import AS_SAID, AXES, ClusterAsked, Question, items_of
 from recsys_lab.decide.tables import DASH
@@ -64,6 +66,7 @@ def _as_json(row: Row) -> dict[str, Any]:
         "batch_per_rank": row.batch_per_rank,
         "memory_gb": row.memory_gb,
         "cost_per_billion_samples": row.usd_per_1e9,
+        "price": row.price and asdict(row.price),
         "profile": row.software,
         "extrapolates": row.extrapolates,
     }
@@ -92,5 +95,6 @@ def _table(rows: Sequence[Row]) -> Table:
     first = rows[0]
     where = f"{first.cluster}, {first.ranks} ranks of {first.batch_per_rank:,} samples, profile {first.profile}"
     why = " ".join(f"{row.sharder}: {row.why_not}." for row in rows if row.why_not)
+    why = " ".join([*price_words([row for row in rows if row.ms is not None])[:2], why])
     note = f"Simulated, not measured. 90 %: the interval. exch.: ms of exposed embedding exchange. GB: of the fullest rank. {why}".strip()
     return Table(f"Sharders on {where}", columns, tuple(cells), note, columns[1:])

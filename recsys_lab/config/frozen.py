@@ -21,8 +21,9 @@ from recsys_lab.errors import UserError
 from recsys_lab.files import write_text
 from recsys_lab.tables.table_file import dim_of_tables
 
-#: How a run is shown, and the names of what other fields hold in full, do not change what it computes: not part of its identity.
-NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices")
+#: How a run is shown, the names of what other fields hold in full, and what a provider asks today do not change what it computes: not part
+#: of its identity.
+NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices", "cluster.list_price")
 CONFIG_FILE = "config.yaml"
 #: Without these a config.yaml is none of ours.
 NEEDED = ("seed", "mode", "model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")
@@ -123,8 +124,15 @@ def identity(config: Mapping[str, Any]) -> str:
 
 
 def _digest(config: Mapping[str, Any], apart: tuple[str, ...]) -> str:
-    told = {key: value for key, value in config.items() if key not in apart}
+    told = _without(config, apart)
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _without(config: Mapping[str, Any], apart: tuple[str, ...], where: str = "") -> dict[str, Any]:
+    """`config` less the keys that `apart` names with their groups, such as cluster.list_price."""
+    left = {key: value for key, value in config.items() if f"{where}{key}" not in apart}
+    inner = {path.partition(".")[0] for one in apart if one.startswith(where) and "." in (path := one[len(where) :])}
+    return left | {key: _without(left[key], apart, f"{where}{key}.") for key in left if key in inner and isinstance(left[key], Mapping)}
 
 
 def save(config: Mapping[str, Any], folder: Path) -> None:
@@ -150,8 +158,8 @@ def load(folder: Path) -> DictConfig:
 
 def differences(ours: DictConfig, theirs: DictConfig) -> list[str]:
     """`key: theirs -> ours` for every field of identity that differs."""
-    a, b = _flat(plain(theirs)), _flat(plain(ours))
-    keys = sorted(k for k in {*a, *b} if k.split(".")[0] not in NOT_IDENTITY)
+    a, b = (_flat(_without(plain(config), NOT_IDENTITY)) for config in (theirs, ours))
+    keys = sorted({*a, *b})
     return [f"{k}: {a.get(k, 'absent')} -> {b.get(k, 'absent')}" for k in keys if a.get(k) != b.get(k)]
 
 

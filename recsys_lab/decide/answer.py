@@ -15,7 +15,7 @@ class Winner:
     """`row`: the cheapest under the first profile; None where nothing fits. `status`: one of those above.
 
     `by_profile`: the cheapest under each. `rivals`: names of combinations whose interval reaches below the upper end of its own, under any
-    profile. `words`: the same for people.
+    profile. `words`: the same for people. `without_price`: clusters whose rows fit and are not compared, as others have a price.
     """
 
     status: str
@@ -23,20 +23,28 @@ class Winner:
     by_profile: dict[str, Row]
     rivals: tuple[str, ...]
     words: str
+    without_price: tuple[str, ...] = ()
 
 
 def marked(rows: Sequence[Row]) -> list[Row]:
     """`rows` with `pareto` and `robust`. A row is faster by its ms and cheaper by its cost; a cluster's profiles are compared apart."""
-    pareto = {id(row): row.ms is not None and row.fits and _is_pareto(row, _alike(row, rows)) for row in rows}
+    able = compared(rows)
+    pareto = dict.fromkeys(map(id, rows), False) | {id(row): _is_pareto(row, _alike(row, able)) for row in able}
     always: dict[tuple[str, ...], bool] = {}
     for row in rows:
         always[row.choices] = always.get(row.choices, True) and pareto[id(row)]
     return [replace(row, pareto=pareto[id(row)], robust=always[row.choices]) for row in rows]
 
 
+def compared(rows: Sequence[Row]) -> list[Row]:
+    """Of `rows` that fit those with a price, by their dollars; where none has one all of them, by device-hours."""
+    able = [row for row in rows if row.ms is not None and row.fits]
+    return [row for row in able if row.usd_per_1e9 is not None] or able
+
+
 def winner_of(rows: Sequence[Row]) -> Winner:
     """Of `rows` that fit: the cheapest a sample, if it is that under every profile and beyond every interval."""
-    priced = [row for row in rows if row.ms is not None and row.fits]
+    priced = compared(rows)
     if not priced:
         return Winner(NONE_FITS, None, {}, (), "Nothing fits.")
     profiles = list(dict.fromkeys(row.profile for row in priced))
@@ -49,19 +57,25 @@ def winner_of(rows: Sequence[Row]) -> Winner:
         if row.choices != top.choices and row.profile == top.profile and _reaches(row, top)
     )
     what = "dollars" if best.usd_per_1e9 is not None else "device-hours"
+    known = {id(row) for row in priced}
+    free = tuple(dict.fromkeys(row.cluster for row in rows if row.ms is not None and row.fits and id(row) not in known))
     if len({row.choices for row in by_profile.values()}) > 1:
         each = ", ".join(f"{profile} -> {row.name}" for profile, row in by_profile.items())
-        return Winner(OF_SOFTWARE, best, by_profile, tuple(rivals), f"Fewest {what} per 1e9 samples depends on the software: {each}.")
-    if rivals:
+        status, words = OF_SOFTWARE, f"Fewest {what} per 1e9 samples depends on the software: {each}."
+    elif rivals:
         others = f"{len(rivals)} other{'s' if len(rivals) > 1 else ''}"
+        status = NOT_APART
         words = f"{best.name} takes the fewest {what} per 1e9 samples, but is not distinguishable from {others}: their intervals overlap."
-        return Winner(NOT_APART, best, by_profile, tuple(rivals), words)
-    words = f"{best.name} takes the fewest {what} per 1e9 samples, beyond the intervals and under every profile: {', '.join(profiles)}."
-    return Winner(WINNER, best, by_profile, (), words)
+    else:
+        status = WINNER
+        words = f"{best.name} takes the fewest {what} per 1e9 samples, beyond the intervals and under every profile: {', '.join(profiles)}."
+    if free:
+        words += f" {', '.join(free)} {'have no price and are' if len(free) > 1 else 'has no price and is'} not compared."
+    return Winner(status, best, by_profile, tuple(rivals), words, free)
 
 
 def _alike(row: Row, rows: Sequence[Row]) -> list[Row]:
-    return [other for other in rows if other.profile == row.profile and other.ms is not None and other.fits]
+    return [other for other in rows if other.profile == row.profile]
 
 
 def _is_pareto(row: Row, others: Sequence[Row]) -> bool:
@@ -75,10 +89,10 @@ def figures_of(row: Row) -> tuple[float, float]:
     return float(f"{row.ms:.9g}"), float(f"{row.cost:.9g}")
 
 
-def cheapest_first(row: Row) -> tuple[float, float, float]:
-    """A key to sort by: cost, then time, then memory."""
+def cheapest_first(row: Row) -> tuple[bool, float, float, float]:
+    """A key to sort by: cost, those without a price last, then time, then memory."""
     ms, cost = figures_of(row)
-    return cost, ms, row.memory_gb or 0.0
+    return row.usd_per_1e9 is None, cost, ms, row.memory_gb or 0.0
 
 
 def _reaches(row: Row, top: Row) -> bool:

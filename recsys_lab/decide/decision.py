@@ -46,6 +46,7 @@ class Decision:
                 "by_profile": {profile: asdict(row) for profile, row in chosen.by_profile.items()},
                 "not_distinguishable_from": list(chosen.rivals),
                 "words": chosen.words,
+                "without_price": list(chosen.without_price),
             },
             "sensitivity": [asdict(change) for change in self.sensitivity],
             "sentences": self.sentences,

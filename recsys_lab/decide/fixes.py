@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from recsys_lab.cluster import Cluster
+from recsys_lab.cluster.price import GIVEN
 from recsys_lab.decide.prices import Row
 
 #: In the order of what a change asks of its user: a state of the optimizer, formats, how tables are placed, and other devices.
@@ -27,7 +28,7 @@ def _fix(row: Row, able: Sequence[Row]) -> str | None:
     """None where nothing that was priced fits: then the planner's own advice counts."""
     if not able:
         return None
-    nearest = min(able, key=lambda other: (*_distance(row, other), other.cost))
+    nearest = min(able, key=lambda other: (*_distance(row, other), other.cost_order))
     changed = " ".join(f"{axis}={getattr(nearest, axis)}" for axis in AXES if getattr(nearest, axis) != getattr(row, axis))
     cost = f"{nearest.cost:.2f} {'$' if nearest.usd_per_1e9 is not None else 'device-hours'} per 1e9"
     return f"{changed}: {nearest.ms:.2f} ms, {cost}"
@@ -40,18 +41,29 @@ def _distance(row: Row, other: Row) -> tuple[bool, int, list[int]]:
 
 
 def least_change(lacking: Sequence[tuple[Row, Cluster]]) -> str:
-    """Of rows that do not fit, each with its cluster: the change of all that costs least an hour; of two as dear the first."""
+    """Of rows that do not fit, each with its cluster: the change of all that costs least an hour; of two as dear the first.
+
+    Where a cluster has no price it is the one with the fewest devices.
+    """
     changes = [(row, cluster, match[1]) for row, cluster in lacking if (match := CHANGE.search(row.why_not or ""))]
     able = [one for one in changes if not one[2].startswith("none found")]
     if not able:
         row, _ = lacking[0]
         return f"{row.name}: {row.why_not}"
-    paid = all(cluster.price_per_device_hour is not None for _, cluster, _ in able)
-    row, cluster, change = min(able, key=lambda one: _devices(one[1], one[2]) * ((one[1].price_per_device_hour or 1.0) if paid else 1.0))
-    devices, price = _devices(cluster, change), cluster.price_per_device_hour
-    cost = f"{devices} devices" + (f", {devices * price:,.2f} $ an hour" if paid and price is not None else "")
+    paid = all(cluster.price is not None for _, cluster, _ in able)
+    row, cluster, change = min(able, key=lambda one: _devices(one[1], one[2]) * (_usd(one[1]) if paid else 1.0))
+    devices, cost = _devices(cluster, change), ""
+    if paid and cluster.price is not None:
+        cost = f", {devices * _usd(cluster):,.2f} $ an hour" + ("" if cluster.price.origin == GIVEN else f" at the {cluster.price.origin}")
     lacks = LACKS.search(row.why_not or "")
-    return f"the change that costs least is that of {row.name}, which lacks {lacks[1] if lacks else 'memory'}: {change} ({cost})"
+    least = "costs least" if paid else "needs the fewest devices"
+    return (
+        f"the change that {least} is that of {row.name}, which lacks {lacks[1] if lacks else 'memory'}: {change} ({devices} devices{cost})"
+    )
+
+
+def _usd(cluster: Cluster) -> float:
+    return cluster.price.usd_per_device_hour if cluster.price is not None else 1.0
 
 
 def _devices(cluster: Cluster, change: str) -> int:

@@ -12,6 +12,7 @@ const profiles = unique(data.rows.filter(row => row.ms !== null).map(row => row.
 const chosen = Object.fromEntries(AXES.map(axis => [axis, new Set(all[axis])]));
 let profile = data.winner.row ? data.winner.row.profile : profiles[0];
 let order = { key: COST, down: false };
+const hasCost = row => row[COST] !== null;
 const nameOf = row => AXES.map(axis => row[axis]).join(" ");
 const figure = (value, digits = 2) => value === null || value === undefined ? "not known" : value.toFixed(digits);
 const span = pair => pair ? `${figure(pair[0])} to ${figure(pair[1])}` : "not known";
@@ -28,11 +29,11 @@ function shown() {
 }
 
 function costSpan(row) {
-  return row.ms_interval ? row.ms_interval.map(ms => row[COST] * ms / row.ms) : null;
+  return row.ms_interval && hasCost(row) ? row.ms_interval.map(ms => row[COST] * ms / row.ms) : null;
 }
 
 function drawScatter() {
-  const rows = shown().filter(row => row.ms !== null);
+  const rows = shown().filter(row => row.ms !== null && hasCost(row));
   const narrow = window.innerWidth < 700;
   const traces = all.sharder.filter(sharder => rows.some(row => row.sharder === sharder)).map(sharder => {
     const own = rows.filter(row => row.sharder === sharder), spans = own.map(costSpan);
@@ -40,7 +41,7 @@ function drawScatter() {
       type: "scatter", mode: "markers", name: sharder, x: own.map(row => row.ms), y: own.map(row => row[COST]), customdata: own.map(nameOf),
       text: own.map(row => `<b>${row.sharder}</b> on ${row.cluster}<br>${row.precision}, ${row.optimizer}<br>${figure(row.ms)} ms `
         + `(${span(row.ms_interval)})<br>${figure(row[COST])} ${COST_WORDS}<br>${figure(row.memory_gb, 1)} of ${row.memory_there_gb} GB`
-        + `<br>bound by ${row.bound}`),
+        + `<br>bound by ${row.bound}` + (row.price ? `<br>${figure(row.price.usd_per_device_hour)} $ a device-hour (${row.price.origin})` : "")),
       hovertemplate: "%{text}<extra></extra>",
       error_y: { type: "data", symmetric: false, thickness: 0.6, width: 0, color: "rgba(128,128,128,0.35)",
         array: own.map((row, i) => spans[i] ? spans[i][1] - row[COST] : 0), arrayminus: own.map((row, i) => spans[i] ? row[COST] - spans[i][0] : 0) },
@@ -84,6 +85,7 @@ const COLUMNS = [
 function cell(row, key) {
   const value = row[key];
   if (key === "ms_interval") return row.ms === null ? "" : span(value);
+  if (key === COST && PAID && value === null) return row.ms === null ? "" : "no price";
   if (key === "fix") return row.ms === null ? (row.fix || row.why_not || "") : "";
   if (typeof value === "boolean") return value ? "yes" : "";
   if (key === "samples_per_second") return value === null ? "" : Math.round(value).toLocaleString("en");
@@ -114,7 +116,8 @@ function drawTable() {
 }
 
 function fillChoices() {
-  const names = shown().filter(row => row.ms !== null).sort((a, b) => a[COST] - b[COST]).map(nameOf);
+  const names = shown().filter(row => row.ms !== null)
+    .sort((a, b) => hasCost(a) && hasCost(b) ? a[COST] - b[COST] : hasCost(b) - hasCost(a)).map(nameOf);
   ["left", "right"].forEach((id, place) => {
     const select = document.getElementById(id), before = select.value;
     select.replaceChildren(...names.map(name => element("option", name, { value: name })));

@@ -6,7 +6,9 @@ import json
 from html import escape
 from pathlib import Path
 
+from recsys_lab.decide.answer import Winner
 from recsys_lab.decide.decision import Decision
+from recsys_lab.decide.price_words import price_words
 from recsys_lab.files import plain, write_text
 from recsys_lab.report import html
 
@@ -37,10 +39,11 @@ def page(decision: Decision) -> str:
         "<h1>Which sharding and precision to pay for</h1>",
         f'<p class="soft">Batch {first.batch:,} over {escape(where)}. Simulated, not measured.</p>',
         *(f"<p>{escape(sentence)}</p>" for sentence in said),
+        *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(decision.rows)) else []),
         '<div class="filters" id="filters"></div>',
         '<h2>Cost against time</h2><div class="chart tall" id="scatter"></div>',
         '<p class="note">Each point is a combination; hover for its figures, click to compare it. Stars are Pareto-optimal: no row is both '
-        "faster and cheaper. Bars are 90 % intervals.</p>",
+        f"faster and cheaper. Bars are 90 % intervals.{escape(_not_drawn(winner))}</p>",
         '<div class="charts"><div><h2>Where the milliseconds go</h2>'
         '<label>first <select id="left"></select></label><br><label>second <select id="right"></select></label>'
         '<div class="chart" id="phases"></div></div>',
@@ -50,3 +53,8 @@ def page(decision: Decision) -> str:
         f'<script type="application/json" id="data">{data}</script>',
     ]
     return html.document("decide: recsys_lab", body, wide=True, scripts=[SCRIPT.read_text(encoding="utf-8")])
+
+
+def _not_drawn(winner: Winner) -> str:
+    free = ", ".join(winner.without_price)
+    return f" Without a price, and so not in this chart: {free}." if free else ""

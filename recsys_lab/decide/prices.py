@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recsys_lab.cluster import Cluster
+from recsys_lab.cluster import Cluster, Price
 from recsys_lab.data.batch import DataSet
 from recsys_lab.decide.combinations import Combination
 from recsys_lab.errors import PlanDoesNotFit, UserError
@@ -30,10 +30,10 @@ COMPUTE = {"lookup": "look-ups", "update": "updates", "dense": "dense"}
 class Row:
     """A combination under one profile. Simulated figures are None where it does not `fit`, and where the sharder cannot plan it at all.
 
-    `batch`, `batch_per_rank`: samples. `ms`: of an iteration; intervals hold nine of ten true values, None where the profile's error is
-    not known. `usd_per_1e9`: dollars per 1e9 samples, None without a price; `device_hours_per_1e9`: the same in device-hours. `memory_gb`:
-    of the fullest rank, buffers included, of `memory_there_gb` (1e9 bytes). `phases_ms`: where the iteration's time goes. `bound`: what
-    takes most of it. `pareto`: under its profile no other row is both faster and cheaper. `robust`: that under every profile.
+    `batch`, `batch_per_rank`: samples. `ms`: of an iteration; intervals hold nine of ten true values, None where the profile's error is not
+    known. `usd_per_1e9`: dollars per 1e9 samples at `price`, both None without a price; `device_hours_per_1e9`: the same in device-hours.
+    `memory_gb`: of the fullest rank, buffers included, of `memory_there_gb` (1e9 bytes). `phases_ms`: where the iteration's time goes.
+    `bound`: what takes most of it. `pareto`: under its profile no other row is both faster and cheaper. `robust`: that under every profile.
     `software`: the profile as the record names it, which says whether the executor's pipeline is on. `command`: the line of run.py with the
     same figures. `why_not`: why there are none; `fix`: of a row that does not fit, the nearest change that does.
     """
@@ -65,6 +65,7 @@ class Row:
     software: str | None = None
     extrapolates: str | None = None
     command: str = ""
+    price: Price | None = None
 
     @property
     def choices(self) -> tuple[str, str, str, str]:
@@ -76,10 +77,15 @@ class Row:
 
     @property
     def cost(self) -> float:
-        """Dollars, or device-hours, per 1e9 samples. Of a row that has figures."""
+        """Dollars, or device-hours without a price, per 1e9 samples. Of a row that has figures; to compare rows, take `cost_order`."""
         cost = self.device_hours_per_1e9 if self.usd_per_1e9 is None else self.usd_per_1e9
         assert cost is not None
         return cost
+
+    @property
+    def cost_order(self) -> tuple[bool, float]:
+        """A key to sort by: rows with a price by their dollars, then those without by device-hours."""
+        return self.usd_per_1e9 is None, self.cost
 
     @property
     def cost_interval(self) -> tuple[float, float] | None:
@@ -157,6 +163,7 @@ def _row(combination: Combination, profile: Profile, **figures: Any) -> Row:
         batch=combination.batch,
         batch_per_rank=combination.experiment.batch_size,
         ranks=cluster.world_size,
+        price=cluster.price,
         command=f"python run.py {shlex.join(words)}",
         **figures,
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from recsys_lab.decide.answer import Winner, cheapest_first
 from recsys_lab.decide.fixes import LACKS
+from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.prices import Row
 from recsys_lab.decide.sensitivity import Change
 from recsys_lab.report.sections import Table
@@ -17,10 +18,13 @@ MOST_ROWS = 10
 
 
 def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Table:
-    """Rows of the profile that the winner is of, the cheapest first: Pareto-optimal ones and the next ten, or `every` one."""
+    """Rows of the profile that the winner is of, the cheapest first: Pareto-optimal ones, the next ten, and the first of each cluster
+    without a price; or `every` one.
+    """
     profile = winner.row.profile if winner.row else None
     figures = sorted((row for row in rows if row.ms is not None and row.profile == profile), key=cheapest_first)
-    near = {id(row) for row in figures[:MOST_ROWS]}
+    first = {row.cluster: row for row in reversed(figures) if row.usd_per_1e9 is None}
+    near = {id(row) for row in (*figures[:MOST_ROWS], *first.values())}
     shown = [row for row in figures if every or row.pareto or id(row) in near]
     paid = any(row.usd_per_1e9 is not None for row in figures)
     columns = (
@@ -35,17 +39,27 @@ def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Tabl
         "Simulated, not measured. The second line of a figure is its 90 % interval. * Pareto-optimal: no row is both faster and cheaper.",
         "exch.: exposed embedding exchange, ms. GB: of the fullest device.",
     ]
+    notes += price_words(figures)
     if free := sorted({row.cluster for row in figures if row.usd_per_1e9 is None}):
         named = ",".join(f"{cluster}:2.50" for cluster in free)
-        notes.append(f"No price is known of {', '.join(free)}; give dollars per device-hour, such as clusters={named}, and costs are told.")
-    for said in dict.fromkeys(row.extrapolates for row in figures if row.extrapolates):
-        notes.append(f"The profile extrapolates: {said}.")
+        apart = "such rows are compared with no other. Give" if paid else "give"
+        notes.append(f"No price is known of {', '.join(free)}: {apart} dollars per device-hour, such as clusters={named}.")
+    notes += _extrapolates(figures)
     if left := len(figures) - len(shown):
-        notes.append(f"{left} dearer rows are left out: --all shows them.")
+        notes.append(f"{left} more rows are left out: --all shows them.")
     title = "Nothing fits"
     if figures:
         title = f"{len(figures)} combinations that fit, profile {profile}, batch {figures[0].batch:,}{_per_rank(figures)}"
     return Table(title, columns, tuple(_cells(row, paid) for row in shown), " ".join(notes), columns[1:5])
+
+
+def _extrapolates(rows: Sequence[Row]) -> list[str]:
+    """What the profile was fitted on, said once for all systems that are something else."""
+    systems: dict[str, list[str]] = {}
+    for said in dict.fromkeys(row.extrapolates for row in rows if row.extrapolates):
+        fitted, _, this = said.partition("; this is ")
+        systems.setdefault(fitted, []).append(this)
+    return [f"The profile extrapolates: {fitted}; this is {', '.join(each)}." for fitted, each in systems.items()]
 
 
 def _per_rank(rows: Sequence[Row]) -> str:
@@ -60,7 +74,7 @@ def _cells(row: Row, paid: bool) -> tuple[str, ...]:
         f"{'*' if row.pareto else ' '} {row.sharder}\n  {row.optimizer}\n  {row.cluster} {row.precision}",
         f"{row.ms:.2f}\n{_span(row.ms_interval)}",
         human_count(row.samples_per_second),
-        f"{row.cost:.2f}\n{_span(row.cost_interval)}" if not paid or row.usd_per_1e9 is not None else DASH,
+        f"{row.cost:.2f}\n{_span(row.cost_interval)}" if not paid or row.usd_per_1e9 is not None else "no price",
         f"{row.memory_gb:.1f}\nof {row.memory_there_gb:g}",
         f"{row.bound}\n{exposed}",
     )

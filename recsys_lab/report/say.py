@@ -107,7 +107,8 @@ def simulated(iteration: Simulated) -> None:
     if iteration.extrapolates:
         _line("", iteration.extrapolates)
     if iteration.cost_per_billion_samples is not None:
-        _line("", f"a billion samples cost {iteration.cost_per_billion_samples:,.2f}")
+        at = f" at {iteration.price.words}" if iteration.price else ""
+        _line("", f"a billion samples cost {iteration.cost_per_billion_samples:,.2f} ${at}")
 
 
 def not_calibrated(cluster: str) -> None:

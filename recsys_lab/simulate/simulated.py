@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from recsys_lab.cluster import Cluster, ranks_text
+from recsys_lab.cluster import Cluster, Price, ranks_text
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
@@ -51,7 +51,7 @@ class Simulated:
     """The record's `simulated` object, field by field. `bytes_per_rank`: what lasts from step to step, as in the plan's summary.
 
     `interval_ms`: of the iteration, from the profile's residuals, wider outside of its fit; None where it was not fitted to anything.
-    `cost_per_billion_samples`: in the money of the cluster's price, None without one. `software`: the profile's figures.
+    `cost_per_billion_samples`: in dollars at the cluster's `price`, both None without one. `software`: the profile's figures.
     `added_memory_bytes`: what a process of the rank with most takes when it trains, on top of what it took before it had a model; on a
     GPU, of its tensors. `extrapolates`: in words, what the profile was fitted on where this is something else.
     """
@@ -70,6 +70,7 @@ class Simulated:
     software: Mapping[str, Any] = field(default_factory=dict)
     added_memory_bytes: float | None = None
     extrapolates: str | None = None
+    price: Price | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
         software=asdict(profile),
         added_memory_bytes=added_memory_bytes(steps, cluster, profile, memory),
         extrapolates=extrapolates(profile, cluster),
+        price=cluster.price,
     )
     title = f"simulated: {cluster.name}, {cluster.world_size} ranks, profile {profile.name}"
     over_time = memory_over_time(events, memory, whole.slowest, workload)
@@ -151,7 +153,7 @@ def _hosts_of(device: str, hosts: int) -> str:
 
 
 def _cost(ms_per_sample: float, cluster: Cluster) -> float | None:
-    """Of a billion samples, all devices together."""
-    if cluster.price_per_device_hour is None:
+    """Of a billion samples, all devices together, in dollars."""
+    if cluster.price is None:
         return None
-    return ms_per_sample * 1e9 / MS_PER_HOUR * cluster.price_per_device_hour * cluster.world_size
+    return ms_per_sample * 1e9 / MS_PER_HOUR * cluster.price.usd_per_device_hour * cluster.world_size

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.cluster import Cluster, Device, Link, ListPrice
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import read
 from recsys_lab.config.schema import build
@@ -28,14 +28,19 @@ MAY_BE_ZERO = {"hosts_per_leaf", "latency_us", "message_us", "start_us", "exchan
 def figures(part: type, where: str = "cluster") -> Iterator[tuple[str, type | Any]]:
     """Every declared field that holds numbers, with its type, such as `cluster.device.memory_gb` and float."""
     for name, kind in typing.get_type_hints(part).items():
-        if dataclasses.is_dataclass(kind):
-            yield from figures(typing.cast(type, kind), f"{where}.{name}")
+        if inner := [one for one in (kind, *typing.get_args(kind)) if dataclasses.is_dataclass(one)]:
+            yield from figures(typing.cast(type, inner[0]), f"{where}.{name}")
         elif set(typing.get_args(kind) or (kind,)) & {*NUMBERS}:
             yield f"{where}.{name}", kind
 
 
 FIGURES = dict(figures(Cluster))
 BAD = [(key, value) for key in FIGURES for value in NEVER] + [(key, 0) for key in FIGURES if key.rsplit(".", 1)[-1] not in MAY_BE_ZERO]
+
+
+def whole() -> Cluster:
+    """With every part that there can be."""
+    return dataclasses.replace(cluster(2, 2), list_price=ListPrice(2.0, "2026-09-20", "a list", "device", 8))
 
 
 def changed(part: Any, path: str, value: Any) -> Any:
@@ -51,16 +56,16 @@ def changed(part: Any, path: str, value: Any) -> Any:
 
 def test_every_part_is_walked() -> None:
     parts = {key.rsplit(".", 1)[0] for key in FIGURES}
-    assert parts == {"cluster", "cluster.device", "cluster.intra_host", "cluster.cross_host"}
-    numbers = sum(len(dataclasses.fields(part)) for part in (Cluster, Device, Link, Link))
-    not_numbers = 5 + 3 + 2 * 3  # names, kinds, sources, notes, parts and `shared`
+    assert parts == {"cluster", "cluster.device", "cluster.intra_host", "cluster.cross_host", "cluster.list_price"}
+    numbers = sum(len(dataclasses.fields(part)) for part in (Cluster, Device, Link, Link, ListPrice))
+    not_numbers = 6 + 3 + 2 * 3 + 3  # names, kinds, sources, notes, parts and `shared`; day, source and device of a price
     assert len(FIGURES) == numbers - not_numbers
 
 
 @pytest.mark.parametrize(("key", "value"), BAD, ids=[f"{key}={value}" for key, value in BAD])
 def test_no_figure_is_out_of_range(key: str, value: float) -> None:
     with pytest.raises(UserError) as caught:
-        changed(cluster(2, 2), key.removeprefix("cluster."), value)
+        changed(whole(), key.removeprefix("cluster."), value)
     parts = caught.value.parts
     assert str(parts["where"]).removesuffix(".fp32") == key and parts["given"] == value or value != value
     assert parts["allowed"] and "\n" not in str(caught.value)
@@ -69,10 +74,10 @@ def test_no_figure_is_out_of_range(key: str, value: float) -> None:
 @pytest.mark.parametrize("key", FIGURES)
 def test_null_is_taken_where_it_is_declared(key: str) -> None:
     if type(None) in typing.get_args(FIGURES[key]):
-        changed(cluster(2, 2), key.removeprefix("cluster."), None)
+        changed(whole(), key.removeprefix("cluster."), None)
     else:
         with pytest.raises(UserError, match=key):
-            changed(cluster(2, 2), key.removeprefix("cluster."), None)
+            changed(whole(), key.removeprefix("cluster."), None)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +97,7 @@ def test_null_is_taken_where_it_is_declared(key: str) -> None:
     ],
 )
 def test_the_ends_of_a_range_are_taken(key: str, value: Any) -> None:
-    changed(cluster(2, 2), key, value)
+    changed(whole(), key, value)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_the_ends_of_a_range_are_taken(key: str, value: Any) -> None:
 )
 def test_the_line_says_what_is_allowed(key: str, value: Any, parts: list[str]) -> None:
     with pytest.raises(UserError) as caught:
-        changed(cluster(2, 2), key, value)
+        changed(whole(), key, value)
     for part in parts:
         assert part in str(caught.value)
 

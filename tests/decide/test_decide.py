@@ -59,7 +59,7 @@ def check_rows(rows: list[dict[str, Any]], folder: Path) -> None:
     for number, row in enumerate(rows):
         simulated = simulated_by_run_py(row["command"], folder / str(number))
         assert simulated["iteration_ms"] == row["ms"] and simulated["phases_ms"] == row["phases_ms"], row["command"]
-        assert simulated["cost_per_billion_samples"] == row["usd_per_1e9"]
+        assert simulated["cost_per_billion_samples"] == row["usd_per_1e9"] and simulated["price"] == row["price"]
         assert (simulated["profile"], simulated["world_size"]) == (row["software"], row["ranks"])
 
 
@@ -119,9 +119,33 @@ def test_one_combination_alone_is_the_winner(capsys: pytest.CaptureFixture) -> N
 
 
 def test_without_a_price_device_hours_decide_and_the_table_says_what_to_write(capsys: pytest.CaptureFixture) -> None:
-    assert main(["decide", *SMALL, "batch=65536", "clusters=h100x16", "sharders=dmt_sptt", "precisions=fp32", "profiles=torchrec"]) == 0
+    assert main(["decide", *SMALL, "batch=65536", "clusters=h200x16", "sharders=dmt_sptt", "precisions=fp32", "profiles=torchrec"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "clusters=h100x16:2.50" in out and "device-hours" in out and "$ per" not in out
+    assert "clusters=h200x16:2.50" in out and "device-hours" in out and "$ per" not in out
+
+
+def test_a_list_price_is_used_and_dated_and_the_users_figure_wins(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    words = [*SMALL, "batch=65536", "clusters=h100x16,a100x32:1.50,h200x16", "sharders=dmt_sptt", "precisions=fp32", "optimizers=adam"]
+    found = decided(capsys, *words)
+    rows = {row["cluster"]: row for row in found["rows"] if row["profile"] == "torchrec"}
+    hours = {cluster: row["device_hours_per_1e9"] for cluster, row in rows.items()}
+    assert rows["h100x16"]["usd_per_1e9"] == pytest.approx(3.99 * hours["h100x16"])
+    assert rows["h100x16"]["price"] == {
+        "usd_per_device_hour": 3.99,
+        "origin": "list price of 2026-09-20",
+        "date": "2026-09-20",
+        "source": "https://lambda.ai/instances",
+        "extrapolates": "from 8 devices to 16",
+    }
+    assert rows["a100x32"]["usd_per_1e9"] == pytest.approx(1.5 * hours["a100x32"]) and rows["a100x32"]["price"]["origin"] == "given"
+    assert rows["h200x16"]["usd_per_1e9"] is None and rows["h200x16"]["price"] is None
+    assert found["winner"]["without_price"] == ["h200x16"]
+    check_rows([rows["h100x16"]], tmp_path)
+    assert main(["decide", *words, "profiles=torchrec"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "h100x16 3.99 (list price of 2026-09-20)" in out and "a100x32 1.50 (given)" in out
+    assert "https://lambda.ai/instances, extrapolated from 8 devices to 16" in out and "no price" in out
+    assert "list price of 2026-09-20" in Path("decide.html").read_text()
 
 
 def test_the_table_fits_80_columns(capsys: pytest.CaptureFixture) -> None:

@@ -54,7 +54,7 @@ def test_the_record_keeps_the_contract(undisturbed):
     assert (measured["backend"], measured["world_size"], measured["hosts"], measured["ranks_per_host"]) == ("gloo", 4, 2, 2)
     assert set(simulated) == {
         "cluster", "world_size", "profile", "examples_per_second", "iteration_ms", "phases_ms", "collectives", "bytes_per_rank", "feasible",
-        "interval_ms", "cost_per_billion_samples", "software", "added_memory_bytes", "extrapolates",
+        "interval_ms", "cost_per_billion_samples", "software", "added_memory_bytes", "extrapolates", "price",
     }  # fmt: skip
     assert set(simulated["phases_ms"]) == {
         "compute", "exposed_embedding_comm", "exposed_dense_sync", "host_launch", "input_copy", "other"

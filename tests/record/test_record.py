@@ -24,7 +24,7 @@ PARTS = {
     "measured": "backend world_size hosts ranks_per_host examples_per_second iteration_ms phases_ms wire_bytes collectives "
     "peak_memory_bytes data_wait_share",
     "simulated": "cluster world_size profile examples_per_second iteration_ms phases_ms collectives bytes_per_rank feasible "
-    "interval_ms cost_per_billion_samples software added_memory_bytes extrapolates",
+    "interval_ms cost_per_billion_samples software added_memory_bytes extrapolates price",
 }
 
 

@@ -30,6 +30,7 @@ def test_the_fastest_comes_first_with_its_interval_and_cost(capsys: pytest.Captu
     for one in found:
         assert one["interval_ms"][0] < one["iteration_ms"] < one["interval_ms"][1]
         assert one["cost_per_billion_samples"] == pytest.approx(1e9 / one["examples_per_second"] / 3600 * 2.0 * 16)
+        assert (one["price"]["usd_per_device_hour"], one["price"]["origin"]) == (2.0, "given")
 
 
 def test_what_does_not_fit_says_so_and_what_would(capsys: pytest.CaptureFixture) -> None:

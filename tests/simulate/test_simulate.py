@@ -291,6 +291,7 @@ def test_the_record_has_the_contracts_fields_and_the_trace_opens(tmp_path: Path)
         "software",
         "added_memory_bytes",
         "extrapolates",
+        "price",
     ]
     assert list(record["collectives"][0]) == ["name", "kind", "group", "bytes", "ms"]
     assert sorted(record["bytes_per_rank"]) == ["max", "mean"]

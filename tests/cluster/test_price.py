@@ -1,0 +1,90 @@
+"""What a device-hour costs: the user's figure first, then a dated list price of just that device, then nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from recsys_lab.cluster import ListPrice, Price
+from recsys_lab.config.command_line import read
+from recsys_lab.config.folders import stored
+from recsys_lab.config.frozen import differences, fingerprint, identity, plain, save
+from recsys_lab.config.targets import Named
+from recsys_lab.errors import UserError
+from recsys_lab.experiment import resolve
+from tests.simulate.clusters import cluster, of_file
+
+LISTED = ListPrice(2.0, "2026-09-20", "a list", "device", 8)
+PRICED = {"h100": 3.99, "h100_roce": 3.99, "b200": 6.69, "a100": 2.79, "a100_40": 1.99, "a100x32": 1.99, "zionex_x16": 1.99}
+
+
+def price_of(*words: str) -> Price | None:
+    return resolve(read(["logger=none", *words]).config).cluster.price
+
+
+def test_the_users_figure_wins_over_the_list() -> None:
+    on = replace(cluster(1, 8), list_price=LISTED)
+    assert on.price == Price(2.0, "list price of 2026-09-20", "2026-09-20", "a list")
+    assert replace(on, price_per_device_hour=5.0).price == Price(5.0, "given")
+    assert cluster(1, 8).price is None
+
+
+def test_another_size_is_said_and_another_device_has_no_such_price() -> None:
+    on = replace(cluster(8, 8), list_price=LISTED)
+    assert on.price is not None and on.price.extrapolates == "from 8 devices to 64"
+    assert replace(on, device=replace(on.device, name="another")).price is None
+    of_any = replace(on, list_price=replace(LISTED, device=None, devices=None)).price
+    assert of_any is not None and of_any.extrapolates is None
+
+
+@pytest.mark.parametrize("choice", ["h100", "h100_roce", "b200", "a100", "a100_40", "a100x32", "zionex_x16", "h100_pcie", "h200", "gb200"])
+def test_the_prices_on_file_are_of_their_devices(choice: str) -> None:
+    price: Any = of_file("cluster", choice).price  # type: ignore[union-attr]
+    assert (price and price.usd_per_device_hour) == PRICED.get(choice)
+    assert price is None or (price.date, price.source) == ("2026-09-20", "https://lambda.ai/instances")
+
+
+def test_words_change_the_price_the_list_and_the_device() -> None:
+    assert price_of("cluster=h100x64", "cluster.price_per_device_hour=2.5") == Price(2.5)
+    assert price_of("cluster=h100x64", "cluster.list_price=null") is None
+    assert price_of("cluster=h100x64", "cluster.device.name=my own") is None
+    given = price_of("cluster=h200", "cluster.list_price={usd_per_device_hour: 4.5, date: 2026-10-01, source: an offer}")
+    assert given == Price(4.5, "list price of 2026-10-01", "2026-10-01", "an offer")
+
+
+@pytest.mark.parametrize(
+    ("word", "part"),
+    [
+        ("cluster.list_price={usd_per_device_hour: 4.5, date: never}", "cluster.list_price.date: not allowed"),
+        ("cluster.list_price.date=2026-13-01", "cluster.list_price.date: not allowed"),
+        ("cluster.list_price.date=yesterday", "a day such as 2026-09-20"),
+        ("cluster.list_price.usd_per_device_hour=0", "cluster.list_price.usd_per_device_hour: out of range"),
+        ("cluster.list_price.usd_per_device_hour=nan", "cluster.list_price.usd_per_device_hour: out of range"),
+        ("cluster.price_per_device_hour=-1", "cluster.price_per_device_hour: out of range"),
+    ],
+)
+def test_a_price_that_is_none_is_one_line(word: str, part: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(["cluster=h100x64", "logger=none", word])
+    assert part in str(caught.value)
+
+
+def test_a_run_from_before_there_were_list_prices_is_the_same_run(tmp_path: Path) -> None:
+    """As its config.yaml was then: without the key. Its record and checkpoints hold its fingerprint."""
+    config = read(["cluster=h100x64", "logger=none"]).config
+    assert config is not None and config.cluster.list_price is not None
+    before = plain(config)
+    del before["cluster"]["list_price"]
+    save(before, tmp_path)
+    again = stored(tmp_path, Named())
+    assert again.cluster.list_price is None and differences(config, again) == []
+    assert fingerprint(config) == fingerprint(again) == fingerprint(OmegaConf.create(before))
+    assert identity(plain(config)) == identity(before)
+    dearer = read(["cluster=h100x64", "logger=none", "cluster.list_price.usd_per_device_hour=9"]).config
+    assert dearer is not None and fingerprint(dearer) == fingerprint(config)
+    given = read(["cluster=h100x64", "logger=none", "cluster.price_per_device_hour=9"]).config
+    assert given is not None and fingerprint(given) != fingerprint(config)

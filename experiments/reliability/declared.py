@@ -17,7 +17,7 @@ from recsys_lab.config.schema import BESIDE_TARGET, schema_of, schemas_of, targe
 from recsys_lab.ranges import OneOf, Range, Rule, Text, hints_of
 
 #: What a choice needs beside it: Kubernetes starts as many pods as the cluster has hosts, cluster=local as many as the launcher.
-NEEDS = {("launcher", "kubernetes"): ("cluster=h100x8",)}
+NEEDS = {("launcher", launcher): ("cluster=h100x8",) for launcher in ("kubernetes", "skypilot")}
 #: Groups whose choices are put elsewhere, and those that are no part of a run of their own.
 CHOSEN_AS, OTHERS = {"profile": "profile@simulate.profile"}, ("hydra",)
 #: Values that hardly any option has.

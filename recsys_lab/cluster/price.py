@@ -45,5 +45,6 @@ class Price:
 
     @property
     def words(self) -> str:
-        """`3.99 $ a device-hour (list price of 2026-09-20)`."""
-        return f"{self.usd_per_device_hour:,.2f} $ a device-hour ({self.origin})"
+        """`3.99 $ a device-hour (list price of 2026-09-20, https://lambda.ai/instances, extrapolated from 8 devices to 64)`."""
+        whence = [self.origin, self.source, self.extrapolates and f"extrapolated {self.extrapolates}"]
+        return f"{self.usd_per_device_hour:,.2f} $ a device-hour ({', '.join(filter(None, whence))})"

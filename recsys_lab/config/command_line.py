@@ -18,7 +18,7 @@ from recsys_lab.config import words
 from recsys_lab.config.composition import composed, hydra_errors, parsed, with_choices
 from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
 from recsys_lab.config.frozen import differences, freeze, register_resolvers
-from recsys_lab.config.keys import check_keys, composed_at_once
+from recsys_lab.config.keys import check_keys, composed_at_once, offer_sizes
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
 from recsys_lab.places import CONF as CONF
@@ -76,6 +76,7 @@ def read(argv: list[str]) -> Invocation:
     extra = [f"hydra.searchpath=[{_quoted(f'file://{Path(args.config_dir).resolve()}')}]"] if args.config_dir else []
     with initialize_config_dir(str(CONF), version_base="1.3"):
         overrides = parsed(args.overrides)
+        offer_sizes(overrides, args.config_dir)
         if any(getattr(args, name) for name in words.ASKS_HYDRA):
             check_keys(overrides, extra)
             return Invocation(bool(args.multirun), tuple(argv))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -10,6 +11,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from recsys_lab.config import sized
 from recsys_lab.config.composition import composed
 from recsys_lab.config.schema import unknown_key
 from recsys_lab.errors import UserError, did_you_mean
@@ -27,6 +29,20 @@ def composed_at_once(said: list[str], overrides: list[Override], extra: list[str
         return composed([*said, *extra])
     except UserError:
         return None
+
+
+def offer_sizes(overrides: list[Override], folder: str | None) -> None:
+    """Lets the clusters that are named be of any number of devices. Raises UserError for one of no whole number of hosts.
+
+    A file of such a name in a folder of the user's own is what is meant.
+    """
+    searched = [str(path) for o in overrides if o.key_or_group == "hydra.searchpath" for path in o.value() or []]
+    folders = [Path(path.removeprefix("file://")) for path in (*searched, folder) if path is not None]
+    for override in overrides:
+        if override.key_or_group == sized.GROUP and not override.is_delete():
+            for value in values_of(override):
+                own = any((one / sized.GROUP / f"{value}.yaml").is_file() for one in folders)
+                (sized.withdraw if own else sized.offer)(value)
 
 
 def _groups() -> list[str]:
@@ -106,6 +122,8 @@ def _check_choices(override: Override, options: list[str], has_searchpath: bool)
         return  # the user's own folder may hold it: Hydra's composition decides
     for value in values_of(override):
         if value not in options and value.strip("[]'\"") not in options:
+            if override.key_or_group == sized.GROUP:
+                raise sized.no_such_cluster(value)
             raise UserError(
                 "no such choice", where=override.key_or_group, given=value, allowed=", ".join(options), remedy=did_you_mean(value, options)
             )

@@ -13,6 +13,7 @@ from functools import cache, partial
 
 import yaml
 
+from recsys_lab.config import sized
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import CONF
 from recsys_lab.decide.forks import in_forks
@@ -119,15 +120,6 @@ def _words_of_cluster(cluster: ClusterAsked, question: Question) -> list[str]:
     words = list(cluster.words)
     if not words:  # the question's own
         return words
-    devices = cluster.devices
-    if devices is not None:
-        ranks = min(built("cluster", words[0].partition("=")[2]).ranks_per_host, devices)
-        if devices % ranks:
-            name = words[0].partition("=")[2]
-            near = " or ".join(f"{name}x{hosts * ranks}" for hosts in (devices // ranks, devices // ranks + 1))
-            allowed = f"whole hosts of {ranks}, such as {near}"
-            raise UserError("no whole number of hosts", where="clusters", given=cluster.label, allowed=allowed)
-        words += [f"cluster.hosts={devices // ranks}", f"cluster.ranks_per_host={ranks}"]
     if cluster.price is not None:
         words.append(f"cluster.price_per_device_hour={cluster.price:g}")
     if question.batch is None:
@@ -140,8 +132,8 @@ def _words_of_cluster(cluster: ClusterAsked, question: Question) -> list[str]:
 def _per_rank(cluster: ClusterAsked, words: Sequence[str], question: Question) -> int:
     """Samples of the global batch that each device has."""
     changed = any(word.lstrip("+").startswith(("cluster.", "hydra.")) for word in question.words)
-    here = _composed(question, words).cluster if changed else built("cluster", words[0].partition("=")[2])
-    devices = cluster.devices or here.world_size
+    on_file = cluster.label in sized.on_file() and not changed
+    devices = (built("cluster", cluster.label) if on_file else _composed(question, words).cluster).world_size
     if question.batch is None or question.batch % devices:
         batch = question.batch or 0
         near = [n for n in (batch // devices * devices, (batch // devices + 1) * devices) if n]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from recsys_lab.config import sized
 from recsys_lab.config.command_line import CONF
 from recsys_lab.config.options import SPARSE_OPTIMIZERS
 from recsys_lab.config.words import conf_here
@@ -16,13 +16,11 @@ WHERE = "decide"
 AXES = ("clusters", "sharders", "precisions", "optimizers", "profiles")
 #: Of an axis: what the words say, and no other.
 AS_SAID = ""
-#: A cluster of another size than those on file: NAMExDEVICES.
-SIZED = re.compile(r"(?P<name>.+)x(?P<devices>\d+)")
 
 
 @dataclass(frozen=True)
 class ClusterAsked:
-    """`label`: as the user wrote it. `words`: those of run.py that name it. `devices`: None where the file says how many.
+    """`label`: as the user wrote it. `words`: those of run.py that name it. `devices`: None where a file says how many.
 
     `price`: dollars per device-hour; None: the file's, if it has one.
     """
@@ -102,12 +100,11 @@ def choices_of(group: str) -> tuple[str, ...]:
 
 
 def cluster_asked(item: str, bring: bool = False) -> ClusterAsked:
-    """`h100x64:2.50`, `a100x128` (16 hosts of conf/cluster/a100.yaml). `bring`: the user's own folder may hold others.
+    """`h100x64:2.50`, `a100x128` (config/sized.py). `bring`: the user's own folder may hold others.
 
     Raises UserError for a cluster that is not there, and for a price that is none.
     """
     label, colon, price = item.partition(":")
-    known = choices_of("cluster")
     paid = None
     if colon:
         try:
@@ -115,20 +112,10 @@ def cluster_asked(item: str, bring: bool = False) -> ClusterAsked:
         except ValueError:
             raise UserError("not a price", where="clusters", given=item, allowed=f"dollars per device-hour, such as {label}:2.50") from None
         check(paid, Positive, f"clusters: price of {label}")
-    sized = SIZED.fullmatch(label)
-    if label in known:
-        return ClusterAsked(label, (f"cluster={label}",), None, paid)
-    if sized and sized["name"] in known and int(sized["devices"]) > 0:
-        return ClusterAsked(label, (f"cluster={sized['name']}", f"cluster.name={label}"), int(sized["devices"]), paid)
-    if bring:
-        return ClusterAsked(label, (f"cluster={label}",), None, paid)
-    raise UserError(
-        "no such cluster",
-        where="clusters",
-        given=label,
-        allowed=f"{', '.join(known)}, and any of these with a number of devices, such as a100x128",
-        remedy=did_you_mean(label, known),
-    )
+    devices = sized.devices_of(label)
+    if not bring and devices is None and label not in sized.on_file():
+        raise sized.no_such_cluster(label)
+    return ClusterAsked(label, (f"cluster={label}",), devices, paid)
 
 
 def items_of(axis: str, text: str) -> list[str]:

@@ -36,6 +36,8 @@ def test_the_users_figure_wins_over_the_list() -> None:
 def test_another_size_is_said_and_another_device_has_no_such_price() -> None:
     on = replace(cluster(8, 8), list_price=LISTED)
     assert on.price is not None and on.price.extrapolates == "from 8 devices to 64"
+    assert on.price.words == "2.00 $ a device-hour (list price of 2026-09-20, a list, extrapolated from 8 devices to 64)"
+    assert replace(on, price_per_device_hour=5.0).price == Price(5.0) and Price(5.0).words == "5.00 $ a device-hour (given)"
     assert replace(on, device=replace(on.device, name="another")).price is None
     of_any = replace(on, list_price=replace(LISTED, device=None, devices=None)).price
     assert of_any is not None and of_any.extrapolates is None

@@ -159,7 +159,7 @@ def test_a_name_with_devices_is_a_cluster_of_that_size() -> None:
     (one,) = combinations(question)
     cluster = one.experiment.cluster
     assert (cluster.world_size, cluster.hosts, cluster.name, cluster.price_per_device_hour) == (128, 16, "a100x128", 1.5)
-    assert one.experiment.batch_size == 512 and one.batch == 65536
+    assert one.experiment.batch_size == 512 and one.batch == 65536 and "cluster=a100x128" in one.words
 
 
 def test_the_function_returns_rows_that_become_a_data_frame() -> None:

@@ -1,0 +1,72 @@
+"""`cluster=a100x128`: a cluster of conf/cluster with another number of devices, wherever a choice of the group can be named.
+
+What Hydra gets is what a file of the name would say: conf/cluster/a100x64.yaml is one. It stands behind all files, those of a user's own
+folder too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+from hydra.core.config_store import ConfigStore
+
+from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.places import CONF
+
+GROUP = "cluster"
+SIZED = re.compile(r"(?P<name>.+)x(?P<devices>[1-9]\d{0,8})")
+
+
+def on_file() -> list[str]:
+    """The choices of conf/cluster."""
+    return sorted(path.stem for path in (CONF / GROUP).glob("*.yaml"))
+
+
+def devices_of(choice: str) -> int | None:
+    """How many devices a name says that no file has, of a cluster on file that can have another size; None of any other name."""
+    found, known = SIZED.fullmatch(choice), on_file()
+    if found is None or choice in known or found["name"] not in known or "${" in _text(found["name"]):
+        return None  # a cluster with interpolations is as large as the launcher
+    return int(found["devices"])
+
+
+def offer(choice: str) -> None:
+    """Lets Hydra take `choice` of the group, if it is such a name. Raises UserError where the devices are no whole number of hosts."""
+    if devices_of(choice) is not None:
+        ConfigStore.instance().store(group=GROUP, name=choice, node=as_file(choice), provider="recsys_lab")
+
+
+def withdraw(choice: str) -> None:
+    """A file has the name: Hydra takes that one."""
+    ConfigStore.instance().repo.get(GROUP, {}).pop(f"{choice}.yaml", None)
+
+
+def as_file(choice: str) -> dict[str, Any]:
+    """What a YAML of the name would say. Raises UserError where the devices are no whole number of hosts."""
+    devices, name = devices_of(choice), choice.rpartition("x")[0]
+    assert devices is not None
+    ranks = min(_value(name, "ranks_per_host"), devices)
+    hosts, rest = divmod(devices, ranks)
+    if rest:
+        near = " or ".join(f"{name}x{count * ranks}" for count in (hosts, hosts + 1))
+        raise UserError("no whole number of hosts", where=GROUP, given=choice, allowed=f"whole hosts of {ranks}, such as {near}")
+    return {"defaults": [name, "_self_"], "name": choice, "hosts": hosts, "ranks_per_host": ranks}
+
+
+def no_such_cluster(given: str) -> UserError:
+    """The mistake that there is none of this name."""
+    known = on_file()
+    allowed = f"{', '.join(known)}, and most of these with a number of devices, such as a100x128"
+    return UserError("no such cluster", where=GROUP, given=given, allowed=allowed, remedy=did_you_mean(given, known))
+
+
+def _text(choice: str) -> str:
+    return (CONF / GROUP / f"{choice}.yaml").read_text(encoding="utf-8")
+
+
+def _value(choice: str, key: str) -> Any:
+    """Of a file, or of that which it is made from."""
+    said = yaml.safe_load(_text(choice))
+    return said[key] if key in said else next(_value(entry, key) for entry in said["defaults"] if isinstance(entry, str))

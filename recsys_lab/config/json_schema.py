@@ -40,7 +40,8 @@ def documents(conf: Path) -> dict[str, Json]:
     found = {f"{group}/*.yaml": _of_files(conf, group, schema, whole["properties"]) for group, schema in groups.items()}
     cluster = hints_of(schema_of(target_of("recsys_lab.cluster.Cluster", "cluster")))
     for folder, field in CLUSTER_PARTS.items():
-        found[f"cluster/{folder}/*.yaml"] = of_dataclass(cluster[field], meanings(conf / "cluster", folder))
+        kind = next(one for one in (cluster[field], *typing.get_args(cluster[field])) if dataclasses.is_dataclass(one))  # some may be null
+        found[f"cluster/{folder}/*.yaml"] = of_dataclass(kind, meanings(conf / "cluster", folder))
     found["experiment/**/*.yaml"] = found["config.yaml"] = whole
     return {files: _document(files, schema) for files, schema in found.items()}
 

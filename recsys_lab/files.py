@@ -7,6 +7,7 @@ import math
 import os
 import stat
 from collections.abc import Iterable
+from errno import EACCES, EISDIR, ENOTDIR
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ def write_text(path: Path, text: str) -> Path:
             raise mistake from None
         raise
     return path
+
+
+def check_writable(path: Path) -> None:
+    """Raises UserError where `write_text` could not write `path`: said before work that ends with it."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    why = EISDIR if path.is_dir() else ENOTDIR if not folder.is_dir() else 0 if os.access(folder, os.W_OK | os.X_OK) else EACCES
+    if why and (mistake := unwritable(OSError(why, os.strerror(why)), path)):
+        raise mistake
 
 
 def write_json(path: Path, data: Any) -> Path:

@@ -10,7 +10,7 @@ from recsys_lab.decide.decision import decided
 from recsys_lab.decide.page import write_decision
 from recsys_lab.decide.question import asked
 from recsys_lab.decide.tables import changes_table, refused_table, rows_table
-from recsys_lab.files import plain
+from recsys_lab.files import check_writable, plain
 from recsys_lab.report.terminal import console, print_table
 from recsys_lab.report.waiting import Bar
 
@@ -30,7 +30,9 @@ def main(argv: list[str]) -> int:
     line.add_argument("--page", metavar="FILE", default=PAGE_FILE, help=f"where the page is written; {PAGE_FILE} if not given")
     line.add_argument("--json", action="store_true", help="print rows, winner and sensitivity as one JSON object, and write no page")
     options = line.parse_intermixed_args(argv)
-    question = asked(options.words)
+    question, page = asked(options.words), Path(options.page).expanduser()
+    if not options.json:
+        check_writable(page)
     with Bar("combinations priced") as bar:
         decision = decided(question, progress=bar.told)
     if options.json:
@@ -46,5 +48,5 @@ def main(argv: list[str]) -> int:
         print_table(out, changes_table(decision.sensitivity, decision.winner.row))
     for sentence in decision.sentences:
         out.print(sentence)
-    out.print(f"page: {write_decision(decision, Path(options.page).expanduser())}")
+    out.print(f"page: {write_decision(decision, page)}")
     return 0

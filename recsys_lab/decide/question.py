@@ -73,10 +73,14 @@ def asked(words: Sequence[str]) -> Question:
         given = f"{changed[0]} profiles={own['profiles']}"
         raise UserError("figures of one profile, and several profiles", where="profiles", given=given, remedy="drop one of the two")
     bring = conf_here() is not None or any(word.startswith(("hydra.searchpath=", "--config-dir", "-cd")) for word in rest)
+    clusters = tuple(cluster_asked(item, bring) for item in items_of("clusters", own["clusters"]))
+    labels = [cluster.label for cluster in clusters]
+    if twice := [label for label in dict.fromkeys(labels) if labels.count(label) > 1]:
+        raise UserError("named twice", where="clusters", given=own["clusters"], remedy=f"give {twice[0]} one price")
     said = any(word.startswith(("profile@simulate.profile=", "simulate.profile.")) for word in rest)
     return Question(
         words=tuple(rest),
-        clusters=tuple(cluster_asked(item, bring) for item in items_of("clusters", own["clusters"])),
+        clusters=clusters,
         sharders=_choices("sharders", own, choices_of("sharder"), bring),
         precisions=_choices("precisions", own, choices_of("precision"), bring),
         optimizers=_choices("optimizers", own, SPARSE_OPTIMIZERS, False),
@@ -114,6 +118,8 @@ def cluster_asked(item: str, bring: bool = False) -> ClusterAsked:
         check(paid, Positive, f"clusters: price of {label}")
     devices = sized.devices_of(label)
     if not bring and devices is None and label not in sized.on_file():
+        if label.isdigit():
+            raise UserError("not a cluster", where="clusters", given=label, remedy="a price has a decimal point: h100x64:2.50")
         raise sized.no_such_cluster(label)
     return ClusterAsked(label, (f"cluster={label}",), devices, paid)
 

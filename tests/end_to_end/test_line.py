@@ -83,5 +83,6 @@ def test_the_metrics_file_has_a_row_a_logged_step_and_the_evaluations(undisturbe
 
 def test_the_page_asks_nothing_of_anyone(undisturbed):
     page = (undisturbed[0] / "report.html").read_text()
-    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+    markup = re.sub(r"<pre>.*?</pre>", "", page, flags=re.DOTALL)  # the config's text may name a page, such as a price's source
+    assert markup != page and "http://" not in markup.replace("http://www.w3.org", "") and "https://" not in markup
     assert not re.search(r"<(script|link|img|iframe)[^>]*\s(src|href)=(?!['\"]?data:)", page)

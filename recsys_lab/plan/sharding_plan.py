@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
+from recsys_lab.plan.store import Store
 from recsys_lab.tables import Table
 
 
@@ -47,11 +48,12 @@ def even_blocks(rows: int, count: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Placement:
-    """One table's shards under one scheme. Together the shards cover the table exactly once."""
+    """One table's shards under one scheme. Together the shards cover the table exactly once. `store`: None, all rows in device memory."""
 
     table: str
     scheme: str
     shards: tuple[Shard, ...]
+    store: Store | None = None
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -93,7 +95,11 @@ class ShardingPlan:
         return held
 
     def to_json(self) -> dict:
-        return asdict(self) | {"schema": 1}
+        data = asdict(self) | {"schema": 1}
+        for placement in data["placements"]:
+            if placement["store"] is None:
+                del placement["store"]
+        return data
 
     @staticmethod
     def from_json(data: dict) -> ShardingPlan:
@@ -103,7 +109,7 @@ class ShardingPlan:
             ranks_per_host=data["ranks_per_host"],
             tables=tuple(Table(**t | {"features": tuple(t["features"])}) for t in data["tables"]),
             placements=tuple(
-                Placement(p["table"], p["scheme"], tuple(Shard(**s | {"ranks": tuple(s["ranks"])}) for s in p["shards"]))
+                Placement(p["table"], p["scheme"], tuple(Shard(**s | {"ranks": tuple(s["ranks"])}) for s in p["shards"]), _store(p))
                 for p in data["placements"]
             ),
             towers=tuple(tuple(t) for t in data["towers"]),
@@ -114,3 +120,7 @@ class ShardingPlan:
     def fingerprint(self) -> str:
         """Of every field; equal plans have equal fingerprints."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _store(placement: dict) -> Store | None:
+    return None if placement.get("store") is None else Store(**placement["store"])

@@ -40,10 +40,11 @@ def local(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
 
 
 class Begun:
-    """`python run.py WORDS launcher=ray`, begun, and all the processes below it that were seen."""
+    """`python run.py WORDS launcher=ray`, begun; the processes below it that were seen, and where they listened."""
 
     def __init__(self, folder: Path, cache: Path, *words: str):
-        self.folder, self.seen, self.addresses = folder, set[psutil.Process](), set[str]()
+        self.folder, self.addresses = folder, set[str]()
+        self.seen, self.workers = set[psutil.Process](), dict[int, psutil.Process]()
         command = [sys.executable, "run.py", *WORDS, "launcher=ray", *words, f"hydra.run.dir={folder}"]
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=environment(cache), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -51,24 +52,16 @@ class Begun:
         self.root = psutil.Process(self.process.pid)
 
     def look(self) -> None:
-        """Notes the processes that are there, and where they listen."""
+        """Notes the processes that are there, which of them are Ray Train's workers, and where all of them listen."""
         for one in [self.root, *self.root.children(recursive=True)]:
             self.seen.add(one)
             try:
+                if WORKER in " ".join(one.cmdline()):
+                    self.workers.setdefault(one.pid, one)
                 found = one.net_connections("tcp")
             except psutil.Error:
                 continue
             self.addresses |= {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
-
-    def workers(self) -> list[psutil.Process]:
-        found = []
-        for one in self.seen:
-            try:
-                if WORKER in " ".join(one.cmdline()):
-                    found.append(one)
-            except psutil.Error:
-                continue
-        return found
 
     def until_step(self, least: int) -> None:
         until = time.monotonic() + 300
@@ -77,13 +70,13 @@ class Begun:
             self.look()
             time.sleep(0.1)
 
-    def end(self) -> tuple[int, str]:
-        """The exit code, and what it said; nothing of it may be left after that."""
+    def end(self, within_s: float = 20) -> tuple[int, str]:
+        """The exit code, and what it said; nothing of it may be left soon after that."""
         while self.process.poll() is None:
             self.look()
             time.sleep(0.2)
         said = self.process.communicate()[1]
-        assert [one.cmdline() for one in psutil.wait_procs(self.seen, timeout=20)[1] if one.status() != psutil.STATUS_ZOMBIE] == []
+        assert [one.cmdline() for one in psutil.wait_procs(self.seen, timeout=within_s)[1] if one.status() != psutil.STATUS_ZOMBIE] == []
         return self.process.returncode, said
 
 
@@ -102,7 +95,7 @@ def test_two_workers_leave_the_bits_of_two_local_ranks_and_listen_on_loopback(lo
     code, said = begun.end()
     assert code == 0, said
     assert bits(tmp_path / "run") == bits(local) and result(tmp_path / "run")["choices"]["launcher"] == "ray"
-    assert len(begun.workers()) == 0 and len(begun.seen) > 5
+    assert len(begun.workers) == 2 and len(begun.seen) > 5
     assert begun.addresses and begun.addresses <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     assert not (tmp_path / "run" / "ray").exists()
 
@@ -110,18 +103,18 @@ def test_two_workers_leave_the_bits_of_two_local_ranks_and_listen_on_loopback(lo
 def test_a_worker_that_is_killed_is_started_anew_and_leaves_the_same_bits(local: Path, cache: Path, tmp_path: Path) -> None:
     begun = Begun(tmp_path / "run", cache, *TWO)
     begun.until_step(10)
-    first = begun.workers()
-    assert len(first) == 2
-    first[0].send_signal(signal.SIGKILL)
+    assert len(begun.workers) == 2
+    next(iter(begun.workers.values())).send_signal(signal.SIGKILL)
     code, said = begun.end()
     assert code == 0, said
+    assert len(begun.workers) == 4
     assert bits(tmp_path / "run") == bits(local)
 
 
 def test_a_worker_lost_too_often_is_exit_code_4_and_the_run_goes_on_elsewhere(local: Path, cache: Path, tmp_path: Path) -> None:
     begun = Begun(tmp_path / "run", cache, *TWO, "launcher.max_failures=0")
     begun.until_step(10)
-    begun.workers()[0].send_signal(signal.SIGKILL)
+    next(iter(begun.workers.values())).send_signal(signal.SIGKILL)
     code, said = begun.end()
     assert code == 4, said
     assert said.count("\n") == 1 and said.startswith("error: rank ") and f"resume={tmp_path / 'run'}" in said
@@ -134,18 +127,23 @@ def test_a_mistake_that_a_rank_finds_is_its_line_and_not_tried_again(cache: Path
     uri = f"http://127.0.0.1:{a_port()}"
     begun = Begun(tmp_path / "run", cache, *ONE, "logger=mlflow", f"logger.tracking_uri={uri}")
     code, said = begun.end()
-    assert code == 2, said
+    assert (code, len(begun.workers)) == (2, 1), said
     assert said.count("\n") == 1 and said.startswith(f"error: logger.tracking_uri: no MLflow server answers at {uri}")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_launcher_that_is_killed_takes_its_ray_along(cache: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 143)])
+def test_a_launcher_that_is_ended_takes_its_ray_along(number: signal.Signals, code: int, cache: Path, tmp_path: Path) -> None:
     begun = Begun(tmp_path / "run", cache, *ONE)
     begun.until_step(5)
-    begun.process.kill()
-    for place in Path("/tmp").glob("recsys_lab-ray-*"):  # its folder stays, as nobody is there to remove it
-        shutil.rmtree(place, ignore_errors=True)
-    assert begun.end()[0] == -signal.SIGKILL
+    begun.process.send_signal(number)
+    ended, said = begun.end(within_s=90)  # Ray's agents look now and then whether it still runs
+    assert ended == code, said
+    if number == signal.SIGTERM:
+        assert said.startswith("ended by SIGTERM with a checkpoint of step=") and said.count("\n") == 1
+    else:  # nobody was there to remove its folder
+        for place in Path("/tmp").glob("recsys_lab-ray-*"):
+            shutil.rmtree(place)
 
 
 @pytest.fixture

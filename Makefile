@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-long test-triton test-notebooks notebooks test-ecosystem lint docs
+.PHONY: help env demo test test-long test-triton test-notebooks notebooks test-ecosystem lint pictures docs
 MAKEFLAGS += --no-print-directory
 
 LOCK ?= auto
@@ -56,6 +56,9 @@ lint: env  ## ruff, formatting, types
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+
+pictures: env  ## the pictures of README.md, drawn from what decide says now (a minute)
+	$(PY) -m docs.generator.pictures
 
 docs: env .venv-docs/ready  ## the docs as a site in site/: open site/index.html
 	$(PY) -m docs.generator .site-pages

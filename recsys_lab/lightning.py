@@ -5,7 +5,7 @@
     made = recsys_lab.plan(torchrec_plans.experiment(module, "cluster=local", "sharder=neo_4d")).plan
     Trainer(strategy=ShardedStrategy(made), accelerator="cpu", devices=4).fit(module, data)
 
-TorchRec executes the plan; DistributedDataParallel has the dense part below the module. Optimizers are the user's own: they see this
+TorchRec executes the plan; DistributedDataParallel has the dense arch below the module. Optimizers are the user's own: they see this
 rank's shards among `self.parameters()`, with dense gradients.
 """
 

@@ -67,7 +67,7 @@ def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = No
 
 
 def planned_as(experiment: Experiment, data: DataSet, plan: ShardingPlan) -> Planned:
-    """`plan`, made before, for what `experiment` now is: another batch, other formats of the dense part. PlanDoesNotFit."""
+    """`plan`, made before, for what `experiment` now is: another batch, other formats of the dense arch. PlanDoesNotFit."""
     inputs = plan_inputs(experiment, data, experiment.cluster, experiment.batch_size, plan.towers)
     return _planned(experiment, inputs, plan, experiment.simulate.hot_rows)
 

@@ -131,11 +131,11 @@ def from_torchrec(plan: tr.ShardingPlan, model: nn.Module, hosts: int, ranks_per
 
 
 def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experiment:
-    """An experiment on the tables of a TorchRec model, with the dense part of `model=tables`.
+    """An experiment on the tables of a TorchRec model, with the dense arch of `model=tables`.
 
     Args:
         model: pooled tables only (EmbeddingBagCollection).
-        words: of run.py, such as "cluster=h100x64"; "model=tables_dcn" for DCN's dense part.
+        words: of run.py, such as "cluster=h100x64"; "model=tables_dcn" for DCN's dense arch.
         mean_ids: ids of a sample, by feature name (1 where it has none), or the same for all.
 
     Raises:

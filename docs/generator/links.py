@@ -20,6 +20,8 @@ PAGES = {
 #: Pages that the generator makes itself.
 MADE = re.compile(r"docs/(config/\w+\.md|figures/\w+\.svg)")
 _LINK = re.compile(r"(?<!\\)(!?\[[^\]]*\])\(([^)\s]+)\)")
+#: In HTML, which Markdown needs for pictures that follow the reader's light or dark theme.
+_PICTURE = re.compile(r'\b(src|srcset)="([^"]+)"')
 
 
 class Site:
@@ -43,7 +45,7 @@ class Site:
         name = path.relative_to(self.root).as_posix()
         if name in PAGES:
             return PAGES[name]
-        if name.startswith("docs/") and path.suffix in (".md", ".svg"):
+        if name.startswith("docs/") and path.suffix in (".md", ".svg", ".png"):
             return name.removeprefix("docs/")
         if name.startswith("experiments/") and path.name == "README.md":
             return f"studies/{path.parent.name}.md"
@@ -61,7 +63,11 @@ class Site:
             place = self._place(page, address)
             return f"{words}({os.path.relpath(place, here).replace(os.sep, '/')}{hash_mark}{part})"
 
-        return _outside_code(_LINK, turn, text)
+        def turn_picture(found: re.Match[str]) -> str:
+            place = self._place(page, found[2])
+            return f'{found[1]}="{os.path.relpath(place, here).replace(os.sep, "/")}"'
+
+        return _outside_code(_PICTURE, turn_picture, _outside_code(_LINK, turn, text))
 
     def _place(self, page: Path, address: str) -> str:
         path = Path(os.path.normpath(page.parent / address))
@@ -77,7 +83,7 @@ class Site:
             (self.folder / place).parent.mkdir(exist_ok=True)
             (self.folder / place).touch()  # links of studies to each other end here
             self.add_page(path)
-        if place.startswith("source/"):
+        if place.startswith(("source/", "images/")):
             (self.folder / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, self.folder / place)
         return place

@@ -19,7 +19,7 @@ WARM_UP, REPEATS = 3, 15
 
 
 def measure(hosts: int, ranks_per_host: int, say: Say) -> list[CollectiveTime]:
-    """Collective: every rank calls it. Groups of one rank are left out; `say` is told each group as it is done."""
+    """Collective: every rank calls it. Groups of one rank are left out; `say` is called with each group as it is done."""
     world, found = range(hosts * ranks_per_host), []
     shapes = {"world": [list(world)]}
     if hosts > 1 and ranks_per_host > 1:

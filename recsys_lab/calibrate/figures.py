@@ -1,6 +1,6 @@
 """From what was measured to a cluster and a software profile: means, and fits of the simulator's own formulas to the measured pieces.
 
-Which figure comes from what: memory bandwidth and peaks are measured; links are fitted to collectives alone; the dense part's share of
+Which figure comes from what: memory bandwidth and peaks are measured; links are fitted to collectives alone; the dense arch's share of
 the peak and what a launch costs to layers alone; look-ups and updates to tables alone. Only `FITTED_TO_RUNS` are fitted to trainings.
 """
 

@@ -45,7 +45,7 @@ def finish() -> None:
 
 
 def measure(say: Say, each_s: float = EACH_S) -> Machine:
-    """Collective: every rank calls it, and gets the means over all. `say` is told each figure as it is known."""
+    """Collective: every rank calls it, and gets the means over all. `say` is called with each figure as it is known."""
     bandwidth = 2 * COPY_BYTES / _seconds(_copy(), each_s) / GB
     say(f"memory {bandwidth:.1f} GB/s a rank")
     peaks = {}

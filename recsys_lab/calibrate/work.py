@@ -18,7 +18,7 @@ from recsys_lab.train.strategy import start_process_group
 def measure(hosts: int, ranks_per_host: int) -> Measured:
     """As the rank that the environment names. Progress goes to the first rank's stderr."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # torch renames its collectives
-    keep_memory()  # as training does: buffers are not cleared and mapped anew each time
+    keep_memory()  # as training does: buffers are not cleared and mapped again each time
     start_process_group()
     began = time.perf_counter()
 

@@ -44,7 +44,7 @@ class Link:
     the switches make (NVLS, SHARP); None: they make none. `message_us`: what each message of an all-to-all costs; None: `latency_us`.
     `start_us`: what a collective that uses the link costs once. `shared`: the ranks of a host have one link together, and each its part
     of it; a rank that sends alone has all. `line_gb_s`: what the link itself carries, where collectives reach so much less of it that
-    others may use the rest meanwhile; None: a collective takes all of it. `exchange_us`: what starting an all-to-all costs beside that.
+    others may use the rest; None: a collective takes all of it. `exchange_us`: what starting an all-to-all costs beside that.
     `fall_per_doubling`: the share of its bandwidth that an all-to-all loses on a lossy or oversubscribed network with each doubling of the
     ranks on other hosts that a rank sends to; 0 where flows do not disturb each other.
     """
@@ -87,7 +87,7 @@ class Cluster:
     `reserved_memory_share`: for activations, buffers and the framework; TorchRec's planner keeps back as much.
     `hosts_per_leaf`: hosts behind one leaf switch, whose links upwards carry 1 / `leaf_oversubscription` of what its hosts can send; 0: all
     hosts reach each other at full speed. `price_per_device_hour`: of one rank's device, in dollars; None: as `list_price` has it, which is
-    no part of a config's identity. Costs are not told where both are None.
+    no part of a config's identity. There are no costs where both are None.
     """
 
     name: str

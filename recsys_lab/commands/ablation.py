@@ -1,4 +1,4 @@
-"""`python -m recsys_lab ablation SWEEP`: a sweep's table written anew: another baseline, or after a kill."""
+"""`python -m recsys_lab ablation SWEEP`: a sweep's table, rewritten: another baseline, or after a kill."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recsys_lab.sweeps.text import print_ablation
 
 def main(argv: list[str]) -> int:
     """Writes and prints the table of the sweep's folder that `argv` names. UserError after it where a job's files are broken."""
-    line = parser("ablation", "The ablation table of a sweep, written anew: with another baseline, or of a sweep that was killed.")
+    line = parser("ablation", "The ablation table of a sweep, rewritten: with another baseline, or of a sweep that was killed.")
     line.add_argument("sweep", help="the folder of a sweep: its hydra.sweep.dir")
     line.add_argument("--baseline", help="the row to compare with, such as model=dlrm,sharder=torchrec; none: compare nothing")
     line.add_argument("--level", type=float, default=LEVEL, help="the chance of any false claim in the table, at most (0.05)")

@@ -1,4 +1,4 @@
-"""`python -m recsys_lab rank model=... cluster=...`: which sharder is fastest for a model on a cluster, and which cannot be and why."""
+"""`python -m recsys_lab rank model=... cluster=...`: the fastest sharder for a model on a cluster; unsupported ones with the reason."""
 
 from __future__ import annotations
 

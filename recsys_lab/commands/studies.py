@@ -1,4 +1,4 @@
-"""`python -m recsys_lab studies`: every table and figure of the papers: its state, and how to make it anew."""
+"""`python -m recsys_lab studies`: every table and figure of the papers: its state, and how to regenerate it."""
 
 from __future__ import annotations
 

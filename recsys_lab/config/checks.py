@@ -40,7 +40,7 @@ def check_values(config: DictConfig) -> None:
             )
     if (config.precision.dense == "fp32") != (config.precision.compute == "fp32"):
         raise UserError(
-            "the dense part computes in the format in which the model has its weights",
+            "the dense arch computes in the format in which the model has its weights",
             where="precision.compute",
             given=f"{config.precision.compute} for weights in {config.precision.dense}",
             allowed="fp32 for weights in fp32, else bf16",

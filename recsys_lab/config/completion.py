@@ -56,7 +56,7 @@ def choices(confs: Iterable[Path], group: str) -> list[str]:
 
 
 def _names(confs: tuple[Path, ...], words: Iterable[str], word: str) -> Iterator[str]:
-    """Of groups and keys, as far as the points of `word` reach."""
+    """Of groups and keys, up to the points of `word`."""
     parent = word.rpartition(".")[0]
     if not parent:
         yield from (f"{CHOSEN_AS.get(group, group)}=" for group in GROUPS)

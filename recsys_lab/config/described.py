@@ -16,7 +16,7 @@ GROUPS = {
     "precision": "The number formats of tables, dense layers and what travels.",
     "cluster": "The machines that are planned for and simulated; `local` is this one.",
     "data": "What is read, or made.",
-    "optimizer": "Of the dense part and of the tables.",
+    "optimizer": "Of the dense arch and of the tables.",
     "trainer": "How long, how often evaluated, when to stop.",
     "launcher": "How processes start here.",
     "logger": "Where a run is logged beside its own folder.",

@@ -56,7 +56,7 @@ def stored(folder: Path, named: Named) -> DictConfig:
         raise UserError(
             f"not the config of a run ({type(error).__name__}: {error})",
             where=folder / CONFIG_FILE,
-            remedy="restore the file, or begin anew in another folder",
+            remedy="restore the file, or start again in another folder",
         ) from None
 
 

@@ -147,7 +147,7 @@ class StudyCommon:
     """What a study says before it runs; its other keys are its function's.
 
     `budget`: quick, or long, which `studies --run quick` leaves out. `within`: how far off an amount may be and count as reproduced, a
-    share; `within_points`: the same of a percentage. `why`: where it deviates, the reason, as far as it is known.
+    share; `within_points`: the same of a percentage. `why`: where it deviates, the reason, where it is known.
     """
 
     question: str

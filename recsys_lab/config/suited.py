@@ -14,7 +14,7 @@ PATIENCE, MOST_EPOCHS, MOST_MINUTES = 4, 100, 10.0
 FEW_ROWS, TUNED_BATCH = 100_000, 512
 MOST_EPS, LEAST_EPS = 3e-3, 1e-8
 MOST_LR, LEAST_LR = 2e-2, 1e-3
-#: The dense part overfits a table of at most so many rows before its first-order part is there, unless its rate is lower.
+#: The dense arch overfits a table of at most so many rows before its first-order part is there, unless its rate is lower.
 DENSE_FEW_ROWS, DENSE_FEW_LR, DENSE_LR = 20_000, 1e-4, 1e-3
 
 

@@ -85,7 +85,7 @@ class DataSet(Protocol):
     @property
     def access(self) -> AccessStatistics: ...  # of the train split, one entry a table
     @property
-    def notes(self) -> tuple[str, ...]: ...  # what the user should be told: lines skipped, best reachable AUC, random labels
+    def notes(self) -> tuple[str, ...]: ...  # what the user should know: lines skipped, best reachable AUC, random labels
     @property
     def fingerprint(self) -> str: ...  # of the content and of how it was read
     @property

@@ -1,7 +1,7 @@
 """The cache: a folder a prepared thing, written aside and renamed, so that it is there whole or not at all.
 
 A folder is sealed: its meta data hold a digest of every file and of themselves. One that does not match its seal, or that somebody else
-could have changed, is prepared anew.
+could have changed, is prepared again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recsys_lab.errors import UNWRITABLE, UserError
 from recsys_lab.files import why_untrusted
 from recsys_lab.ranges import Range
 
-#: Raise it when what is written changes: older folders are then left alone and prepared anew.
+#: Raise it when what is written changes: older folders are then left alone and prepared again.
 FORMAT = 2
 META = "meta.json"
 SEAL = "seal"

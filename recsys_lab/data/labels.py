@@ -11,7 +11,7 @@ BLOCK_ROWS = 65_536
 
 
 def check_labels(data: DataSet) -> None:
-    """Refuses, before anything is trained, a split of clicks whose quality could not be told. Raises UserError."""
+    """Refuses, before anything is trained, a split of clicks whose quality could not be judged. Raises UserError."""
     for split in ("validation", "test"):
         if split not in data.splits:
             continue

@@ -1,4 +1,4 @@
-"""Text files as they are stored, plain or .gz, read block by block in constant memory. What they are is told by their first bytes."""
+"""Text files as they are stored, plain or .gz, read block by block in constant memory. Their first bytes say what they are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LOOK_BYTES = 4096
 def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], None] = lambda _: None) -> Iterator[bytes]:
     """Blocks of whole lines of about `block_bytes`; the last line gets its line feed if it has none, a byte order mark goes.
 
-    `done` is told the sha256 of the bytes as stored. Raises UserError: no file, unreadable, another compression than its name says,
+    `done` is called with the sha256 of the bytes as stored. Raises UserError: no file, unreadable, another compression than its name says,
     truncated, another encoding than UTF-8, lines that end in a carriage return alone, a line longer than 1 MiB.
     """
     if (found := what_is(path)) is not None:

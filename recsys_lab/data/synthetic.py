@@ -180,7 +180,7 @@ def open_synthetic(
     """The features that are `wanted`, else one a table. `seed_of_truth` fixes the truth and every draw: another seed, another data set.
     `groups`: how many groups of features interact within themselves only; None: a few pairs interact.
 
-    The best AUC of each split is kept in the cache; where that cannot be written it is computed anew each time.
+    The best AUC of each split is kept in the cache; where that cannot be written it is computed again each time.
     """
     sizes = {"train": rows_train, "validation": rows_validation, "test": rows_test}
     shape = Shape(make_features(wanted, rows_per_table, look_ups), dense_features, float(exponent), seed_of_truth)

@@ -76,7 +76,7 @@ class Reading:
         self.sha256 = sha256
 
     def notes(self) -> list[str]:
-        """What the user should be told."""
+        """What the user should know."""
         return [f"{self.skipped:,} bad lines skipped, the first: {self.first_skipped}"] if self.skipped else []
 
 

@@ -30,7 +30,7 @@ COMPUTE = {"lookup": "look-ups", "update": "updates", "dense": "dense"}
 class Row:
     """A combination under one profile. Simulated figures are None where it does not `fit`, and where the sharder cannot plan it at all.
 
-    `batch`, `batch_per_rank`: samples. `ms`: of an iteration; intervals hold nine of ten true values, None where the profile's error is not
+    `batch`, `batch_per_rank`: samples. `ms`: of an iteration; intervals are 90 % intervals, None where the profile's error is not
     known. `usd_per_1e9`: dollars per 1e9 samples at `price`, both None without a price; `device_hours_per_1e9`: the same in device-hours.
     `memory_gb`: of the fullest rank, buffers included, of `memory_there_gb` (1e9 bytes). `phases_ms`: where the iteration's time goes.
     `bound`: what takes most of it. `pareto`: under its profile no other row is both faster and cheaper. `robust`: that under every profile.

@@ -1,6 +1,6 @@
-"""What would help the chosen row most: one change at a time, each simulated anew.
+"""What would help the chosen row most: one change at a time, each simulated again.
 
-Towers and another table optimizer are planned anew: they are rows of their own. All other changes keep the plan.
+Towers and another table optimizer are planned again: they are rows of their own. All other changes keep the plan.
 """
 
 from __future__ import annotations

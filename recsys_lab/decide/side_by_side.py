@@ -13,7 +13,7 @@ from recsys_lab.decide.forks import pool
 from recsys_lab.decide.prices import Priced, Row, price_combination
 from recsys_lab.plan import ShardingPlan
 
-#: How often progress is told, seconds.
+#: How often progress is reported, seconds.
 EVERY_S = 0.5
 #: What forks inherit: the combinations, the data, and how many combinations are done.
 _work: tuple[Sequence[Combination], DataSet, Any] | None = None
@@ -22,7 +22,7 @@ _work: tuple[Sequence[Combination], DataSet, Any] | None = None
 def price_all(
     combinations: Sequence[Combination], data: DataSet, progress: Callable[[int], None] = lambda done: None, workers: int | None = None
 ) -> list[Priced]:
-    """Every combination priced, in their order. `progress` is told how many are done.
+    """Every combination priced, in their order. `progress` is called with how many are done.
 
     `workers` None: a process for each core that this one may use; 1: none beside this one. Combinations that share work stay together.
     """

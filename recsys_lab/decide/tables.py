@@ -96,7 +96,7 @@ def changes_table(changes: Sequence[Change], chosen: Row) -> Table:
         cells.append((change.name, f"{change.ms:.2f}", f"{change.time_change:+.1%}", usd, f"{change.cost_change:+.1%}", change.because))
     columns = ("change", "ms", "a sample", "$ per 1e9" if paid else "$", "cost", "because")
     title = f"What would help {chosen.name}: {chosen.ms:.2f} ms" + (f", {chosen.usd_per_1e9:.2f} $" if paid else "")
-    return Table(title, columns, tuple(cells), "Each is simulated anew; twice the batch has twice the samples.", columns[1:5])
+    return Table(title, columns, tuple(cells), "Each is simulated again; twice the batch has twice the samples.", columns[1:5])
 
 
 def refused_table(rows: Sequence[Row]) -> Table:

@@ -36,7 +36,7 @@ def kernels_row() -> Row:
 
 
 def triton_row() -> Row:
-    """Where there is a GPU, holds one update of weights in halves there against the torch definition on the CPU."""
+    """Where there is a GPU, holds one update of hi/lo split weights there against the torch definition on the CPU."""
     import torch
 
     from recsys_lab import kernels
@@ -58,6 +58,6 @@ def triton_row() -> Row:
             kernels.update(high, kernels.Lookups(ids.to(device)), grad.to(device), rule, low=low)
         joined.append(kernels.join(high, low).cpu())
     if torch.equal(*joined):
-        return Row("kernels", TRITON, OK, "an update of weights in two halves on the GPU is exact")
+        return Row("kernels", TRITON, OK, "an update of hi/lo split weights on the GPU is exact")
     remedy = "RECSYS_LAB_KERNELS=torch keeps to PyTorch; report it with the output of --json"
     return Row("kernels", TRITON, WARNING, "an update on the GPU is wrong", remedy)

@@ -1,4 +1,4 @@
-"""In which format the dense part computes: what enters it is cast, what leaves it is FP32 again. Models know nothing of it.
+"""In which format the dense arch computes: what enters it is cast, what leaves it is FP32 again. Models know nothing of it.
 
 | enters | leaves |
 |---|---|

@@ -1,4 +1,4 @@
-"""The dense part's weights where they are not plain FP32: the model's parameters are BF16, and what the optimizer needs lies beside them.
+"""The dense arch's weights where they are not plain FP32: the model's parameters are BF16, and what the optimizer needs lies beside them.
 
 All parameters of a rank lie one after the other in one store, of which each parameter is a view: one update moves them all.
 """

@@ -165,7 +165,7 @@ class LocalModules(nn.Module):
 
 @dataclass(frozen=True)
 class Running:
-    """What a request has become. `remaps`: by table, where its ids are numbered anew. `local_modules`: taken from the model."""
+    """What a request has become. `remaps`: by table, where its ids are renumbered. `local_modules`: taken from the model."""
 
     part: Part
     remaps: Mapping[str, Remap] = field(default_factory=dict)

@@ -4,7 +4,7 @@
 |---|---|
 | pooled rows and rows of sequences, to the ranks whose samples want them | `forward_comm` |
 | their gradients, back to the ranks that hold the rows | `backward_comm` |
-| gradients that are averaged: the dense part's, tower modules', those of rows that several ranks hold alike | `dense_comm` |
+| gradients that are averaged: the dense arch's, tower modules', those of rows that several ranks hold alike | `dense_comm` |
 
 Ids, lengths and sizes are integers and stay so. A sum that a collective makes (reduce-scatter, all-reduce) is made in the format that
 travels. Everything is FP32 again before anything is computed with it.
@@ -66,7 +66,7 @@ class Codec(QuantizedCommCodec):
 
 @dataclass(frozen=True)
 class WireFormats:
-    """Of one run, by what travels: rows, their gradients on the way back, gradients that are averaged."""
+    """Of one run, by what travels: rows, their gradients of the backward pass, gradients that are averaged."""
 
     forward: Codec
     backward: Codec

@@ -40,7 +40,7 @@ class TableShard:
 
 @dataclass(frozen=True)
 class ShardedModel:
-    """What the trainer drives. `module(dense, sparse) -> logits [B]`; its parameters are the dense part, under
+    """What the trainer drives. `module(dense, sparse) -> logits [B]`; its parameters are the dense arch, under
     DistributedDataParallel, and no table. `local_modules`: parts of the model that only a group of ranks has. `stored_dense`: the
     weights behind all of those parameters, where they are not plain FP32. `ahead`: through which the next batch's ids may leave early.
 
@@ -70,13 +70,13 @@ class ShardedModel:
         yield from ((name, parameter.data if stored is None else stored[name]) for name, parameter in self.dense_parameters())
 
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The dense part's buffers, named as in the unsharded model."""
+        """The dense arch's buffers, named as in the unsharded model."""
         yield from ((name, buffer) for name, buffer in self.module.named_buffers() if not name.startswith(self.tables_path + "."))
         if self.local_modules is not None:
             yield from self.local_modules.own.named_buffers(prefix=self.local_modules.prefix)
 
     def writes_dense(self, name: str) -> bool:
-        """Whether this rank saves that parameter or buffer of the dense part: of all that have it one does."""
+        """Whether this rank saves that parameter or buffer of the dense arch: of all that have it one does."""
         if self.local_modules is not None and name.startswith(self.local_modules.prefix + "."):
             return self.local_modules.writes
         return dist.get_rank() == 0

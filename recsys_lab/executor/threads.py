@@ -42,6 +42,6 @@ def threads() -> dict[int, str]:
     for task in Path("/proc/self/task").iterdir():
         try:
             names[int(task.name)] = (task / "comm").read_text().strip()
-        except FileNotFoundError:  # has ended meanwhile
+        except FileNotFoundError:  # has ended since
             continue
     return names

@@ -1,7 +1,7 @@
 """Compiles the C++ kernels at first use, into a folder of the user's cache, and loads them.
 
 The folder is named by a digest of the sources, the compiler, its flags and the processor, so that nothing stale is ever loaded. A library
-that somebody else could have put there, or that is not the one that was built, is compiled anew. Ranks that start at once wait for the
+that somebody else could have put there, or that is not the one that was built, is compiled again. Ranks that start at once wait for the
 first. RECSYS_LAB_KERNELS=torch keeps to PyTorch.
 """
 

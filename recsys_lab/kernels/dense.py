@@ -1,4 +1,4 @@
-"""What lies between the matrix products of a dense part, in one pass each: dots of all pairs of vectors, and the ways back through a ReLU
+"""What lies between the matrix products of a dense arch, in one pass each: dots of all pairs of vectors, and the ways back through a ReLU
 and through a layer with one output.
 
 Tensors are FP32 or BF16 on a CPU. Sums are FP32's, in an order that does not depend on the threads; each function's definition in torch

@@ -172,6 +172,6 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _columns(weight: torch.Tensor) -> dict[str, Any]:
-    """What a kernel is told of the width of rows, and how it is compiled."""
+    """What a kernel gets to know of the width of rows, and how it is compiled."""
     block = max(16, triton.next_power_of_2(weight.shape[1]))
     return {"DIM": weight.shape[1], "BLOCK": block, "num_warps": min(8, max(1, block // ELEMENTS_A_WARP)), **triton_kernels.OPTIONS}

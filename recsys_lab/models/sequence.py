@@ -10,7 +10,7 @@ click (with pair-wise attention as DIN, Zhou et al. 2018, figure 2; or with a tr
     history   -> tables -> sum, + place from the end -> attention -> interest [B, D] -+-> concat with their product -> over MLP -> logit [B]
     candidate -> tables -> sum ------------------------- target [B, D] ---------------+
 
-Shapes: N look-ups of a history in B samples, D embedding dimension. Features are told apart by name; see `Roles`.
+Shapes: N look-ups of a history in B samples, D embedding dimension. Features are distinguished by name; see `Roles`.
 """
 
 from __future__ import annotations

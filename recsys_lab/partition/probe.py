@@ -83,7 +83,7 @@ def fresh(experiment: Experiment, data: DataSet, seed: int, towers: Towers = ())
 
 
 def of_run(folder: Path, experiment: Experiment) -> tuple[ClickModel, DataSet]:
-    """The flat model of a run with the tables of its last checkpoint, and its data. The dense part is not read.
+    """The flat model of a run with the tables of its last checkpoint, and its data. The dense arch is not read.
 
     Raises UserError where the run left no checkpoint.
     """

@@ -1,4 +1,4 @@
-"""The dense part: forward, backward, the all-reduce of its gradients, the optimizer."""
+"""The dense arch: forward, backward, the all-reduce of its gradients, the optimizer."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def dense_optimizer(world_size: int, workload: Workload) -> Step:
 
 
 def optimizer_bytes(workload: Workload) -> int:
-    """That the optimizer's step moves for a parameter of the dense part, or of a tower module."""
+    """That the optimizer's step moves for a parameter of the dense arch, or of a tower module."""
     weights, gradients = STORED_BYTES[workload.dense_format], READ_BYTES[workload.dense_format]
     return 2 * weights + gradients + 8 * STATE_PER_WEIGHT[workload.dense_optimizer]
 
 
 def activation_share(precision: Precision) -> float:
-    """Of what activations take in FP32, as a workload counts them, in the format that the dense part computes in."""
+    """Of what activations take in FP32, as a workload counts them, in the format that the dense arch computes in."""
     return ELEMENT_BYTES[precision.compute] / ELEMENT_BYTES["fp32"]
 
 

@@ -36,7 +36,7 @@ class RankMemory:
 
     @property
     def lasting(self) -> tuple[int, ...]:
-        """What stays from step to step: table weights, their optimizer state, and the dense part."""
+        """What stays from step to step: table weights, their optimizer state, and the dense arch."""
         return tuple(sum(parts) for parts in zip(self.weights, self.optimizer_state, self.dense))
 
     @property
@@ -45,11 +45,11 @@ class RankMemory:
 
 
 def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
-    """What the shards of each rank need, and the dense part on every rank.
+    """What the shards of each rank need, and the dense arch on every rank.
 
     Buffers, in FP32 and each with its gradient: the rows that a rank looks up for others (pooled rows of the whole global batch, or the
     rows of the sequences that are its to serve) and those that it receives for its own batch; the gradient of replicated rows, which has
-    all of them, as it travels; the dense part's activations.
+    all of them, as it travels; the dense arch's activations.
     """
     world, batch = plan.world_size, workload.batch_size
     state, buffers = [0] * world, [0] * world
@@ -110,13 +110,13 @@ def missing_bytes(memory: RankMemory, cluster: Cluster) -> tuple[int, int]:
 def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> RankMemory:
     """The plan's bytes, if every rank of the cluster can hold its own.
 
-    Raises PlanDoesNotFit with what is missing on the rank that lacks most and the nearest change that would fit.
+    Raises PlanDoesNotFit with the missing bytes of the rank that lacks most and the nearest change that would fit.
     """
     memory = bytes_of_ranks(plan, workload)
     missing, rank = missing_bytes(memory, cluster)
     if missing <= 0:
         return memory
-    names = {"weights": "weights", "optimizer_state": "optimizer state", "dense": "dense part", "buffers": "buffers", "kept": "kept ids"}
+    names = {"weights": "weights", "optimizer_state": "optimizer state", "dense": "dense arch", "buffers": "buffers", "kept": "kept ids"}
     parts = ", ".join(f"{name} {human_bytes(getattr(memory, part)[rank])}" for part, name in names.items())
     nearest = (change for change, other, work in _changes(plan, workload, cluster) if _fits(other, work, cluster))
     change = next(nearest, "none found; fewer rows, fewer columns or more memory a rank")

@@ -18,7 +18,7 @@ PHASES = ("input", "forward", "backward", "optimizer")
 #:   embedding    ids, rows and gradients of tables
 #:   tier         rows that were sorted out from others of their table, table by table
 #:   host_tier    the same, exchanged within hosts on process groups of their own
-#:   dense        the dense part: all ranks have it
+#:   dense        the dense arch: all ranks have it
 #:   dense_sync   its gradients, averaged in buckets as the backward pass makes them
 #:   module       a part of the model that only some ranks have
 #:   module_sync  its gradients, averaged over those ranks
@@ -35,7 +35,7 @@ class Step:
     and writes in its own (look-up, update, dense); a single entry stands for every rank. `flops`: per rank, dense work only, in
     `number_format`.
     `after`: names of the steps that must end first. `received_of_rank`: for an all-to-all, a scatter or a gather, the bytes that each
-    rank takes out, where they are not those it puts in. `blocks`: nothing else runs meanwhile, whatever the software could.
+    rank takes out, where they are not those it puts in. `blocks`: nothing else runs at that time, even if the software could.
     `rows_of_rank`, `shards_of_rank`: of a look-up or an update of tables, the look-ups that each rank serves and the pieces of tables that
     it holds; `written_of_rank`: of a look-up, the bytes of pooled rows (or of a sequence's rows) that it makes, empty bags' zeros among
     them. One entry where all ranks are alike. `role`: what it is of, one of those above. `part`: of a step that the

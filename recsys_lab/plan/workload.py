@@ -1,4 +1,4 @@
-"""What one iteration does besides the tables: batch, dense part, optimizer."""
+"""What one iteration does besides the tables: batch, dense arch, optimizer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATE_PER_ROW = {"sgd": 0, "adagrad": 0, "row_wise_adagrad": 1, "adam": 0}
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """A matrix product of the dense part: `rows` a sample times [n_in, n_out]. `ahead`: it needs no embedding, as the bottom MLP."""
+    """A matrix product of the dense arch: `rows` a sample times [n_in, n_out]. `ahead`: it needs no embedding, as the bottom MLP."""
 
     rows: float
     n_in: int
@@ -37,9 +37,9 @@ class TowerWork:
 class Workload:
     """One training iteration of one rank. FLOPs are multiply-adds times two, forward and backward, per sample.
 
-    `towers`: the model's tower modules, in the order of its towers; none where rows pass through. All other figures of the dense part
-    are without them. `layers`: the dense part's matrix products with weights, none where they are not known. `dense_format`: how the
-    dense part's weights are stored. `replica_format`: what gradients of table rows that several ranks hold alike are kept and sent in.
+    `towers`: the model's tower modules, in the order of its towers; none where rows pass through. All other figures of the dense arch
+    are without them. `layers`: the dense arch's matrix products with weights, none where they are not known. `dense_format`: how the
+    dense arch's weights are stored. `replica_format`: what gradients of table rows that several ranks hold alike are kept and sent in.
     """
 
     batch_size: int  # B: samples per rank
@@ -62,7 +62,7 @@ class Workload:
 
     @property
     def dense_bytes(self) -> int:
-        """Weights as they are stored, gradients as the model has them and FP32 optimizer state of the dense part, on every rank."""
+        """Weights as they are stored, gradients as the model has them and FP32 optimizer state of the dense arch, on every rank."""
         return self.dense_bytes_of(self.dense_parameters)
 
     def dense_bytes_of(self, parameters: int) -> int:

@@ -1,4 +1,4 @@
-"""The precision policy: how tables and dense weights are stored, what the dense part computes in, and what travels in which format."""
+"""The precision policy: how tables and dense weights are stored, what the dense arch computes in, and what travels in which format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Precision:
-    """Formats by part. `table` and `dense`: how weights are stored between steps; `compute`: the dense part's forward and backward;
+    """Formats by part. `table` and `dense`: how weights are stored between steps; `compute`: the dense arch's forward and backward;
     `forward_comm` and `backward_comm`: the embedding exchange; `dense_comm`: the all-reduce of dense gradients.
 
     Stored weights: `bf16_master` is a BF16 model beside FP32 master weights; `split_bf16` is Split-SGD-BF16, the high and the low

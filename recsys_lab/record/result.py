@@ -107,7 +107,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """`plan.json` in figures. `bytes_per_rank`: what lasts from step to step, table weights, optimizer state and dense part."""
+    """`plan.json` in figures. `bytes_per_rank`: what lasts from step to step, table weights, optimizer state and dense arch."""
 
     world_size: int
     tables: int

@@ -41,7 +41,7 @@ class ReasonsFile:
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """Of Chrome's trace format, as far as the picture of the timeline needs it."""
+    """Of Chrome's trace format, where the timeline's picture needs it."""
 
     name: str
     ph: str

@@ -59,7 +59,7 @@ svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: v
 def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None, scripts: Sequence[str] | None = None) -> str:
     """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make, and any script but ours.
 
-    `reload_s`: the open page loads itself anew so often. `scripts`: of a page with charts, what runs after charts.js; None: no charts.
+    `reload_s`: the open page reloads itself so often. `scripts`: of a page with charts, what runs after charts.js; None: no charts.
     """
     ours = [] if scripts is None else [SCRIPT.read_text(encoding="utf-8"), *scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in ([plotly_digest(), *map(_digest, ours)] if ours else []))

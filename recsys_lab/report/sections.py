@@ -120,7 +120,7 @@ def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Tab
     summary = run.result["plan"]
     if of_record and summary:
         total = summary["bytes_per_rank"]
-        rows.append(("with optimizer state and dense part", f"at most {size(total['max'])}, mean {size(total['mean'])}"))
+        rows.append(("with optimizer state and dense arch", f"at most {size(total['max'])}, mean {size(total['mean'])}"))
         if (limit := run.memory_limit_bytes) is not None:
             full = "" if total["max"] is None else f" ({total['max'] / limit:.1%} full)"
             rows.append(("memory limit per rank", f"{human_bytes(limit)}{full}"))
@@ -160,7 +160,7 @@ def coverage(run: Run) -> Table | None:
 
 
 def verdict_of(shares: dict) -> str:
-    """Whether to plan anew, with both figures."""
+    """Whether to plan again, with both figures."""
     again = shares["replanning"]
     if again is None:
         return "too few look-ups to say what a new plan would save"
@@ -168,7 +168,7 @@ def verdict_of(shares: dict) -> str:
     threshold = share(again["threshold"], 1)
     figures = f"{now} of the look-ups go through the global exchange, {new} would with a plan from the last look-ups"
     if again["worth_it"]:
-        return f"plan anew: {figures}, {share(again['saving'], 1)} less (worth it from {threshold})"
+        return f"plan again: {figures}, {share(again['saving'], 1)} less (worth it from {threshold})"
     return f"the plan still pays: {figures} (a new plan is worth it from {threshold} less)"
 
 

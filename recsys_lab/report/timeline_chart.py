@@ -11,7 +11,7 @@ from recsys_lab.units import US_PER_MS, human_bytes
 
 PHASES = {"input": colour(4), "forward": colour(0), "backward": colour(1), "optimizer": colour(2)}
 OTHER = colour(7)
-#: The longest steps are told one by one.
+#: The longest steps are listed one by one.
 MOST_STEPS = 20
 LETTERS = 16  # of a line of a lane's name
 

@@ -4,10 +4,10 @@ Each has the same faces: `placement` (where shards are, also in reference cases)
 really runs, where TorchRec's collection alone does not do it; no other file imports torch), and words. Its `__init__` puts them together
 as `SCHEMES`.
 
-replicated   every rank holds the table
-whole        whole tables and column shards, each on one rank
-row_blocks   rows in equal blocks over all ranks
-in_host      rows or columns over the ranks of a host
-tiers        FlexShard: row by row, hot rows in more places than cold ones
-towers       DMT: tables on the hosts of their feature's tower
+    replicated   every rank holds the table
+    whole        whole tables and column shards, each on one rank
+    row_blocks   rows in equal blocks over all ranks
+    in_host      rows or columns over the ranks of a host
+    tiers        FlexShard: row by row, hot rows in more places than cold ones
+    towers       DMT: tables on the hosts of their feature's tower
 """

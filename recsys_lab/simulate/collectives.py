@@ -1,10 +1,10 @@
 """What a collective costs on a cluster, by algorithm: a start, latency x steps, and bytes on the slowest level of links.
 
-all_to_all                    a message to each other rank, near and far side by side
-scatter, gather               the same from or to one rank, beside those of other roots (`rooted.py`)
-reduce_scatter, all_gather    a ring; each rank of a host drives its own over its own cross-host link
-all_reduce                    the fastest of ring, tree and, where a cluster's switches add up (NVLS, SHARP), in the network
-broadcast                     a tree
+    all_to_all                    a message to each other rank, near and far side by side
+    scatter, gather               the same from or to one rank, beside those of other roots (`rooted.py`)
+    reduce_scatter, all_gather    a ring; each rank of a host drives its own over its own cross-host link
+    all_reduce                    the fastest of ring, tree and, where a cluster's switches add up (NVLS, SHARP), in the network
+    broadcast                     a tree
 
 Intra-host and cross-host bytes move at the same time. Bytes are those that a rank puts in (`recsys_lab.plan.steps`). Links above leaf
 switches carry a part of what hosts send (`Cluster.leaf_oversubscription`); a ring passes them once each way, an all-to-all with all.

@@ -13,7 +13,7 @@ from recsys_lab.simulate.profile import Profile
 def ordered(steps: tuple[Step, ...], profile: Profile, workload: Workload | None) -> list[Step]:
     """The given order; the bottom MLP apart from the rest where exchanges run beside it; background traffic where it is waited for: an
     overlapped all-reduce of dense gradients before the dense optimizer, an overlapped input distribution, which is the next batch's and
-    begins with the dense part's forward, at the end. Where collectives run beside each other, all are issued before the first update.
+    begins with the dense arch's forward, at the end. Where collectives run beside each other, all are issued before the first update.
     """
     found = _sync_late(list(steps)) if "dense_sync" in profile.overlaps else list(steps)
     if "collectives" in profile.overlaps:

@@ -32,9 +32,9 @@ class Profile:
 
     `fitted_on`: the points that figures were fitted to, published ms; `fitted_systems`: their devices, with the most hosts of each.
     `relative_error`: the typical (RMS) error of a prediction of such a point by a profile fitted without it, of which the interval of every
-    prediction is made; None: nothing was fitted, and no interval is told. `relative_error_outside`: the same of systems that a fit had
+    prediction is made; None: nothing was fitted, and there is no interval. `relative_error_outside`: the same of systems that a fit had
     nothing of: other devices, or more hosts; None: as within. `fitted_kind`: the kind of device of those points; of another kind nothing is
-    known, and no interval is told either.
+    known, and there is no interval either.
     """
 
     name: str

@@ -40,7 +40,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Interval:
-    """Where nine of ten true values should lie."""
+    """The 90 % interval."""
 
     low: float
     high: float

@@ -17,7 +17,7 @@ from recsys_lab.studies.results import FAILED, Known, folder_of, known
 from recsys_lab.studies.waiting import Waiting
 
 LOG_FILE = "study.log"
-#: How often the time is told anew while a study runs, and how long one that was interrupted has to end by itself.
+#: How often the time is reported while a study runs, and how long one that was interrupted has to end by itself.
 TICK_S, PATIENCE_S = 0.5, 10.0
 Told = Callable[[Known, float | None], None]
 

@@ -29,7 +29,7 @@ WITHOUT = {
 @dataclass(frozen=True)
 class Item:
     """One table or figure (or a further question) of a paper. `target` None: it has no study, `state` and `why` say why not, and `nearest`
-    what there is in its place. Of a study `why` is the reason, as far as it is known, should it deviate.
+    what there is in its place. Of a study `why` is the reason, where it is known, should it deviate.
 
     `options`: of its function, as its YAML has them; `??` stands for one that the command must give.
     """
@@ -138,6 +138,6 @@ def _place(item: Item) -> tuple[str, int, str]:
 
 
 def command_of(name: str, options: Mapping[str, Any]) -> str:
-    """The line that makes the study anew, with those of its options that are not null."""
+    """The line that regenerates the study, with those of its options that are not null."""
     words = {key: f"[{','.join(map(str, value))}]" if isinstance(value, list) else value for key, value in options.items()}
     return " ".join([f"python run.py experiment={name}", *(f"study.{key}={word}" for key, word in words.items() if word is not None)])

@@ -107,7 +107,7 @@ def committed_verdicts(paper: str) -> dict[str, Any]:
 
 
 def record_verdicts(runs: Path) -> list[Path]:
-    """Writes experiments/PAPER/verdicts.json anew from the results in `runs`; what was not run here keeps what it says."""
+    """Writes experiments/PAPER/verdicts.json again from the results in `runs`; what was not run here keeps what it says."""
     written = []
     for paper in papers():
         kept = committed_verdicts(paper.name)

@@ -38,7 +38,7 @@ def choices(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def ask_for(sweep: Path, jobs: Sequence[Sequence[str]]) -> None:
-    """Keep in the folder which jobs this call asks for, after those of earlier calls, so that the table can show what is missing."""
+    """Keep in the folder which jobs this call asks for, after those of earlier calls, so that the table can show missing ones."""
     known = planned(sweep)
     more = [job for overrides in jobs if (job := choices(overrides)) not in known]
     if more:

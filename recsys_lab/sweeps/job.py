@@ -84,7 +84,7 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
     """Runs `config` in `folder`, one of a sweep's; the exit code. None where a job with just this config has finished in the sweep.
 
     A run of the same config that was cut short goes on from its last checkpoint. What another config left is set aside.
-    `ablation.repeat=true` runs everything anew. `writes`: False on torchrun's ranks other than 0.
+    `ablation.repeat=true` runs everything again. `writes`: False on torchrun's ranks other than 0.
     """
     sweep = folder.parent
     try:

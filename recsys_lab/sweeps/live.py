@@ -25,9 +25,9 @@ from recsys_lab.sweeps.figures import Figure
 from recsys_lab.sweeps.rows import SweepJob
 from recsys_lab.sweeps.table import LEVEL, figures_of, fold, read_ablation, read_jobs, varying_keys
 
-#: An open ablation.html loads itself anew so often while the sweep runs.
+#: An open ablation.html reloads itself so often while the sweep runs.
 RELOAD_S = 10
-#: The table is written anew after a job unless that would take more than this share of the time.
+#: The table is rewritten after a job unless that would take more than this share of the time.
 WRITING_SHARE = 0.05
 
 

@@ -59,7 +59,7 @@ _BYTES = Axis("plan.bytes_per_rank.max", "bytes of the fullest rank (of the plan
 def learning_bands(ablation: Ablation) -> list[Chart]:
     """A line a row, the median over its seeds at each logged step, in the band from least to most. None where nothing was logged.
 
-    Lines that coincide are told apart: each has a dash and a mark of its own, and those drawn first are wider.
+    Lines that coincide are distinguishable: each has a dash and a mark of its own, and those drawn first are wider.
     """
     shown = [(index, row) for index, row in enumerate(ablation.rows) if row.done][:MOST_ROWS]
     panels = []

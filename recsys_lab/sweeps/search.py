@@ -2,7 +2,7 @@
 
 A trial is judged by the median over its seeds of a figure of the validation split. Two things are not done to their end, by the rule of
 the median of earlier trials at the same point (Golovin et al. 2017, Google Vizier, section 3.2.2): a run whose figure after an epoch is
-worse than theirs then, and the seeds of a trial that after some seeds is worse than theirs were. Both are told before a run begins, so
+worse than theirs then, and the seeds of a trial that after some seeds is worse than theirs were. Both are known before a run begins, so
 it needs no word from the search while it trains, and the same command proposes and cuts the same again.
 """
 
@@ -75,7 +75,7 @@ Run = Callable[[tuple[str, ...]], Path | None]
 
 
 def search(space: Space, options: SearchOptions, folder: Path, run: Run) -> list[Tried]:
-    """All trials, in their order; `folder`/search.json holds them as far as they are. UserError for a metric that no run has."""
+    """All trials, in their order; `folder`/search.json holds those that are there. UserError for a metric that no run has."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -93,7 +93,7 @@ class BestWeights(pl.Callback):
         self.best = state["best"]
         if self.best is not None and not (self.path / checkpoints.TRAINER_FILE).is_file():
             raise UserError(
-                "the best weights of this run are gone", where=self.path, remedy="put them back, or begin anew in another folder"
+                "the best weights of this run are gone", where=self.path, remedy="put them back, or start again in another folder"
             )
 
 

@@ -38,8 +38,8 @@ PROGRESS_FILE = "progress.json"
 
 @dataclass(frozen=True)
 class Piece:
-    """`tensor` stands at `offset` (one number a dimension) in the whole tensor called `key`. Weights in halves, or with a master, are FP32
-    in the file, and each is joined or split a few rows at a time.
+    """`tensor` stands at `offset` (one number a dimension) in the whole tensor called `key`. Hi/lo split weights and those with a
+    master are FP32 in the file; they are joined and split a few rows at a time.
 
     `rows` int64, distinct: of the whole tensor, the row that each of its rows is; then the first offset means nothing.
     """
@@ -110,7 +110,7 @@ def _sync_folder(folder: Path) -> None:
 def steps(checkpoints: Path) -> dict[int, Path]:
     """The checkpoints in a run's `checkpoints` folder by step, rising: `step=N`, N a number as we write it, with something in it.
 
-    Such a folder was whole when it got its name, so what is missing now makes it a broken one.
+    Such a folder was whole when it got its name, so a missing file makes it a broken one.
     """
     found = {int(path.name[5:]): path for path in checkpoints.glob("step=*") if re.fullmatch(r"step=(0|[1-9][0-9]{0,17})", path.name)}
     return {step: found[step] for step in sorted(found) if found[step].is_dir() and any(found[step].iterdir())}
@@ -129,7 +129,7 @@ def newest(run_folder: Path) -> Path | None:
             "the checkpoints of this run are gone",
             where=run_folder / FOLDER,
             given=f"none, the last that it wrote was step={read_json(told).get('step')}",
-            remedy=f"put them back; or begin anew: remove {told.name}, and resume",
+            remedy=f"put them back; or start again: remove {told.name}, and resume",
         )
     return last
 
@@ -240,7 +240,7 @@ def _set(content: Content, where: Any, values: torch.Tensor) -> None:
 
 
 def _copy_rows(piece: Piece, saved: _Saved) -> int:
-    """The same where rows are told by id, a few of the saved rows at a time."""
+    """The same where rows are identified by id, a few of the saved rows at a time."""
     columns_there, columns_here = _overlap(piece.offset[1:], piece.tensor.shape[1:], saved.offset[1:], saved.shape[1:])
     if any(cut.start >= cut.stop for cut in columns_there):
         return 0

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 
 class ClipTogether(Precision):
-    """Lightning's clipping by norm, with the norm that `norm` gives: of the whole dense part, the same on every rank."""
+    """Lightning's clipping by norm, with the norm that `norm` gives: of the whole dense arch, the same on every rank."""
 
     def __init__(self, norm: Callable[[], Tensor]):
         super().__init__()

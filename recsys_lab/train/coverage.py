@@ -34,7 +34,7 @@ def hot_rows(plan: ShardingPlan, hottest: Hottest) -> dict[str, np.ndarray]:
 
 
 class WatchTiers(pl.Callback):
-    """Look-ups count from the first training step on; resuming starts anew."""
+    """Look-ups count from the first training step on; resuming starts from zero."""
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         sharded: ShardedModel = trainer.strategy.sharded  # type: ignore[attr-defined]
@@ -118,6 +118,6 @@ def _shares(by_table: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def _interleaved(parts: list[np.ndarray]) -> np.ndarray:
-    """The older halves of all ranks, then the younger ones: time runs the same way in the whole."""
+    """The older part of all ranks, then the younger one: time runs the same way in the whole."""
     halves = [np.array_split(part, 2) for part in parts]
     return np.concatenate([*(older for older, _ in halves), *(younger for _, younger in halves)])

@@ -21,7 +21,7 @@ Figures = dict[str, Any]
 
 
 class Evaluation(Protocol):
-    """Sees a split batch by batch, in file order, and then says its metrics, on every rank the same. Then it begins anew."""
+    """Sees a split batch by batch, in file order, and then says its metrics, on every rank the same. Then it starts again."""
 
     @property
     def loader(self) -> RankLoader: ...

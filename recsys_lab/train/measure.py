@@ -168,7 +168,7 @@ class Measure(pl.Callback):
 
 
 def names_of(seen: list[Recorded], steps: Steps, rank: int) -> list[str]:
-    """For each recorded collective, the step of the same kind and group that comes next; the last one takes what is left (buckets)."""
+    """For each recorded collective, the step of the same kind and group that comes next; the last one takes the rest (buckets)."""
     waiting: dict[tuple, list[str]] = defaultdict(list)
     for step in steps.collectives:
         group = step.group_of(rank)

@@ -45,7 +45,7 @@ def meet(store: dist.Store, rank: int, world_size: int, timeout: timedelta) -> d
             if store.check([f"{ROOM}/agreed/{name}"]):
                 return dist.PrefixStore(f"{ROOM}/{name}", store)
         time.sleep(POLL_S)
-    raise RankLost(f"rank {rank} waited for the others in vain", remedy="see that as many ranks start as torchrun was told")
+    raise RankLost(f"rank {rank} waited for the others in vain", remedy="see that as many ranks start as torchrun expects")
 
 
 def _one(store: dist.Store, key: str) -> str:

@@ -26,7 +26,7 @@ class TableOptimizer(Protocol):
 class DenseAndTables(torch.optim.Optimizer):
     """Steps `dense` and `tables` together. The last parameter group holds the tables' learning rate and no parameter.
 
-    Its other groups are those of `dense` (the same objects), so clipping touches the dense part alone.
+    Its other groups are those of `dense` (the same objects), so clipping touches the dense arch alone.
     """
 
     def __init__(self, dense: torch.optim.Optimizer, tables: TableOptimizer, table_lr: float):
@@ -52,7 +52,7 @@ class DenseAndTables(torch.optim.Optimizer):
 
 
 def dense_optimizer(sharded: ShardedModel, options: DenseOptimizer) -> torch.optim.Optimizer:
-    """The optimizer of the dense part of `sharded`, in whatever format its weights are stored."""
+    """The optimizer of the dense arch of `sharded`, in whatever format its weights are stored."""
     if sharded.stored_dense is not None:
         return StoredOptimizer(sharded.stored_dense, partial(torch_optimizer, options=options))
     return torch_optimizer((parameter for _, parameter in sharded.dense_parameters()), options)

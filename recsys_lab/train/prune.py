@@ -31,7 +31,7 @@ class Prune(pl.Callback):
             trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
-        """For a run that is killed after it was told to stop."""
+        """For a run that is killed after it was asked to stop."""
         return {"pruned": None if self.pruned is None else vars(self.pruned)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -51,7 +51,7 @@ Loaders = Callable[[str], RankLoader]
 
 @dataclass(frozen=True)
 class Job:
-    """What a rank is told. `record`: what is known before training. `replan`: the plan that other access statistics would give.
+    """What a rank gets. `record`: what is known before training. `replan`: the plan that other access statistics would give.
 
     `most_rows`: to how many rows tables are cut here, None for no limit. `sweep`: the name of the sweep that this run is a job of.
     """

@@ -40,7 +40,7 @@ class ShardedStrategy(ParallelStrategy):
     """Shards `module.model` by `shard`, trains it with `optimizer` over `total_steps`, and writes sharded checkpoints.
 
     `example` is any batch of this rank: it is passed through the model once, before training. `run`: the run's fingerprint, by which its
-    checkpoints are told from those of others. `has_begun`: all that a checkpoint holds has been read.
+    checkpoints are distinguished from those of others. `has_begun`: all that a checkpoint holds has been read.
 
     Automatic optimization: DistributedDataParallel sits below the module and averages the dense gradients in its backward pass;
     table gradients stay sparse and are applied in the optimizer's step (docs/decisions/sparse-optimizers.md).
@@ -100,7 +100,7 @@ class ShardedStrategy(ParallelStrategy):
         self.setup_precision_plugin()
 
     def _settle_buckets(self) -> None:
-        """One pass that trains nothing. DistributedDataParallel lays its buckets out anew after its first backward pass, and the
+        """One pass that trains nothing. DistributedDataParallel lays its buckets out again after its first backward pass, and the
         order of a sum follows the layout: without this, the step after a resume would differ in its last bits.
         """
         state = torch.get_rng_state()
@@ -134,7 +134,7 @@ class ShardedStrategy(ParallelStrategy):
         return {}  # in our own files
 
     def _weights(self, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
-        """Of these shards of tables, and of what is wanted of the dense part, by name."""
+        """Of these shards of tables, and of what is wanted of the dense arch, by name."""
         pieces = [Piece(f"table.{s.held.table}.weight", (s.held.row_start, s.held.col_start), s.weights, s.rows) for s in shards]
         pieces += [whole(f"dense.{name}", weights) for name, weights in self.sharded.dense_weights() if wanted(name)]
         return pieces + [whole(f"buffer.{name}", buffer) for name, buffer in self.sharded.buffers() if wanted(name)]

@@ -1,4 +1,4 @@
-"""Writes a safetensors file a few rows at a time. Its library wants every tensor whole, which for weights in two halves would take a
+"""Writes a safetensors file a few rows at a time. Its library wants every tensor whole, which for hi/lo split weights would take a
 second copy of the table; it reads parts of what is written here.
 
 The format: eight bytes of the header's length, the header in JSON (by name: dtype, shape, where the data begin and end), the data.

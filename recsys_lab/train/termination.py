@@ -14,14 +14,14 @@ import torch.distributed as dist
 from recsys_lab.errors import Terminated
 from recsys_lab.train.callbacks import Checkpoints
 
-#: So often ranks ask one another whether one of them was told to end: a small all-reduce, between two steps.
+#: So often ranks ask one another whether one of them was asked to end: a small all-reduce, between two steps.
 ASK_EVERY_S = 0.5
 
 
 class EndOnSigterm(pl.Callback):
     """To stand behind `checkpoints` among the callbacks. Raises Terminated on every rank.
 
-    A rank that was told goes on until all know it. Outside of training SIGTERM does what it did before.
+    A rank that was asked continues until all know it. Outside of training SIGTERM does what it did before.
     """
 
     def __init__(self, checkpoints: Checkpoints):
@@ -59,7 +59,7 @@ class EndOnSigterm(pl.Callback):
         self._told = True
 
     def _all_know(self, step: int, device: torch.device) -> bool:
-        """Whether a rank was told; collective. Sets at which step to ask again."""
+        """Whether a rank was asked to end; collective. Sets at which step to ask again."""
         now = time.monotonic()
         step_s = (now - self._asked) / max(1, step - self._asked_step)
         said = torch.tensor([float(self._told), step_s], dtype=torch.float64, device=device)

@@ -164,7 +164,7 @@ def test_a_bad_line_is_named_or_skipped(tmp_path: Path, name: str, bad: str) -> 
         (FILES["blanks.txt"], {"columns": ["user", "item"], "format": "sequences"}, "data.columns: sequences have no columns"),
         (FILES["blanks.txt"], {"on_bad_line": "ignore"}, "data.on_bad_line"),
         (FILES["blanks.txt"], {"objective": "both"}, "data.objective: no such choice"),
-        (FILES["blanks.txt"], {"pooling": "mean"}, "data.pooling: the next item is told from a sequence"),
+        (FILES["blanks.txt"], {"pooling": "mean"}, "data.pooling: the next item is predicted from a sequence"),
         (FILES["blanks.txt"], {"max_length": 0}, "data.max_length: out of range"),
         (FILES["blanks.txt"], {"passes": 0}, "data.passes: out of range"),
         (["user,thing", "1,2"], {}, "the header does not name one item column"),

@@ -17,10 +17,10 @@ _LISTED = re.compile(r"^(    |\t)")
 
 #: Commands that no test runs, and why. The page and what the command begins with.
 NOT_RUN = {
-    ("README.md", "make demo"): "installs; its commands are the page's second and third examples, which are run",
+    ("README.md", "make demo"): "installs; its commands are the page's second and third, which are run",
     ("README.md", "make test"): "runs this test itself",
     ("docs/index.md", "make env"): "installs what runs this test",
-    ("README.md", "python run.py launcher=emulated"): "needs network namespaces; tests/launchers/test_emulated.py runs it where they are",
+    ("docs/examples.md", "python run.py launcher=emulated"): "needs network namespaces; tests/launchers/test_emulated.py runs it",
     (
         "docs/how_figures_are_checked.md",
         "python -m recsys_lab validate",

@@ -54,6 +54,11 @@ def test_links_are_turned_and_code_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "source" / "conf" / "cluster" / "h100.yaml.txt").is_file() and (tmp_path / "studies" / "dmt.md").is_file()
 
 
+def test_pictures_in_html_go_with_their_page(tmp_path: Path) -> None:
+    turned = Site(ROOT, tmp_path).turned('<img src="docs/images/decide_light.svg">', ROOT / "README.md")
+    assert turned == '<img src="images/decide_light.svg">' and (tmp_path / "images/decide_light.svg").is_file()
+
+
 def test_a_link_to_nothing_stops_the_build(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"docs/index\.md: a link to nowhere\.md, which is not there"):
         Site(ROOT, tmp_path).turned("[a](nowhere.md)", ROOT / "docs" / "index.md")

@@ -1,5 +1,5 @@
-"""Training in BF16, with weights in halves or beside a master, and in FP16 tables, on one rank, where nothing travels: against FP32 weights
-of which the model sees a part. Sharded, see `test_precisions_by_layout`.
+"""Training in BF16, with hi/lo split weights or beside a master, and in FP16 tables: against FP32 weights of which the model sees a part.
+On one rank, where nothing travels. Sharded, see `test_precisions_by_layout`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""torch's optimizers on weights in halves, or beside a master: FP32's update to the last bit."""
+"""torch's optimizers on hi/lo split weights, or beside a master: FP32's update to the last bit."""
 
 from __future__ import annotations
 

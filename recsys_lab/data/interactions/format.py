@@ -1,6 +1,6 @@
 """Interaction files: a log, one interaction a line (user, item and perhaps rating and time), or sequences, one user a line.
 
-Which of the two, the separator and the columns are told from the first lines, or given. Ids are words: digits or not.
+Which of the two, the separator and the columns are read from the first lines, or given. Ids are words: digits or not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Layout:
 
 
 def sniff(path: Path, kind: str | None, columns: Sequence[str] | None) -> Layout:
-    """The layout of `path` from its first lines; `kind` and `columns` where they were given. Raises UserError where it cannot be told."""
+    """The layout of `path` from its first lines; `kind` and `columns` where they were given. Raises UserError where it is not clear."""
     check_given(kind, columns)
     lines = [line for line in first_lines(path, _LOOK_LINES) if line.strip()]
     if not lines:
@@ -119,7 +119,7 @@ def _bare_log(lines: list[list[str]], separator: str, path: Path) -> Layout:
     if fields in (2, 4):
         return Layout("log", separator, None, (USER, ITEM, RATING, TIME)[:fields])
     raise UserError(
-        "what the fields of this log are cannot be told",
+        "the first lines do not say what the fields of this log are",
         where=f"{path}:1",
         given=f"{fields} fields",
         remedy="data.columns=[user,item,...]",

@@ -61,7 +61,7 @@ def open_interactions(
     Raises UserError for a missing or bad file, and for options that cannot go together.
     """
     if objective == "next_item" and pooling != "none":
-        raise UserError("the next item is told from a sequence", where="data.pooling", given=pooling, allowed="none")
+        raise UserError("the next item is predicted from a sequence", where="data.pooling", given=pooling, allowed="none")
     path = only_file(check_root(root), file, SUFFIXES, "data.file")
     layout = sniff(path, format, columns)
     if time and not layout.has_times:

@@ -80,7 +80,7 @@ def _refuse_sorted_by_item(made: Histories, path: Path) -> None:
 
 
 def _notes(made: Histories, layout: Layout) -> list[str]:
-    """What the user should be told."""
+    """What the user should know."""
     kind = "a line a user" if layout.kind == "sequences" else f"a line an interaction: {', '.join(layout.columns)}"
     notes = [f"{made.users:,} users, {made.items:,} items, {len(made.ids):,} interactions ({kind})"]
     if layout.guessed:

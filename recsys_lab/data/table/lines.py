@@ -131,7 +131,7 @@ def header_of(path: Path) -> TableLines:
 
 
 def first_rows(path: Path, rows: int) -> pl.DataFrame:
-    """At most the first `rows` rows, every column as text, to look at: what is missing is empty, and no line is refused but the header."""
+    """At most the first `rows` rows, every column as text, to look at: missing cells are empty, and no line is refused but the header."""
     header, found = header_of(path), list[list[str]]()
     text = next(blocks(path, _LOOK_BYTES)).decode("utf-8", errors="replace")
     with contextlib.suppress(csv.Error):  # the whole file is looked at when it is read

@@ -1,8 +1,8 @@
 """A table's rows in three tiers (arXiv 2301.02959, sections 4.4 and 4.5), each exchanged in its own way.
 
-replicated     looked up at home; gradients all-reduced over all ranks
-host-sharded   exchanged within the host; gradients all-reduced between peers
-row-sharded    exchanged over all ranks
+    replicated     looked up at home; gradients all-reduced over all ranks
+    host-sharded   exchanged within the host; gradients all-reduced between peers
+    row-sharded    exchanged over all ranks
 
 What the tiers give for a pooled table is added up in memory, tiers.merge, which counts the sorting of its ids by tier as well; its gradient
 is taken apart in tiers.gradient.split. A sequence's rows only go to their places, which no step counts.

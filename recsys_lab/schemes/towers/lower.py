@@ -1,11 +1,11 @@
 """Tables in towers: SPTT's steps a to f (DMT, section 3.1.1), with tower modules between e and f.
 
-a  towers.input.*                                  over all ranks
-b  towers.lookup
-c  towers.permute                                  in memory, where the plan permutes rows; ids are permuted as they are unpacked
-d  towers.exchange.all_to_all, .reduce_scatter     inside each site: whole rows or columns, parts of row blocks
-e  towers.shuffle, towers.module                   in memory; dense work
-f  towers.output.all_to_all                        between peers
+    a  towers.input.*                                  over all ranks
+    b  towers.lookup
+    c  towers.permute                                  in memory, where the plan permutes rows; ids are permuted as they are unpacked
+    d  towers.exchange.all_to_all, .reduce_scatter     inside each site: whole rows or columns, parts of row blocks
+    e  towers.shuffle, towers.module                   in memory; dense work
+    f  towers.output.all_to_all                        between peers
 
 Backward in the opposite order under `towers.gradient.`; tower modules' gradients are all-reduced inside each site.
 """

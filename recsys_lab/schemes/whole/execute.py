@@ -1,9 +1,9 @@
 """Whole tables and column shards are of a TorchRec collection, whose exchange of pooled rows may be replaced by that of the CPU DLRM paper
 (Kalamkar et al. 2020, sections IV-B and IV-C).
 
-scatter_list    a scatter a table, and a gather of its gradient
-fused_scatter   a scatter a rank, of all its tables' columns at once
-all_to_all      one call
+    scatter_list    a scatter a table, and a gather of its gradient
+    fused_scatter   a scatter a rank, of all its tables' columns at once
+    all_to_all      one call
 
 An exchange is under way from the look-up until somebody reads its rows, and back again. Two autograd functions, as in TorchRec: `_Start`
 issues and `_Finish` waits; in the backward pass `_Finish` issues and `_Start` waits. What is computed between them overlaps. Blocking, each

@@ -1,8 +1,8 @@
 """FlexShard's tiers on real ranks.
 
-split    which rows are hot, the same on every rank, and each id of a batch to its tier
-tiered   the tiers, at home or exchanged over a process group each, and all of them as one collection
-watch    what training looked up, for the plan to be judged by
+`split`: which rows are hot, the same on every rank, and each id of a batch to its tier.
+`tiered`: the tiers, at home or exchanged over a process group each, and all of them as one collection.
+`watch`: what training looked up, for the plan to be judged by.
 """
 
 from __future__ import annotations

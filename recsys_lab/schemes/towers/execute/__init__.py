@@ -1,9 +1,9 @@
 """The executor of DMT (arXiv 2403.00877): SPTT's steps a to f in place of a model's tables, and tower modules between e and f.
 
-sptt         the walk-through of section 3.1.1, step by step
-distribute   step a, and step c of ids
-exchange     steps c, d and f: the permute of rows, and what travels inside a site and between peers
-modules      tower modules, their gradients averaged within their site
+`sptt`: the walk-through of section 3.1.1, step by step.
+`distribute`: step a, and step c of ids.
+`exchange`: steps c, d and f: the permute of rows, and what travels inside a site and between peers.
+`modules`: tower modules, their gradients averaged within their site.
 """
 
 from __future__ import annotations

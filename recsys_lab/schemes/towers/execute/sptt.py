@@ -43,7 +43,7 @@ class SPTT(Part):
     def __init__(self, request: Request, layout: Layout, modules: SiteModules | None):
         super().__init__()
         self._layout, self._dims, self._formats = layout, request.dims, request.formats
-        # In plain attributes, which torch does not search: their parameters are not the global dense part's.
+        # In plain attributes, which torch does not search: their parameters are not the global dense arch's.
         self.__dict__["_lookup"], self.__dict__["modules_here"] = BatchedLookup(_to_hold(request, layout), request.device, None), modules
         sites, whole, blocks = layout.sites, layout.whole[layout.rank], layout.blocks[layout.rank]
         in_order = sites.peer_order if layout.plan.permute != "rows" else range(layout.plan.world_size)

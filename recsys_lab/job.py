@@ -24,6 +24,7 @@ from recsys_lab.experiment import resolve
 from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
+from recsys_lab.report.page import write_missing_page
 from recsys_lab.train.checkpoint import clear_partial, latest
 
 #: Exit codes of what a signal cut short: those of a process that the signal ended.
@@ -87,8 +88,11 @@ def _check_record(folder: Path) -> None:
 def _make_room(mine: Ownership, ours: DictConfig) -> None:
     """Removes the run in the folder where `overwrite` says so; else, and where no run wrote what lies there, refuses."""
     theirs = next((config for config in (_config_in(mine.folder), _config_in(mine.folder / ".hydra")) if config is not None), None)
+    names = sorted(str(path.relative_to(mine.folder)) for path in mine.before)
+    if theirs is None and mine.after_kill and all(name.startswith(".hydra/") for name in names):
+        mine.clear()  # of a run that was killed before its config was there
+        return
     if theirs is None:
-        names = sorted(str(path.relative_to(mine.folder)) for path in mine.before)
         raise UserError(
             "files lie here that a run would write over, and no run wrote them",
             where=mine.folder,
@@ -153,7 +157,7 @@ class Ending:
         if self.config.resume and (self.folder / RESULT_FILE).is_file():
             record = read_result(self.folder)
             if record["status"] in ENDED:
-                return lambda: record
+                return partial(_again, record, self.folder)
         experiment = resolve(self.config)
         if experiment.study is not None:  # neither is imported for the other's sake
             from recsys_lab.studies.run import run_study
@@ -252,6 +256,12 @@ class Outcome:
         else:
             return error is None
         return True
+
+
+def _again(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The record of a run that has ended, whose page is written now if a kill came between the two."""
+    write_missing_page(folder)
+    return record
 
 
 def _terminate(number: int, frame: object) -> None:

@@ -82,13 +82,14 @@ def remove(paths: Iterable[Path]) -> None:
 class Ownership:
     """`with Ownership.of(folder) as mine`: `folder`, made if need be, is this process's alone while the context lasts.
 
-    `before`: what lay there of what a run writes. An error that comes before a run has `begun` leaves the folder as it was.
+    `before`: what lay there of what a run writes. `after_kill`: a process that had the folder was killed. An error that comes before a
+    run has `begun` leaves the folder as it was.
     """
 
     begun = False
 
-    def __init__(self, folder: Path, made: list[Path], lock: int):
-        self.folder, self.before = folder, written(folder)
+    def __init__(self, folder: Path, made: list[Path], lock: int, after_kill: bool = False):
+        self.folder, self.before, self.after_kill = folder, written(folder), after_kill
         self._inner, self._made, self._lock = _inner(folder), made, lock
 
     @staticmethod
@@ -98,7 +99,8 @@ class Ownership:
         made: list[Path] = []
         try:
             _make(folder, made)
-            return Ownership(folder, made, _lock(folder))
+            after_kill = (folder / LOCK_FILE).exists()  # who ends otherwise removes it, and who still lives is met below
+            return Ownership(folder, made, _lock(folder), after_kill)
         except BaseException as error:
             remove(made)
             if isinstance(error, OSError):
@@ -113,6 +115,8 @@ class Ownership:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None and not self.begun:
             self.withdraw()
+        if self._lock >= 0:
+            remove(written(self.folder, UNFINISHED))  # of ranks that were killed; none lives now
         self._release()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -34,6 +34,12 @@ def write_page(folder: Path | str) -> Path:
     return write_text(run.folder / PAGE_FILE, page(run))
 
 
+def write_missing_page(folder: Path) -> None:
+    """The page of a finished run that was killed between its record and its page. Nothing where there is no plan, as of a study."""
+    if not (folder / PAGE_FILE).is_file() and (folder / "plan.json").is_file():
+        write_page(folder)
+
+
 def page(run: Run) -> str:
     """The page's text."""
     name = run.folder.resolve().name

@@ -17,7 +17,7 @@ from recsys_lab.job import CUT_SHORT, run_job
 from recsys_lab.record.ownership import Ownership
 from recsys_lab.record.result import RESULT_FILE
 from recsys_lab.report import say
-from recsys_lab.report.page import PAGE_FILE, write_page
+from recsys_lab.report.page import write_missing_page
 from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.live import SweepShown
 
@@ -95,7 +95,7 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
         if sweep_folder.has_finished(folder, ours, pruned=config.ablation.get("prune") is not None):
             if writes:
                 say.not_repeated(folder.name)
-                _whole(folder)
+                write_missing_page(folder)
             return None
         if (other := sweep_folder.finished_elsewhere(folder, ours)) is not None:
             if writes:
@@ -120,9 +120,3 @@ def _left(folder: Path) -> str | None:
         return fingerprint(load(folder))
     except UserError:
         return None
-
-
-def _whole(folder: Path) -> None:
-    """The page, if the process was killed after the record was written and before its page."""
-    if not (folder / PAGE_FILE).is_file() and (folder / "plan.json").is_file():
-        write_page(folder)

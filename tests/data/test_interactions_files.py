@@ -169,7 +169,7 @@ def test_a_bad_line_is_named_or_skipped(tmp_path: Path, name: str, bad: str) -> 
         (FILES["blanks.txt"], {"passes": 0}, "data.passes: out of range"),
         (["user,thing", "1,2"], {}, "the header does not name one item column"),
         ([f"{u} {i}" for u in range(40) for i in range(5)], {}, "sorted by item"),
-        (["1 2 3 4 5", "2 3 4 5 6"], {"format": "log"}, "cannot be told"),
+        (["1 2 3 4 5", "2 3 4 5 6"], {"format": "log"}, "do not say what the fields"),
     ],
 )
 def test_what_cannot_be_read_is_refused(tmp_path: Path, lines: list[str], options: dict, named: str) -> None:

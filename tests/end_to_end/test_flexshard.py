@@ -74,7 +74,7 @@ def test_frequencies_of_another_day_are_told_to_be_stale(tmp_path: Path, cache: 
     assert done.code == 0, done.err
     again = result(folder)["measured"]["coverage"]["replanning"]
     assert again["worth_it"] and again["access_share_new"]["row_sharded"] < again["access_share_now"]["row_sharded"] - 0.2
-    assert "plan anew" in done.out and "plan anew" in (folder / "report.html").read_text()
+    assert "plan again" in done.out and "plan again" in (folder / "report.html").read_text()
 
 
 @pytest.mark.skipif(DATA is None, reason="set RECSYS_LAB_DATA to the folder that holds amazon_beauty")

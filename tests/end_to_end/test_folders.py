@@ -113,6 +113,17 @@ def test_what_no_run_wrote_is_not_written_over(tmp_path, said):
     assert os.listdir(tmp_path) == ["ablation.csv"]
 
 
+def test_what_a_kill_cut_short_is_made_whole(tmp_path, said):
+    """A run that was killed before its config was there leaves its folder free; one that was killed before its page is given one."""
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "overrides.yaml").write_text("- seed=1\n")
+    refused(said(*QUICK, f"hydra.run.dir={tmp_path}"), "no run wrote them", ".hydra/overrides.yaml")
+    (tmp_path / LOCK_FILE).write_text("process 1 on a host that is gone\n")
+    assert said(*QUICK, f"hydra.run.dir={tmp_path}")[0] == 0
+    (tmp_path / "report.html").unlink()
+    assert said(f"resume={tmp_path}")[0] == 0 and (tmp_path / "report.html").is_file()
+
+
 def test_a_run_does_not_go_on_as_another(tmp_path, said):
     """The record of run A beside the config of run B."""
     for name, seed in (("a", 1), ("b", 2)):

@@ -96,3 +96,20 @@ def test_nobody_elses_file_is_emptied_for_the_lock(tmp_path):
     with pytest.raises(UserError, match="cannot write"):
         Ownership.of(tmp_path)
     assert Path(tmp_path / "mine").read_text() == "mine"
+
+
+def test_what_killed_ranks_left_half_written_goes_when_the_run_ends(tmp_path):
+    (tmp_path / ".metrics.csv.mine").write_text("mine")
+    with Ownership.of(tmp_path) as mine:
+        mine.begun = True
+        (tmp_path / ".metrics.csv.8386").write_text("half")
+    assert os.listdir(tmp_path) == [".metrics.csv.mine"]
+
+
+def test_a_killed_process_is_known_by_its_lock(tmp_path):
+    with Ownership.of(tmp_path) as mine:
+        assert not mine.after_kill
+    (tmp_path / LOCK_FILE).write_text("process 1 on a host")
+    with Ownership.of(tmp_path) as mine:
+        assert mine.after_kill
+    assert os.listdir(tmp_path) == []

@@ -60,7 +60,7 @@ def test_a_drift_is_told_with_what_a_new_plan_would_save() -> None:
     expected = 1 - again.access_share_new["row_sharded"] / again.access_share_now["row_sharded"]
     assert again.saving == pytest.approx(expected) and again.worth_it
     text = verdict_of({"replanning": vars(again)})
-    assert text.startswith("plan anew") and f"{again.access_share_now['row_sharded']:.1%}" in text
+    assert text.startswith("plan again") and f"{again.access_share_now['row_sharded']:.1%}" in text
 
 
 def test_noise_is_no_drift() -> None:

@@ -220,14 +220,15 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     """
     read, written, rows, pieces, made = ([0.0] * context.plan.world_size for _ in range(5))  # lists: a plan may have a million shards
     optimizer = context.workload.sparse_optimizer
+    of_weight, of_row = STATE_PER_WEIGHT[optimizer], STATE_PER_ROW[optimizer]
     distinct: dict[str, float] = {}
     for table, shard, samples, served_share in _held(context):
-        share, access, cols = shard.rows / table.rows, context.access[table.name], shard.cols
+        held_rows, cols, access = shard.rows, shard.cols, context.access[table.name]
         if table.name not in distinct:
             distinct[table.name] = access.distinct_rows(samples)
         looked_up = samples * access.mean_length * served_share
-        touched = shard.rows if context.averaged else distinct[table.name] * share
-        state = 4 * (cols * STATE_PER_WEIGHT[optimizer] + STATE_PER_ROW[optimizer])
+        touched = held_rows if context.averaged else distinct[table.name] * (held_rows / table.rows)
+        state = 4 * (cols * of_weight + of_row)
         update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
         gives = looked_up if table.pooling == "none" else samples * len(table.features)
         for rank in shard.ranks:
@@ -252,5 +253,5 @@ def _held(context: Context) -> Iterable[tuple[Table, Shard, int, float]]:
         if context.hot_rows and not context.at_home:
             drawn = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
         for shard in placement.shards:
-            if shard.rows:
-                yield table, shard, samples, drawn.get(shard.row_start, shard.rows / table.rows)
+            if rows := shard.rows:
+                yield table, shard, samples, drawn[shard.row_start] if drawn else rows / table.rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from recsys_lab.cluster import Cluster
@@ -54,11 +54,13 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     world, batch = plan.world_size, workload.batch_size
     state, buffers = [0] * world, [0] * world
     for table, placement in zip(plan.tables, plan.placements):
-        for shard in placement.shards:
-            gradient = ELEMENT_BYTES[workload.replica_format] * shard.rows * shard.cols if len(shard.ranks) > 1 else 0
-            passing = math.ceil(2 * 4 * _served(table, placement, shard, plan, workload) * shard.cols) + gradient
+        served = _served(table, placement, plan, workload)
+        for shard in placement.shards:  # a plan may have a million
+            rows, cols = shard.rows, shard.cols
+            gradient = ELEMENT_BYTES[workload.replica_format] * rows * cols if len(shard.ranks) > 1 else 0
+            passing, kept_state = math.ceil(2 * 4 * served(shard) * cols) + gradient, workload.table_state_bytes(rows, cols)
             for rank in shard.ranks:
-                state[rank] += workload.table_state_bytes(shard.rows, shard.cols)
+                state[rank] += kept_state
                 buffers[rank] += passing
     modules = _module_memory(plan, workload)
     columns = sum(_vectors(table, workload) * table.dim for table in plan.tables) if modules.received is None else modules.received
@@ -85,16 +87,25 @@ def _module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
     return ModuleMemory((everything,) * plan.world_size, (passing,) * plan.world_size, None)
 
 
-def _served(table: Table, placement: Placement, shard: Shard, plan: ShardingPlan, workload: Workload) -> float:
-    """Rows, pooled or not, that a rank looks up in `shard` for its own and other ranks' samples, and then sends."""
-    scheme = scheme_of(placement)
-    ranks = scheme.served_ranks(shard, plan) if scheme.served_ranks else 0 if scheme.at_home else plan.world_size
-    if not ranks:
-        return 0.0
-    share = 1.0
-    if table.pooling == "none":  # of the look-ups that travel: by rows, as if all were alike; in total no more than a rank's own
-        share = shard.rows / (table.rows - tier_rows(placement)[REPLICATED])
-    return _vectors(table, workload) * workload.batch_size * ranks * share
+def _served(table: Table, placement: Placement, plan: ShardingPlan, workload: Workload) -> Callable[[Shard], float]:
+    """Of a shard, the rows, pooled or not, that a rank looks up in it for its own and other ranks' samples, and then sends."""
+    served_ranks, everyone = scheme_of(placement).served_ranks, 0 if scheme_of(placement).at_home else plan.world_size
+    if served_ranks is None and not everyone:
+        return lambda shard: 0.0
+    if served_ranks is None and table.pooling != "none":
+        same = float(_vectors(table, workload) * workload.batch_size * everyone)
+        return lambda shard: same
+
+    def served(shard: Shard) -> float:
+        ranks = served_ranks(shard, plan) if served_ranks else everyone
+        if not ranks:
+            return 0.0
+        share = 1.0
+        if table.pooling == "none":  # of the look-ups that travel: by rows, as if all were alike; in total no more than a rank's own
+            share = shard.rows / (table.rows - tier_rows(placement)[REPLICATED])
+        return _vectors(table, workload) * workload.batch_size * ranks * share
+
+    return served
 
 
 def missing_bytes(memory: RankMemory, cluster: Cluster) -> tuple[int, int]:

@@ -88,8 +88,9 @@ class ShardingPlan:
         """Bytes of table weights on each rank."""
         held = [0] * self.world_size
         for table, placement in zip(self.tables, self.placements):
+            row_bytes = table.row_bytes
             for shard in placement.shards:
-                size = shard.rows * shard.cols * table.row_bytes // table.dim
+                size = (shard.row_stop - shard.row_start) * (shard.col_stop - shard.col_start) * row_bytes // table.dim
                 for rank in shard.ranks:
                     held[rank] += size
         return held

@@ -85,6 +85,7 @@ class Measured:
     {transfer, waiting}}.
     `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}, how long any such collective is in flight, and how
     long after all of its ranks have come.
+    `stores`: of each rank, by table with a cache, hits and misses (distinct rows) and bytes read and written an iteration.
     """
 
     backend: str

@@ -296,8 +296,18 @@ class Experiment:
         """The model for the features of `data`, with a tower module for each of `towers`."""
         return self.model.build(self.tables(data), data.dense_features, device, towers)
 
-    def shard(self, model: ClickModel, plan: ShardingPlan, device: torch.device, hot_rows: Mapping[str, np.ndarray] | None = None) -> Any:
-        """`model` with its tables placed by `plan` over the current process group. Raises UserError for a plan that cannot run here."""
+    def shard(
+        self,
+        model: ClickModel,
+        plan: ShardingPlan,
+        device: torch.device,
+        hot_rows: Mapping[str, np.ndarray] | None = None,
+        scratch: str = "",
+    ) -> Any:
+        """`model` with its tables placed by `plan` over the current process group. Raises UserError for a plan that cannot run here.
+
+        `scratch`: the folder for rows of tables with a store on disk.
+        """
         sparse = self.optimizer.sparse
         return self.sharder.execute(
             model,
@@ -307,6 +317,7 @@ class Experiment:
             precision=self.precision,
             seed=self.seed,
             hot_rows=hot_rows or {},
+            scratch=scratch,
         )
 
     def title(self, *groups: str) -> str:

@@ -22,7 +22,7 @@ GIVEN: dict[str, tuple[int, tuple[str, ...]]] = {
     "study": (1, ()),
     "launcher": (3, ("hosts", "ranks_per_host", "threads_per_rank")),
     "logger": (4, ()),
-    "sharder.executor": (2, ("device", "optimizer", "precision", "seed", "hot_rows")),
+    "sharder.executor": (2, ("device", "optimizer", "precision", "seed", "hot_rows", "scratch")),
 }
 
 

@@ -10,6 +10,7 @@ divides the tables of other sharding types as well: sums become means, and means
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,7 +29,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 from recsys_lab.executor.execution import Config, Execution, Part, Request, Running, keyed
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.groups import own_group
-from recsys_lab.executor.lookup import BatchedLookup, shards_of
+from recsys_lab.executor.lookup import BatchedLookup, Stores, shards_of
 from recsys_lab.executor.replicas import Replicas
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.executor.torchrec_plan import to_torchrec
@@ -48,14 +49,15 @@ class InputDistribution:
     """TorchRec's input distribution of one sharded collection, step by step."""
 
     def __init__(self, part: Any, features: KeyedJaggedTensor):
-        self.context = part.create_context()
+        self.context, self._part = part.create_context(), part
         self._sizes: Any = part.input_dist(self.context, features)
 
     def send(self) -> None:
         self._ids = self._sizes.wait()
+        self._fetched = self._part.fetch_rows(self._ids)
 
     def received(self) -> Any:
-        return self._ids.wait()
+        return self._ids.wait() if self._fetched is None else self._fetched.result()
 
 
 class TorchRecPart(Part):
@@ -71,6 +73,8 @@ class TorchRecPart(Part):
     _embedding_shardings: Any
     _env: ShardingEnv
     _device: torch.device
+    _stores: Stores
+    _fetcher: ThreadPoolExecutor | None
 
     def __init__(
         self,
@@ -80,14 +84,34 @@ class TorchRecPart(Part):
         device: torch.device,
         replicas: Mapping[str, Replicas],
         codecs: dict[str, QuantizedCommCodecs] | None,
+        stores: Stores,
+        fetcher: ThreadPoolExecutor | None,
     ):
-        self.__dict__["_replicas"] = replicas  # wanted before nn.Module's constructor has run
+        self.__dict__ |= {"_replicas": replicas, "_stores": stores, "_fetcher": fetcher}  # wanted before nn.Module's constructor has run
         self.__dict__["_formats"] = {c.name: format_of(c) for c in configs_of(module)}
         super().__init__(module, params, env, device=device, qcomm_codecs_registry=codecs)
 
     @property
     def batches(self) -> list[TableBatch]:
         return [batch for lookup in self._lookups for batch in lookup.batches]
+
+    def fetch_rows(self, ids: Any) -> Future | None:
+        """Has rows come into the caches as soon as their `ids` are there, which it gives. None: nothing is fetched ahead."""
+        caches = [batch.cached for batch in self.batches if batch.cached is not None]
+        if self._fetcher is None or not caches:
+            return None
+        finished = [lookup.finished() for lookup in self._lookups]
+
+        def fetch() -> Any:
+            arrived = ids.wait()
+            for lookup, features, done in zip(self._lookups, arrived, finished):
+                lookup.fetch(features, done)
+            return arrived
+
+        future = self._fetcher.submit(fetch)
+        for cache in caches:
+            cache.ahead(future)
+        return future
 
     def begin(self, sparse: KeyedJaggedTensor) -> InputDistribution:
         return InputDistribution(self, sparse)
@@ -105,7 +129,7 @@ class TorchRecPart(Part):
     def _create_lookups(self) -> None:
         for scheme, sharding in zip(self._sharding_types, self._embedding_shardings):
             groups = sharding._grouped_embedding_configs_per_rank[self._env.rank]
-            self._lookups.append(BatchedLookup(shards_of(groups, self._formats), self._device, self._replicas.get(scheme)))
+            self._lookups.append(BatchedLookup(shards_of(groups, self._formats, self._stores), self._device, self._replicas.get(scheme)))
 
     def init_data_parallel(self) -> None:
         """Replicas are averaged by us, not by a DistributedDataParallel of their own."""
@@ -164,15 +188,20 @@ def shard_collection(
     device: torch.device,
     replicas: Mapping[str, dist.ProcessGroup],
     formats: WireFormats,
+    stores: Stores | None = None,
+    pipeline: bool = False,
 ) -> TorchRecPart:
     """A collection of the tables `configs` (one kind), sharded by `parameters` over the group of `env`.
 
     `replicas`: by scheme, the process group whose ranks hold the same shards as this one and average their gradients.
+    `stores`: by table. With `pipeline` a thread fetches their rows as soon as a batch's ids are there.
     """
     alike = {scheme: Replicas(group, formats.gradients) for scheme, group in replicas.items()}
     pooled = isinstance(configs[0], EmbeddingBagConfig)
     unsharded: Any = EmbeddingBagCollection if pooled else EmbeddingCollection
-    return (ShardedBags if pooled else ShardedRows)(unsharded(list(configs), device=META), parameters, env, device, alike, formats.torchrec)
+    fetcher = ThreadPoolExecutor(1, "rows-ahead") if stores and pipeline else None
+    how = (alike, formats.torchrec, stores or {}, fetcher)
+    return (ShardedBags if pooled else ShardedRows)(unsharded(list(configs), device=META), parameters, env, device, *how)
 
 
 def run(request: Request) -> Running:
@@ -182,7 +211,8 @@ def run(request: Request) -> Running:
     replicas = own_group([list(range(plan.world_size))] if replicated else [])
     parameters = to_torchrec([placement for _, placement in request.placed], plan.ranks_per_host, request.device.type)
     env, alike = ShardingEnv.from_process_group(dist.group.WORLD), {} if replicas is None else {home: replicas}
-    return Running(shard_collection(request.configs, parameters, env, request.device, alike, request.formats))
+    stored = (request.stores, request.pipeline)
+    return Running(shard_collection(request.configs, parameters, env, request.device, alike, request.formats, *stored))
 
 
 #: Of schemes that need nothing but TorchRec's exchange.

@@ -19,6 +19,7 @@ from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.scheme import Scheme, scheme_of
+from recsys_lab.plan.store import HOST, Store
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import Remap
 
@@ -28,7 +29,8 @@ Config: TypeAlias = EmbeddingBagConfig | EmbeddingConfig
 @dataclass(frozen=True)
 class Request:
     """Tables to run, those of `configs`, and everything that may matter to how. `plan` is the whole one. `hot_rows`: by table, the ids of
-    its most frequent rows. `exchange`, `overlap`: of whole tables' pooled rows. `model`, its tables at `path`: of which a scheme may take
+    its most frequent rows. `exchange`, `overlap`: of whole tables' pooled rows. `pipeline`: ids may come
+    ahead of their batch. `model`, its tables at `path`: of which a scheme may take
     more than the tables.
     """
 
@@ -42,6 +44,12 @@ class Request:
     formats: WireFormats
     exchange: str
     overlap: bool
+    pipeline: bool = False
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        """By table, of those that have a cache."""
+        return {p.table: p.store for _, p in self.placed if p.store is not None and p.store.kind != HOST}
 
     @property
     def placed(self) -> list[tuple[Table, Placement]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 from torchrec.distributed.embedding_types import GroupedEmbeddingConfig
@@ -11,18 +13,25 @@ from torchrec.modules.embedding_configs import PoolingType
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.store.cached_rows import Held
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
+from recsys_lab.plan.store import Store
 
+#: By table, of those that have a cache.
+Stores: TypeAlias = Mapping[str, Store]
+#: By part of a look-up, batches that are done and still pinned.
+Finished: TypeAlias = list[list[tuple[np.ndarray, bool]]]
 MODE_OF_POOLING = {PoolingType.SUM: "sum", PoolingType.MEAN: "mean", PoolingType.NONE: "none"}
 
 
-def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str]) -> list[HeldShard]:
+def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str], stores: Stores) -> list[HeldShard]:
     """What TorchRec has this rank hold, in the order of its features. `formats`: by table, how its weights are stored."""
     held = []
     for table, pooling in [(table, group.pooling) for group in groups for table in group.embedding_tables]:
         row, col = table.local_metadata.shard_offsets if table.local_metadata else (0, 0)
         extent = (row, row + table.local_rows, col, col + table.local_cols)
-        held.append(HeldShard(table.name, *extent, table.num_features(), formats[table.name], MODE_OF_POOLING[pooling]))
+        how = (table.num_features(), formats[table.name], MODE_OF_POOLING[pooling])
+        held.append(HeldShard(table.name, *extent, *how, store=stores.get(table.name)))
     return held
 
 
@@ -36,10 +45,12 @@ class BatchedLookup(nn.Module):
         super().__init__()
         self._parts: list[tuple[TableBatch, list[int]]] = []  # with the positions of its features among the look-up's
         self._features = 0
+        self._fetched: list[tuple[KeyedJaggedTensor, list[Held | None]]] = []
         by_kind: dict[tuple, list[tuple[HeldShard, range]]] = {}
         for shard in shards:
             positions = range(self._features, self._features + shard.features)
-            by_kind.setdefault((shard.width, shard.format, shard.mode), []).append((shard, positions))
+            alone = None if shard.store is None else shard
+            by_kind.setdefault((shard.width, shard.format, shard.mode, alone), []).append((shard, positions))
             self._features += shard.features
         for alike in by_kind.values():
             batch = TableBatch([shard for shard, _ in alike], device, replicas)
@@ -50,17 +61,41 @@ class BatchedLookup(nn.Module):
     def batches(self) -> list[TableBatch]:
         return [batch for batch, _ in self._parts]
 
+    def fetch(self, features: KeyedJaggedTensor, finished: Finished) -> None:
+        """Has the rows that `features` will read in the caches. On a thread of its own, while another batch computes."""
+        parts = [self._own(features, positions) for _, positions in self._parts]
+        held = [
+            None if batch.cached is None else batch.cached.fetch(own.values(), done)
+            for (batch, _), own, done in zip(self._parts, parts, finished)
+        ]
+        self._fetched.append((features, held))
+
+    def finished(self) -> Finished:
+        """What `fetch` wants to know: asked for when a batch's ids leave, so that what is fetched depends on no thread's speed."""
+        return [[] if batch.cached is None else batch.cached.finished() for batch in self.batches]
+
     def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
-        samples = features.stride()
+        samples, fetched = features.stride(), self._taken(features)
         if not self._parts:  # this rank holds nothing, but takes part in the exchange of gradients
             return self._anchor.expand(samples, 1)[:, :0]
         if len(self._parts) == 1:
-            return self._parts[0][0].look_up(features.values(), features.offsets(), samples)
+            return self._parts[0][0].look_up(features.values(), features.offsets(), samples, fetched[0])
         rows: list[torch.Tensor] = [features.values()] * self._features
-        for batch, positions in self._parts:
-            own = features.permute(positions)
-            looked_up = batch.look_up(own.values(), own.offsets(), samples)
+        for (batch, positions), held in zip(self._parts, fetched):
+            own = self._own(features, positions)
+            looked_up = batch.look_up(own.values(), own.offsets(), samples, held)
             of_feature = looked_up.split(own.length_per_key()) if batch.mode == "none" else looked_up.split(batch.width, dim=1)
             for position, part in zip(positions, of_feature):
                 rows[position] = part
         return torch.cat(rows, dim=0 if self._parts[0][0].mode == "none" else 1)
+
+    def _own(self, features: KeyedJaggedTensor, positions: list[int]) -> KeyedJaggedTensor:
+        return features if len(self._parts) == 1 else features.permute(positions)
+
+    def _taken(self, features: KeyedJaggedTensor) -> list[Held | None]:
+        """What was fetched for `features`, by part."""
+        for place, (known, held) in enumerate(self._fetched):
+            if known is features:
+                del self._fetched[: place + 1]
+                return held
+        return [None] * len(self._parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from recsys_lab.executor.execution import Parts, Request, Running, Watch, togeth
 from recsys_lab.executor.formats import DTYPES, average_in, wire_formats
 from recsys_lab.executor.sharded_model import ShardedModel, TableShard
 from recsys_lab.executor.sparse_optim import SparseOptimizer
+from recsys_lab.executor.store.check import check_stores
 from recsys_lab.executor.threads import keep_apart
 from recsys_lab.kernels import Rule
 from recsys_lab.models.click_model import ClickModel
@@ -56,6 +58,7 @@ def shard(
     seed: int,
     initial: Initial = initial_rows,
     hot_rows: Mapping[str, np.ndarray] | None = None,
+    scratch: str = "",
     *,
     dense_bucket_mib: Annotated[int, Range(1, 2**16)] = 25,
     exchange: Annotated[str, OneOf(EXCHANGES)] = "all_to_all",
@@ -73,10 +76,12 @@ def shard(
     scatter_list or fused_scatter; without `overlap` it and the all-reduce of dense gradients block (recsys_lab.schemes.whole.execute).
     `communication_cores`: of those that a rank may use, for gloo's threads alone; 0: any thread on any.
     `pipeline`: the trainer may have the ids of the next batch on their way while one computes (`ShardedModel.ahead`).
+    `scratch`: the folder for rows of tables with a store on disk; empty: that of temporary files.
 
     Raises UserError for a plan that cannot run here, and for `hot_rows` or an `exchange` that do not match it, or cores that are not there.
     """
     _check(plan)
+    check_stores(plan, device)
     check_exchange(plan, exchange, overlap)
     formats = wire_formats(precision)
     quiet_torchrec()
@@ -85,7 +90,7 @@ def shard(
         initialise_dense(model, seed, device)
     first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
     alone, configs = plan.world_size == 1, collection.configs_of(model.get_submodule(path))
-    request = Request(configs, plan, model, path, hot_rows or {}, device, dense_bucket_mib, formats, exchange, overlap)
+    request = Request(configs, plan, model, path, hot_rows or {}, device, dense_bucket_mib, formats, exchange, overlap, pipeline)
     running = _alone(request) if alone else _on_ranks(request)
     embeddings, remaps = running.part, running.remaps
     model.set_submodule(path, embeddings)
@@ -103,15 +108,19 @@ def shard(
     )
     average_in(wrapped._dmp_wrapped_module, formats.gradients, overlap)
 
-    def first(name: str, row_start: int, row_stop: int, col_start: int, col_stop: int) -> torch.Tensor:
-        rows = np.arange(row_start, row_stop)
+    def of_rows(name: str, col_start: int, col_stop: int, rows: np.ndarray) -> torch.Tensor:
         made = initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
         return made if share == 1.0 else made.mul_(share)
 
     for batch in embeddings.batches:
-        batch.fill(first)
+        if batch.cached is None:
+            batch.fill(lambda name, start, stop, col_start, col_stop: of_rows(name, col_start, col_stop, np.arange(start, stop)))
         batch.out_dtype = DTYPES[precision.compute] if alone else torch.float32  # what travels, travels in the formats of exchanges
     sparse = SparseOptimizer(embeddings.batches, Rule(*optimizer), device)
+    for batch, state in zip(embeddings.batches, sparse.states):
+        if batch.cached is not None:
+            only = batch.shards[0]
+            batch.cached.open(scratch, partial(of_rows, only.table, only.col_start, only.col_stop), state)
     keep_apart(0 if alone else communication_cores)
     ahead = embeddings.ahead if pipeline and not alone else None
     sharded = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch or Watch(), running.local_modules, ahead=ahead)
@@ -161,7 +170,8 @@ def _tables_of(model: nn.Module) -> str:
 def _on_one_rank(plan: ShardingPlan) -> ShardingPlan:
     """Every table whole, as if replicated: nothing is exchanged. TorchRec would sort ids into one bucket and send them to itself."""
     home = home_scheme().name
-    return replace(plan, placements=tuple(Placement(t.name, home, (Shard((0,), 0, t.rows, 0, t.dim),)) for t in plan.tables))
+    whole = {t.name: (Shard((0,), 0, t.rows, 0, t.dim),) for t in plan.tables}
+    return replace(plan, placements=tuple(Placement(p.table, home, whole[p.table], p.store) for p in plan.placements))
 
 
 def _check(plan: ShardingPlan) -> None:

@@ -15,7 +15,8 @@ from recsys_lab.executor.ahead import Ahead
 from recsys_lab.executor.dense_weights import DenseWeights
 from recsys_lab.executor.execution import LocalModules, Watch
 from recsys_lab.executor.sparse_optim import SparseOptimizer
-from recsys_lab.executor.table_batch import HeldShard
+from recsys_lab.executor.store.row_field import RowField
+from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.tables.remap import Remap
@@ -32,8 +33,8 @@ class TableShard:
 
     held: HeldShard
     is_column_shard: bool
-    weights: StoredWeights
-    state: dict[str, torch.Tensor]
+    weights: StoredWeights | RowField
+    state: Mapping[str, torch.Tensor | RowField]
     rows: np.ndarray | None = None
     writes: bool = True
 
@@ -100,8 +101,8 @@ class ShardedModel:
             TableShard(
                 shard,
                 shard.width < self.plan.by_table[shard.table][0].dim,
-                batch.weights[batch.part(shard)],
-                {name: state[batch.part(shard)] for name, state in states.items()},
+                batch.weights[batch.part(shard)] if batch.cached is None else RowField(batch.cached),
+                {name: _state(batch, shard, name, state) for name, state in states.items()},
                 rows=self.remaps[shard.table].to_id(np.arange(shard.row_start, shard.row_stop)) if shard.table in self.remaps else None,
                 writes=self._writes(shard),
             )
@@ -110,10 +111,23 @@ class ShardedModel:
             if shard.rows
         ]
 
+    def stores(self) -> dict[str, dict[str, int]]:
+        """By table with a cache, of this rank's shards since the start: hits and misses (distinct rows of a batch), bytes moved."""
+        found: dict[str, dict[str, int]] = {}
+        for batch in self.sparse_optimizer.batches:
+            if batch.cached is not None and batch.rows_in_all:
+                counts, known = batch.cached.counts(), found.setdefault(batch.shards[0].table, {})
+                known.update({name: count + known.get(name, 0) for name, count in counts.items()})
+        return found
+
     def _writes(self, held: HeldShard) -> bool:
         place = (held.row_start, held.row_stop, held.col_start)
         holders = [s.ranks for s in self.plan.by_table[held.table][1].shards if (s.row_start, s.row_stop, s.col_start) == place]
         return any(ranks[0] == dist.get_rank() for ranks in holders)
+
+
+def _state(batch: TableBatch, shard: HeldShard, name: str, state: torch.Tensor) -> torch.Tensor | RowField:
+    return state[batch.part(shard)] if batch.cached is None else RowField(batch.cached, name)
 
 
 def _norm(parameters: Iterable[nn.Parameter]) -> torch.Tensor:

@@ -18,9 +18,11 @@ import torch
 
 from recsys_lab import kernels
 from recsys_lab.executor.replicas import ReplicaGradients, Replicas
+from recsys_lab.executor.store.cached_rows import CachedRows, Held
 from recsys_lab.kernels import Lookups
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.kernels.torch_embedding import summed
+from recsys_lab.plan.store import Store
 
 #: Rows are filled in pieces of about this many elements, which stay in the cache: no part of a table is made twice.
 FILL_ELEMENTS = 1 << 17
@@ -39,6 +41,7 @@ class HeldShard:
     format: str = "fp32"  # how its weights are stored
     mode: str = "sum"  # sum, mean or none
     offset: int = 0
+    store: Store | None = None  # with a cache in front of its rows; None: all are in memory
 
     @property
     def rows(self) -> int:
@@ -52,16 +55,18 @@ class HeldShard:
 @dataclass
 class Touched:
     """What one backward pass leaves for the optimizer: look-ups and the gradient of what they gave, FP32 or BF16. `distinct`: they are
-    of different rows, in rising order, and the gradient of each is summed already.
+    of different rows, in rising order, and the gradient of each is summed already. `held`: the rows' slots, where there is a store.
     """
 
     lookups: Lookups
     grad: torch.Tensor  # [B, F * D] of pooled rows, [N, D] of a sequence's
     distinct: bool = False
+    held: Held | None = None
 
 
 class TableBatch:
-    """Shards of one width, one format and one mode, in the order of the features that read them. There is at least one.
+    """Shards of one width, one format and one mode, in the order of the features that read them. There is at least one; one with a store is
+    alone, and then what is laid out like the weights has a row for each slot of its cache (`cached`).
 
     `replicas` hold the same shards (data parallelism); None: this rank alone does. `out_dtype`: of looked-up rows, which are summed in
     FP32 and rounded once; BF16 where nothing but a model in BF16 reads them.
@@ -73,8 +78,12 @@ class TableBatch:
         for shard in shards:
             self.shards.append(replace(shard, offset=rows))
             rows += shard.rows
-        self.mode, width = self.shards[0].mode, self.shards[0].width
-        self.weights = StoredWeights.empty(self.shards[0].format, (rows, width), device)
+        self.mode, width, self.rows_in_all = self.shards[0].mode, self.shards[0].width, rows
+        only, store = self.shards[0], self.shards[0].store
+        slots = rows if store is None else store.cached_rows(rows)
+        self.weights = StoredWeights.empty(only.format, (slots, width), device)
+        assert store is None or (len(self.shards) == 1 and replicas is None), "a shard with a store is alone, and nobody holds it too"
+        self.cached = None if store is None else CachedRows(store, only.table, only.row_start, rows, self.weights)
         self.replicas = None if replicas is None else ReplicaGradients(replicas, rows, width, device)
         self.feature_offsets = torch.tensor([s.offset for s in self.shards for _ in range(s.features)], dtype=torch.int64, device=device)
         self.touched: list[Touched] = []
@@ -84,6 +93,7 @@ class TableBatch:
 
     @property
     def rows(self) -> int:
+        """In memory."""
         return self.weights.shape[0]
 
     @property
@@ -104,9 +114,15 @@ class TableBatch:
                 values = initial(shard.table, start, stop, shard.col_start, shard.col_stop)
                 self.weights.write(values.to(self.weights.model.device), slice(begin, begin + stop - start))
 
-    def look_up(self, ids: torch.Tensor, offsets: torch.Tensor, batch_size: int) -> torch.Tensor:
-        """Rows for `ids` [N], feature by feature, and `offsets` [F * B + 1]: pooled [B, F * D], or [N, D] under mode none."""
-        return _LookUp.apply(self._anchor, self, ids, offsets, batch_size)
+    def look_up(self, ids: torch.Tensor, offsets: torch.Tensor, batch_size: int, held: Held | None = None) -> torch.Tensor:
+        """Rows for `ids` [N], feature by feature, and `offsets` [F * B + 1]: pooled [B, F * D], or [N, D] under mode none.
+
+        `held`: those rows of a shard with a store, where they have been fetched.
+        """
+        if self.cached is not None:
+            held = held or self.cached.take(ids)
+            ids = held.slots
+        return _LookUp.apply(self._anchor, self, ids, offsets, batch_size, held)
 
     def gradients(self) -> Iterator[Touched]:
         """What all backward passes since the last call leave; no row is in two of them.
@@ -119,6 +135,9 @@ class TableBatch:
         touched, self.touched = self.touched, []
         if touched:
             yield touched[0] if len(touched) == 1 else self._added_up(touched)
+            for one in touched:
+                if one.held is not None:
+                    one.held.done(moved=True)
 
     def forget(self) -> None:
         """Drop the gradients since the last step; waits for what is under way."""
@@ -150,9 +169,11 @@ class TableBatch:
 
 class _LookUp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, anchor: torch.Tensor, batch: TableBatch, ids: torch.Tensor, offsets: torch.Tensor, batch_size: int) -> torch.Tensor:
+    def forward(
+        ctx, anchor: torch.Tensor, batch: TableBatch, ids: torch.Tensor, offsets: torch.Tensor, batch_size: int, held: Held | None
+    ) -> torch.Tensor:
         features, offsets, weight = len(batch.feature_offsets), offsets.to(torch.int64), batch.weights.model
-        ctx.batch = batch
+        ctx.batch, ctx.held = batch, held
         if batch.mode != "none":
             ctx.lookups = Lookups(ids, offsets, features, batch.feature_offsets, mode=batch.mode)
             return kernels.bags(weight, ctx.lookups, batch.out_dtype)
@@ -163,5 +184,5 @@ class _LookUp(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: torch.Tensor):
-        ctx.batch.touch(Touched(ctx.lookups, grad))
-        return None, None, None, None, None
+        ctx.batch.touch(Touched(ctx.lookups, grad, held=ctx.held))
+        return None, None, None, None, None, None

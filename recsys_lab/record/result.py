@@ -85,6 +85,7 @@ class Measured:
     {transfer, waiting}}.
     `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}, how long any such collective is in flight, and how
     long after all of its ranks have come.
+    `stores`: of each rank, by table with a cache, hits and misses (distinct rows) and bytes read and written an iteration.
     """
 
     backend: str
@@ -103,6 +104,7 @@ class Measured:
     links: LinkBytes | None = None
     transfer_ms: Mapping[str, Mapping[str, float]] | None = None
     added_memory_bytes: int | None = None
+    stores: Sequence[Mapping[str, Mapping[str, float]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -191,10 +193,10 @@ class Result:
 
 def _measured(measured: Measured | None) -> dict | None:
     """`coverage` only where the plan has tiers, `exchange_ms` where its tables are whole, `links`, `transfer_ms` where hosts have links,
-    `added_memory_bytes` where the system tells.
+    `added_memory_bytes` where the system tells, `stores` where the plan has some.
     """
     figures = _part(measured)
-    sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes")
+    sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores")
     return figures and {key: value for key, value in figures.items() if value is not None or key not in sometimes}
 
 

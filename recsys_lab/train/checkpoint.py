@@ -24,6 +24,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from recsys_lab.errors import UserError, unwritable
+from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.files import read_json, write_json, write_text
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.train import manifest
@@ -235,6 +236,8 @@ def _copy_extents(piece: Piece, saved: _Saved) -> int:
 def _set(content: Content, where: Any, values: torch.Tensor) -> None:
     if isinstance(content, StoredWeights):
         content.write(values.to(content.model.device, torch.float32), where)
+    elif isinstance(content, RowField):
+        content.write(values.to(torch.float32), where)
     else:
         content[where] = values.to(content)
 

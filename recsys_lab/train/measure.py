@@ -48,6 +48,8 @@ class Measure(pl.Callback):
         self.links = LinkCounter(device) if (device := own_device()) is not None else None
         self._counted = 0
         self._steps = 0
+        self._stores_before: dict[str, dict[str, int]] = {}
+        self.stores: dict[str, dict[str, float]] = {}
         self._ended: float | None = None
         self._marks: dict[str, float] = {}
         self._waited_s = 0.0
@@ -105,14 +107,29 @@ class Measure(pl.Callback):
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._ended = None
 
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._stores_before = trainer.strategy.sharded.stores()  # type: ignore[attr-defined]  # the strategy is ours
+
+    def _count_stores(self, trainer: pl.Trainer) -> None:
+        """By table with a cache, what an iteration of this rank hits, misses and moves on average; evaluations between them included."""
+        sharded, steps = trainer.strategy.sharded, max(1, self._steps)  # type: ignore[attr-defined]
+        for table, counts in sharded.stores().items():
+            self.stores[table] = {name: (count - self._stores_before[table][name]) / steps for name, count in counts.items()}
+
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         peak = peak_bytes(trainer.strategy.root_device)
+        self._count_stores(trainer)
         self.added = None if peak is None or self.before is None else peak - self.before
 
     def result(self, steps: Steps, hosts: int, ranks_per_host: int, device: torch.device) -> Measured | None:
         """The record's `measured`; collective. None when too few steps ran to measure any."""
         backend = "nccl" if device.type == "cuda" else "gloo"
-        mine = {"peak": _peak_memory_bytes(device), "added": self.added, "wire": self._wire_bytes(ranks_per_host, backend)}
+        mine = {
+            "peak": _peak_memory_bytes(device),
+            "added": self.added,
+            "wire": self._wire_bytes(ranks_per_host, backend),
+            "stores": self.stores,
+        }
         everyone: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, mine)
         counted, moved = None, None
@@ -138,6 +155,7 @@ class Measure(pl.Callback):
             data_wait_share=sum(self.phases_ms["data_wait"]) / total_ms,
             exchange_ms=mean_times(self.exchange),
             transfer_ms=moved,
+            stores=[one["stores"] for one in everyone] if any(one["stores"] for one in everyone) else None,
             links=LinkBytes(counted, sum(w[1] for w in wires)) if counted is not None and wires else None,
         )
 

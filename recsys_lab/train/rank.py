@@ -141,7 +141,7 @@ def _with_coverage(record: Result, job: Job, data: DataSet, seen: Seen) -> Resul
 
 
 def _shard(job: Job, data: DataSet, device: torch.device, model: ClickModel) -> ShardedModel:
-    return job.experiment.shard(model, job.plan, device, hot_rows(job.plan, data.hottest))
+    return job.experiment.shard(model, job.plan, device, hot_rows(job.plan, data.hottest), str(job.folder))
 
 
 def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: str) -> RankLoader:

@@ -23,6 +23,7 @@ from recsys_lab.config.options import OptimizerOptions
 from recsys_lab.data.batch import Batch
 from recsys_lab.executor import groups, recorded
 from recsys_lab.executor.shard import ShardedModel, TableShard
+from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train.checkpoint import Piece, Reader, whole
 from recsys_lab.train.clip import ClipTogether
@@ -144,8 +145,8 @@ class ShardedStrategy(ParallelStrategy):
         pieces = []
         for shard in shards:
             for name, state in shard.state.items():
-                offset = (shard.held.row_start, shard.held.col_start)[: state.dim()]
-                pieces.append(Piece(_state_key(shard, name, state), offset, state, shard.rows))
+                place = (shard.held.row_start, shard.held.col_start)[: state.dim()]
+                pieces.append(Piece(_state_key(shard, name, state), place, state, shard.rows))
         both = self.optimizers[0]
         assert isinstance(both, DenseAndTables)
         make_state(both.dense)
@@ -250,7 +251,7 @@ def json_of(value: Any) -> Any:
     return value
 
 
-def _state_key(shard: TableShard, name: str, state: Tensor) -> str:
+def _state_key(shard: TableShard, name: str, state: Tensor | RowField) -> str:
     """Row-wise state belongs to a row of a shard: column shards keep one each."""
     held = shard.held
     own = f".columns_{held.col_start}_{held.col_stop}" if state.dim() == 1 and shard.is_column_shard else ""

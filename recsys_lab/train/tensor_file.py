@@ -16,9 +16,10 @@ from typing import TypeAlias
 
 import torch
 
+from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.kernels.stored import StoredWeights
 
-Content: TypeAlias = torch.Tensor | StoredWeights
+Content: TypeAlias = torch.Tensor | StoredWeights | RowField
 
 CHUNK_ELEMENTS = 1 << 22  # of what is converted, written or read at once
 _NAMES = {
@@ -76,6 +77,6 @@ def _parts(content: Content) -> Iterator[torch.Tensor]:
 
 def _dtype(content: Content) -> torch.dtype:
     """Of what is written: plain formats as they are."""
-    if isinstance(content, torch.Tensor):
+    if not isinstance(content, StoredWeights):
         return content.dtype
     return content.model.dtype if content.rest is None else torch.float32

@@ -122,7 +122,8 @@ def _to_hold(request: Request, layout: Layout) -> list[HeldShard]:
     for slots, summed in ((layout.whole[layout.rank], False), (layout.blocks[layout.rank], True)):
         for t, s in [(slot.table, slot.shard) for slot in slots if slot.feature == slot.table.features[0]]:
             extent, mode = (s.row_start, s.row_stop, s.col_start, s.col_stop), "sum" if summed else t.pooling
-            held.append(HeldShard(t.name, *extent, len(t.features), formats[t.name], mode))
+            how = (len(t.features), formats[t.name], mode)
+            held.append(HeldShard(t.name, *extent, *how, store=request.stores.get(t.name)))
     return held
 
 

@@ -1,0 +1,61 @@
+"""The weights, or one state, of a shard with a store, as checkpoints read and write them: a few rows at a time, never all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from recsys_lab.executor.store.cached_rows import CachedRows
+from recsys_lab.kernels.stored import StoredWeights, Where
+
+
+@dataclass(frozen=True)
+class RowField:
+    """`name`: a state's, or empty: the weights, which are read and written as FP32 where they are in two parts."""
+
+    rows: CachedRows
+    name: str = ""
+
+    @property
+    def shape(self) -> torch.Size:
+        like = self.rows.fields[self.name].tensor if self.name else self.rows.weights.model
+        return torch.Size((self.rows.rows, *like.shape[1:]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what checkpoints hold."""
+        return torch.float32 if self.name or self.rows.weights.rest is not None else self.rows.weights.model.dtype
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def read(self, where: slice = slice(None)) -> torch.Tensor:
+        """Consecutive rows, FP32."""
+        records = self.rows.records(np.arange(self.shape[0])[where])
+        return self.rows.fields[self.name].of(records) if self.name else self._weights(records).read()
+
+    def write(self, values: torch.Tensor, where: Where) -> None:
+        """Sets rows, or rows and columns, to FP32 `values`."""
+        which, *columns = where if isinstance(where, tuple) else (where,)
+        rows = which.numpy() if isinstance(which, torch.Tensor) else np.arange(self.shape[0])[which]
+        records, cut = self.rows.records(rows), (slice(None), *columns)
+        if self.name:
+            field = self.rows.fields[self.name]
+            now = field.of(records)
+            now[cut] = values
+            field.put(records, now)
+        else:
+            weights = self._weights(records)
+            weights.write(values, cut)
+            self.rows.fields["model"].put(records, weights.model)
+            if weights.rest is not None:
+                self.rows.fields["rest"].put(records, weights.rest)
+        self.rows.replace(rows, records)
+
+    def _weights(self, records: np.ndarray) -> StoredWeights:
+        fields = self.rows.fields
+        return StoredWeights(
+            self.rows.weights.format, fields["model"].of(records), fields["rest"].of(records) if "rest" in fields else None
+        )

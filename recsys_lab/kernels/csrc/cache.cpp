@@ -1,0 +1,187 @@
+// Which rows of a table are in memory, in which slots, and which row leaves when a slot is needed.
+//
+// What leaves is the row with the least key: how many batches read it (LFU) or when the last one did (LRU); of equal ones the lowest row.
+// Keys only grow. So a heap may hold old ones: a row whose key has grown since is put back with its own when it comes up, and the first
+// that comes up with its own is the least. Rows of batches in flight are pinned, and are put back when they are released.
+//
+// A call to take is followed by one to move before the next take; only `cache_release` may come from another thread meanwhile.
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "record_file.h"
+
+namespace {
+
+constexpr int32_t NEVER = 0, IN_FILE = 1, FIRST_SLOT = 2;  // of `where`: never written, in the file, or slot + 2; < 0: about to get a slot
+enum Count { HITS, MISSES, MADE, ROWS_READ, ROWS_WRITTEN, COUNTS };
+enum List { HELD, MADE_ROWS, MADE_SLOTS };
+
+// Zero from the start, without a page being touched.
+template <class T>
+struct Zeros {
+    T* at;
+    explicit Zeros(int64_t n) : at((T*)std::calloc(std::max<int64_t>(1, n), sizeof(T))) {}
+    ~Zeros() { std::free(at); }
+    T& operator[](int64_t i) const { return at[i]; }
+    Zeros(const Zeros&) = delete;
+};
+
+struct Cache {
+    const int64_t rows, slots;
+    const bool lfu;
+    std::mutex lock;
+    Zeros<int32_t> where;               // [rows]
+    Zeros<uint32_t> key;                // [rows] of LFU, [slots] of LRU
+    Zeros<int64_t> row_of;              // [slots], as all that follow
+    Zeros<int32_t> pins;
+    Zeros<uint32_t> seen;               // by the take with this number
+    Zeros<uint8_t> dirty, in_file, queued;
+    std::vector<uint64_t> heap;         // key << 32 | row, the least first
+    int64_t used = 0, pinned = 0;       // slots
+    uint32_t now = 0;
+    std::vector<int64_t> lists[3];
+    std::vector<Place> missing, leaving, reading;
+    int64_t counts[COUNTS] = {};
+
+    Cache(int64_t rows, int64_t slots, bool lfu)
+        : rows(rows), slots(slots), lfu(lfu), where(rows), key(lfu ? rows : slots), row_of(slots), pins(slots), seen(slots), dirty(slots),
+          in_file(slots), queued(slots) {}
+
+    uint64_t key_of(int64_t slot) const { return (uint64_t)key[lfu ? row_of[slot] : slot] << 32 | (uint64_t)row_of[slot]; }
+    void queue(uint64_t entry) { heap.push_back(entry); std::push_heap(heap.begin(), heap.end(), std::greater<>()); }
+    void hold(int64_t slot) {
+        lists[HELD].push_back(slot);
+        seen[slot] = now;
+        if (pins[slot]++ == 0) ++pinned;
+    }
+    void release(int64_t slot) {
+        if (--pins[slot]) return;
+        --pinned;
+        if (!queued[slot]) { queued[slot] = 1; queue(key_of(slot)); }
+    }
+
+    // There is a row that is not pinned.
+    int64_t evict() {
+        for (;;) {
+            std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+            const uint64_t entry = heap.back();
+            heap.pop_back();
+            const int64_t row = entry & 0xffffffff, slot = where[row] - FIRST_SLOT;
+            if (pins[slot]) { queued[slot] = 0; continue; }
+            if (const uint64_t own = key_of(slot); own != entry) { queue(own); continue; }
+            queued[slot] = 0;
+            where[row] = dirty[slot] || in_file[slot] ? IN_FILE : NEVER;
+            if (dirty[slot]) leaving.push_back({row, slot});
+            return slot;
+        }
+    }
+
+    template <class Id>
+    int64_t take(const Id* ids, int64_t n, int32_t* out, int64_t* needed) {
+        ++now;
+        for (auto& list : lists) list.clear();
+        missing.clear(); leaving.clear(); reading.clear();
+        int64_t bad = -1;
+        for (int64_t i = 0; i < n && bad < 0; ++i) {
+            if ((uint64_t)ids[i] >= (uint64_t)rows) { bad = i; break; }
+            int32_t& at = where[ids[i]];
+            if (at >= FIRST_SLOT) { if (seen[at - FIRST_SLOT] != now) hold(at - FIRST_SLOT); }
+            else if (at >= 0) { missing.push_back({(int64_t)ids[i], at}); at = -1; }
+        }
+        *needed = pinned + (int64_t)missing.size();
+        if (bad >= 0 || *needed > slots) {
+            for (const Place& m : missing) where[m.row] = (int32_t)m.slot;
+            for (const int64_t slot : lists[HELD]) { seen[slot] = 0; release(slot); }
+            return bad;
+        }
+        counts[HITS] += lists[HELD].size();
+        counts[MISSES] += missing.size();
+        std::sort(missing.begin(), missing.end(), [](const Place& a, const Place& b) { return a.row < b.row; });
+        for (const Place& m : missing) {
+            const int64_t slot = used < slots ? used++ : evict();
+            where[m.row] = (int32_t)slot + FIRST_SLOT;
+            row_of[slot] = m.row;
+            dirty[slot] = 0;
+            in_file[slot] = m.slot == IN_FILE;
+            hold(slot);
+            if (m.slot == IN_FILE) reading.push_back({m.row, slot});
+            else { lists[MADE_ROWS].push_back(m.row); lists[MADE_SLOTS].push_back(slot); }
+        }
+        for (const int64_t slot : lists[HELD])
+            if (lfu) ++key[row_of[slot]]; else key[slot] = now;
+        std::sort(leaving.begin(), leaving.end(), [](const Place& a, const Place& b) { return a.row < b.row; });
+        for (int64_t i = 0; i < n; ++i) out[i] = where[ids[i]] - FIRST_SLOT;
+        counts[MADE] += lists[MADE_ROWS].size();
+        counts[ROWS_READ] += reading.size();
+        counts[ROWS_WRITTEN] += leaving.size();
+        return -1;
+    }
+};
+
+}  // namespace
+
+extern "C" {
+
+Cache* cache_new(int64_t rows, int64_t slots, int lfu) { return new Cache(rows, slots, lfu != 0); }
+void cache_free(Cache* c) { delete c; }
+
+// Slots for the rows of a batch, pinned. -1, or the first position whose id is out of range. `needed`: how many slots the batches in flight
+// take; where that is more than there are, or an id is out of range, nothing has changed.
+int64_t cache_take(Cache* c, const void* ids, int64_t n, int wide, int32_t* out, int64_t* needed) {
+    std::lock_guard guard(c->lock);
+    return wide ? c->take((const int64_t*)ids, n, out, needed) : c->take((const int32_t*)ids, n, out, needed);
+}
+
+// Writes back what leaves, then reads what comes. As `transfer`.
+int cache_move(Cache* c, int fd, const Part* parts, int64_t count, int in_flight) {
+    const int failed = transfer(fd, true, c->leaving.data(), c->leaving.size(), parts, count, in_flight);
+    return failed ? failed : transfer(fd, false, c->reading.data(), c->reading.size(), parts, count, in_flight);
+}
+
+// Of the last take: HELD, MADE_ROWS (never written: the caller fills their slots), MADE_SLOTS.
+int64_t cache_list(Cache* c, int which, const int64_t** at) {
+    *at = c->lists[which].data();
+    return c->lists[which].size();
+}
+
+// Ends what a take began. `moved`: the rows in these slots have changed.
+void cache_release(Cache* c, const int64_t* held, int64_t n, int moved) {
+    std::lock_guard guard(c->lock);
+    for (int64_t i = 0; i < n; ++i) {
+        if (moved) c->dirty[held[i]] = 1;
+        c->release(held[i]);
+    }
+}
+
+// Of each row its slot, or -1: in the file, or -2: never written.
+void cache_where(Cache* c, const int64_t* rows, int64_t n, int64_t* out) {
+    std::lock_guard guard(c->lock);
+    for (int64_t i = 0; i < n; ++i) {
+        const int32_t at = c->where[rows[i]];
+        out[i] = at >= FIRST_SLOT ? at - FIRST_SLOT : at == IN_FILE ? -1 : -2;
+    }
+}
+
+// These rows have been written from outside: to their slots, or to the file.
+void cache_wrote(Cache* c, const int64_t* rows, int64_t n) {
+    std::lock_guard guard(c->lock);
+    for (int64_t i = 0; i < n; ++i) {
+        const int32_t at = c->where[rows[i]];
+        if (at >= FIRST_SLOT) c->dirty[at - FIRST_SLOT] = 1; else c->where[rows[i]] = IN_FILE;
+    }
+}
+
+void cache_counts(Cache* c, int64_t* out) { std::copy(c->counts, c->counts + COUNTS, out); }
+
+// Records in the order of `rows`, which rises, from or to `records`.
+int transfer_records(int fd, int write, const int64_t* rows, int64_t n, char* records, int64_t record, int in_flight) {
+    std::vector<Place> places(n);
+    for (int64_t i = 0; i < n; ++i) places[i] = {rows[i], i};
+    const Part part{records, record};
+    return transfer(fd, write != 0, places.data(), n, &part, 1, in_flight);
+}
+
+}

@@ -1,0 +1,116 @@
+"""The cache against a plain list of what is in it, and what a user reads where the file fails."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.errors import UserError
+from recsys_lab.executor.store.cached_rows import CachedRows
+from recsys_lab.kernels.stored import StoredWeights
+from recsys_lab.plan.store import DISK_CACHED, LFU, LRU, Store
+
+ROWS, SLOTS, WIDTH = 20, 8, 4
+batches = st.lists(st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=SLOTS), min_size=1, max_size=30)
+
+
+def first(rows: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(rows).float().unsqueeze(1).expand(-1, WIDTH).contiguous()
+
+
+def opened(folder: Path | str, policy: str = LFU, rows: int = ROWS, slots: int = SLOTS) -> CachedRows:
+    weights = StoredWeights.empty("fp32", (slots, WIDTH), torch.device("cpu"))
+    cached = CachedRows(Store(DISK_CACHED, slots / rows, policy), "t", 0, rows, weights)
+    cached.open(str(folder), first, {})
+    return cached
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches, st.sampled_from([LFU, LRU]))
+def test_hits_values_and_what_leaves_are_those_of_a_plain_list(taken: list[list[int]], policy: str) -> None:
+    cached, values = opened("", policy), first(np.arange(ROWS))
+    inside: set[int] = set()
+    reads, last, hits = dict.fromkeys(range(ROWS), 0), dict.fromkeys(range(ROWS), 0), 0
+    for number, ids in enumerate(taken, start=1):
+        held, wanted = cached.take(torch.tensor(ids)), set(ids)
+        hits += len(wanted & inside)
+        key = reads if policy == LFU else last
+        leaves = sorted(inside - wanted, key=lambda row: (key[row], row))[: max(0, len(inside | wanted) - SLOTS)]
+        inside = (inside | wanted) - set(leaves)
+        for row in wanted:
+            reads[row], last[row] = reads[row] + 1, number
+        assert torch.equal(cached.weights.model[held.slots.long()], values[ids])
+        cached.weights.model[held.slots.long()] = values[ids] + 1
+        values[list(wanted)] += 1
+        held.done(moved=True)
+    assert cached.counts()["hits"] == hits
+    assert set(np.flatnonzero(cached._cache.where(np.arange(ROWS)) >= 0).tolist()) == inside
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_that_may_not_grow_is_the_users_to_mend(tmp_path: Path) -> None:
+    with files_of_at_most(64), pytest.raises(UserError, match=r"cannot write the rows of table t: File too large; RECSYS_LAB_SCRATCH=DIR"):
+        opened(tmp_path)
+    cached = opened(tmp_path)
+    cached.take(torch.arange(ROWS - SLOTS, ROWS)).done(moved=True)
+    with files_of_at_most(64), pytest.raises(UserError, match="cannot write the rows of table t: File too large"):
+        cached.take(torch.arange(SLOTS))
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/below: cannot write the rows"):
+        opened(tmp_path / "file" / "below")
+
+
+def test_a_truncated_file_is_told(tmp_path: Path) -> None:
+    cached = opened(tmp_path)
+    cached.take(torch.arange(SLOTS)).done(moved=True)
+    cached.take(torch.arange(SLOTS, 2 * SLOTS)).done(moved=True)
+    os.truncate(cached._file.fileno(), 8)
+    with pytest.raises(UserError, match="cannot read the rows of table t: the file is shorter than it was; its disk may be failing"):
+        cached.take(torch.arange(SLOTS))
+
+
+def test_the_file_has_no_name_so_that_a_kill_leaves_nothing(tmp_path: Path) -> None:
+    cached = opened(tmp_path)
+    cached.take(torch.arange(SLOTS)).done(moved=True)
+    assert list(tmp_path.iterdir()) == []
+    assert os.fstat(cached._file.fileno()).st_size == ROWS * cached.record_bytes
+
+
+def test_an_id_outside_of_the_shard_changes_nothing() -> None:
+    cached = opened("")
+    with pytest.raises(IndexError, match="id 20 at place 1"):
+        cached.take(torch.tensor([3, 20]))
+    assert cached.counts()["misses"] == 0 and len(cached.take(torch.arange(SLOTS)).slots) == SLOTS
+
+
+def test_many_rows_at_once_and_alone_come_back_as_they_were_written(tmp_path: Path) -> None:
+    rows = 50_000
+    cached = opened(tmp_path, rows=rows, slots=rows // 2)
+    order = torch.from_numpy(np.random.default_rng(0).permutation(rows))
+    for half in order.chunk(2):
+        held = cached.take(half)
+        cached.weights.model[held.slots.long()] *= 2
+        held.done(moved=True)
+    for part in order.chunk(3):
+        assert torch.equal(cached.weights.model[cached.take(part).slots.long()], 2 * first(part.numpy()))

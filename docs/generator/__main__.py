@@ -1,4 +1,4 @@
-"""`python -m docs.generator FOLDER`: everything that mkdocs needs, written anew: our pages, those of the config, and the figures.
+"""`python -m docs.generator FOLDER`: everything that mkdocs needs: our pages, those of the config, and the figures.
 
 `make docs` calls it; mkdocs then makes the site of FOLDER. Nothing here is imported by recsys_lab.
 """

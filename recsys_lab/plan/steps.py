@@ -11,7 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast", "scatter", "gather")
-KINDS = ("lookup", "update", "dense", "host_to_device", *COLLECTIVES)
+#: Rows of tables with a store: brought from the host's memory or a disk, and taken back there.
+FETCH, WRITE_BACK = "fetch", "write_back"
+KINDS = ("lookup", "update", "dense", "host_to_device", FETCH, WRITE_BACK, *COLLECTIVES)
 PHASES = ("input", "forward", "backward", "optimizer")
 #: What a step is of, by which it is scheduled and priced.
 #:   sizes        how many ids go where, exchanged before all ids
@@ -32,14 +34,16 @@ class Step:
 
     `groups`: for a collective, every group of ranks that does it at the same time (disjoint, equal in kind).
     `bytes_of_rank`: for each rank of the world, the bytes it puts in (collective), takes from its host's memory (host_to_device) or reads
-    and writes in its own (look-up, update, dense); a single entry stands for every rank. `flops`: per rank, dense work only, in
+    and writes in its own (look-up, update, dense), or moves between its device and a store (fetch, write_back); a single entry stands for
+    every rank. `flops`: per rank, dense work only, in
     `number_format`.
     `after`: names of the steps that must end first. `received_of_rank`: for an all-to-all, a scatter or a gather, the bytes that each
     rank takes out, where they are not those it puts in. `blocks`: nothing else runs at that time, even if the software could.
     `rows_of_rank`, `shards_of_rank`: of a look-up or an update of tables, the look-ups that each rank serves and the pieces of tables that
     it holds; `written_of_rank`: of a look-up, the bytes of pooled rows (or of a sequence's rows) that it makes, empty bags' zeros among
     them. One entry where all ranks are alike. `role`: what it is of, one of those above. `part`: of a step that the
-    simulator has cut in two, which one.
+    simulator has cut in two, which one. `store`: of a fetch or a write_back, which kind of store (`plan.store.STORES`), `rows_of_rank`
+    then the records that move.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Step:
     written_of_rank: tuple[float, ...] = ()
     role: str = EMBEDDING
     part: str = ""
+    store: str = ""
 
     @property
     def is_collective(self) -> bool:

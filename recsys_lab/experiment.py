@@ -19,6 +19,7 @@ from recsys_lab.config.options import (
     DataCommon,
     ExecutorOptions,
     OptimizerOptions,
+    SharderCommon,
     SimulateOptions,
     StudyCommon,
     TrainerOptions,
@@ -34,7 +35,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
-from recsys_lab.sharders.base import Sharder
+from recsys_lab.sharders.stores import WithStores
 from recsys_lab.simulate import Profile
 from recsys_lab.tables import LawOptions, RankLaw, Table
 from recsys_lab.tables.table_file import dims_of_tables, read_table_file
@@ -156,20 +157,27 @@ class DataChoice:
 
 @dataclass(frozen=True)
 class SharderChoice:
-    """Who plans and who executes. `towers(tables, cluster)`: groups of features. `tower_modules`: each group has a module of the model."""
+    """Who plans and who executes. `towers(tables, cluster)`: groups of features. `tower_modules`: each group has a module of the model.
+    `scratch`: the folder of files with rows; empty: that of temporary files.
+    """
 
-    planner: Sharder
+    planner: WithStores
     execute: partial
     towers: Callable[[tuple[Table, ...], Cluster], Towers] | None = None
     tower_modules: bool = False
+    scratch: str = ""
 
     @staticmethod
     def of(group: DictConfig) -> SharderChoice:
+        execute = resolved(group.executor)
+        keys = typed(OmegaConf.masked_copy(group, [f.name for f in fields(SharderCommon) if f.name in group]), SharderCommon)
+        in_flight = 2 if execute.keywords.get("pipeline") else 1
         return SharderChoice(
-            planner=resolved(group.planner),
-            execute=resolved(group.executor),
+            planner=WithStores(resolved(group.planner), keys.memory_budget_gb, keys.store, keys.cache_policy, in_flight),
+            execute=execute,
             towers=resolved(group.towers).towers if group.get("towers") is not None else None,
-            tower_modules=bool(group.get("tower_modules")),
+            tower_modules=keys.tower_modules,
+            scratch=keys.scratch or "",
         )
 
     @property
@@ -302,12 +310,8 @@ class Experiment:
         plan: ShardingPlan,
         device: torch.device,
         hot_rows: Mapping[str, np.ndarray] | None = None,
-        scratch: str = "",
     ) -> Any:
-        """`model` with its tables placed by `plan` over the current process group. Raises UserError for a plan that cannot run here.
-
-        `scratch`: the folder for rows of tables with a store on disk.
-        """
+        """`model` with its tables placed by `plan` over the current process group. Raises UserError for a plan that cannot run here."""
         sparse = self.optimizer.sparse
         return self.sharder.execute(
             model,
@@ -317,7 +321,7 @@ class Experiment:
             precision=self.precision,
             seed=self.seed,
             hot_rows=hot_rows or {},
-            scratch=scratch,
+            scratch=self.sharder.scratch,
         )
 
     def title(self, *groups: str) -> str:

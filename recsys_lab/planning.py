@@ -169,5 +169,6 @@ def _planned(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot
         exchange=executor.exchange,
         overlap=executor.overlap,
         hot_rows=hot_rows,
+        in_flight=experiment.sharder.planner.in_flight,
     )
     return Planned(inputs, plan, steps, executor)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from recsys_lab.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Range, Seed, Share, ShareBelowOne
+from recsys_lab.tables.stores import AUTO, LFU, NONE, POLICIES, STORES
 
 MODES = ("auto", "plan", "simulate", "train")
 DENSE_OPTIMIZERS = ("sgd", "adagrad", "adam")
@@ -180,9 +181,20 @@ class TopLevel:
 
 @dataclass(frozen=True)
 class SharderCommon:
-    """The key that a sharder has beside its parts. `tower_modules`: each group of features has a module of the model."""
+    """The keys that a sharder has beside its parts.
+
+    tower_modules: each group of features has a module of the model.
+    memory_budget_gb: what a rank may use of its device's memory; null: all of it.
+    store: where rows go that do not fit: auto, none (then the plan is refused), host, host_cached or disk_cached.
+    cache_policy: what leaves a full cache: lfu or lru.
+    scratch: the folder of files with rows; null: that of temporary files.
+    """
 
     tower_modules: bool = False
+    memory_budget_gb: Positive | None = None
+    store: Annotated[str, OneOf((AUTO, NONE, *STORES))] = AUTO
+    cache_policy: Annotated[str, OneOf(POLICIES)] = LFU
+    scratch: str | None = None
 
 
 @dataclass(frozen=True)

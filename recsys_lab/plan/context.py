@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
-from recsys_lab.plan.steps import EMBEDDING, SIZES, Step
+from recsys_lab.plan.steps import EMBEDDING, FETCH, SIZES, Step, folded
+from recsys_lab.plan.store import HOST
+from recsys_lab.plan.store_steps import Held, store_steps
 from recsys_lab.plan.workload import STATE_PER_ROW, STATE_PER_WEIGHT, Workload
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table
@@ -29,7 +31,8 @@ class Context:
     """The tables of one family of schemes, or a part of their rows, with everything that their bytes depend on.
 
     `prefix` names the steps; of a part, `placed` and `access` have its rows only. `exchange`: how whole tables' rows travel. `hot_rows`:
-    ranks that hold hot rows serve more look-ups than their share of the rows. `role`: of the steps. `at_home`: every rank looks its own
+    ranks that hold hot rows serve more look-ups than their share of the rows. `in_flight`: batches whose rows are in use at a time. `role`:
+    of the steps. `at_home`: every rank looks its own
     batch up and sends nothing. `inside_hosts`: ids and rows travel within each host. `averaged`: several ranks hold the same rows, and
     gradients of all of them are averaged.
     """
@@ -42,6 +45,7 @@ class Context:
     workload: Workload
     exchange: str = "all_to_all"
     hot_rows: bool = False
+    in_flight: int = 1
     role: str = EMBEDDING
     at_home: bool = False
     inside_hosts: bool = False
@@ -135,12 +139,6 @@ def last_of(steps: Sequence[Step], otherwise: str) -> tuple[str, ...]:
     return tuple(s.name for s in steps if not any(s.name in other.after for other in steps)) or (otherwise,)
 
 
-def folded(values: Sequence[float] | np.ndarray) -> tuple[float, ...]:
-    """One entry where all ranks are alike."""
-    values = np.asarray(values, dtype=float)
-    return (float(values[0]),) if (values == values[0]).all() else tuple(float(v) for v in values)
-
-
 def collective(
     name: str,
     kind: str,
@@ -197,9 +195,9 @@ def lookups_of_ranks(context: Context) -> np.ndarray:
     where `context.hot_rows`, what falls to it (hot_rows.py).
     """
     served = [0.0] * context.plan.world_size
-    for table, shard, samples, share in _held(context):
-        looked_up = samples * context.access[table.name].mean_length * share
-        for rank in shard.ranks:
+    for one in _held(context):
+        looked_up = one.samples * context.access[one.table.name].mean_length * one.served
+        for rank in one.shard.ranks:
             served[rank] += looked_up
     return np.asarray(served)
 
@@ -208,45 +206,54 @@ def iteration(
     context: Context, inputs: list[Step], forward: list[Step], backward: list[Step], after: list[Step] | None = None
 ) -> tuple[list[Step], list[Step]]:
     """(input and forward, backward) steps with the tables' look-up and update between and behind them. `after`: what follows the update."""
-    lookup, update = table_steps(context, tuple(s.name for s in inputs[1:]), last_of(backward, "dense.backward"))
-    return [*inputs, lookup, *forward], [*backward, update, *(after or [])]
+    ids = tuple(s.name for s in inputs[1:])
+    fetch, back = _store_steps(context, ids)
+    lookup, update = table_steps(context, (*ids, *(s.name for s in fetch if s.kind == FETCH)), last_of(backward, "dense.backward"))
+    return [*inputs, *fetch, lookup, *forward], [*backward, update, *back, *(after or [])]
 
 
 def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
     """The look-up (bytes read: look-ups x row bytes; made: FP32 rows) and the update of the scheme's tables.
 
     The update reads one gradient row for each look-up, and reads and writes weights and optimizer state of each distinct row once;
-    of every row, where gradients were summed over replicas.
+    of every row, where gradients were summed over replicas. Rows in the host's memory, without a cache, are not the device's to read.
     """
     read, written, rows, pieces, made = ([0.0] * context.plan.world_size for _ in range(5))  # lists: a plan may have a million shards
     optimizer = context.workload.sparse_optimizer
     of_weight, of_row = STATE_PER_WEIGHT[optimizer], STATE_PER_ROW[optimizer]
     distinct: dict[str, float] = {}
-    for table, shard, samples, served_share in _held(context):
+    for table, shard, store, samples, served in _held(context):
         held_rows, cols, access = shard.rows, shard.cols, context.access[table.name]
         if table.name not in distinct:
             distinct[table.name] = access.distinct_rows(samples)
-        looked_up = samples * access.mean_length * served_share
+        looked_up = samples * access.mean_length * served
         touched = held_rows if context.averaged else distinct[table.name] * (held_rows / table.rows)
         state = 4 * (cols * of_weight + of_row)
         update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
         gives = looked_up if table.pooling == "none" else samples * len(table.features)
+        near = 0 if store is not None and store.kind == HOST else 1
         for rank in shard.ranks:
             pieces[rank] += 1
             rows[rank] += looked_up
             made[rank] += gives * cols * 4
-            read[rank] += looked_up * cols * READ_BYTES[table.dtype]
-            written[rank] += update
+            read[rank] += near * looked_up * cols * READ_BYTES[table.dtype]
+            written[rank] += near * update
     prefix, names, role = context.prefix, context.names, context.role
     work: dict[str, Any] = {"tables": names, "rows_of_rank": folded(rows), "shards_of_rank": folded(pieces), "role": role}
     lookup = Step(f"{prefix}.lookup", "lookup", "forward", folded(read), after=after_lookup, written_of_rank=folded(made), **work)
     return lookup, Step(f"{prefix}.update", "update", "backward", folded(written), after=after_update, **work)
 
 
-def _held(context: Context) -> Iterable[tuple[Table, Shard, int, float]]:
-    """Each shard with the number of samples that its ranks look up in it, their own batch where replicated, else all of the group, and the
-    share of the table's look-ups that it serves.
-    """
+def _store_steps(context: Context, ids: tuple[str, ...]) -> tuple[list[Step], list[Step]]:
+    """Before the look-up, which waits for `ids`, and after the update: none where no table has a store."""
+    if all(placement.store is None for _, placement in context.placed):
+        return [], []
+    size = context.plan.world_size
+    return store_steps(context.prefix, _held(context), context.access, context.workload, context.in_flight, size, ids)
+
+
+def _held(context: Context) -> Iterable[Held]:
+    """Each shard with rows. Its ranks look up their own batch in it where it is replicated, else that of the group."""
     samples = context.batch if context.at_home else context.group_batch
     for table, placement in context.placed:
         drawn: dict[int, float] = {}
@@ -254,4 +261,4 @@ def _held(context: Context) -> Iterable[tuple[Table, Shard, int, float]]:
             drawn = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
         for shard in placement.shards:
             if rows := shard.rows:
-                yield table, shard, samples, drawn[shard.row_start] if drawn else rows / table.rows
+                yield Held(table, shard, placement.store, samples, drawn[shard.row_start] if drawn else rows / table.rows)

@@ -28,10 +28,12 @@ def lower(
     exchange: str = ALL_TO_ALL,
     overlap: bool = True,
     hot_rows: bool = False,
+    in_flight: int = 1,
 ) -> Steps:
     """One training iteration of `plan`: `workload.batch_size` samples a rank, mean lengths from `access` (by table name).
     `exchange`, of whole tables' rows: one of `EXCHANGES`. Without `overlap` collectives of embeddings and dense gradients block. With
-    `hot_rows` ranks that hold hot rows serve more than their share of the rows (hot_rows.py).
+    `hot_rows` ranks that hold hot rows serve more than their share of the rows (hot_rows.py). `in_flight`: batches whose rows a store's cache
+    must keep at a time.
 
     The tables of one family of schemes are exchanged together: one input distribution and one output distribution each. All split sizes are
     exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables, and for an exchange that
@@ -43,7 +45,7 @@ def lower(
     forward: list[Step] = []
     backward: list[Step] = []
     for family, placed in families(plan).items():
-        context = Context(family, plan, placed, access, precision, workload, exchange, hot_rows)
+        context = Context(family, plan, placed, access, precision, workload, exchange, hot_rows, in_flight)
         ahead, back = scheme_of(placed[0][1]).lower(context)
         inputs += [step for step in ahead if step.phase == "input"]
         forward += [step for step in ahead if step.phase == "forward"]

@@ -11,6 +11,7 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan.scheme import ModuleMemory, even_scheme, scheme_of, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import Table
@@ -25,7 +26,8 @@ MOST_HOSTS = 1 << 12  # where the search for a cluster that is big enough ends
 @dataclass(frozen=True)
 class RankMemory:
     """Bytes on each rank, one entry a rank. `buffers` live for a step: activations, pooled embeddings, and their gradients. `kept`: the
-    ids of the last look-ups in tables that are sharded by row.
+    ids of the last look-ups in tables that are sharded by row. `places`: of tables with a cache, where each row is. `beneath`: what lies in
+    the host's memory or on a disk instead.
     """
 
     weights: tuple[int, ...]
@@ -33,11 +35,14 @@ class RankMemory:
     dense: tuple[int, ...]
     buffers: tuple[int, ...]
     kept: tuple[int, ...]
+    places: tuple[int, ...] = (0,)
+    beneath: tuple[int, ...] = (0,)
 
     @property
     def lasting(self) -> tuple[int, ...]:
-        """What stays from step to step: table weights, their optimizer state, and the dense arch."""
-        return tuple(sum(parts) for parts in zip(self.weights, self.optimizer_state, self.dense))
+        """What stays from step to step: table weights, their optimizer state, places of cached rows, and the dense arch."""
+        places = self.places if len(self.places) > 1 else self.places * len(self.dense)
+        return tuple(sum(parts) for parts in zip(self.weights, self.optimizer_state, self.dense, places))
 
     @property
     def totals(self) -> tuple[int, ...]:
@@ -52,16 +57,21 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     all of them, as it travels; the dense arch's activations.
     """
     world, batch = plan.world_size, workload.batch_size
-    state, buffers = [0] * world, [0] * world
+    state, buffers, places, beneath, weights = [0] * world, [0] * world, [0] * world, [0] * world, plan.weight_bytes_of_ranks()
     for table, placement in zip(plan.tables, plan.placements):
-        served = _served(table, placement, plan, workload)
+        served, store = _served(table, placement, plan, workload), placement.store
         for shard in placement.shards:  # a plan may have a million
             rows, cols = shard.rows, shard.cols
             gradient = ELEMENT_BYTES[workload.replica_format] * rows * cols if len(shard.ranks) > 1 else 0
-            passing, kept_state = math.ceil(2 * 4 * served(shard) * cols) + gradient, workload.table_state_bytes(rows, cols)
+            passing, near = math.ceil(2 * 4 * served(shard) * cols) + gradient, rows if store is None else store.cached_rows(rows)
+            kept_state = workload.table_state_bytes(near, cols)
             for rank in shard.ranks:
                 state[rank] += kept_state
                 buffers[rank] += passing
+                if store is not None:
+                    weights[rank] -= (rows - near) * cols * table.row_bytes // table.dim
+                    places[rank] += store.place_bytes(rows)
+                    beneath[rank] += rows * record_bytes(table, cols, workload)
     modules = _module_memory(plan, workload)
     columns = sum(_vectors(table, workload) * table.dim for table in plan.tables) if modules.received is None else modules.received
     everywhere = 2 * 4 * batch * columns + workload.activation_bytes_per_sample * batch
@@ -69,7 +79,7 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers, modules.buffers))
     tiered = [table for table, placement in plan.by_table.values() if is_tiered(placement)]
     kept = (len(tiered) * KEPT_IDS * kept_id_bytes(tiered),) * world
-    return RankMemory(tuple(plan.weight_bytes_of_ranks()), tuple(state), dense, living, kept)
+    return RankMemory(tuple(weights), tuple(state), dense, living, kept, tuple(places), tuple(beneath))
 
 
 def _vectors(table: Table, workload: Workload) -> float:

@@ -8,7 +8,10 @@ elsewhere. The recorder counts the same way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast", "scatter", "gather")
 #: Rows of tables with a store: brought from the host's memory or a disk, and taken back there.
@@ -95,3 +98,9 @@ class Steps:
     def collectives_of(self, rank: int) -> list[tuple[str, tuple[int, ...], float]]:
         """(kind, group, bytes) of every collective that `rank` takes part in: what a recorder must see on it."""
         return [(s.kind, group, s.bytes_on(rank)) for s in self.collectives if (group := s.group_of(rank)) is not None]
+
+
+def folded(values: Sequence[float] | np.ndarray) -> tuple[float, ...]:
+    """One entry where all ranks are alike."""
+    values = np.asarray(values, dtype=float)
+    return (float(values[0]),) if (values == values[0]).all() else tuple(float(v) for v in values)

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from recsys_lab.ranges import OneOf, Range, check_fields
+from recsys_lab.tables.stores import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, POLICIES, STORES
 
-#: All rows in the host's memory, read over the link between host and device; the same with a cache in device memory; in files on a disk,
-#: with a cache in memory.
-HOST, HOST_CACHED, DISK_CACHED = "host", "host_cached", "disk_cached"
-STORES = (HOST, HOST_CACHED, DISK_CACHED)
-#: What leaves a full cache: the row read least often, or the one read longest ago.
-LFU, LRU = "lfu", "lru"
-POLICIES = (LFU, LRU)
+#: Of a row: the slot that it is in, or how often it was read.
+PLACE_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -33,3 +29,10 @@ class Store:
     def cached_rows(self, rows: int) -> int:
         """Of a shard of so many rows, how many the cache holds."""
         return 0 if self.kind == HOST else round(self.cached_share * rows)
+
+    def place_bytes(self, rows: int) -> int:
+        """What a cache of a shard of so many rows needs to find each of them, and to count how often each was read."""
+        return 0 if self.kind == HOST else rows * PLACE_BYTES * (2 if self.policy == LFU else 1)
+
+
+__all__ = ["DISK_CACHED", "HOST", "HOST_CACHED", "LFU", "LRU", "POLICIES", "STORES", "Store"]

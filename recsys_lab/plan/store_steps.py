@@ -1,0 +1,101 @@
+"""Steps of tables with a store: rows on their way between a rank's device and the host's memory or a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from recsys_lab.plan.sharding_plan import Shard
+from recsys_lab.plan.steps import FETCH, WRITE_BACK, Step, folded
+from recsys_lab.plan.store import HOST, STORES, Store
+from recsys_lab.plan.workload import Workload
+from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.tables.cache_hits import cache_hits
+from recsys_lab.tables.spec import READ_BYTES
+
+
+class Held(NamedTuple):  # a plan may have a million
+    """A shard, and how many samples its ranks look up in it; `served`: the share of the table's look-ups that it serves."""
+
+    table: Table
+    shard: Shard
+    store: Store | None
+    samples: int
+    served: float
+
+
+@dataclass
+class _Moved:
+    """Of each rank: bytes and records, out of the store and back into it."""
+
+    read: np.ndarray
+    rows_read: np.ndarray
+    written: np.ndarray
+    rows_written: np.ndarray
+
+
+def store_steps(
+    prefix: str, held: Iterable[Held], access: AccessStatistics, workload: Workload, in_flight: int, world_size: int, after: tuple[str, ...]
+) -> tuple[list[Step], list[Step]]:
+    """(before the look-up, after the update). `after`: what brings the ids.
+
+    A cache takes its misses in and gives as many rows back, as soon as the ids are there. Without one the look-up reads each row where it
+    is, and the update reads and writes those that are different.
+    """
+    moved: dict[str, _Moved] = {}
+    tables: dict[str, dict[str, None]] = {}
+    for one in held:
+        if one.store is not None and one.shard.rows:
+            kind = one.store.kind
+            of_kind = moved.setdefault(kind, _Moved(*(np.zeros(world_size) for _ in range(4))))
+            tables.setdefault(kind, {})[one.table.name] = None
+            _add(of_kind, one, access, workload, in_flight)
+    before: list[Step] = []
+    behind: list[Step] = []
+    for kind in (kind for kind in STORES if kind in moved):
+        of_kind, names, phases = moved[kind], tuple(tables[kind]), ("forward", "backward") if kind == HOST else ("input", "input")
+        fetch, back = f"{prefix}.{kind}.{FETCH}", f"{prefix}.{kind}.{WRITE_BACK}"
+        out = {"rows_of_rank": folded(of_kind.rows_read), "tables": names, "store": kind}
+        into = {"rows_of_rank": folded(of_kind.rows_written), "tables": names, "store": kind}
+        if kind == HOST:
+            before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=after, **out))
+            behind.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=(f"{prefix}.update",), **into))
+        else:
+            before.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=after, **into))
+            before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=(back,), **out))
+    return before, behind
+
+
+def misses_of(access: AccessStatistics, one: Held, in_flight: int) -> float:
+    """Rows that an iteration brings into the shard's cache, in the long run: of a shard, its share of the table's."""
+    assert one.store is not None
+    cached = one.store.cached_share * one.table.rows
+    return cache_hits(access[one.table.name], one.store.policy, one.samples, cached, in_flight).misses * one.shard.rows / one.table.rows
+
+
+def record_bytes(table: Table, cols: int, workload: Workload) -> int:
+    """A row of a shard with so many columns as a store has it: its weights, as they are stored, and its optimizer state."""
+    return cols * table.row_bytes // table.dim + workload.table_state_bytes(1, cols)
+
+
+def _add(moved: _Moved, one: Held, access: AccessStatistics, workload: Workload, in_flight: int) -> None:
+    assert one.store is not None
+    ranks, size, of_table = list(one.shard.ranks), record_bytes(one.table, one.shard.cols, workload), access[one.table.name]
+    if one.store.kind == HOST:
+        looked_up = one.samples * of_table.mean_length * one.served
+        changed = of_table.distinct_rows(one.samples) * one.shard.rows / one.table.rows
+        moved.read[ranks] += looked_up * one.shard.cols * READ_BYTES[one.table.dtype]
+        moved.rows_read[ranks] += looked_up
+        moved.written[ranks] += 2 * changed * size
+        moved.rows_written[ranks] += 2 * changed
+        return
+    misses = misses_of(access, one, in_flight)
+    moved.read[ranks] += misses * size
+    moved.rows_read[ranks] += misses
+    if one.store.cached_share < 1:
+        moved.written[ranks] += misses * size
+        moved.rows_written[ranks] += misses
+

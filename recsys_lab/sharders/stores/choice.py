@@ -1,0 +1,205 @@
+"""Which tables of a plan leave device memory, and how much of each its cache holds.
+
+Every table that ranks hold alone stays as it is, or gets a store with one of some sizes of cache. A choice weighs the time that rows
+on their way take against bytes of memory, at one price of a byte for all tables: the lowest at which every rank fits (the Lagrangian
+relaxation of a knapsack; Everett, "Generalized Lagrange Multiplier Method", 1963). What is left over then buys what still fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.errors import PlanDoesNotFit
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.memory import bytes_of_ranks
+from recsys_lab.plan.scheme import scheme_of
+from recsys_lab.plan.sharding_plan import Placement
+from recsys_lab.plan.store import DISK_CACHED, HOST, Store
+from recsys_lab.plan.store_steps import record_bytes
+from recsys_lab.plan.tiers import is_tiered
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.tables import Table
+from recsys_lab.tables.cache_hits import cache_hits, needed_rows
+from recsys_lab.tables.spec import READ_BYTES
+from recsys_lab.units import human_bytes
+
+#: Sizes of a cache that are tried, from the smallest that works to nearly all rows.
+SIZES = 48
+#: Of the rows, those that a cache holds at most: a table with more of them cached stays in memory as a whole.
+MOST_CACHED = 0.95
+#: What a store costs an iteration however little moves, per shard: rows of it travel on their own.
+STORE_MS = 0.05
+HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class Menu:
+    """What one table may have: `stores` [K], the first of which is None where it may stay; `ms` [K], over all of its ranks together."""
+
+    stores: tuple[Store | None, ...]
+    ms: np.ndarray
+
+
+def with_caches(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> ShardingPlan:
+    """`plan` with stores of `kinds`, so that it fits `inputs.cluster`. PlanDoesNotFit, with the memory that would do, where none does."""
+    menus = [_menu(t, p, inputs, kinds, policy, in_flight) for t, p in zip(plan.tables, plan.placements)]
+    shards = _Shards.of(plan, menus, inputs)
+    free = _free_bytes(plan, inputs)
+    cheapest = shards.at_price(math.inf)
+    if (shards.bytes_of_ranks(cheapest) > free).any():
+        raise _too_small(inputs, shards, cheapest, free)
+    low, high = 1e-18, 1.0  # ms a byte
+    while (shards.bytes_of_ranks(shards.at_price(high)) > free).any():
+        high *= 1e3
+    for _ in range(HALVINGS):
+        middle = math.sqrt(low * high)
+        if (shards.bytes_of_ranks(shards.at_price(middle)) > free).any():
+            low = middle
+        else:
+            high = middle
+    chosen = shards.filled_up(shards.at_price(high), free)
+    placements = tuple(replace(p, store=menu.stores[k]) for p, menu, k in zip(plan.placements, menus, chosen))
+    return replace(plan, placements=placements)
+
+
+@dataclass(frozen=True)
+class _Shards:
+    """`ms` [T, K], inf where a table has fewer choices; `sizes` [S, K]: bytes in memory of each shard under each choice of its table."""
+
+    ms: np.ndarray
+    sizes: np.ndarray
+    table: np.ndarray
+    rank: np.ndarray
+    ranks: int
+
+    @staticmethod
+    def of(plan: ShardingPlan, menus: Sequence[Menu], inputs: PlanInputs) -> _Shards:
+        """One entry for each rank of each shard."""
+        most = max(len(menu.stores) for menu in menus)
+        ms, tables, ranks, sizes = np.full((len(menus), most), math.inf), [], [], []
+        for number, (table, placement, menu) in enumerate(zip(plan.tables, plan.placements, menus)):
+            ms[number, : len(menu.ms)] = menu.ms
+            for shard in placement.shards:
+                size = record_bytes(table, shard.cols, inputs.workload)
+                of_choice = _sizes(menu.stores, shard.rows, size) + [0] * (most - len(menu.stores))
+                for rank in shard.ranks:
+                    tables.append(number)
+                    ranks.append(rank)
+                    sizes.append(of_choice)
+        return _Shards(ms, np.asarray(sizes, dtype=float), np.asarray(tables), np.asarray(ranks), plan.world_size)
+
+    def of_tables(self) -> np.ndarray:
+        """[T, K]: bytes of all ranks."""
+        found = np.zeros_like(self.ms)
+        np.add.at(found, self.table, self.sizes)
+        return found
+
+    def at_price(self, price: float) -> np.ndarray:
+        """[T]: of each table the best choice at so many ms a byte; at inf, that with the fewest bytes."""
+        cost = np.where(np.isfinite(self.ms), self.of_tables(), math.inf) if math.isinf(price) else self.ms + price * self.of_tables()
+        return cost.argmin(axis=1)
+
+    def bytes_of_ranks(self, chosen: np.ndarray) -> np.ndarray:
+        """[R]"""
+        held = self.sizes[np.arange(len(self.table)), chosen[self.table]]
+        return np.bincount(self.rank, weights=held, minlength=self.ranks)
+
+    def filled_up(self, chosen: np.ndarray, free: np.ndarray) -> np.ndarray:
+        """`chosen` with what is `free` spent: for each table, the one that gains most first, the fastest choice that still fits."""
+        gains = self.ms[np.arange(len(chosen)), chosen] - self.ms.min(axis=1)
+        left = free - self.bytes_of_ranks(chosen)
+        for number in np.argsort(-gains):
+            own = self.table == number
+            for choice in np.argsort(self.ms[number]):
+                if self.ms[number, choice] >= self.ms[number, chosen[number]]:
+                    break
+                more = self.sizes[own, choice] - self.sizes[own, chosen[number]]
+                of_rank = np.bincount(self.rank[own], weights=more, minlength=self.ranks)
+                if (of_rank <= left).all():
+                    left, chosen[number] = left - of_rank, choice
+                    break
+        return chosen
+
+
+def _menu(table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> Menu:
+    stays = Menu((None,), np.zeros(1))
+    if is_tiered(placement) or any(len(shard.ranks) > 1 for shard in placement.shards):
+        return stays
+    samples, access = _samples(placement, inputs), inputs.access[table.name]
+    shards = [shard for shard in placement.shards if shard.rows]
+    least = max(needed_rows(access, samples, in_flight, s.rows / table.rows) / s.rows for s in shards)
+    least = math.ceil(least * 1e6 + 1) / 1e6
+    stores: list[Store | None] = [None]
+    for kind in kinds:
+        if kind == HOST:
+            stores.append(Store(HOST, 0.0, policy))
+        elif least < MOST_CACHED:
+            stores += [Store(kind, float(share), policy) for share in np.geomspace(least, MOST_CACHED, SIZES).clip(least, MOST_CACHED)]
+    size = record_bytes(table, table.dim, inputs.workload)
+    return Menu(tuple(stores), np.asarray([_ms(table, store, inputs, samples, size, len(shards), in_flight) for store in stores]))
+
+
+def _samples(placement: Placement, inputs: PlanInputs) -> int:
+    return inputs.workload.batch_size * (1 if scheme_of(placement).at_home else inputs.cluster.world_size)
+
+
+def _sizes(stores: Sequence[Store | None], rows: int, size: int) -> list[int]:
+    """Bytes in memory of a shard of so many rows under each of `stores`."""
+    return [rows * size if store is None else store.cached_rows(rows) * size + store.place_bytes(rows) for store in stores]
+
+
+def _ms(table: Table, store: Store | None, inputs: PlanInputs, samples: int, size: int, shards: int, in_flight: int) -> float:
+    """What rows on their way cost in an iteration, over all ranks together."""
+    if store is None:
+        return 0.0
+    access, cluster = inputs.access[table.name], inputs.cluster
+    if store.kind == HOST:
+        moved = samples * access.mean_length * table.dim * READ_BYTES[table.dtype] + 2 * access.distinct_rows(samples) * size
+        return shards * STORE_MS + moved / _link(cluster)
+    misses = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight).misses
+    if store.kind == DISK_CACHED:
+        return shards * STORE_MS + _disk_ms(misses, size, cluster)
+    return shards * STORE_MS + 2 * misses * size / _link(cluster)
+
+
+def _link(cluster: Cluster) -> float:
+    """Bytes a ms between a device and its host's memory."""
+    return (cluster.device.host_link_gb_s or cluster.device.memory_bandwidth_gb_s) * 1e6
+
+
+def _disk_ms(rows: float, size: int, cluster: Cluster) -> float:
+    """Of so many rows read and written, at a rank's part of its host's disk; without figures, as if a row took as long as 4 KiB at 1 GB/s."""
+    disk, ranks = cluster.disk, cluster.ranks_per_host
+    if disk is None:
+        return 2 * rows * 4.096e-3 * ranks
+    read = max(rows * size / (disk.read_gb_s * 1e6), rows / disk.random_reads_per_s * 1e3)
+    written = max(rows * size / (disk.write_gb_s * 1e6), rows / disk.random_writes_per_s * 1e3)
+    return (read + written) * ranks
+
+
+def _free_bytes(plan: ShardingPlan, inputs: PlanInputs) -> np.ndarray:
+    """[R]: what is left for tables beside all else that lasts, and for all of it beside the buffers."""
+    memory, cluster = bytes_of_ranks(plan, inputs.workload), inputs.cluster
+    tables = np.asarray(memory.weights) + np.asarray(memory.optimizer_state)
+    whole = int(cluster.device.memory_gb * 1e9)
+    return np.minimum(cluster.usable_memory_bytes - np.asarray(memory.lasting), whole - np.asarray(memory.totals)) + tables
+
+
+def _too_small(inputs: PlanInputs, shards: _Shards, chosen: np.ndarray, free: np.ndarray) -> PlanDoesNotFit:
+    """Of the rank that lacks most, with the budget at which all of it would fit."""
+    cluster, held = inputs.cluster, shards.bytes_of_ranks(chosen)
+    rank = int((held - free).argmax())
+    lacking = held[rank] - free[rank]
+    enough = cluster.device.memory_gb + lacking / 1e9 / (1 - cluster.reserved_memory_share)
+    return PlanDoesNotFit(
+        f"the smallest caches that hold the rows of the batches in flight lack {human_bytes(lacking)} on rank {rank}",
+        where=f"cluster {cluster.name}",
+        given=f"{cluster.device.memory_gb:g} GB a rank",
+        allowed=f"{math.ceil(enough * 100) / 100:g} GB or more",
+        remedy="set sharder.memory_budget_gb, or train with smaller batches or on more ranks",
+    )

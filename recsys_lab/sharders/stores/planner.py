@@ -1,0 +1,91 @@
+"""Any sharder, with what does not fit a rank's memory brought to the host's memory or a disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.errors import PlanDoesNotFit
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.sharders.base import PlanInputs, Reasons, Sharder
+from recsys_lab.sharders.stores.choice import with_caches
+from recsys_lab.tables.stores import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NONE
+
+#: The room that a sharder is given in turn, as a multiple of what a rank holds on average, until its plan can be made to fit.
+ROOM = (1.25, 2.0, 4.0, math.inf)
+Plans: TypeAlias = Callable[[PlanInputs], ShardingPlan]
+
+
+@dataclass(frozen=True)
+class WithStores(Sharder):
+    """`inner`, and what it plans brought within memory.
+
+    `budget_gb`: what a rank may use of its device's memory; None: all. `store`, `policy`: as the sharder's keys have them. `in_flight`:
+    batches whose rows are in use at a time.
+    """
+
+    inner: Sharder
+    budget_gb: float | None = None
+    store: str = AUTO
+    policy: str = LFU
+    in_flight: int = 1
+
+    def plan(self, inputs: PlanInputs) -> ShardingPlan:
+        """As `inner` plans, where that fits. Raises PlanDoesNotFit where no cache is small enough."""
+        return self._within(inputs, self.inner.plan)
+
+    def adapt(self, named: PlanInputs, here: PlanInputs) -> ShardingPlan:
+        return self._within(here, lambda roomy: self.inner.adapt(named, roomy))
+
+    def reasons(self, plan: ShardingPlan, inputs: PlanInputs) -> Reasons | None:
+        return self.inner.reasons(plan, inputs)
+
+    def _within(self, inputs: PlanInputs, plan_of: Plans) -> ShardingPlan:
+        inputs = replace(inputs, cluster=within(inputs.cluster, self.budget_gb))
+        try:
+            return plan_of(inputs)
+        except PlanDoesNotFit as error:
+            if not (kinds := self._kinds(inputs)):
+                raise
+            last = error
+        for room in ROOM:
+            try:
+                return with_caches(plan_of(_roomy(inputs, room)), inputs, kinds, self.policy, self.in_flight)
+            except PlanDoesNotFit as error:
+                last = error
+        raise last
+
+    def _kinds(self, inputs: PlanInputs) -> tuple[str, ...]:
+        """Stores that tables may have: the one that is named; else the nearest that the cluster has and that holds all of them."""
+        if self.store != AUTO:
+            return () if self.store == NONE else (self.store,)
+        cluster = inputs.cluster
+        if cluster.device.kind == "cpu":  # the host's memory is its own
+            return (DISK_CACHED,) if cluster.disk is not None or self.budget_gb is not None else ()
+        if cluster.host is not None and _bytes_of_tables(inputs) <= cluster.host.memory_gb * 1e9 * cluster.hosts:
+            return (HOST, HOST_CACHED)
+        return (DISK_CACHED,) if cluster.disk is not None else ()
+
+
+def within(cluster: Cluster, budget_gb: float | None) -> Cluster:
+    """`cluster` with no more memory a rank than the budget."""
+    if budget_gb is None or budget_gb >= cluster.device.memory_gb:
+        return cluster
+    return replace(cluster, device=replace(cluster.device, memory_gb=budget_gb))
+
+
+def _bytes_of_tables(inputs: PlanInputs) -> int:
+    """Weights and optimizer state of all tables."""
+    return sum(table.weight_bytes + inputs.workload.table_state_bytes(table.rows, table.dim) for table in inputs.tables)
+
+
+def _roomy(inputs: PlanInputs, room: float) -> PlanInputs:
+    """The same with as much memory a rank as `room` times what it would hold on average, beside what it has."""
+    cluster = inputs.cluster
+    each = _bytes_of_tables(inputs) / cluster.world_size / 1e9
+    more = each * (room if math.isfinite(room) else cluster.world_size)
+    whole = cluster.device.memory_gb + more / (1 - cluster.reserved_memory_share)
+    return replace(inputs, cluster=replace(cluster, device=replace(cluster.device, memory_gb=whole)))

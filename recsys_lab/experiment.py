@@ -158,7 +158,7 @@ class DataChoice:
 @dataclass(frozen=True)
 class SharderChoice:
     """Who plans and who executes. `towers(tables, cluster)`: groups of features. `tower_modules`: each group has a module of the model.
-    `scratch`: the folder of files with rows; empty: that of temporary files.
+    `scratch`: the folder of files with rows; empty: the run's own.
     """
 
     planner: WithStores
@@ -310,8 +310,12 @@ class Experiment:
         plan: ShardingPlan,
         device: torch.device,
         hot_rows: Mapping[str, np.ndarray] | None = None,
+        scratch: str = "",
     ) -> Any:
-        """`model` with its tables placed by `plan` over the current process group. Raises UserError for a plan that cannot run here."""
+        """`model` with its tables placed by `plan` over the current process group. Raises UserError for a plan that cannot run here.
+
+        `scratch`: the folder for rows of tables with a store on disk, unless the config names one.
+        """
         sparse = self.optimizer.sparse
         return self.sharder.execute(
             model,
@@ -321,7 +325,7 @@ class Experiment:
             precision=self.precision,
             seed=self.seed,
             hot_rows=hot_rows or {},
-            scratch=self.sharder.scratch,
+            scratch=self.sharder.scratch or scratch,
         )
 
     def title(self, *groups: str) -> str:

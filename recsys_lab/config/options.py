@@ -187,7 +187,7 @@ class SharderCommon:
     memory_budget_gb: what a rank may use of its device's memory; null: all of it.
     store: where rows go that do not fit: auto, none (then the plan is refused), host, host_cached or disk_cached.
     cache_policy: what leaves a full cache: lfu or lru.
-    scratch: the folder of files with rows; null: that of temporary files.
+    scratch: the folder of files with rows; null: the run folder.
     """
 
     tower_modules: bool = False

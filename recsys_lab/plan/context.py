@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.plan.steps import EMBEDDING, FETCH, SIZES, Step, folded
 from recsys_lab.plan.store import HOST
 from recsys_lab.plan.store_steps import Held, store_steps

@@ -32,8 +32,8 @@ def lower(
 ) -> Steps:
     """One training iteration of `plan`: `workload.batch_size` samples a rank, mean lengths from `access` (by table name).
     `exchange`, of whole tables' rows: one of `EXCHANGES`. Without `overlap` collectives of embeddings and dense gradients block. With
-    `hot_rows` ranks that hold hot rows serve more than their share of the rows (hot_rows.py). `in_flight`: batches whose rows a store's cache
-    must keep at a time.
+    `hot_rows` ranks that hold hot rows serve more than their share of the rows (hot_rows.py). `in_flight`: batches
+    whose rows a store's cache must keep at a time.
 
     The tables of one family of schemes are exchanged together: one input distribution and one output distribution each. All split sizes are
     exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables, and for an exchange that

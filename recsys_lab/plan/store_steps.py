@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,8 +58,8 @@ def store_steps(
     for kind in (kind for kind in STORES if kind in moved):
         of_kind, names, phases = moved[kind], tuple(tables[kind]), ("forward", "backward") if kind == HOST else ("input", "input")
         fetch, back = f"{prefix}.{kind}.{FETCH}", f"{prefix}.{kind}.{WRITE_BACK}"
-        out = {"rows_of_rank": folded(of_kind.rows_read), "tables": names, "store": kind}
-        into = {"rows_of_rank": folded(of_kind.rows_written), "tables": names, "store": kind}
+        out: dict[str, Any] = {"rows_of_rank": folded(of_kind.rows_read), "tables": names, "store": kind}
+        into = out | {"rows_of_rank": folded(of_kind.rows_written)}
         if kind == HOST:
             before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=after, **out))
             behind.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=(f"{prefix}.update",), **into))
@@ -98,4 +98,3 @@ def _add(moved: _Moved, one: Held, access: AccessStatistics, workload: Workload,
     if one.store.cached_share < 1:
         moved.written[ranks] += misses * size
         moved.rows_written[ranks] += misses
-

@@ -49,7 +49,8 @@ def needed_rows(access: TableAccess, samples: int, in_flight: int, share: float 
 def cache_hits(access: TableAccess, policy: str, samples: int, cached: float, in_flight: int = 1, after: float = math.inf) -> Hits:
     """Of a batch of `samples` that comes `after` so many others, with `cached` rows in the cache. `after` inf: in the long run.
 
-    `in_flight`: batches whose rows are in use at a time. Exact for LFU but for rows that are read equally often; Che's approximation for LRU.
+    `in_flight`: batches whose rows are in use at a time. Exact for LFU, but for rows that are read equally often; LRU's is Che's
+    approximation.
     """
     rows, chance = _in_batch(access, samples)
     everything = float(np.dot(rows, chance))

@@ -173,7 +173,7 @@ def _link(cluster: Cluster) -> float:
 
 
 def _disk_ms(rows: float, size: int, cluster: Cluster) -> float:
-    """Of so many rows read and written, at a rank's part of its host's disk; without figures, as if a row took as long as 4 KiB at 1 GB/s."""
+    """Of so many rows read and written, at a rank's part of its host's disk; without figures a row takes as long as 4 KiB at 1 GB/s."""
     disk, ranks = cluster.disk, cluster.ranks_per_host
     if disk is None:
         return 2 * rows * 4.096e-3 * ranks

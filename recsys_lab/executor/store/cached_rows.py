@@ -150,8 +150,8 @@ class CachedRows:
                     field.tensor.index_fill_(0, at, 0.0)
         return Held(slots, distinct, self._finished)
 
-    def records(self, rows: np.ndarray) -> np.ndarray:
-        """What these `rows` (int64, distinct) are now: uint8 [n, bytes]."""
+    def records(self, rows: np.ndarray, with_weights: bool = True) -> np.ndarray:
+        """What these `rows` (int64, distinct) are now: uint8 [n, bytes]. `with_weights` False: those of rows that were never written are 0."""
         self._settle()
         records, where = np.zeros((len(rows), self.record_bytes), np.uint8), self._cache.where(rows)
         cached, on_file, never = where >= 0, where == IN_FILE, where == NEVER
@@ -165,7 +165,7 @@ class CachedRows:
             part = np.empty((len(order), self.record_bytes), np.uint8)
             self._try(read_records, rows[order], part)
             records[order] = part
-        if never.any():
+        if with_weights and never.any():
             assert self._first is not None
             part = np.zeros((int(never.sum()), self.record_bytes), np.uint8)
             weights = StoredWeights.empty(self.weights.format, (len(part), self.weights.shape[1]), torch.device("cpu"))

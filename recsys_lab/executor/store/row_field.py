@@ -10,6 +10,8 @@ import torch
 from recsys_lab.executor.store.cached_rows import CachedRows
 from recsys_lab.kernels.stored import StoredWeights, Where
 
+PIECE_BYTES = 1 << 24
+
 
 @dataclass(frozen=True)
 class RowField:
@@ -33,14 +35,27 @@ class RowField:
 
     def read(self, where: slice = slice(None)) -> torch.Tensor:
         """Consecutive rows, FP32."""
-        records = self.rows.records(np.arange(self.shape[0])[where])
+        return torch.cat([self._read(rows) for rows in self._pieces(np.arange(self.shape[0])[where])])
+
+    def _read(self, rows: np.ndarray) -> torch.Tensor:
+        records = self.rows.records(rows, with_weights=not self.name)
         return self.rows.fields[self.name].of(records) if self.name else self._weights(records).read()
+
+    def _pieces(self, rows: np.ndarray) -> list[np.ndarray]:
+        """`rows` in pieces whose records are PIECE_BYTES; one, if there are none."""
+        step = max(1, PIECE_BYTES // self.rows.record_bytes)
+        return [rows[start : start + step] for start in range(0, max(1, len(rows)), step)]
 
     def write(self, values: torch.Tensor, where: Where) -> None:
         """Sets rows, or rows and columns, to FP32 `values`."""
         which, *columns = where if isinstance(where, tuple) else (where,)
-        rows = which.numpy() if isinstance(which, torch.Tensor) else np.arange(self.shape[0])[which]
-        records, cut = self.rows.records(rows), (slice(None), *columns)
+        rows, begin = which.numpy() if isinstance(which, torch.Tensor) else np.arange(self.shape[0])[which], 0
+        for piece in self._pieces(rows):
+            self._write(values[begin : begin + len(piece)], piece, (slice(None), *columns))
+            begin += len(piece)
+
+    def _write(self, values: torch.Tensor, rows: np.ndarray, cut: tuple) -> None:
+        records = self.rows.records(rows)
         if self.name:
             field = self.rows.fields[self.name]
             now = field.of(records)

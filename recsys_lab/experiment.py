@@ -171,9 +171,11 @@ class SharderChoice:
     def of(group: DictConfig) -> SharderChoice:
         execute = resolved(group.executor)
         keys = typed(OmegaConf.masked_copy(group, [f.name for f in fields(SharderCommon) if f.name in group]), SharderCommon)
-        in_flight = 2 if execute.keywords.get("pipeline") else 1
+        in_flight = _executor_options(execute).in_flight
         return SharderChoice(
-            planner=WithStores(resolved(group.planner), keys.memory_budget_gb, keys.store, keys.cache_policy, in_flight),
+            planner=WithStores(
+                resolved(group.planner), keys.memory_budget_gb, keys.store, keys.cache_policy, _executor_options(execute).in_flight
+            ),
             execute=execute,
             towers=resolved(group.towers).towers if group.get("towers") is not None else None,
             tower_modules=keys.tower_modules,
@@ -183,8 +185,7 @@ class SharderChoice:
     @property
     def executor(self) -> ExecutorOptions:
         """What others must know of the executor's options."""
-        known = {f.name for f in fields(ExecutorOptions)}
-        return ExecutorOptions(**{key: value for key, value in self.execute.keywords.items() if key in known})
+        return _executor_options(self.execute)
 
     def groups(self, tables: tuple[Table, ...], cluster: Cluster) -> Towers:
         """The features of each tower; none where the sharder has no towers."""
@@ -193,6 +194,11 @@ class SharderChoice:
     def modules(self, towers: Towers) -> Towers:
         """The towers that have a module of the model; none where towers only say what travels how (dmt_sptt)."""
         return towers if self.tower_modules else ()
+
+
+def _executor_options(execute: partial) -> ExecutorOptions:
+    known = {f.name for f in fields(ExecutorOptions)}
+    return ExecutorOptions(**{key: value for key, value in execute.keywords.items() if key in known})
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,14 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     say.planning(experiment.cluster)
     named = plan_for(experiment, data)
     say.plan(named.plan, named.cluster)
+    say.stores(named.stores)
     simulated, timeline = price(named, experiment.profile) if experiment.simulates else (None, None)
     if simulated is not None:
         if experiment.trains and experiment.cluster.name == LOCAL and not calibrated.is_there():
             say.not_calibrated(LOCAL)
         else:
             say.simulated(simulated)
-    rows = most_rows_here(named) if experiment.trains else None
+    rows = most_rows_here(experiment, named) if experiment.trains else None
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)
 
@@ -64,7 +65,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         config_fingerprint=experiment.fingerprint,
         choices={group: choice for group, choice in experiment.choices.items() if group in CHOICES},
         plan_fingerprint=named.plan.fingerprint,
-        plan=plan_summary(named.plan, named.access, named.workload),
+        plan=plan_summary(named.plan, named.access, named.workload, named.stores),
         simulated=simulated,
         chosen=experiment.chosen or None,
         baselines=baselines(data, experiment.seed) if writes and experiment.compares(data) else None,

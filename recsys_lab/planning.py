@@ -19,6 +19,7 @@ from recsys_lab.models.workload import describe, describe_towers
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
+from recsys_lab.plan.store_facts import StoreFacts, store_facts
 from recsys_lab.plan.workload import DenseLayer, TowerWork
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import Profile, Simulated, Timeline, simulate
@@ -53,6 +54,11 @@ class Planned:
     @property
     def workload(self) -> Workload:
         return self.inputs.workload
+
+    @property
+    def stores(self) -> tuple[StoreFacts, ...]:
+        """What it does with tables that are not in device memory as a whole."""
+        return store_facts(self.plan, self.access, self.workload, self.executor.in_flight)
 
 
 def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = None, batch_size: int | None = None) -> Planned:
@@ -134,8 +140,12 @@ def workload_of(experiment: Experiment, model: ClickModel, data: DataSet, batch_
     )
 
 
-def most_rows_here(named: Planned) -> int | None:
-    """The most rows a table may have so that all tables, with optimizer state, fit this machine; None if they fit as they are."""
+def most_rows_here(experiment: Experiment, named: Planned) -> int | None:
+    """The most rows a table may have so that all tables, with optimizer state, fit this machine; None if they fit as they are, or if a
+    budget of the user's own says what stays in memory.
+    """
+    if experiment.sharder.planner.budget_gb is not None:
+        return None
     budget = psutil.virtual_memory().total * TABLES_SHARE_OF_MEMORY
 
     def size_bytes(most: int) -> int:
@@ -169,6 +179,6 @@ def _planned(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot
         exchange=executor.exchange,
         overlap=executor.overlap,
         hot_rows=hot_rows,
-        in_flight=experiment.sharder.planner.in_flight,
+        in_flight=executor.in_flight,
     )
     return Planned(inputs, plan, steps, executor)

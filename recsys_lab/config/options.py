@@ -213,3 +213,8 @@ class ExecutorOptions:
     communication_cores: int = 0
     pipeline: bool = False
     dense_bucket_mib: int = 25
+
+    @property
+    def in_flight(self) -> int:
+        """Batches whose rows are in use at a time."""
+        return 2 if self.pipeline else 1

@@ -11,6 +11,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.files import NOTHING, read_json, what_is, write_json
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks
+from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.record.baselines import Baselines
 from recsys_lab.shapes import check_shape
@@ -85,7 +86,8 @@ class Measured:
     {transfer, waiting}}.
     `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}, how long any such collective is in flight, and how
     long after all of its ranks have come.
-    `stores`: of each rank, by table with a cache, hits and misses (distinct rows) and bytes read and written an iteration.
+    `stores`: of each rank, by table with a cache, hits and misses (distinct rows) and bytes read and written an iteration, and
+    `hits_expected`, `misses_expected` by the access statistics.
     """
 
     backend: str
@@ -109,7 +111,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """`plan.json` in figures. `bytes_per_rank`: what lasts from step to step, table weights, optimizer state and dense arch."""
+    """`plan.json` in figures. `bytes_per_rank`: what lasts from step to step, table weights, optimizer state and dense arch. `stores`: of
+    the tables that are not in device memory as a whole.
+    """
 
     world_size: int
     tables: int
@@ -118,6 +122,7 @@ class PlanSummary:
     bytes_per_rank: Spread
     tiers: Mapping[str, Mapping[str, float | None]]
     towers: Sequence[Sequence[str]] | None
+    stores: Sequence[StoreFacts] | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,7 @@ class Result:
             "plan_fingerprint": self.plan_fingerprint,
             "choices": {key: self.choices.get(key) for key in CHOICES},
             "quality": {split: dict(self.quality[split]) for split in SPLITS if split in self.quality} if self.quality else None,
-            "plan": _part(self.plan),
+            "plan": _plan(self.plan),
             "measured": _measured(self.measured),
             "simulated": _part(self.simulated),
         }
@@ -189,6 +194,12 @@ class Result:
         record |= {"chosen": dict(self.chosen)} if self.chosen else {}
         record |= {"baselines": _part(self.baselines)} if self.baselines else {}
         return record | ({"study": dict(self.study)} if self.study else {})
+
+
+def _plan(plan: PlanSummary | None) -> dict | None:
+    """`stores` only where the plan has some."""
+    figures = _part(plan)
+    return figures and {key: value for key, value in figures.items() if value is not None or key != "stores"}
 
 
 def _measured(measured: Measured | None) -> dict | None:
@@ -204,7 +215,9 @@ def _part(part: Any) -> dict | None:
     return None if part is None else asdict(part)
 
 
-def plan_summary(plan: ShardingPlan, access: AccessStatistics | None, workload: Workload | None) -> PlanSummary:
+def plan_summary(
+    plan: ShardingPlan, access: AccessStatistics | None, workload: Workload | None, stores: Sequence[StoreFacts] = ()
+) -> PlanSummary:
     """`plan` in figures. Without `workload`, bytes are those of the weights alone; without a table's `access`, shares are None.
 
     Every tier is named, also one that holds no row: its zero is a count.
@@ -218,6 +231,7 @@ def plan_summary(plan: ShardingPlan, access: AccessStatistics | None, workload: 
         bytes_per_rank=Spread(max(held), sum(held) / len(held)),
         tiers=_tiers(plan, access),
         towers=[list(tower) for tower in plan.towers] or None,
+        stores=list(stores) or None,
     )
 
 

@@ -13,6 +13,8 @@ from rich.text import Text
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.batch import DataSet
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.store import HOST, HOST_CACHED
+from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.report.baselines import baseline_sentences, said
 from recsys_lab.report.sections import verdict_of
 from recsys_lab.simulate import Simulated
@@ -93,6 +95,20 @@ def plan(sharding: ShardingPlan, cluster: Cluster) -> None:
         "plan",
         f"{cluster.name}: {cluster.hosts} hosts x {cluster.ranks_per_host} ranks; {kinds}; weights {human_bytes(max(held))} at most a rank",
     )
+
+
+def stores(facts: Sequence[StoreFacts]) -> None:
+    """Of tables that are not in device memory as a whole."""
+    for kind in dict.fromkeys(one.kind for one in facts):
+        own = [one for one in facts if one.kind == kind]
+        moved = human_bytes(sum(one.bytes_moved for one in own))
+        if kind == HOST:
+            _line("", f"{counted(len(own), 'table')} in the host's memory: {moved} an iteration over links")
+            continue
+        place = "the host's memory" if kind == HOST_CACHED else "files"
+        rates = " to ".join(dict.fromkeys(f"{rate:.0%}" for rate in (min(o.hit_rate for o in own), max(o.hit_rate for o in own))))
+        shares = " to ".join(dict.fromkeys(f"{s:.1%}" for s in (min(o.cached_share for o in own), max(o.cached_share for o in own))))
+        _line("", f"{counted(len(own), 'table')} in {place}, {shares} of rows cached: {rates} hits expected, {moved} an iteration")
 
 
 def simulated(iteration: Simulated) -> None:

@@ -121,6 +121,10 @@ class Measure(pl.Callback):
         self._count_stores(trainer)
         self.added = None if peak is None or self.before is None else peak - self.before
 
+    @property
+    def steps_done(self) -> int:
+        return self._steps
+
     def result(self, steps: Steps, hosts: int, ranks_per_host: int, device: torch.device) -> Measured | None:
         """The record's `measured`; collective. None when too few steps ran to measure any."""
         backend = "nccl" if device.type == "cuda" else "gloo"

@@ -24,11 +24,12 @@ from recsys_lab.executor.shard import ShardedModel
 from recsys_lab.experiment import Experiment
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan, Steps
+from recsys_lab.plan.store_facts import expected_counts
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
-from recsys_lab.record.result import Result, write_result
+from recsys_lab.record.result import Measured, Result, write_result
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.train import FROM_CHECKPOINT, callbacks
 from recsys_lab.train import checkpoint as checkpoints
@@ -113,6 +114,7 @@ def train(job: Job) -> dict[str, Any] | None:
     figures = _evaluate_splits(strategy, data, objective, loader, options, device)
     seen = gather(strategy.sharded)
     measured = measure.result(job.steps, experiment.launcher.hosts, experiment.launcher.ranks_per_host, device)
+    measured = _with_expected(measured, job, data, measure.steps_done)
     record = replace(job.record, quality=figures if data.learnable else None, measured=measured)
     if prune.pruned is not None:
         record = replace(record, status="pruned", pruned=prune.pruned)
@@ -138,6 +140,16 @@ def _with_coverage(record: Result, job: Job, data: DataSet, seen: Seen) -> Resul
         return record
     traffic = coverage(seen, job.plan, data.access, hot, job.replan, job.experiment.trainer.replan_saving)
     return replace(record, measured=replace(record.measured, coverage=traffic))
+
+
+def _with_expected(measured: Measured | None, job: Job, data: DataSet, steps: int) -> Measured | None:
+    """`measured` with what the access statistics expect of each rank's caches beside what was counted."""
+    if measured is None or measured.stores is None:
+        return measured
+    how = job.plan, data.access, job.experiment.batch_size_here, job.experiment.sharder.executor.in_flight
+    expected = [expected_counts(*how, rank, steps) for rank in range(len(measured.stores))]
+    beside = [{t: {**n, **of_rank.get(t, {})} for t, n in counts.items()} for counts, of_rank in zip(measured.stores, expected)]
+    return replace(measured, stores=beside)
 
 
 def _shard(job: Job, data: DataSet, device: torch.device, model: ClickModel) -> ShardedModel:

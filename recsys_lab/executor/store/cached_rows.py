@@ -151,7 +151,7 @@ class CachedRows:
         return Held(slots, distinct, self._finished)
 
     def records(self, rows: np.ndarray, with_weights: bool = True) -> np.ndarray:
-        """What these `rows` (int64, distinct) are now: uint8 [n, bytes]. `with_weights` False: those of rows that were never written are 0."""
+        """What these `rows` (int64, distinct) are now: uint8 [n, bytes]. Without weights, rows never written are 0."""
         self._settle()
         records, where = np.zeros((len(rows), self.record_bytes), np.uint8), self._cache.where(rows)
         cached, on_file, never = where >= 0, where == IN_FILE, where == NEVER

@@ -1,0 +1,80 @@
+"""What a plan's stores do, by the access statistics: for people, and to hold beside what is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recsys_lab.plan.scheme import scheme_of
+from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
+from recsys_lab.plan.store import HOST
+from recsys_lab.plan.store_steps import record_bytes
+from recsys_lab.plan.workload import Workload
+from recsys_lab.tables import AccessStatistics, Table, TableAccess
+from recsys_lab.tables.cache_hits import cache_hits, needed_rows
+
+#: Batches for which the mean over a run's first ones is taken.
+BATCHES = 24
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """A table that is not in device memory as a whole.
+
+    `least_share`: of its rows, those that its cache must hold at least: what the batches in flight read. `hit_rate`: of the rows that a
+    batch reads, each counted once, in the long run. `bytes_moved`: by all ranks together in an iteration, both ways.
+    """
+
+    table: str
+    kind: str
+    policy: str
+    cached_share: float
+    least_share: float
+    hit_rate: float
+    bytes_moved: float
+
+
+def store_facts(plan: ShardingPlan, access: AccessStatistics, workload: Workload, in_flight: int) -> tuple[StoreFacts, ...]:
+    """One entry a table with a store, in the plan's order."""
+    placed = ((table, placement) for table, placement in zip(plan.tables, plan.placements) if placement.store is not None)
+    return tuple(_facts(t, p, access[t.name], _samples(p, plan, workload.batch_size), workload, in_flight) for t, p in placed)
+
+
+def expected_counts(
+    plan: ShardingPlan, access: AccessStatistics, batch_size: int, in_flight: int, rank: int, steps: int
+) -> dict[str, dict[str, float]]:
+    """By table with a cache, what an iteration of `rank` hits and misses (distinct rows): the mean of a run's first `steps`."""
+    found: dict[str, dict[str, float]] = {}
+    for table, placement in zip(plan.tables, plan.placements):
+        store, shares = placement.store, [s.rows / table.rows for s in placement.shards if rank in s.ranks]
+        if store is None or store.kind == HOST or not shares:
+            continue
+        samples, cached, after = _samples(placement, plan, batch_size), store.cached_share * table.rows, _batches(steps)
+        of_batch = [cache_hits(access[table.name], store.policy, samples, cached, in_flight, number) for number in after]
+        hits, rows = (float(np.interp(np.arange(steps), after, [getattr(h, name) for h in of_batch]).mean()) for name in ("hits", "rows"))
+        found[table.name] = {"hits_expected": hits * sum(shares), "misses_expected": (rows - hits) * sum(shares)}
+    return found
+
+
+def _batches(steps: int) -> list[float]:
+    """Some of the first `steps`, close together where the cache fills."""
+    return sorted({float(round(number)) for number in np.geomspace(1, max(1, steps), BATCHES) - 1})
+
+
+def _samples(placement: Placement, plan: ShardingPlan, batch_size: int) -> int:
+    """That ranks look up in a table in an iteration."""
+    return batch_size * (1 if scheme_of(placement).at_home else plan.world_size)
+
+
+def _facts(table: Table, placement: Placement, access: TableAccess, samples: int, workload: Workload, in_flight: int) -> StoreFacts:
+    store = placement.store
+    assert store is not None
+    width = sum(record_bytes(table, s.cols, workload) * s.rows for s in placement.shards) / table.rows
+    if store.kind == HOST:
+        moved = samples * access.mean_length * table.row_bytes + 2 * access.distinct_rows(samples) * width
+        return StoreFacts(table.name, store.kind, store.policy, 0.0, 0.0, 0.0, moved)
+    shards = [s for s in placement.shards if s.rows]
+    least = max(needed_rows(access, samples, in_flight, s.rows / table.rows) / s.rows for s in shards)
+    seen = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight)
+    return StoreFacts(table.name, store.kind, store.policy, store.cached_share, least, seen.rate, 2 * seen.misses * width)

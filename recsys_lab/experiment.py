@@ -174,7 +174,7 @@ class SharderChoice:
         in_flight = _executor_options(execute).in_flight
         return SharderChoice(
             planner=WithStores(
-                resolved(group.planner), keys.memory_budget_gb, keys.store, keys.cache_policy, _executor_options(execute).in_flight
+                resolved(group.planner), keys.memory_budget_gb, keys.store, keys.cache_policy, in_flight
             ),
             execute=execute,
             towers=resolved(group.towers).towers if group.get("towers") is not None else None,

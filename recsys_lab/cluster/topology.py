@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from recsys_lab.cluster.memory import Disk, Host
 from recsys_lab.cluster.price import ListPrice, Price
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne, check_fields
@@ -87,7 +88,8 @@ class Cluster:
     `reserved_memory_share`: for activations, buffers and the framework; TorchRec's planner keeps back as much.
     `hosts_per_leaf`: hosts behind one leaf switch, whose links upwards carry 1 / `leaf_oversubscription` of what its hosts can send; 0: all
     hosts reach each other at full speed. `price_per_device_hour`: of one rank's device, in dollars; None: as `list_price` has it, which is
-    no part of a config's identity. There are no costs where both are None.
+    no part of a config's identity. There are no costs where both are None. `host`, `disk`: of one host, for tables with a store; a plan or
+    a simulation that needs them refuses None.
     """
 
     name: str
@@ -102,9 +104,12 @@ class Cluster:
     leaf_oversubscription: Factor = 1.0
     price_per_device_hour: Positive | None = None
     list_price: ListPrice | None = None
+    host: Host | None = None
+    disk: Disk | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in (("device", Device), ("intra_host", Link), ("cross_host", Link), ("list_price", ListPrice)):
+        parts = {"device": Device, "intra_host": Link, "cross_host": Link, "list_price": ListPrice, "host": Host, "disk": Disk}
+        for name, kind in parts.items():
             if isinstance(figures := getattr(self, name), Mapping):  # as a YAML has it
                 object.__setattr__(self, name, kind(**figures))
         check_fields(self, "cluster")

@@ -33,6 +33,7 @@ def register_resolvers() -> None:
     """What the YAML may ask of this machine.
 
     `${host_link_gb_s:R,G}`: what the link of a host of R ranks carries, where each has G of it.
+    `${of_ranks:R,X}`: what a host of R ranks has, where each has X of it; `${of_host:H,X}`: what one of H has of X.
     `${local_memory_gb:H,R}`: its memory, in GB (1e9 bytes), for each of H x R ranks.
     `${core_share:X,H,R}`: X for a core, times a rank's part of the cores where H x R ranks of one thread are more than they are.
     `${core_time:X,H,R}`: X with a core of its own, over the same part.
@@ -45,6 +46,8 @@ def register_resolvers() -> None:
     """
     resolvers = {
         "host_link_gb_s": lambda ranks_per_host, gb_s: round(ranks_per_host * gb_s, 6),
+        "of_ranks": lambda ranks_per_host, figure: round(ranks_per_host * figure, 6),
+        "of_host": lambda hosts, figure: float(f"{figure / max(1, hosts):.6g}"),
         "local_memory_gb": lambda hosts, ranks_per_host: round(psutil.virtual_memory().total / 1e9 / max(1, hosts * ranks_per_host), 1),
         "core_share": lambda figure, hosts, ranks: float(f"{figure * calibrated.core_share(hosts * ranks):.3g}"),
         "core_time": lambda figure, hosts, ranks: float(f"{figure / calibrated.core_share(hosts * ranks):.4g}"),

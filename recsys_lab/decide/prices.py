@@ -20,6 +20,7 @@ from recsys_lab.units import GB
 PHASES = {
     "exposed_embedding_comm": "exchange",
     "exposed_dense_sync": "all-reduce",
+    "exposed_store": "rows from host memory or disk",
     "host_launch": "host",
 }
 #: What a step of compute is, in words.

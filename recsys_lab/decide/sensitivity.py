@@ -14,9 +14,11 @@ from recsys_lab.decide.combinations import Combination
 from recsys_lab.decide.prices import PHASES, Priced, Row, priced_row
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import Experiment
+from recsys_lab.plan.steps import MOVES
+from recsys_lab.plan.store import DISK_CACHED
 from recsys_lab.planning import planned_as
 from recsys_lab.simulate import Profile
-from recsys_lab.simulate.bounds import twice_link, twice_memory
+from recsys_lab.simulate.bounds import twice_disk, twice_host_link, twice_link, twice_memory
 
 #: What the sentences are about, by name.
 FP16_COMMS, FP32_COMMS, TOWERS = "FP16 communication", "FP32 communication", "DMT"
@@ -70,6 +72,11 @@ def _rows(chosen: Row, own: Priced, priced: Sequence[Priced], data: DataSet) -> 
         priced_row(combination, planned, profile, replace(cluster, intra_host=twice_link(cluster.intra_host))),
     )
     yield "twice the memory bandwidth", priced_row(combination, planned, profile, twice_memory(cluster))
+    stores = {step.store for step in planned.steps.steps if step.kind in MOVES}
+    if stores and cluster.device.kind == "cuda":
+        yield "twice the host link", priced_row(combination, planned, profile, twice_host_link(cluster))
+    if DISK_CACHED in stores:
+        yield "twice the disk", priced_row(combination, planned, profile, twice_disk(cluster))
     half = replace(profile, launch_overhead_us=profile.launch_overhead_us / 2)
     yield "half the launch overhead", priced_row(combination, planned, half)
     graphs = built("profile", GRAPHS_OF)

@@ -15,8 +15,8 @@ import numpy as np
 
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast", "scatter", "gather")
 #: Rows of tables with a store: brought from the host's memory or a disk, and taken back there.
-FETCH, WRITE_BACK = "fetch", "write_back"
-KINDS = ("lookup", "update", "dense", "host_to_device", FETCH, WRITE_BACK, *COLLECTIVES)
+MOVES = FETCH, WRITE_BACK = "fetch", "write_back"
+KINDS = ("lookup", "update", "dense", "host_to_device", *MOVES, *COLLECTIVES)
 PHASES = ("input", "forward", "backward", "optimizer")
 #: What a step is of, by which it is scheduled and priced.
 #:   sizes        how many ids go where, exchanged before all ids

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from recsys_lab.cluster import Cluster
+from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.cluster.topology import Device, Link
 from recsys_lab.plan.steps import Step
 from recsys_lab.plan.workload import Workload
-from recsys_lab.simulate.costs import collective_step_cost, compute_step_ms, copy_ms, of_profile
+from recsys_lab.simulate.costs import collective_step_cost, device_step_ms, of_profile
 from recsys_lab.simulate.profile import Profile
 
 #: Twice as fast halves a step that nothing else bounds. A step that saves less than this share waits for what has no rate.
 LEAST_SAVED = 0.2
 FIXED = "latency and overhead"
+HOST_LINK, DISK = "host link", "disk"
 
 
 def twice_link(link: Link) -> Link:
@@ -46,8 +47,24 @@ def _twice_peaks(cluster: Cluster) -> Cluster:
     return _with_device(cluster, peak_tflops={name: 2 * peak for name, peak in cluster.device.peak_tflops.items()})
 
 
-def _twice_copies(cluster: Cluster) -> Cluster:
+def twice_host_link(cluster: Cluster) -> Cluster:
+    """Twice the bytes a second between devices and their hosts."""
     return cluster if cluster.device.host_link_gb_s is None else _with_device(cluster, host_link_gb_s=2 * cluster.device.host_link_gb_s)
+
+
+def _twice_host_memory(cluster: Cluster) -> Cluster:
+    host = cluster.host
+    return cluster if host is None else replace(cluster, host=replace(host, memory_bandwidth_gb_s=2 * host.memory_bandwidth_gb_s))
+
+
+def twice_disk(cluster: Cluster) -> Cluster:
+    """Twice the bytes and twice the requests a second."""
+    if cluster.disk is None:
+        return cluster
+    names = ("read_gb_s", "write_gb_s", "random_reads_per_s", "random_writes_per_s")
+    figures: dict[str, float] = {name: 2 * getattr(cluster.disk, name) for name in names}
+    disk: Disk = replace(cluster.disk, **figures)  # type: ignore[arg-type]
+    return replace(cluster, disk=disk)
 
 
 #: What can bound a step, and the cluster with twice of it.
@@ -56,7 +73,9 @@ TWICE: Mapping[str, Callable[[Cluster], Cluster]] = {
     "memory bandwidth": twice_memory,
     "links between hosts": lambda cluster: replace(cluster, cross_host=twice_link(cluster.cross_host)),
     "links in a host": lambda cluster: replace(cluster, intra_host=twice_link(cluster.intra_host)),
-    "link from the host's memory": _twice_copies,
+    HOST_LINK: twice_host_link,
+    "host memory": _twice_host_memory,
+    DISK: twice_disk,
 }
 
 
@@ -78,6 +97,4 @@ def _ms(step: Step, cluster: Cluster, profile: Profile, workload: Workload) -> f
     """Of the rank that takes longest."""
     if step.is_collective:
         return max(collective_step_cost([step], cluster, profile)).ms
-    if step.kind == "host_to_device":
-        return float(copy_ms(step, cluster, profile).max())
-    return float(compute_step_ms(step, cluster, profile, workload).max())
+    return float(device_step_ms(step, cluster, profile, workload).max())

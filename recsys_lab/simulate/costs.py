@@ -9,10 +9,11 @@ import numpy as np
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
-from recsys_lab.plan.steps import DENSE, HOST_TIER, TIER, Step
+from recsys_lab.plan.steps import DENSE, HOST_TIER, MOVES, TIER, Step
 from recsys_lab.plan.workload import DenseLayer, Workload
 from recsys_lab.simulate.collectives import Cost, exchange_cost, groups_cost
 from recsys_lab.simulate.profile import Profile
+from recsys_lab.simulate.stores import host_link_gb_s, moved_ms
 from recsys_lab.tables.spec import ELEMENT_BYTES
 from recsys_lab.units import NS_PER_MS, US_PER_MS, compute_ms, transfer_ms
 
@@ -35,6 +36,13 @@ def of_profile(cluster: Cluster, profile: Profile) -> Cluster:
         speeds = {s: getattr(link, s) for s in ("bandwidth_gb_s", "ring_gb_s", "in_network_gb_s")}
         links[name] = replace(link, **{s: v * profile.link_efficiency for s, v in speeds.items() if v is not None})
     return replace(cluster, **links)
+
+
+def device_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Workload | None) -> np.ndarray:
+    """Of whatever a rank does alone."""
+    if step.kind in MOVES:
+        return moved_ms(step, cluster, profile)
+    return copy_ms(step, cluster, profile) if step.kind == "host_to_device" else compute_step_ms(step, cluster, profile, workload)
 
 
 def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Workload | None) -> np.ndarray:
@@ -62,14 +70,7 @@ def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Wo
 
 def copy_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
     """Of input from the host's memory: [R], or [1] where all ranks are alike."""
-    if cluster.device.host_link_gb_s is None:
-        raise UserError(
-            "no figure for the link from the host's memory, over which input comes",
-            where="cluster.device.host_link_gb_s",
-            given="null",
-            remedy="add the figure and its source to the cluster's device: PCIe 4 x16 has 31 GB/s, PCIe 5 x16 63",
-        )
-    return transfer_ms(1.0, cluster.device.host_link_gb_s * profile.host_link_efficiency) * np.asarray(step.bytes_of_rank, dtype=float)
+    return transfer_ms(1.0, host_link_gb_s(cluster, "input") * profile.host_link_efficiency) * np.asarray(step.bytes_of_rank, dtype=float)
 
 
 def collective_step_cost(pieces: Sequence[Step], cluster: Cluster, profile: Profile) -> list[Cost]:

@@ -14,8 +14,8 @@ from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.collectives import copied_bytes
 from recsys_lab.simulate.costs import AHEAD
 from recsys_lab.simulate.order import is_dense_work
+from recsys_lab.simulate.placed import Event
 from recsys_lab.simulate.profile import Profile
-from recsys_lab.simulate.timeline import Event
 from recsys_lab.units import MB
 
 

@@ -8,6 +8,7 @@ from recsys_lab.plan.steps import DENSE, DENSE_SYNC, Step
 from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.costs import AHEAD, REST
 from recsys_lab.simulate.profile import Profile
+from recsys_lab.simulate.stores import is_brought
 
 
 def ordered(steps: tuple[Step, ...], profile: Profile, workload: Workload | None) -> list[Step]:
@@ -57,7 +58,7 @@ def _sync_late(steps: list[Step]) -> list[Step]:
 
 
 def _input_beside(steps: list[Step]) -> list[Step]:
-    inputs = [step for step in steps if step.phase == "input" and step.is_collective]
+    inputs = [step for step in steps if step.phase == "input" and (step.is_collective or is_brought(step) and not step.blocks)]
     rest = [step for step in steps if step not in inputs]
     at = next((i for i, step in enumerate(rest) if step.kind == "dense"), len(rest))
     first = tuple(step.name for step in rest[:at])[-1:]

@@ -4,39 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from recsys_lab.plan.steps import DENSE_SYNC, MODULE_SYNC
-from recsys_lab.simulate.timeline import BACKGROUND, Event
+from recsys_lab.plan.steps import DENSE_SYNC, MODULE_SYNC, MOVES
+from recsys_lab.simulate.placed import BACKGROUND, Event
 
 SYNCS = (DENSE_SYNC, MODULE_SYNC)
 COMPUTE, EMBEDDING_COMM, EXPOSED_SYNC = "compute", "exposed_embedding_comm", "exposed_dense_sync"
+EXPOSED_STORE = "exposed_store"
 HOST, COPY, OTHER = "host_launch", "input_copy", "other"
 #: What counts first where several run.
-PHASES = (COMPUTE, EMBEDDING_COMM, EXPOSED_SYNC, COPY)
+PHASES = (COMPUTE, EMBEDDING_COMM, EXPOSED_SYNC, EXPOSED_STORE, COPY)
 
 
 def phase_of(event: Event) -> str:
     if event.step.kind == "host_to_device":
         return COPY
+    if event.step.kind in MOVES:
+        return EXPOSED_STORE
     if not event.step.is_collective:
         return COMPUTE
     return EXPOSED_SYNC if event.step.role in SYNCS else EMBEDDING_COMM
 
 
 def exposed_phases(events: Iterable[Event], host_ms: float = 0.0) -> dict[str, float]:
-    """Milliseconds by what the iteration waits for: compute first, then communication that nothing hides, then the input's copy.
+    """Milliseconds by what the iteration waits for: compute first, then communication that nothing hides, then rows of
+    tables with a store (which no other iteration tells), then the input's copy. Kernels that read such rows where they are compute nothing.
 
     Where nothing runs, the host issues what comes next, or others are late for an exchange that comes next: their time is the exchange's.
     `host_ms`: until when the host issues, which may be behind all events. Background traffic is waited for when nothing else begins before
     it is done: beside pauses of the host it is not what takes time.
     """
     events = [event for event in events if not event.elsewhere]
-    begins = [event.start_ms for event in events if event.stream not in BACKGROUND]
+    begins = [event.start_ms for event in events if not _is_background(event)]
     edges = sorted({0.0, *(e.start_ms for e in events), *(e.end_ms for e in events)})
-    phases = dict.fromkeys((*PHASES[:3], HOST, COPY, OTHER), 0.0)
+    stored = [EXPOSED_STORE] if any(event.step.kind in MOVES for event in events) else []
+    phases = dict.fromkeys((*PHASES[:3], *stored, HOST, COPY, OTHER), 0.0)
     for start, end in zip(edges, edges[1:]):
-        running = {phase_of(e) for e in events if e.start_ms <= start and e.end_ms >= end and _waited_for(e, start, begins)}
+        running = [e for e in events if e.start_ms <= start and e.end_ms >= end and _waited_for(e, start, begins)]
         if running:
-            phases[next(phase for phase in PHASES if phase in running)] += end - start
+            phases[phase_of(min(running, key=_place))] += end - start
             continue
         following = min((e for e in events if e.start_ms >= end), key=lambda e: e.start_ms, default=None)
         issuing = end - start if following is None else min(max(following.issued_ms - start, 0.0), end - start)
@@ -47,6 +52,15 @@ def exposed_phases(events: Iterable[Event], host_ms: float = 0.0) -> dict[str, f
     return phases
 
 
+def _place(event: Event) -> int:
+    """Of what runs at a time, the least counts: what is on the compute stream, then as in `PHASES`."""
+    return 0 if event.stream == "compute" else PHASES.index(phase_of(event))
+
+
+def _is_background(event: Event) -> bool:
+    return event.stream in BACKGROUND or event.step.kind in MOVES and event.stream != "compute"
+
+
 def _waited_for(event: Event, now_ms: float, begins: Sequence[float]) -> bool:
     """Whether the rank has nothing to begin (at one of `begins`) between now and the end of `event`, or that is no background."""
-    return event.stream not in BACKGROUND or not any(now_ms <= begin < event.end_ms for begin in begins)
+    return not _is_background(event) or not any(now_ms <= begin < event.end_ms for begin in begins)

@@ -12,8 +12,9 @@ from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
 from recsys_lab.simulate.memory import MemoryAt, added_memory_bytes, memory_over_time
 from recsys_lab.simulate.phases import exposed_phases
+from recsys_lab.simulate.placed import Event
 from recsys_lab.simulate.profile import Profile
-from recsys_lab.simulate.timeline import Event, place
+from recsys_lab.simulate.timeline import place
 from recsys_lab.units import MS_PER_HOUR, MS_PER_S
 
 Z_OF_90_PERCENT = 1.645

@@ -7,6 +7,7 @@ embedding (`background.py`). A collective begins when the last of its group is r
 the profile names runs beside compute; all else waits its turn. A GPU's host issues the steps one after another and runs ahead of the
 device (`host.py`); a CPU issues and computes on the same cores. Where it names `collectives`, process groups have threads of their own: a
 collective is under way from when it is issued, latencies pass side by side, and a rank waits only for what its next step needs.
+Rows that a cache takes in or gives back pass the host's link and its disk beside compute, as input does (`stores.py`).
 
 Every time here grows with every cost, so that nothing faster makes an iteration slower.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,90 +25,17 @@ from recsys_lab.plan.steps import DENSE_SYNC, HOST_TIER, MODULE_SYNC, Step, Step
 from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.background import First, at_rest_ms, fitted_in_ms
 from recsys_lab.simulate.collectives import Cost
-from recsys_lab.simulate.costs import collective_step_cost, compute_step_ms, copy_ms, launches, of_profile
+from recsys_lab.simulate.costs import collective_step_cost, copy_ms, device_step_ms, launches, of_profile
 from recsys_lab.simulate.host import host_of, stops_host
 from recsys_lab.simulate.order import is_dense_work, ordered
+from recsys_lab.simulate.placed import BACKGROUND, COPY, LINKS, STREAMS, Event, Placed, Schedule
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.rooted import exchanges
+from recsys_lab.simulate.stores import behind_kernels, in_the_open, is_brought, next_rows, of_next_batch
 from recsys_lab.units import MIB, US_PER_MS
 
 SYNCS = (DENSE_SYNC, MODULE_SYNC)
-#: Streams of a rank: collectives of ids, of embeddings across hosts and within one, and of dense gradients, and copies from the host, each
-#: in order.
-STREAMS = ("compute", "input", "across", "within", "dense_sync", "copy")
-LINKS = ("far", "near")
-BACKGROUND = ("input", "dense_sync")
-
-
-@dataclass(frozen=True)
-class Event:
-    """A step of an iteration from `start_ms` to `end_ms` on one rank. `elsewhere`: other ranks do it, and the times are theirs.
-
-    `issued_ms`: when the rank's host had issued it.
-    """
-
-    step: Step
-    start_ms: float
-    end_ms: float
-    stream: str = "compute"
-    elsewhere: bool = False
-    issued_ms: float = 0.0
-
-    @property
-    def ms(self) -> float:
-        return self.end_ms - self.start_ms
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A step on all ranks: `start`, `end` [R] in ms, or [1] where all are alike; `here` [R]: which ranks take part.
-
-    `wire_ms` [R] or [1]: how long before its end a collective's link carries bytes. `link`: which one. `issued`: as `start`, when the host
-    had issued it; None: before the iteration.
-    """
-
-    step: Step
-    stream: str
-    start: np.ndarray
-    end: np.ndarray
-    here: np.ndarray
-    wire_ms: np.ndarray
-    link: str = ""
-    issued: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """All steps on all ranks. `host_ms` [R] or [1]: when the host has issued them all."""
-
-    placed: tuple[Placed, ...]
-    host_ms: np.ndarray = field(default_factory=lambda: np.zeros(1))
-
-    @property
-    def ends(self) -> np.ndarray:
-        """[R] ms: when each rank's iteration ends."""
-        return np.maximum(np.max([np.where(p.here, p.end, 0.0) for p in self.placed], axis=0), self.host_ms)
-
-    @property
-    def slowest(self) -> int:
-        """The rank whose iteration ends last, and of those the one that computes longest: nobody holds it up."""
-        busy = np.sum([np.where(p.here, p.end - p.start, 0.0) for p in self.placed if p.stream == "compute"], axis=0)
-        last = self.ends >= self.ends.max() * (1 - 1e-9)
-        return int(np.argmax(np.where(last, busy + 1.0, 0.0)))
-
-    @property
-    def fastest(self) -> int:
-        """The rank that computes least."""
-        return int(np.argmin(np.sum([np.where(p.here, p.end - p.start, 0.0) for p in self.placed if p.stream == "compute"], axis=0)))
-
-    def events(self, rank: int) -> list[Event]:
-        """Every step as `rank` has it."""
-        found = []
-        for p in self.placed:
-            at = rank if p.here[rank] else int(np.argmax(np.where(p.here, p.end, -1.0)))
-            issued = 0.0 if p.issued is None else float(p.issued[at])
-            found.append(Event(p.step, float(p.start[at]), float(p.end[at]), p.stream, not p.here[rank], issued))
-        return found
+__all__ = ["BACKGROUND", "STREAMS", "Event", "Placed", "Schedule", "place", "schedule"]
 
 
 def schedule(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload | None = None) -> list[Event]:
@@ -126,7 +54,8 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
     placed: dict[str, Placed] = {}
     todo = [step for step in ordered(steps.steps, profile, workload) if _is_done(step, cluster, profile)]
     beside = {step.name: step for step in todo if step.is_collective and step.phase == "input" and _overlaps(step, profile)}
-    inline = [step for step in todo if step.name not in beside]
+    rows = [step for step in todo if of_next_batch(step, profile)]
+    inline = [step for step in todo if step.name not in beside and step not in rows]
     host = host_of(inline, cluster, profile, streams["compute"])
     for pieces in exchanges(inline):
         step, number = pieces[0], sum(launches(one, profile, workload) for one in pieces)
@@ -134,19 +63,23 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
         ready = np.max([host.issued, *(placed[name].end for name in step.after if name in placed)], axis=0)
         if step.is_collective:
             placed |= _collective(pieces, ready, overhead, placed, streams, cluster, profile)
+        elif is_brought(step):
+            placed[step.name] = in_the_open(step, ready, overhead, streams, cluster, profile)
         elif step.kind == "host_to_device":
             placed[step.name] = _copy(step, host.issued, overhead, streams, cluster, profile)
         else:
             start = np.maximum(ready, streams["compute"]) + overhead
-            end = start + compute_step_ms(step, cluster, profile, workload) + number * profile.kernel_us / US_PER_MS
+            end = start + device_step_ms(step, cluster, profile, workload) + number * profile.kernel_us / US_PER_MS
             placed[step.name] = Placed(step, "compute", start, end, np.full(ranks, True), np.zeros(ranks))
             streams["compute"] = end
         for piece in pieces:
             placed[piece.name] = replace(placed[piece.name], issued=host.issued_at(placed[piece.name].start))
         if stops_host(step):
             host = host.wait(placed[step.name].end)
-    host = host.issue(len(beside))
-    _place_next_ids(list(beside.values()), placed, ranks, host.on_device_ms(1), cluster, profile)
+    host = host.issue(len(beside) + len(rows))
+    there = _place_next_ids(list(beside.values()), placed, ranks, host.on_device_ms(1), cluster, profile)
+    placed |= next_rows(rows, there, placed, streams, host.on_device_ms(1), cluster, profile)
+    placed |= behind_kernels(placed.values(), cluster, profile)
     return Schedule(tuple(placed.values()), host.done_ms)
 
 
@@ -162,9 +95,10 @@ def _copy(step: Step, issued: np.ndarray, overhead: float, streams: dict[str, np
     beside = not {"copy", "input"}.isdisjoint(profile.overlaps)
     start = (np.zeros_like(streams["compute"]) if beside else np.maximum(streams["compute"], issued)) + overhead
     end = start + copy_ms(step, cluster, profile)
+    streams[COPY] = end
     if not beside:
         streams["compute"] = end
-    return Placed(step, "copy", start, end, np.full(len(end), True), np.zeros(len(end)))
+    return Placed(step, COPY, start, end, np.full(len(end), True), np.zeros(len(end)))
 
 
 def _collective(
@@ -217,17 +151,21 @@ def _in_pieces(whole: Placed, pieces: Sequence[Step], spans: np.ndarray) -> dict
 
 def _place_next_ids(
     steps: Sequence[Step], placed: dict[str, Placed], ranks: int, overhead: float, cluster: Cluster, profile: Profile
-) -> None:
-    """The next batch's ids, one exchange after another, where embeddings leave links free. All else is placed."""
+) -> dict[str, np.ndarray]:
+    """The next batch's ids, one exchange after another, where embeddings leave links free. All else is placed. Of each, by name, when it
+    would be done on links of its own: rows of its ids may be fetched from then on.
+    """
+    there: dict[str, np.ndarray] = {}
     begin, queued_ms, of_link_ms, last, rest = (np.zeros(ranks) for _ in range(5))
     for number, step in enumerate(steps):
         given = [placed[name].end for name in step.after if name in placed and placed[name].stream != "input"]
         begin = np.max([begin, *given], axis=0)
         link = _link_of(step, cluster)
-        start, end, wire_ms = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks)
+        start, end, wire_ms, free = (np.zeros(ranks) for _ in range(4))
         for at, cost in _groups(step, ranks, collective_step_cost([step], cluster, profile)):
             since, first = begin[at].max(), _first(at, link, placed.values())
             queued_ms[at] = queued_ms[at].max() + overhead + cost.ms
+            free[at] = since + queued_ms[at[0]]
             of_link_ms[at] = of_link_ms[at].max() + overhead + cost.ms - cost.spare_ms
             rest[at] = max(rest[at].max(), since + queued_ms[at[0]], at_rest_ms(since, of_link_ms[at[0]], first))
             begun = max(last[at].max(), since) + overhead
@@ -235,7 +173,9 @@ def _place_next_ids(
             end[at] = rest[at[0]] if number == len(steps) - 1 else done
             start[at], wire_ms[at] = min(begun, done), cost.wire_ms
         last = end
+        there[step.name] = free
         placed[step.name] = Placed(step, "input", start, end, np.full(ranks, True), wire_ms, link)
+    return there
 
 
 def _groups(step: Step, ranks: int, costs: list[Cost]) -> list[tuple[list[int], Cost]]:

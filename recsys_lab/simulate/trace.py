@@ -8,8 +8,8 @@ from pathlib import Path
 
 from recsys_lab.cluster import ranks_text
 from recsys_lab.files import write_text
+from recsys_lab.simulate.placed import STREAMS, Event
 from recsys_lab.simulate.simulated import Timeline
-from recsys_lab.simulate.timeline import STREAMS, Event
 from recsys_lab.units import US_PER_MS
 
 TRACKS = {
@@ -19,6 +19,7 @@ TRACKS = {
     4: "embeddings within a host (simulated)",
     5: "dense gradients (simulated)",
     6: "copies from the host (simulated)",
+    7: "the host's disk (simulated)",
 }
 #: Nearer than this, one event ends as the next begins.
 CLOSE_MS = 1e-9
@@ -48,6 +49,8 @@ def _rank(process: int, title: str, events: Sequence[Event], bounds: Mapping[str
         facts: dict = {"origin": "simulated", "phase": step.phase, "bytes per rank (max)": step.max_bytes}
         if step.is_collective:
             facts["group"] = ranks_text(step.groups[0])
+        if step.store:
+            facts |= {"store": step.store, "records per rank (max)": max(step.rows_of_rank, default=0.0)}
         if step.name in bounds:
             facts["bound by"] = bounds[step.name]
         if event.elsewhere:

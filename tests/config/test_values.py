@@ -103,6 +103,8 @@ def test_what_goes_together(changes: dict[str, Any], says: str | None) -> None:
     ("text", "value"),
     [
         ("${host_link_gb_s:4,2.5}", 10.0),
+        ("${of_ranks:4,2.5}", 10.0),
+        ("${of_host:4,10}", 2.5),
         ("${run_name:null,dlrm,dmt}", "dlrm_dmt"),
         ("${run_name:flexshard,dlrm,dmt}", "dlrm_dmt"),
         ("${run_name:flexshard/table5,dlrm,dmt}", "flexshard_table5"),

@@ -21,7 +21,7 @@ EVERYWHERE, IN_HOSTS = ((0, 1, 2, 3),), ((0, 1), (2, 3))
         (Step("far", "all_to_all", "forward", (1e8,), EVERYWHERE), "links between hosts"),
         (Step("near", "all_to_all", "forward", (1e8,), IN_HOSTS), "links in a host"),
         (Step("small", "all_to_all", "forward", (8.0,), EVERYWHERE), FIXED),
-        (Step("copy", "host_to_device", "input", (1e8,)), "link from the host's memory"),
+        (Step("copy", "host_to_device", "input", (1e8,)), "host link"),
     ],
 )
 def test_a_step_is_bound_by_what_it_waits_for(step: Step, bound: str) -> None:

@@ -319,7 +319,7 @@ def test_the_trace_by_hand() -> None:
     assert shown == [
         ("lookup", 1, 1, 0.0, 1500.0),
         ("rows", 1, 3, 1000.0, 2000.0),
-        ("more", 1, 9, 2000.0, 2000.0),  # beside the first: a track of its own
+        ("more", 1, 10, 2000.0, 2000.0),  # beside the first: a track of its own
         ("then", 1, 3, 3000.0, 2000.0),
         ("lookup", 2, 1, 0.0, 1500.0),
     ]
@@ -329,9 +329,9 @@ def test_the_trace_by_hand() -> None:
     assert args["then"]["on other ranks only"] is True
     named = {(e["pid"], e.get("tid")): e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"}
     assert named[1, None] == "title" and named[2, None] == "title, the rank that computes least"
-    assert [named[1, tid].split(" (")[0] for tid in (1, 2, 3, 4, 5, 6, 9)] == [
+    assert [named[1, tid].split(" (")[0] for tid in (1, 2, 3, 4, 5, 6, 7, 10)] == [
         "compute", "input distribution", "embeddings across hosts", "embeddings within a host", "dense gradients", "copies from the host",
-        "embeddings across hosts",
+        "the host's disk", "embeddings across hosts",
     ]  # fmt: skip
     (counter,) = [e for e in trace["traceEvents"] if e["ph"] == "C"]
     assert (counter["ts"], counter["pid"]) == (500.0, 1) and counter["args"] == {"lasting": 10, "activations": 2.0, "communication": 3.0}

@@ -1,0 +1,153 @@
+"""Rows of tables with a store on their way between a device and its host's memory or disk: what they cost, and when they come.
+
+A host's ranks share its memory and its disk: a step lasts until the host's last byte is there, on all its ranks. A rank's own link carries
+one thing at a time, and so does a disk, so that an iteration is no shorter than all that one of them carries. Without a cache the rows are
+read and written by the kernels that compute, which go first on the link. What a cache takes in and gives back is the next batch's where a
+profile overlaps "input": it begins when that batch's ids could be there, and is waited for at the iteration's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from recsys_lab.cluster import Cluster, Disk
+from recsys_lab.errors import UserError
+from recsys_lab.plan.steps import FETCH, MOVES, Step
+from recsys_lab.plan.store import DISK_CACHED
+from recsys_lab.simulate.placed import COPY, DISK, Placed
+from recsys_lab.simulate.profile import Profile
+from recsys_lab.units import MS_PER_S, transfer_ms
+
+REMEDY = "add the figure and its source to the cluster, as conf/cluster/{0}/*.yaml have them"
+
+
+def is_brought(step: Step) -> bool:
+    """Whether rows come to a cache or leave it. Others are read and written where they are, by kernels."""
+    return step.kind in MOVES and step.phase == "input"
+
+
+def of_next_batch(step: Step, profile: Profile) -> bool:
+    return is_brought(step) and not step.blocks and "input" in profile.overlaps
+
+
+def moved_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
+    """Of rows on their way: [R], or [1] where all ranks are alike."""
+    near = link_ms(step, cluster, profile)
+    return np.maximum(near, _disk_ms(step, cluster)) if step.store == DISK_CACHED else near
+
+
+def link_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
+    """Of a device's link and its host's memory. A CPU's memory is its host's, and what comes from a disk comes into it."""
+    size = np.asarray(step.bytes_of_rank, dtype=float)
+    device = cluster.device
+    if device.kind == "cpu":
+        return transfer_ms(1.0, device.memory_bandwidth_gb_s * profile.memory_efficiency) * size
+    own = transfer_ms(1.0, host_link_gb_s(cluster, "rows") * profile.host_link_efficiency) * size
+    if cluster.host is None:
+        raise UserError(
+            "no figures for the hosts' memory, where rows of tables are", where="cluster.host", given="null", remedy=REMEDY.format("host")
+        )
+    return np.maximum(own, transfer_ms(1.0, cluster.host.memory_bandwidth_gb_s) * _of_hosts(size, cluster))
+
+
+def host_link_gb_s(cluster: Cluster, what: str) -> float:
+    """Of the devices. Raises UserError where it is not known: `what` comes over it."""
+    if cluster.device.host_link_gb_s is None:
+        raise UserError(
+            f"no figure for the link from the host's memory, over which {what} comes".replace("rows comes", "rows come"),
+            where="cluster.device.host_link_gb_s",
+            given="null",
+            remedy="add the figure and its source to the cluster's device: PCIe 4 x16 has 31 GB/s, PCIe 5 x16 63",
+        )
+    return cluster.device.host_link_gb_s
+
+
+def _disk_ms(step: Step, cluster: Cluster) -> np.ndarray:
+    """Bytes in order or requests, whichever takes longer."""
+    disk = _disk_of(cluster)
+    reads = step.kind == FETCH
+    gb_s, per_s = (disk.read_gb_s, disk.random_reads_per_s) if reads else (disk.write_gb_s, disk.random_writes_per_s)
+    size, records = (np.asarray(figures or (0.0,), dtype=float) for figures in (step.bytes_of_rank, step.rows_of_rank))
+    return np.maximum(transfer_ms(1.0, gb_s) * _of_hosts(size, cluster), MS_PER_S / per_s * _of_hosts(records, cluster))
+
+
+def _disk_of(cluster: Cluster) -> Disk:
+    if cluster.disk is None:
+        raise UserError(
+            "no figures for the hosts' disks, where rows of tables are", where="cluster.disk", given="null", remedy=REMEDY.format("disk")
+        )
+    return cluster.disk
+
+
+def _of_hosts(figures: np.ndarray, cluster: Cluster) -> np.ndarray:
+    """For each rank the sum over its host's."""
+    if len(figures) == 1:
+        return figures * cluster.ranks_per_host
+    return np.repeat(figures.reshape(cluster.hosts, cluster.ranks_per_host).sum(axis=1), cluster.ranks_per_host)
+
+
+def in_the_open(
+    step: Step, ready: np.ndarray, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile
+) -> Placed:
+    """Rows of this batch: nothing computes meanwhile."""
+    made = _moved(step, np.maximum(ready, streams["compute"]), overhead, streams, cluster, profile)
+    streams["compute"] = made.end
+    return made
+
+
+def next_rows(
+    steps: Sequence[Step],
+    there: Mapping[str, np.ndarray],
+    placed: Mapping[str, Placed],
+    streams: dict[str, np.ndarray],
+    overhead: float,
+    cluster: Cluster,
+    profile: Profile,
+) -> dict[str, Placed]:
+    """Rows of the next batch, one step after another. `there`: from when on its ids may be, by their exchange."""
+    found: dict[str, Placed] = {}
+    for step in steps:
+        given = [there[name] for name in step.after if name in there]
+        given += [found[name].end for name in step.after if name in found]
+        given += [placed[name].end for name in step.after if name in placed and name not in there and placed[name].stream != COPY]
+        found[step.name] = _moved(step, np.max([np.zeros_like(streams[COPY]), *given], axis=0), overhead, streams, cluster, profile)
+    return found
+
+
+def _moved(step: Step, ready: np.ndarray, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile) -> Placed:
+    """When its link and, for a disk's, the disk are free. A GPU's link carries what a disk reads and writes too."""
+    both = step.store == DISK_CACHED and cluster.device.kind != "cpu"
+    stream = DISK if step.store == DISK_CACHED else COPY
+    start = np.max([ready, streams[stream], *([streams[COPY]] if both else [])], axis=0) + overhead
+    end = start + moved_ms(step, cluster, profile)
+    streams[stream] = end
+    if both:
+        streams[COPY] = start + link_ms(step, cluster, profile)
+    return Placed(step, stream, start, end, np.full(len(end), True), np.zeros(len(end)))
+
+
+def behind_kernels(placed: Collection[Placed], cluster: Cluster, profile: Profile) -> dict[str, Placed]:
+    """What the link carries beside kernels that use it too, done when the link rests; nothing where it does not meet any.
+
+    Kernels go first. The moment at which a link rests is the latest of: a beginning, and all that begins with it or later.
+    """
+    kernels = [one for one in placed if one.step.kind in MOVES and not is_brought(one.step)]
+    beside = [one for one in placed if one.stream in (COPY, DISK) and (of_next_batch(one.step, profile) or one.step.kind not in MOVES)]
+    if cluster.device.kind == "cpu" or not any(_meet(one, kernel) for one in beside for kernel in kernels):
+        return {}
+    begins = np.array([one.start for one in (*kernels, *beside)])
+    took = np.array([np.broadcast_to(_of_link_ms(one, cluster, profile), one.start.shape) for one in (*kernels, *beside)])
+    rests = np.max([at + np.where(begins >= at, took, 0.0).sum(axis=0) for at in begins], axis=0)
+    last = beside[-1]
+    return {last.step.name: replace(last, end=np.maximum(last.end, rests))}
+
+
+def _of_link_ms(one: Placed, cluster: Cluster, profile: Profile) -> np.ndarray:
+    return link_ms(one.step, cluster, profile) if one.step.kind in MOVES else one.end - one.start
+
+
+def _meet(one: Placed, other: Placed) -> bool:
+    return bool(((one.start < other.end) & (other.start < one.end)).any())

@@ -173,9 +173,7 @@ class SharderChoice:
         keys = typed(OmegaConf.masked_copy(group, [f.name for f in fields(SharderCommon) if f.name in group]), SharderCommon)
         in_flight = _executor_options(execute).in_flight
         return SharderChoice(
-            planner=WithStores(
-                resolved(group.planner), keys.memory_budget_gb, keys.store, keys.cache_policy, in_flight
-            ),
+            planner=WithStores(resolved(group.planner), keys.memory_budget_gb, keys.store, keys.cache_policy, in_flight),
             execute=execute,
             towers=resolved(group.towers).towers if group.get("towers") is not None else None,
             tower_modules=keys.tower_modules,

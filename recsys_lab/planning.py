@@ -13,7 +13,7 @@ from recsys_lab.config.choices import cluster_here
 from recsys_lab.config.options import ExecutorOptions
 from recsys_lab.data.batch import DataSet
 from recsys_lab.data.capped import capped
-from recsys_lab.experiment import Experiment, Towers
+from recsys_lab.experiment import LOCAL, Experiment, Towers
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.workload import describe, describe_towers
 from recsys_lab.plan import ShardingPlan, Steps, Workload
@@ -141,10 +141,10 @@ def workload_of(experiment: Experiment, model: ClickModel, data: DataSet, batch_
 
 
 def most_rows_here(experiment: Experiment, named: Planned) -> int | None:
-    """The most rows a table may have so that all tables, with optimizer state, fit this machine; None if they fit as they are, or if a
-    budget of the user's own says what stays in memory.
+    """The most rows a table may have so that all tables, with optimizer state, fit this machine; None if they fit as they are, or if
+    the plan is for this machine and leaves some of them on its disk.
     """
-    if experiment.sharder.planner.budget_gb is not None:
+    if experiment.cluster.name == LOCAL and named.plan.has_stores:
         return None
     budget = psutil.virtual_memory().total * TABLES_SHARE_OF_MEMORY
 

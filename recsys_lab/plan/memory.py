@@ -11,6 +11,7 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan.scheme import ModuleMemory, even_scheme, scheme_of, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED
 from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.plan.workload import Workload
@@ -35,14 +36,13 @@ class RankMemory:
     dense: tuple[int, ...]
     buffers: tuple[int, ...]
     kept: tuple[int, ...]
-    places: tuple[int, ...] = (0,)
-    beneath: tuple[int, ...] = (0,)
+    places: tuple[int, ...] = ()
+    beneath: tuple[int, ...] = ()
 
     @property
     def lasting(self) -> tuple[int, ...]:
         """What stays from step to step: table weights, their optimizer state, places of cached rows, and the dense arch."""
-        places = self.places if len(self.places) > 1 else self.places * len(self.dense)
-        return tuple(sum(parts) for parts in zip(self.weights, self.optimizer_state, self.dense, places))
+        return tuple(sum(parts) for parts in zip(self.weights, self.optimizer_state, self.dense, self.places or (0,) * len(self.dense)))
 
     @property
     def totals(self) -> tuple[int, ...]:
@@ -136,6 +136,7 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
     memory = bytes_of_ranks(plan, workload)
     missing, rank = missing_bytes(memory, cluster)
     if missing <= 0:
+        _check_beneath(plan, workload, cluster)
         return memory
     names = {"weights": "weights", "optimizer_state": "optimizer state", "dense": "dense arch", "buffers": "buffers", "kept": "kept ids"}
     parts = ", ".join(f"{name} {human_bytes(getattr(memory, part)[rank])}" for part, name in names.items())
@@ -147,6 +148,26 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
         allowed=f"{cluster.device.memory_gb:g} GB a rank, of which {human_bytes(cluster.usable_memory_bytes)} for all but buffers",
         remedy=f"nearest change that would fit: {change}",
     )
+
+
+def _check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> None:
+    """Raises PlanDoesNotFit where a host's memory or disk, of which the size is known, cannot hold the rows that are there."""
+    if not plan.has_stores:
+        return
+    for word, key, size, kinds in (
+        ("memory", "memory_gb", cluster.host and cluster.host.memory_gb, (HOST, HOST_CACHED)),
+        ("disk", "size_gb", cluster.disk and cluster.disk.size_gb, (DISK_CACHED,)),
+    ):
+        placed = [p if p.store is not None and p.store.kind in kinds else replace(p, store=None) for p in plan.placements]
+        of_rank = bytes_of_ranks(replace(plan, placements=tuple(placed)), workload).beneath
+        of_host = [sum(of_rank[r] for r in cluster.ranks_of_host(host)) for host in range(cluster.hosts)]
+        if size is not None and max(of_host) > size * 1e9:
+            raise PlanDoesNotFit(
+                f"the rows of tables with a store take {human_bytes(max(of_host))} of a host's {word}",
+                where=f"cluster.{'host' if word == 'memory' else 'disk'}.{key}",
+                given=f"{size:g} GB",
+                remedy="more hosts, or FP16 tables",
+            )
 
 
 def _fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> bool:

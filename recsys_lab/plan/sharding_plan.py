@@ -80,6 +80,11 @@ class ShardingPlan:
     def world_size(self) -> int:
         return self.hosts * self.ranks_per_host
 
+    @property
+    def has_stores(self) -> bool:
+        """Whether some table is not in device memory as a whole."""
+        return any(placement.store is not None for placement in self.placements)
+
     @cached_property
     def by_table(self) -> dict[str, tuple[Table, Placement]]:
         return {table.name: (table, placement) for table, placement in zip(self.tables, self.placements)}

@@ -63,11 +63,13 @@ class WithStores(Sharder):
         if self.store != AUTO:
             return () if self.store == NONE else (self.store,)
         cluster = inputs.cluster
-        if cluster.device.kind == "cpu":  # the host's memory is its own
-            return (DISK_CACHED,) if cluster.disk is not None or self.budget_gb is not None else ()
-        if cluster.host is not None and _bytes_of_tables(inputs) <= cluster.host.memory_gb * 1e9 * cluster.hosts:
+        if (
+            cluster.device.kind == "cuda"
+            and cluster.host is not None
+            and _bytes_of_tables(inputs) <= cluster.host.memory_gb * 1e9 * cluster.hosts
+        ):
             return (HOST, HOST_CACHED)
-        return (DISK_CACHED,) if cluster.disk is not None else ()
+        return (DISK_CACHED,) if cluster.disk is not None or self.budget_gb is not None else ()
 
 
 def within(cluster: Cluster, budget_gb: float | None) -> Cluster:

@@ -1,0 +1,110 @@
+"""Every sharder of conf/sharder brings its plan within a budget, or says what budget would do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.cluster import Cluster, Disk, Host
+from recsys_lab.config.schema import build
+from recsys_lab.errors import PlanDoesNotFit
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.lower import lower
+from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
+from recsys_lab.plan.store_facts import store_facts
+from recsys_lab.plan.tiers import is_tiered
+from recsys_lab.plan.validate import validate
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.stores import WithStores
+from recsys_lab.sharders.stores.planner import within
+from recsys_lab.sharders.torchrec_row_wise import RowWise
+from recsys_lab.tables import AccessStatistics, Table, power_law_access
+from recsys_lab.tables.stores import DISK_CACHED, HOST, HOST_CACHED, LRU, NONE, POLICIES
+from tests.executor.sharded import FP32, small_cluster
+from tests.plan.plans import workload
+from tests.sharders.test_every_sharder import SHARDERS, chosen
+
+TABLES = tuple(Table(f"t{i}", rows, 16, (f"f{i}",)) for i, rows in enumerate([300_000, 40, 70_000, 500, 120_000, 9]))
+ACCESS = AccessStatistics({t.name: power_law_access(t.name, t.rows, 2.0, 1.1) for t in TABLES})
+WORK = replace(workload(), batch_size=32)
+
+
+def cluster(kind: str, memory_gb: float, hosts: int = 1, ranks_per_host: int = 2) -> Cluster:
+    one = small_cluster(hosts, ranks_per_host)
+    device = replace(one.device, kind=kind, memory_gb=memory_gb, host_link_gb_s=25.0)
+    host, disk = Host("host", 64.0, 100.0, "test"), Disk("disk", 1000.0, 2.0, 1.0, 5e5, 3e5, "test")
+    return replace(one, device=device, host=host, disk=disk)
+
+
+def inputs_on(where: Cluster, sharder: str = "torchrec_row_wise") -> PlanInputs:
+    config, _ = chosen(sharder)
+    towers = build(config.towers).towers(TABLES, where) if "towers" in config else ()
+    return PlanInputs(TABLES, ACCESS, where, FP32, WORK, towers)
+
+
+def check(plan: ShardingPlan, inputs: PlanInputs, budget_gb: float) -> None:
+    """It fits, each cache holds the rows of a batch, and rows on their way are as the steps have them."""
+    validate(plan)
+    assert missing_bytes(bytes_of_ranks(plan, WORK), within(inputs.cluster, budget_gb))[0] <= 0
+    facts = store_facts(plan, ACCESS, WORK, 1)
+    assert all(one.kind == HOST or one.cached_share >= one.least_share for one in facts)
+    assert all(p.store is None for p in plan.placements if is_tiered(p) or any(len(s.ranks) > 1 for s in p.shards))
+    moved = [s for s in lower(plan, ACCESS, FP32, WORK).steps if s.store]
+    total = sum(b * (plan.world_size if len(s.bytes_of_rank) == 1 else 1) for s in moved for b in s.bytes_of_rank)
+    assert total == pytest.approx(sum(one.bytes_moved for one in facts), rel=1e-6)
+    assert ShardingPlan.from_json(plan.to_json()).fingerprint == plan.fingerprint
+
+
+@pytest.mark.parametrize("sharder", SHARDERS)
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_every_sharder_keeps_a_budget(sharder: str, kind: str) -> None:
+    _, planner = chosen(sharder)
+    whole = inputs_on(cluster(kind, 16.0, 2, 2), sharder)
+    fits = WithStores(planner).plan(whole)
+    assert not fits.has_stores and fits.fingerprint == planner.plan(whole).fingerprint
+    tables = sum(t.weight_bytes + WORK.table_state_bytes(t.rows, t.dim) for t in TABLES)
+    budget = (max(bytes_of_ranks(fits, WORK).buffers) + 0.5 * tables / 4) / 1e9  # half of the tables, evenly divided
+    try:
+        small = WithStores(planner, budget).plan(whole)
+    except PlanDoesNotFit as error:  # FlexShard's rows are placed one by one, and none of them leaves the memory
+        assert sharder.startswith("flexshard"), str(error)
+        return
+    check(small, whole, budget)
+    kinds = {p.store.kind for p in small.placements if p.store is not None}
+    assert kinds and kinds <= ({DISK_CACHED} if kind == "cpu" else {HOST, HOST_CACHED})
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.004, 0.04), st.sampled_from(POLICIES), st.sampled_from([1, 2]), st.sampled_from(["auto", HOST_CACHED, DISK_CACHED]))
+def test_any_budget_is_kept_or_refused_with_one_that_works(budget: float, policy: str, in_flight: int, store: str) -> None:
+    inputs = inputs_on(cluster("cuda", 16.0))
+    try:
+        plan = WithStores(RowWise(), budget, store, policy, in_flight).plan(inputs)
+    except PlanDoesNotFit as error:
+        enough = re.search(r"allowed: ([\d.]+) GB or more", str(error))
+        assert enough and float(enough[1]) > budget
+        plan, budget = WithStores(RowWise(), float(enough[1]), store, policy, in_flight).plan(inputs), float(enough[1])
+    check(plan, inputs, budget)
+    assert all(p.store is None or p.store.policy == policy for p in plan.placements)
+
+
+def test_more_memory_moves_fewer_rows() -> None:
+    inputs = inputs_on(cluster("cpu", 16.0))
+    moved = []
+    for budget in (0.012, 0.016, 0.02, 0.024, 0.03):
+        plan = WithStores(RowWise(), budget, policy=LRU).plan(inputs)
+        moved.append(sum(one.bytes_moved for one in store_facts(plan, ACCESS, WORK, 1)))
+    assert moved == sorted(moved, reverse=True) and moved[0] > 2 * moved[-1], moved
+
+
+def test_without_stores_or_without_room_for_them_the_plan_is_refused() -> None:
+    inputs = inputs_on(cluster("cuda", 16.0))
+    with pytest.raises(PlanDoesNotFit, match="the plan lacks"):
+        WithStores(RowWise(), 0.01, NONE).plan(inputs)
+    bare = replace(inputs, cluster=replace(inputs.cluster, host=None, disk=None, device=replace(inputs.cluster.device, memory_gb=0.01)))
+    with pytest.raises(PlanDoesNotFit, match="the plan lacks"):
+        WithStores(RowWise()).plan(bare)

@@ -35,7 +35,8 @@ from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
-from recsys_lab.sharders.stores import WithStores
+from recsys_lab.sharders.base import Sharder
+from recsys_lab.sharders.stores import Stores
 from recsys_lab.simulate import Profile
 from recsys_lab.tables import LawOptions, RankLaw, Table
 from recsys_lab.tables.table_file import dims_of_tables, read_table_file
@@ -158,25 +159,26 @@ class DataChoice:
 @dataclass(frozen=True)
 class SharderChoice:
     """Who plans and who executes. `towers(tables, cluster)`: groups of features. `tower_modules`: each group has a module of the model.
-    `scratch`: the folder of files with rows; empty: the run's own.
+    `stores`: where rows go that do not fit; `scratch`: the folder of files with them; empty: the run's own.
     """
 
-    planner: WithStores
+    planner: Sharder
     execute: partial
     towers: Callable[[tuple[Table, ...], Cluster], Towers] | None = None
     tower_modules: bool = False
+    stores: Stores = Stores()
     scratch: str = ""
 
     @staticmethod
     def of(group: DictConfig) -> SharderChoice:
         execute = resolved(group.executor)
         keys = typed(OmegaConf.masked_copy(group, [f.name for f in fields(SharderCommon) if f.name in group]), SharderCommon)
-        in_flight = _executor_options(execute).in_flight
         return SharderChoice(
-            planner=WithStores(resolved(group.planner), keys.memory_budget_gb, keys.store, keys.cache_policy, in_flight),
+            planner=resolved(group.planner),
             execute=execute,
             towers=resolved(group.towers).towers if group.get("towers") is not None else None,
             tower_modules=keys.tower_modules,
+            stores=Stores(keys.memory_budget_gb, keys.store, keys.cache_policy, _executor_options(execute).in_flight),
             scratch=keys.scratch or "",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import psutil
 import torch
@@ -13,6 +14,7 @@ from recsys_lab.config.choices import cluster_here
 from recsys_lab.config.options import ExecutorOptions
 from recsys_lab.data.batch import DataSet
 from recsys_lab.data.capped import capped
+from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import LOCAL, Experiment, Towers
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.workload import describe, describe_towers
@@ -69,7 +71,13 @@ def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = No
     cluster = experiment.cluster if cluster is None else cluster
     towers = experiment.sharder.groups(experiment.tables(data), cluster)
     inputs = plan_inputs(experiment, data, cluster, experiment.batch_size if batch_size is None else batch_size, towers)
-    return _planned(experiment, inputs, experiment.sharder.planner.plan(inputs), experiment.simulate.hot_rows)
+    planner, stores = experiment.sharder.planner, experiment.sharder.stores
+    within = stores.within(inputs)
+    try:
+        plan = planner.plan(within)
+    except PlanDoesNotFit as refused:
+        plan = stores.plan(within, planner.plan, refused)
+    return _planned(experiment, inputs, plan, experiment.simulate.hot_rows)
 
 
 def planned_as(experiment: Experiment, data: DataSet, plan: ShardingPlan) -> Planned:
@@ -88,7 +96,13 @@ def plan_here(experiment: Experiment, data: DataSet, named: Planned, rows: int |
         return named
     data = data if rows is None else capped(data, rows)
     inputs = plan_inputs(experiment, data, this_machine(experiment), experiment.batch_size_here, named.plan.towers)
-    return _planned(experiment, inputs, experiment.sharder.planner.adapt(named.inputs, inputs))
+    planner, stores = experiment.sharder.planner, experiment.sharder.stores
+    within = stores.within(inputs)
+    try:
+        plan = planner.adapt(named.inputs, within)
+    except PlanDoesNotFit as refused:
+        plan = stores.plan(within, partial(planner.adapt, named.inputs), refused)
+    return _planned(experiment, inputs, plan)
 
 
 def replan(experiment: Experiment, here: Planned, named: Planned, access: AccessStatistics) -> ShardingPlan:

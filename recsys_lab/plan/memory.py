@@ -154,17 +154,16 @@ def _check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> 
     """Raises PlanDoesNotFit where a host's memory or disk, of which the size is known, cannot hold the rows that are there."""
     if not plan.has_stores:
         return
-    for word, key, size, kinds in (
-        ("memory", "memory_gb", cluster.host and cluster.host.memory_gb, (HOST, HOST_CACHED)),
-        ("disk", "size_gb", cluster.disk and cluster.disk.size_gb, (DISK_CACHED,)),
-    ):
+    memory = None if cluster.host is None else cluster.host.memory_gb
+    disk = None if cluster.disk is None else cluster.disk.size_gb
+    for where, size, kinds in (("host.memory_gb", memory, (HOST, HOST_CACHED)), ("disk.size_gb", disk, (DISK_CACHED,))):
         placed = [p if p.store is not None and p.store.kind in kinds else replace(p, store=None) for p in plan.placements]
         of_rank = bytes_of_ranks(replace(plan, placements=tuple(placed)), workload).beneath
         of_host = [sum(of_rank[r] for r in cluster.ranks_of_host(host)) for host in range(cluster.hosts)]
         if size is not None and max(of_host) > size * 1e9:
             raise PlanDoesNotFit(
-                f"the rows of tables with a store take {human_bytes(max(of_host))} of a host's {word}",
-                where=f"cluster.{'host' if word == 'memory' else 'disk'}.{key}",
+                f"the rows of tables with a store take {human_bytes(max(of_host))} of a host",
+                where=f"cluster.{where}",
                 given=f"{size:g} GB",
                 remedy="more hosts, or FP16 tables",
             )

@@ -27,7 +27,7 @@ class Held(NamedTuple):  # a plan may have a million
     served: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Moved:
     """Of each rank: bytes and records, out of the store and back into it."""
 

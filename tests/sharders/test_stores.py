@@ -18,9 +18,8 @@ from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
 from recsys_lab.plan.store_facts import store_facts
 from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.plan.validate import validate
-from recsys_lab.sharders.base import PlanInputs
-from recsys_lab.sharders.stores import WithStores
-from recsys_lab.sharders.stores.planner import within
+from recsys_lab.sharders.base import PlanInputs, Sharder
+from recsys_lab.sharders.stores import Stores
 from recsys_lab.sharders.torchrec_row_wise import RowWise
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from recsys_lab.tables.stores import DISK_CACHED, HOST, HOST_CACHED, LRU, NONE, POLICIES
@@ -46,10 +45,20 @@ def inputs_on(where: Cluster, sharder: str = "torchrec_row_wise") -> PlanInputs:
     return PlanInputs(TABLES, ACCESS, where, FP32, WORK, towers)
 
 
+def planned(sharder: Sharder, inputs: PlanInputs, *stores: object) -> ShardingPlan:
+    """As `planning` does it."""
+    rows = Stores(*stores)  # type: ignore[arg-type]
+    within = rows.within(inputs)
+    try:
+        return sharder.plan(within)
+    except PlanDoesNotFit as refused:
+        return rows.plan(within, sharder.plan, refused)
+
+
 def check(plan: ShardingPlan, inputs: PlanInputs, budget_gb: float) -> None:
     """It fits, each cache holds the rows of a batch, and rows on their way are as the steps have them."""
     validate(plan)
-    assert missing_bytes(bytes_of_ranks(plan, WORK), within(inputs.cluster, budget_gb))[0] <= 0
+    assert missing_bytes(bytes_of_ranks(plan, WORK), Stores(budget_gb).within(inputs).cluster)[0] <= 0
     facts = store_facts(plan, ACCESS, WORK, 1)
     assert all(one.kind == HOST or one.cached_share >= one.least_share for one in facts)
     assert all(p.store is None for p in plan.placements if is_tiered(p) or any(len(s.ranks) > 1 for s in p.shards))
@@ -64,12 +73,12 @@ def check(plan: ShardingPlan, inputs: PlanInputs, budget_gb: float) -> None:
 def test_every_sharder_keeps_a_budget(sharder: str, kind: str) -> None:
     _, planner = chosen(sharder)
     whole = inputs_on(cluster(kind, 16.0, 2, 2), sharder)
-    fits = WithStores(planner).plan(whole)
+    fits = planned(planner, whole)
     assert not fits.has_stores and fits.fingerprint == planner.plan(whole).fingerprint
     tables = sum(t.weight_bytes + WORK.table_state_bytes(t.rows, t.dim) for t in TABLES)
     budget = (max(bytes_of_ranks(fits, WORK).buffers) + 0.5 * tables / 4) / 1e9  # half of the tables, evenly divided
     try:
-        small = WithStores(planner, budget).plan(whole)
+        small = planned(planner, whole, budget)
     except PlanDoesNotFit as error:  # FlexShard's rows are placed one by one, and none of them leaves the memory
         assert sharder.startswith("flexshard"), str(error)
         return
@@ -83,11 +92,11 @@ def test_every_sharder_keeps_a_budget(sharder: str, kind: str) -> None:
 def test_any_budget_is_kept_or_refused_with_one_that_works(budget: float, policy: str, in_flight: int, store: str) -> None:
     inputs = inputs_on(cluster("cuda", 16.0))
     try:
-        plan = WithStores(RowWise(), budget, store, policy, in_flight).plan(inputs)
+        plan = planned(RowWise(), inputs, budget, store, policy, in_flight)
     except PlanDoesNotFit as error:
         enough = re.search(r"allowed: ([\d.]+) GB or more", str(error))
         assert enough and float(enough[1]) > budget
-        plan, budget = WithStores(RowWise(), float(enough[1]), store, policy, in_flight).plan(inputs), float(enough[1])
+        plan, budget = planned(RowWise(), inputs, float(enough[1]), store, policy, in_flight), float(enough[1])
     check(plan, inputs, budget)
     assert all(p.store is None or p.store.policy == policy for p in plan.placements)
 
@@ -96,7 +105,7 @@ def test_more_memory_moves_fewer_rows() -> None:
     inputs = inputs_on(cluster("cpu", 16.0))
     moved = []
     for budget in (0.012, 0.016, 0.02, 0.024, 0.03):
-        plan = WithStores(RowWise(), budget, policy=LRU).plan(inputs)
+        plan = planned(RowWise(), inputs, budget, "auto", LRU)
         moved.append(sum(one.bytes_moved for one in store_facts(plan, ACCESS, WORK, 1)))
     assert moved == sorted(moved, reverse=True) and moved[0] > 2 * moved[-1], moved
 
@@ -104,7 +113,7 @@ def test_more_memory_moves_fewer_rows() -> None:
 def test_without_stores_or_without_room_for_them_the_plan_is_refused() -> None:
     inputs = inputs_on(cluster("cuda", 16.0))
     with pytest.raises(PlanDoesNotFit, match="the plan lacks"):
-        WithStores(RowWise(), 0.01, NONE).plan(inputs)
+        planned(RowWise(), inputs, 0.01, NONE)
     bare = replace(inputs, cluster=replace(inputs.cluster, host=None, disk=None, device=replace(inputs.cluster.device, memory_gb=0.01)))
     with pytest.raises(PlanDoesNotFit, match="the plan lacks"):
-        WithStores(RowWise()).plan(bare)
+        planned(RowWise(), bare)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.sharders.base import PlanInputs, Reasons, Sharder
+from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.stores.choice import with_caches
 from recsys_lab.tables.stores import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NONE
 
@@ -20,37 +19,33 @@ Plans: TypeAlias = Callable[[PlanInputs], ShardingPlan]
 
 
 @dataclass(frozen=True)
-class WithStores(Sharder):
-    """`inner`, and what it plans brought within memory.
+class Stores:
+    """Where rows go that do not fit, under any sharder.
 
     `budget_gb`: what a rank may use of its device's memory; None: all. `store`, `policy`: as the sharder's keys have them. `in_flight`:
     batches whose rows are in use at a time.
     """
 
-    inner: Sharder
     budget_gb: float | None = None
     store: str = AUTO
     policy: str = LFU
     in_flight: int = 1
 
-    def plan(self, inputs: PlanInputs) -> ShardingPlan:
-        """As `inner` plans, where that fits. Raises PlanDoesNotFit where no cache is small enough."""
-        return self._within(inputs, self.inner.plan)
+    def within(self, inputs: PlanInputs) -> PlanInputs:
+        """`inputs` for a cluster with no more memory a rank than the budget."""
+        device = inputs.cluster.device
+        if self.budget_gb is None or self.budget_gb >= device.memory_gb:
+            return inputs
+        return replace(inputs, cluster=replace(inputs.cluster, device=replace(device, memory_gb=self.budget_gb)))
 
-    def adapt(self, named: PlanInputs, here: PlanInputs) -> ShardingPlan:
-        return self._within(here, lambda roomy: self.inner.adapt(named, roomy))
+    def plan(self, inputs: PlanInputs, plan_of: Plans, refused: PlanDoesNotFit) -> ShardingPlan:
+        """What `plan_of` plans where ranks have more memory, with caches so that it fits all the same. `refused`: why it does not without.
 
-    def reasons(self, plan: ShardingPlan, inputs: PlanInputs) -> Reasons | None:
-        return self.inner.reasons(plan, inputs)
-
-    def _within(self, inputs: PlanInputs, plan_of: Plans) -> ShardingPlan:
-        inputs = replace(inputs, cluster=within(inputs.cluster, self.budget_gb))
-        try:
-            return plan_of(inputs)
-        except PlanDoesNotFit as error:
-            if not (kinds := self._kinds(inputs)):
-                raise
-            last = error
+        Raises PlanDoesNotFit where no cache is small enough.
+        """
+        if not (kinds := self._kinds(inputs)):
+            raise refused
+        last = refused
         for room in ROOM:
             try:
                 return with_caches(plan_of(_roomy(inputs, room)), inputs, kinds, self.policy, self.in_flight)
@@ -62,21 +57,10 @@ class WithStores(Sharder):
         """Stores that tables may have: the one that is named; else the nearest that the cluster has and that holds all of them."""
         if self.store != AUTO:
             return () if self.store == NONE else (self.store,)
-        cluster = inputs.cluster
-        if (
-            cluster.device.kind == "cuda"
-            and cluster.host is not None
-            and _bytes_of_tables(inputs) <= cluster.host.memory_gb * 1e9 * cluster.hosts
-        ):
+        cluster, host = inputs.cluster, inputs.cluster.host
+        if cluster.device.kind == "cuda" and host is not None and _bytes_of_tables(inputs) <= host.memory_gb * 1e9 * cluster.hosts:
             return (HOST, HOST_CACHED)
         return (DISK_CACHED,) if cluster.disk is not None or self.budget_gb is not None else ()
-
-
-def within(cluster: Cluster, budget_gb: float | None) -> Cluster:
-    """`cluster` with no more memory a rank than the budget."""
-    if budget_gb is None or budget_gb >= cluster.device.memory_gb:
-        return cluster
-    return replace(cluster, device=replace(cluster.device, memory_gb=budget_gb))
 
 
 def _bytes_of_tables(inputs: PlanInputs) -> int:

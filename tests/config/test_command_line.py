@@ -76,6 +76,7 @@ KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
         (["launcher._target_=shutil.rmtree"], ["launcher._target_", "shutil.rmtree"]),
         (["data._target_=subprocess.run"], ["data._target_", "subprocess.run"]),
         (["logger._target_=recsys_lab.models.dlrm.DLRM"], ["logger._target_", "no function of this kind"]),
+        (["experiment=neo/figure8", "study._target_=shutil.rmtree"], ["study._target_", "no function of this kind", "shutil.rmtree"]),
         (["--config-name=nope"], ["--config-name", "run.py has one config", "given nope", "--config-dir"]),
         (["--config-dir", "/nope"], ["--config-dir", "not a folder"]),
         (["--experimental-rerun", "x"], ["--experimental-rerun", "resume=RUN_FOLDER"]),

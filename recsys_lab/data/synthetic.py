@@ -23,10 +23,10 @@ import numpy as np
 from scipy.stats import rankdata
 
 from recsys_lab.data import hashing
-from recsys_lab.data.batch import Feature, Rows
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.generated import Exponent, Shape, make_features
+from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import Count, DenseFeatures, Length, RowCount, RowCountFromZero, Seed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,11 @@ def test_help_imports_nothing_heavy(line: tuple[str, ...]) -> None:
 def test_a_refused_line_imports_nothing_heavy(line: tuple[str, ...]) -> None:
     code, packages = imported(*line)
     assert code == 2 and "recsys_lab" in packages and sorted(HEAVY & packages) == []
+
+
+def test_a_simulation_imports_no_library_of_training_and_none_that_draws(tmp_path: Path) -> None:
+    code, packages = imported("run.py", "mode=simulate", "logger=none", f"hydra.run.dir={tmp_path / 'run'}")
+    assert code == 0 and sorted({"lightning", "torchmetrics", "scipy", "matplotlib", "wandb"} & packages) == []
 
 
 def test_what_is_imported_is_seen() -> None:

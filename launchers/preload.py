@@ -3,4 +3,5 @@
 import lightning.pytorch  # noqa: F401
 import torchrec.distributed.model_parallel  # noqa: F401
 
-import recsys_lab.pipeline  # noqa: F401
+import recsys_lab.pipeline
+import recsys_lab.train.rank  # noqa: F401

@@ -26,11 +26,11 @@ from recsys_lab.config.options import (
 )
 from recsys_lab.config.schema import resolved, typed
 from recsys_lab.config.suited import suited
-from recsys_lab.data.batch import DataSet, Feature
 from recsys_lab.data.capped import capped
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.labels import check_labels
+from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.plan import ShardingPlan

@@ -20,12 +20,11 @@ from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
 from recsys_lab.errors import RankLost, Terminated, UserError, cannot_write, unwritable
-from recsys_lab.experiment import resolve
 from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
 from recsys_lab.report.page import write_missing_page
-from recsys_lab.train.checkpoint import clear_partial, latest
+from recsys_lab.train.checkpoint_folder import clear_partial, latest
 
 #: Exit codes of what a signal cut short: those of a process that the signal ended.
 CUT_SHORT: dict[type[BaseException], int] = {KeyboardInterrupt: 130, Terminated: Terminated.exit_code}
@@ -158,6 +157,8 @@ class Ending:
             record = read_result(self.folder)
             if record["status"] in ENDED:
                 return partial(_again, record, self.folder)
+        from recsys_lab.experiment import resolve  # with torch, which neither help nor a refused line needs
+
         experiment = resolve(self.config)
         if experiment.study is not None:  # neither is imported for the other's sake
             from recsys_lab.studies.run import run_study

@@ -27,8 +27,6 @@ from recsys_lab.record.run_folder import REASONS_FILE
 from recsys_lab.report import say
 from recsys_lab.report.page import write_page
 from recsys_lab.simulate import write_trace
-from recsys_lab.train.baselines import baselines
-from recsys_lab.train.rank import Job, train
 
 
 def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: bool = True) -> dict[str, Any] | None:
@@ -58,6 +56,11 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)
 
+    compared = None
+    if writes and experiment.compares(data):
+        from recsys_lab.train.baselines import baselines
+
+        compared = baselines(data, experiment.seed)
     record = Result(
         status="completed",
         mode=experiment.mode,
@@ -68,7 +71,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         plan=plan_summary(named.plan, named.access, named.workload, named.stores),
         simulated=simulated,
         chosen=experiment.chosen or None,
-        baselines=baselines(data, experiment.seed) if writes and experiment.compares(data) else None,
+        baselines=compared,
     )
     if writes:
         write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})
@@ -80,6 +83,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         if timeline is not None:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
     if experiment.trains:
+        from recsys_lab.train.rank import Job, train  # with Lightning, which a simulation does not need
+
         job = Job(experiment, folder, here.plan, here.steps, record, partial(replan, experiment, here, named), rows, sweep)
         written = experiment.launcher.launch(train, {"job": job}, folder)
     else:

@@ -12,8 +12,8 @@ import torch
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import cluster_here
 from recsys_lab.config.options import ExecutorOptions
-from recsys_lab.data.batch import DataSet
 from recsys_lab.data.capped import capped
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import LOCAL, Experiment, Towers
 from recsys_lab.models.click_model import ClickModel

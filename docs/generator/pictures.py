@@ -13,8 +13,8 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from recsys_lab.decide import decide
-from recsys_lab.decide.prices import Row
+from recsys_lab.decide.decision import decide
+from recsys_lab.decide.rows import Row
 
 IMAGES = Path(__file__).resolve().parents[1] / "images"
 #: The question of docs/decide.md.

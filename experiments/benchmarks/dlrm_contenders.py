@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from recsys_lab.data.batch import Batch, DataSet
+from recsys_lab.data.batch import Batch
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.planning import Planned, plan_for, this_machine
 from recsys_lab.train.objective import click_loss

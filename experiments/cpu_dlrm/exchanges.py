@@ -11,8 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from recsys_lab.data.batch import Batch, DataSet
+from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.executor.groups import close_groups
 from recsys_lab.executor.recorded import start_recording, stop_recording
 from recsys_lab.executor.sharded_model import ShardedModel

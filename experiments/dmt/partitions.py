@@ -15,10 +15,9 @@ from scipy.stats import mannwhitneyu
 
 from recsys_lab.data.progress import progress
 from recsys_lab.experiment import Experiment, Towers, of_words
-from recsys_lab.partition import probe
-from recsys_lab.partition.find import DIMS, coherence, find
+from recsys_lab.partition import DIMS, SAMPLES, STEPS, probe
+from recsys_lab.partition.find import coherence, find
 from recsys_lab.partition.picture import draw
-from recsys_lab.partition.source import SAMPLES, STEPS
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.metrics import quality
 from recsys_lab.report.sections import Table as Shown

@@ -6,14 +6,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from recsys_lab.calibrate.calibration import Calibration
 from recsys_lab.config.calibrated import FILES, core_share
 from recsys_lab.config.command_line import CONF
 from recsys_lab.errors import UserError, unwritable
+
+if TYPE_CHECKING:
+    from recsys_lab.calibrate.calibration import Calibration
 
 #: What `cluster=local` reads.
 OF_THIS_MACHINE = "calibrated"

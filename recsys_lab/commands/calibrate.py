@@ -7,13 +7,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recsys_lab.arguments import parser
-from recsys_lab.calibrate.calibration import Calibration, calibrate
 from recsys_lab.calibrate.written import OF_THIS_MACHINE, check_name, write
 from recsys_lab.config.calibrated import VARIABLE, folder
 from recsys_lab.errors import UserError
 from recsys_lab.quiet import quiet_torchrec
+
+if TYPE_CHECKING:
+    from recsys_lab.calibrate.calibration import Calibration
 
 #: Where a folder of choices is found without a word.
 HERE = Path("conf")
@@ -33,6 +36,8 @@ def main(argv: list[str]) -> int:
     where = Path(options.out).expanduser() if options.out else folder() if options.name is None else HERE
     if where is None:
         raise UserError("no folder to write to", where=VARIABLE, given="none", remedy="--out DIR")
+    from recsys_lab.calibrate.calibration import calibrate  # with torch, which neither help nor a mistake needs
+
     calibration = calibrate(options.overrides, _say, young=True)
     if calibration is None:
         return 0  # the first rank writes

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 from recsys_lab.arguments import parser
-from recsys_lab.decide.decision import decided
-from recsys_lab.decide.page import write_decision
 from recsys_lab.decide.question import asked
 from recsys_lab.decide.tables import changes_table, refused_table, rows_table
 from recsys_lab.files import check_writable, plain
@@ -33,6 +31,9 @@ def main(argv: list[str]) -> int:
     question, page = asked(options.words), Path(options.page).expanduser()
     if not options.json:
         check_writable(page)
+    from recsys_lab.decide.decision import decided  # with torch, which neither help nor a mistake needs
+    from recsys_lab.decide.page import write_decision
+
     with Bar("combinations priced") as bar:
         decision = decided(question, progress=bar.told)
     if options.json:

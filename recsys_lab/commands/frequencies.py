@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 from recsys_lab.arguments import parser
-from recsys_lab.data.frequencies import save_frequencies
 from recsys_lab.errors import UserError
-from recsys_lab.experiment import of_words
 
 
 def main(argv: list[str]) -> int:
@@ -19,9 +17,12 @@ def main(argv: list[str]) -> int:
     line.add_argument("--rows", type=int, default=None, help="count the first ROWS samples only")
     line.add_argument("--json", action="store_true", help="print one JSON object")
     options = line.parse_args(argv)
-    experiment = of_words(options.overrides, where="frequencies")
     if options.rows is not None and options.rows < 1:
         raise UserError("too small", where="--rows", given=options.rows, allowed="1 or more")
+    from recsys_lab.data.frequencies import save_frequencies  # with torch, which neither help nor a mistake needs
+    from recsys_lab.experiment import of_words
+
+    experiment = of_words(options.overrides, where="frequencies")
     path = Path(options.out).expanduser()
     samples = save_frequencies(path, experiment.open_data(), options.rows)
     print(json.dumps({"file": str(path), "samples": samples}) if options.json else f"{path}: row frequencies of {samples:,} samples")

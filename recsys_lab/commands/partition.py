@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recsys_lab.arguments import parser
 from recsys_lab.errors import UserError
-from recsys_lab.partition.find import CHOICES, DIMS, summary
-from recsys_lab.partition.picture import check_suffix, draw
-from recsys_lab.partition.source import SAMPLES, STEPS, partition_of
+from recsys_lab.partition import CHOICES, DIMS, SAMPLES, STEPS
 from recsys_lab.quiet import quiet_torchrec
-from recsys_lab.sharders.dmt.partition_file import Partition, load_partition
+
+if TYPE_CHECKING:
+    from recsys_lab.sharders.dmt.partition_file import Partition
 
 
 def main(argv: list[str]) -> int:
@@ -43,6 +43,11 @@ def main(argv: list[str]) -> int:
     for name in ("steps", "samples", "towers"):
         if getattr(options, name) < 1:
             raise UserError("too small", where=f"--{name}", given=getattr(options, name), allowed="1 or more")
+    from recsys_lab.partition.find import summary  # with torch, which neither help nor a mistake needs
+    from recsys_lab.partition.picture import check_suffix, draw
+    from recsys_lab.partition.source import partition_of
+    from recsys_lab.sharders.dmt.partition_file import load_partition
+
     other = load_partition(Path(options.compare).expanduser()) if options.compare else None
     quiet_torchrec()
     path = Path(options.out).expanduser()

@@ -8,10 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from recsys_lab.arguments import parser
-from recsys_lab.decide.decision import ranked
 from recsys_lab.decide.price_words import price_words
-from recsys_lab.decide.prices import Row
 from recsys_lab.decide.question import AS_SAID, AXES, ClusterAsked, Question, items_of
+from recsys_lab.decide.rows import Row
 from recsys_lab.decide.tables import DASH
 from recsys_lab.errors import UserError
 from recsys_lab.report.sections import Table
@@ -27,6 +26,8 @@ def main(argv: list[str]) -> int:
     line.add_argument("--json", action="store_true", help="print the same as one JSON object")
     options = line.parse_intermixed_args(argv)
     question = _question(options.overrides, options.sharders)
+    from recsys_lab.decide.decision import ranked  # with torch, which neither help nor a mistake needs
+
     with Bar("sharders priced") as bar:
         rows = ranked(question, bar.told)
     if options.json:

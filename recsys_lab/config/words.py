@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
+
+from hydra.core.override_parser.types import Quote, QuotedString
 
 from recsys_lab.arguments import Parser
 from recsys_lab.errors import UserError
@@ -30,6 +33,9 @@ WITH_VALUE = (
 INFORMS = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 #: Options with which Hydra answers a question.
 ASKS_HYDRA = ("help", "hydra_help", "version", "cfg", "info", "shell_completion")
+#: Of an override's value, as Hydra's grammar divides it: an escaped letter, a quoted text, an interpolation, or one letter.
+_TOKEN = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|.""", re.DOTALL)
+_ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
@@ -46,11 +52,42 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     line.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     line.add_argument("--info", "-i", nargs="?", const="all", choices=INFORMS)
     args = line.parse_intermixed_args(list(argv))
+    args.overrides = [with_quotes(word) for word in args.overrides]
     _check(args)
     args.names_folder = args.config_dir  # a folder that is only there names no code for a resumed run
     if args.config_dir is None and not any(word.lstrip("+").startswith("hydra.searchpath=") for word in args.overrides):
         args.config_dir = conf_here()
     return args
+
+
+def with_quotes(word: str) -> str:
+    """An override with quotes around each text of its value that has letters beyond ASCII, which Hydra takes in quotes alone.
+
+    Keys of a mapping stay as they are: Hydra takes none in quotes.
+    """
+    key, equals, value = word.partition("=")
+    if value.isascii():
+        return word
+    done, text, inside, at_key = "", "", [""], False
+    for token in _TOKEN.findall(value):
+        if token not in tuple("()[]{},=") and not (token == ":" and at_key):
+            text += token
+            continue
+        done, text = done + (text if at_key else _quoted(text)) + token, ""
+        if token in "([{":
+            inside.append(token)
+        elif token in ")]}" and len(inside) > 1:
+            inside.pop()
+        at_key = token in "{," and inside[-1] == "{"
+    return key + equals + done + (text if at_key else _quoted(text))
+
+
+def _quoted(text: str) -> str:
+    """`text` in quotes where it needs them and has none."""
+    bare = text.strip(" \t")
+    if bare.isascii() or bare[0] in "'\"":
+        return text
+    return QuotedString(_ESCAPED.sub(r"\1", bare), Quote.single).with_quotes()
 
 
 def conf_here() -> str | None:

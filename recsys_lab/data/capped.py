@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from recsys_lab.data.batch import DataSet, HeldOutItems, Hottest, Rows, Split
 from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.protocol import DataSet, HeldOutItems, Hottest, Rows, Split
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, TableAccess, measured_access
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from recsys_lab.data.batch import Rows
 from recsys_lab.data.dataset import one_hot_rows
+from recsys_lab.data.protocol import Rows
 from recsys_lab.data.text import Columns
 
 

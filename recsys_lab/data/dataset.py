@@ -1,4 +1,4 @@
-"""The data set that every opener here returns (see the protocols in batch.py), and a split that is part of another."""
+"""The data set that every opener here returns (see protocol.py), and a split that is part of another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recsys_lab.data.batch import Feature, HeldOutItems, Hottest, Rows, Split
+from recsys_lab.data.protocol import Feature, HeldOutItems, Hottest, Rows, Split
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics
 

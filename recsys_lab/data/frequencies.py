@@ -14,10 +14,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from recsys_lab.data.batch import DataSet
 from recsys_lab.data.cache import digest, path_of
 from recsys_lab.data.dataset import OpenDataSet, table_names
 from recsys_lab.data.measure import measure_row_counts
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.data.sources import source_identity
 from recsys_lab.errors import UserError, unwritable
 from recsys_lab.files import what_is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsys_lab.data.batch import DataSet
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 
 BLOCK_ROWS = 65_536

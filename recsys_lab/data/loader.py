@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.data.batch import Batch, DataSet, Rows, Split
+from recsys_lab.data.batch import Batch
 from recsys_lab.data.order import FileOrder, ShuffledOrder
+from recsys_lab.data.protocol import DataSet, Rows, Split
 
 STOP_POLL_S = 0.1
 

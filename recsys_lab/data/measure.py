@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from recsys_lab.data.batch import DataSet
 from recsys_lab.data.dataset import table_names
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError, unwritable
 from recsys_lab.tables import AccessStatistics, measured_access
 

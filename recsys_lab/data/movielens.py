@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from recsys_lab.data.batch import Feature
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.interactions import Objective, Passes, Pooling, open_interactions
+from recsys_lab.data.protocol import Feature
 from recsys_lab.data.sources import check_root, find_file, missing_file, named_file
 from recsys_lab.data.text import OnBadLine
 from recsys_lab.ranges import Length, Seed

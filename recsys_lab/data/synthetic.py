@@ -20,13 +20,12 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import rankdata
 
 from recsys_lab.data import hashing
-from recsys_lab.data.batch import Feature, Rows
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.generated import Exponent, Shape, make_features
+from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import Count, DenseFeatures, Length, RowCount, RowCountFromZero, Seed
 
@@ -160,7 +159,13 @@ def best_auc(split: SyntheticSplit, rows: int) -> float:
     negatives = rows - positives
     if not positives or not negatives:
         return float("nan")
-    return float((rankdata(scores)[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    return float((ranks(scores)[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def ranks(scores: np.ndarray) -> np.ndarray:
+    """From 1; equal scores share the mean of theirs."""
+    ordered = np.sort(scores)
+    return (np.searchsorted(ordered, scores, "left") + np.searchsorted(ordered, scores, "right") + 1) / 2
 
 
 def open_synthetic(

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recsys_lab.data.batch import DataSet
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.answer import Winner, marked, winner_of
 from recsys_lab.decide.combinations import Combination, combinations
 from recsys_lab.decide.fixes import least_change, with_fixes
-from recsys_lab.decide.prices import Priced, Row
+from recsys_lab.decide.prices import Priced
 from recsys_lab.decide.question import Question, asked
-from recsys_lab.decide.sensitivity import Change, changes_of, sentences
+from recsys_lab.decide.rows import Change, Row
+from recsys_lab.decide.sensitivity import changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.planning import plan_inputs

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.cluster.price import GIVEN
-from recsys_lab.decide.prices import Row
+from recsys_lab.decide.rows import Row
 
 #: In the order of what a change asks of its user: a state of the optimizer, formats, how tables are placed, and other devices.
 AXES = ("optimizer", "precision", "sharder", "cluster")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recsys_lab.cluster.price import GIVEN
-from recsys_lab.decide.prices import Row
+from recsys_lab.decide.rows import Row
 
 
 def price_words(rows: Sequence[Row]) -> list[str]:

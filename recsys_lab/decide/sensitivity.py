@@ -6,12 +6,13 @@ Towers and another table optimizer are planned again: they are rows of their own
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from recsys_lab.config.choices import built
-from recsys_lab.data.batch import DataSet
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.combinations import Combination
-from recsys_lab.decide.prices import PHASES, Priced, Row, priced_row
+from recsys_lab.decide.prices import PHASES, Priced, priced_row
+from recsys_lab.decide.rows import Change, Row
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan.steps import MOVES
@@ -26,29 +27,6 @@ FP16_COMMS, FP32_COMMS, TOWERS = "FP16 communication", "FP32 communication", "DM
 GRAPHS_OF = "hugectr"
 #: A change of time a sample below this is none.
 LEAST = 0.005
-
-
-@dataclass(frozen=True)
-class Change:
-    """`time_change`: of a sample's time, relative: -0.1 is 10 % less; `cost_change`: of a sample's cost. None where it does not fit.
-
-    `ms`: of an iteration, which of twice the batch has twice the samples. `phase`: what changes most of the iteration, from
-    `phase_ms[0]` to `phase_ms[1]`, both for as many samples as the chosen row's iteration has.
-    """
-
-    name: str
-    fits: bool
-    ms: float | None = None
-    usd_per_1e9: float | None = None
-    time_change: float | None = None
-    cost_change: float | None = None
-    phase: str = ""
-    phase_ms: tuple[float, float] = (0.0, 0.0)
-
-    @property
-    def because(self) -> str:
-        before, after = self.phase_ms
-        return f"{self.phase} {before:.2f} -> {after:.2f} ms" if before != after else "nothing changes"
 
 
 def changes_of(chosen: Row, priced: Sequence[Priced], data: DataSet) -> list[Change]:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from typing import Any
 
-from recsys_lab.data.batch import DataSet
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.combinations import Combination
 from recsys_lab.decide.forks import pool
-from recsys_lab.decide.prices import Priced, Row, price_combination
+from recsys_lab.decide.prices import Priced, price_combination
+from recsys_lab.decide.rows import Row
 from recsys_lab.plan import ShardingPlan
 
 #: How often progress is reported, seconds.

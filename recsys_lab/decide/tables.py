@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from recsys_lab.decide.answer import Winner, cheapest_first
 from recsys_lab.decide.fixes import LACKS
 from recsys_lab.decide.price_words import price_words
-from recsys_lab.decide.prices import Row
-from recsys_lab.decide.sensitivity import Change
+from recsys_lab.decide.rows import Change, Row
 from recsys_lab.report.sections import Table
 from recsys_lab.units import human_count
 

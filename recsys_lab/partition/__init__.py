@@ -5,3 +5,8 @@
 `picture`: DMT's figure 9 of a partition.
 `source`: from a run folder or overrides to a partition.
 """
+
+CHOICES = ("coherent", "diverse", "strided")
+#: Dimensions that features are laid out in. The paper's plane is too narrow for many groups that are equally far from one another.
+DIMS = 4
+STEPS, SAMPLES = 500, 16_384

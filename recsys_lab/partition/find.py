@@ -7,18 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from recsys_lab.data.batch import DataSet
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
-from recsys_lab.sharders.dmt.affinity import STRATEGIES, coordinates, distances
+from recsys_lab.partition import CHOICES, DIMS
+from recsys_lab.sharders.dmt.affinity import coordinates, distances
 from recsys_lab.sharders.dmt.partition import balanced_groups, size_bounds, strided
 from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index
 from recsys_lab.sharders.dmt.towers import features_of
 from recsys_lab.tables import Table
 
-#: Dimensions that features are laid out in. The paper's plane is too narrow for many groups that are equally far from one another.
-DIMS = 4
 STRIDED = "strided"
-CHOICES = (*STRATEGIES, STRIDED)
 
 
 def find(

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from recsys_lab.data.batch import DataSet
 from recsys_lab.data.loader import RankLoader
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, Towers
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import fill_tables, initialise_dense
 from recsys_lab.plan.serialise import load_plan
-from recsys_lab.train import checkpoint
+from recsys_lab.train import checkpoint, checkpoint_folder
 
 #: A probe's tables have at most so many rows, ids taken modulo that.
 MOST_ROWS = 1_000_000
@@ -87,7 +87,7 @@ def of_run(folder: Path, experiment: Experiment) -> tuple[ClickModel, DataSet]:
 
     Raises UserError where the run left no checkpoint.
     """
-    last = checkpoint.latest(folder / "checkpoints")
+    last = checkpoint_folder.latest(folder / "checkpoints")
     if last is None:
         raise UserError("the run left no checkpoint", where=folder, remedy="name a run that trained, or give overrides to train a probe")
     plans = [folder / "plan_here.json", folder / "plan.json"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from recsys_lab.config.folders import stored
 from recsys_lab.config.targets import Named
-from recsys_lab.data.batch import DataSet
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, of_words, resolve
 from recsys_lab.models.click_model import ClickModel
@@ -19,8 +19,6 @@ from recsys_lab.partition import probe
 from recsys_lab.partition.find import check, find
 from recsys_lab.sharders.dmt.affinity import affinity, one_thread
 from recsys_lab.sharders.dmt.partition_file import Partition
-
-STEPS, SAMPLES = 500, 16_384
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The loggers besides W&B, each a `_target_` of `conf/logger`. All write inside the run folder; metrics.csv is there with any of them."""
+"""The loggers besides W&B, each a `_target_` of `conf/logger`. All write inside the run folder; metrics.csv is there with any of them.
+
+Lightning is imported where one is made, so that a simulation without a logger does not wait for it. Hence no function names its types.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
-
 from recsys_lab.ranges import Count
 
 
-def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> TensorBoardLogger:
+def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> Any:
     """Event files in `folder`/tensorboard. `tensorboard --logdir` on the sweep's folder shows its runs beside each other."""
+    from lightning.pytorch.loggers import TensorBoardLogger
+
     return TensorBoardLogger(save_dir=str(folder), name="tensorboard", version="")
 
 
-def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None, *, flush_every_n_steps: Count = 100) -> CSVLogger:
+def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None, *, flush_every_n_steps: Count = 100) -> Any:
     """Everything that any callback logs, in `folder`/csv/metrics.csv; the columns are not fixed as those of metrics.csv are."""
+    from lightning.pytorch.loggers import CSVLogger
+
     return CSVLogger(save_dir=str(folder), name="csv", version="", flush_logs_every_n_steps=flush_every_n_steps)
 
 
@@ -25,7 +30,7 @@ def none(folder: Path, config: Mapping[str, Any], name: str, group: str | None =
     """No logger: metrics.csv alone."""
 
 
-def finish(logger: Logger | None, status: str) -> None:
+def finish(logger: Any | None, status: str) -> None:
     """Close `logger` after the record is written: W&B gets its artifacts and summary. `status`: completed | failed."""
     if logger is None:
         return

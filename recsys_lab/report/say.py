@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from recsys_lab.cluster import Cluster
-from recsys_lab.data.batch import DataSet
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.store import HOST, HOST_CACHED
 from recsys_lab.plan.store_facts import StoreFacts

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import NormalDist
 
 import numpy as np
-from scipy.special import ndtri
 
 #: Beyond this, "how many seeds" is no answer that anyone would act on.
 MOST_SEEDS = 1000
@@ -143,7 +143,7 @@ def seeds_needed(ours: Sequence[float], base: Sequence[float], level: float, pai
     if spread <= 1e-12 * abs(x.mean() - y.mean()):
         return least
     effect = abs(x.mean() - y.mean()) / spread
-    z_level, z_power = -ndtri(level / 2), ndtri(power)
+    z_level, z_power = -NormalDist().inv_cdf(level / 2), NormalDist().inv_cdf(power)
     groups, correction = (1, z_level**2 / 2) if paired else (2, z_level**2 / 4)
     needed = (groups * ((z_level + z_power) / effect) ** 2 + correction) * (1 if paired else math.pi / 3)
     return max(least, math.ceil(min(needed, MOST_SEEDS + 1)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from recsys_lab.data.batch import DataSet, Split
+from recsys_lab.data.protocol import DataSet, Split
 from recsys_lab.record.baselines import Baselines
 from recsys_lab.record.metrics import quality
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from recsys_lab.data.batch import Batch
 from recsys_lab.errors import UserError
 from recsys_lab.report.waiting import Bar
-from recsys_lab.train import checkpoint as checkpoints
+from recsys_lab.train import checkpoint_folder
 
 #: A row of the metrics file: column -> number.
 Log = Callable[[Mapping[str, Any]], None]
@@ -59,9 +59,9 @@ class Checkpoints(pl.Callback):
         self._saved = trainer.global_step
         trainer.save_checkpoint(self.folder / f"step={trainer.global_step}")
         if trainer.is_global_zero:
-            checkpoints.progressed(self.folder.parent, trainer.global_step)
-            for old in list(checkpoints.steps(self.folder).values())[: -self.KEEP]:
-                checkpoints.remove(old)
+            checkpoint_folder.progressed(self.folder.parent, trainer.global_step)
+            for old in list(checkpoint_folder.steps(self.folder).values())[: -self.KEEP]:
+                checkpoint_folder.remove(old)
 
     def state_dict(self) -> dict[str, Any]:
         return {"saved": self._saved}
@@ -91,7 +91,7 @@ class BestWeights(pl.Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best = state["best"]
-        if self.best is not None and not (self.path / checkpoints.TRAINER_FILE).is_file():
+        if self.best is not None and not (self.path / checkpoint_folder.TRAINER_FILE).is_file():
             raise UserError(
                 "the best weights of this run are gone", where=self.path, remedy="put them back, or start again in another folder"
             )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,16 +24,11 @@ from safetensors import SafetensorError, safe_open
 
 from recsys_lab.errors import UserError, unwritable
 from recsys_lab.executor.store.row_field import RowField
-from recsys_lab.files import read_json, write_json, write_text
+from recsys_lab.files import write_text
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.train import manifest
+from recsys_lab.train.checkpoint_folder import BEFORE, PARTIAL, TRAINER_FILE
 from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
-
-PARTIAL = ".partial-"
-BEFORE = PARTIAL + "before-"
-TRAINER_FILE = "trainer.json"
-FOLDER = "checkpoints"
-PROGRESS_FILE = "progress.json"
 
 
 @dataclass(frozen=True)
@@ -106,38 +100,6 @@ def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
-
-
-def steps(checkpoints: Path) -> dict[int, Path]:
-    """The checkpoints in a run's `checkpoints` folder by step, rising: `step=N`, N a number as we write it, with something in it.
-
-    Such a folder was whole when it got its name, so a missing file makes it a broken one.
-    """
-    found = {int(path.name[5:]): path for path in checkpoints.glob("step=*") if re.fullmatch(r"step=(0|[1-9][0-9]{0,17})", path.name)}
-    return {step: found[step] for step in sorted(found) if found[step].is_dir() and any(found[step].iterdir())}
-
-
-def latest(checkpoints: Path) -> Path | None:
-    """The newest checkpoint in a run's `checkpoints` folder, or None."""
-    return next(reversed(steps(checkpoints).values()), None)
-
-
-def newest(run_folder: Path) -> Path | None:
-    """The checkpoint from which the run goes on; None where it has written none. UserError where those that it wrote are gone."""
-    last, told = latest(run_folder / FOLDER), run_folder / PROGRESS_FILE
-    if last is None and told.is_file():
-        raise UserError(
-            "the checkpoints of this run are gone",
-            where=run_folder / FOLDER,
-            given=f"none, the last that it wrote was step={read_json(told).get('step')}",
-            remedy=f"put them back; or start again: remove {told.name}, and resume",
-        )
-    return last
-
-
-def progressed(run_folder: Path, step: int) -> None:
-    """Notes in the run folder that there is a checkpoint of `step`."""
-    write_json(run_folder / PROGRESS_FILE, {"step": step})
 
 
 def read_trainer(folder: Path) -> dict[str, Any]:
@@ -289,20 +251,3 @@ def _matches(ours: np.ndarray | range, theirs: np.ndarray | range) -> tuple[np.n
     at = np.minimum(np.searchsorted(ours, theirs, sorter=order), len(ours) - 1)
     both = np.flatnonzero(ours[order[at]] == theirs)
     return order[at[both]], both
-
-
-def remove(folder: Path) -> None:
-    """Deletes a checkpoint: renamed first, so that a kill in the middle leaves nothing that looks whole."""
-    doomed = folder.with_name(PARTIAL + "old-" + folder.name)
-    os.replace(folder, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
-
-
-def clear_partial(checkpoints: Path) -> None:
-    """Deletes what a kill or a full disk cut short, and puts back what was to be replaced. Only while nobody writes there."""
-    for before in checkpoints.glob(BEFORE + "*"):
-        name = before.with_name(before.name.removeprefix(BEFORE))
-        if not name.exists():
-            os.replace(before, name)
-    for left in checkpoints.glob(PARTIAL + "*"):
-        shutil.rmtree(left, ignore_errors=True)

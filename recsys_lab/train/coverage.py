@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch.distributed as dist
 
-from recsys_lab.data.batch import Hottest
+from recsys_lab.data.protocol import Hottest
 from recsys_lab.executor.shard import ShardedModel
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.tiers import is_tiered, tier_rows

@@ -10,8 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from recsys_lab.data.batch import Batch, HeldOutItems
+from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
+from recsys_lab.data.protocol import HeldOutItems
 from recsys_lab.errors import UserError
 from recsys_lab.record.metrics import PLACES, quality, retrieval
 from recsys_lab.train.held_out import SAMPLED, Candidates, Counts, counts_by_logits, counts_by_vectors, item_chunks, unwrapped

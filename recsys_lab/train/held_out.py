@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.data.batch import HeldOutItems, Split
 from recsys_lab.data.loader import as_batch, rank_slice
+from recsys_lab.data.protocol import HeldOutItems, Split
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.sequence import ITEM
 

@@ -9,8 +9,9 @@ from functools import partial
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
-from recsys_lab.data.batch import Batch, DataSet
+from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.train.evaluate import ClickEvaluation, Evaluation, NextItemEvaluation
 
 #: (the model's output, batch, parts) -> this process's share of the loss: the mean over `parts` processes is the batch's loss.

@@ -17,8 +17,8 @@ import torch.distributed as dist
 
 from recsys_lab.config.frozen import identity
 from recsys_lab.config.options import PruneOptions, TrainerOptions
-from recsys_lab.data.batch import DataSet
 from recsys_lab.data.loader import RankLoader
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.executor.shard import ShardedModel
 from recsys_lab.experiment import Experiment
@@ -31,8 +31,7 @@ from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
 from recsys_lab.record.result import Measured, Result, write_result
 from recsys_lab.tables import AccessStatistics
-from recsys_lab.train import FROM_CHECKPOINT, callbacks
-from recsys_lab.train import checkpoint as checkpoints
+from recsys_lab.train import FROM_CHECKPOINT, callbacks, checkpoint_folder
 from recsys_lab.train.ahead import InputAhead
 from recsys_lab.train.coverage import Seen, WatchTiers, coverage, gather, hot_rows
 from recsys_lab.train.evaluate import evaluate
@@ -99,7 +98,7 @@ def train(job: Job) -> dict[str, Any] | None:
     batches = ResumableLoader(train_loader, device if experiment.sharder.executor.pipeline else None)
     ahead = InputAhead(batches)
     measure = Measure(train_loader, options.measure_steps, ahead.steady, before)
-    folder = job.folder / checkpoints.FOLDER
+    folder = job.folder / checkpoint_folder.FOLDER
     prune = _prune(experiment.ablation.prune)
     trainer = _trainer(job, strategy, logger, [measure, ahead, prune], folder)
     last = _tidy(job.folder, bool(experiment.resume) or FROM_CHECKPOINT in os.environ)
@@ -108,7 +107,7 @@ def train(job: Job) -> dict[str, Any] | None:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         if last is None or strategy.has_begun:
             raise
-        raise broken(last, f"{checkpoints.TRAINER_FILE} is of another shape ({type(error).__name__}: {error})") from None
+        raise broken(last, f"{checkpoint_folder.TRAINER_FILE} is of another shape ({type(error).__name__}: {error})") from None
     if options.restore_best and (folder / "best").is_dir():
         strategy.load_weights(folder / "best")
     figures = _evaluate_splits(strategy, data, objective, loader, options, device)
@@ -229,9 +228,9 @@ def _logger(job: Job) -> Any:
 def _tidy(folder: Path, resumes: bool) -> Path | None:
     """The checkpoint to go on from. A resumed run writes the steps after it again: drops what the killed one wrote of them. Collective."""
     if dist.get_rank() == 0:
-        checkpoints.clear_partial(folder / checkpoints.FOLDER)
+        checkpoint_folder.clear_partial(folder / checkpoint_folder.FOLDER)
     dist.barrier()
-    last = checkpoints.newest(folder) if resumes else None
+    last = checkpoint_folder.newest(folder) if resumes else None
     if dist.get_rank() == 0 and (folder / "metrics.csv").exists():
         MetricsCsv(folder).truncate_after(int(last.name.split("=")[1]) if last is not None else -1)
     dist.barrier()

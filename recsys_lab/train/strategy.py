@@ -25,6 +25,7 @@ from recsys_lab.executor import groups, recorded
 from recsys_lab.executor.shard import ShardedModel, TableShard
 from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.train import checkpoint as checkpoints
+from recsys_lab.train import checkpoint_folder
 from recsys_lab.train.checkpoint import Piece, Reader, whole
 from recsys_lab.train.clip import ClipTogether
 from recsys_lab.train.meeting import meet
@@ -206,7 +207,7 @@ class ShardedStrategy(ParallelStrategy):
 
     def remove_checkpoint(self, filepath: Any) -> None:
         if self.is_global_zero:
-            checkpoints.remove(Path(filepath))
+            checkpoint_folder.remove(Path(filepath))
 
 
 def start_process_group() -> None:

@@ -12,11 +12,12 @@ import torch.distributed as dist
 
 import run
 from launchers import processes
-from recsys_lab import pipeline, planning
+from recsys_lab import planning
 from recsys_lab.config.choices import composed
 from recsys_lab.config.schema import resolved
 from recsys_lab.errors import UserError
 from recsys_lab.record.ownership import Ownership
+from recsys_lab.train import rank as train_rank
 from recsys_lab.train.rank import Job, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,7 +102,7 @@ def test_training_is_seven_calls_away_at_most(monkeypatch: pytest.MonkeyPatch, t
         return start(*given, **more)
 
     monkeypatch.setattr(processes, "run", stand_in)
-    monkeypatch.setattr(pipeline, "train", train_until_fit)
+    monkeypatch.setattr(train_rank, "train", train_until_fit)
     words = ["mode=train", "trainer.checkpoint_every_steps=0", "launcher.hosts=1", "launcher.ranks_per_host=2"]
     monkeypatch.setattr(Ownership, "withdraw", lambda self: None)  # which would remove what the ranks left
     assert run.main([*WORDS, f"hydra.run.dir={tmp_path}", *words]) == 2

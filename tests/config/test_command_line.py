@@ -6,12 +6,15 @@ import hashlib
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
 from omegaconf import OmegaConf
 from omegaconf.errors import ReadonlyConfigError
 
 from recsys_lab.config.command_line import CONF, _at, read
 from recsys_lab.config.frozen import differences, fingerprint
 from recsys_lab.config.schema import build
+from recsys_lab.config.words import with_quotes
 from recsys_lab.errors import UserError
 
 KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
@@ -76,6 +79,7 @@ KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
         (["launcher._target_=shutil.rmtree"], ["launcher._target_", "shutil.rmtree"]),
         (["data._target_=subprocess.run"], ["data._target_", "subprocess.run"]),
         (["logger._target_=recsys_lab.models.dlrm.DLRM"], ["logger._target_", "no function of this kind"]),
+        (["experiment=neo/figure8", "study._target_=shutil.rmtree"], ["study._target_", "no function of this kind", "shutil.rmtree"]),
         (["--config-name=nope"], ["--config-name", "run.py has one config", "given nope", "--config-dir"]),
         (["--config-dir", "/nope"], ["--config-dir", "not a folder"]),
         (["--experimental-rerun", "x"], ["--experimental-rerun", "resume=RUN_FOLDER"]),
@@ -138,6 +142,44 @@ def test_options_stand_anywhere(words, ordered):
     """Hydra's own parser is given them first."""
     argv = read(words).argv
     assert argv[: len(ordered)] == ordered
+
+
+def test_letters_beyond_ascii_need_no_quotes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read(["hydra.run.dir=é"]).folder == tmp_path / "é"
+    assert read(["data=criteo", f"data.root={tmp_path}/josé/a b"]).config.data.root == f"{tmp_path}/josé/a b"
+    assert read(["data=criteo", "data.root=/l'été, deux/x".replace(",", "\\,")]).config.data.root == "/l'été, deux/x"
+    line = read(["-m", "data=criteo", "data.root=é,b"])
+    assert [job[1] for job in line.jobs] == ["data.root='é'", "data.root=b"] and "data.root='é',b" in line.argv
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [
+        ("x=[é,b]", ["é", "b"]),
+        ("x=[é , 1, [ü]]", ["é", 1, ["ü"]]),
+        ("x=choice(é,b)", ["é", "b"]),
+        ("x=é,b", ["é", "b"]),
+        ("x='é,b'", "é,b"),
+        ('x="é \\" b"', 'é " b'),
+        ("x={a: é:ü, b: [ö], c: 'ä'}", {"a": "é:ü", "b": ["ö"], "c": "ä"}),
+        ("x=é${seed}", "é${seed}"),
+        ("x=é\\", "é\\"),
+        ("+x@y.z=é\\,b", "é,b"),
+        ("x=plain", "plain"),
+    ],
+)
+def test_hydra_reads_letters_beyond_ascii_as_it_reads_others(said, means):
+    [override] = OverridesParser.create().parse_overrides([with_quotes(said)])
+    found = override.value()
+    if override.is_sweep_override():
+        found = [one.text if isinstance(one, QuotedString) else one for one in found.list]
+    assert found == means
+
+
+@pytest.mark.parametrize("word", ["é=1", "x={é: 1}", "~é", "x='é", "é"])
+def test_keys_and_what_lacks_a_quote_stay_as_they_are(word):
+    assert with_quotes(word) == word
 
 
 @pytest.mark.parametrize("name", ["a\\", "a\\\\", "it's", "a b", "a,b=[c]", 'a"b', "é", "a${b}"])

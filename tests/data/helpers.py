@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from recsys_lab.data.batch import Feature, Rows
 from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.data.sources import Splits
 from recsys_lab.tables import AccessStatistics, measured_access
 

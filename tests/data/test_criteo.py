@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.data.batch import Feature
 from recsys_lab.data.criteo import open_criteo
 from recsys_lab.data.criteo.format import FIELDS, CriteoFormat
 from recsys_lab.data.criteo.tables import HashedTables, ValueCounter
 from recsys_lab.data.measure import measure_row_counts
+from recsys_lab.data.protocol import Feature
 from recsys_lab.data.sources import Splits
 from tests.data.helpers import criteo_line, criteo_options, write
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsys_lab.data.batch import Feature
 from recsys_lab.data.capped import capped
 from recsys_lab.data.frequencies import TABLE, save_frequencies, with_frequencies
+from recsys_lab.data.protocol import Feature
 from recsys_lab.data.random_ids import open_random
 from recsys_lab.errors import UserError
 

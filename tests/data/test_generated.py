@@ -12,10 +12,10 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from recsys_lab.data.batch import Feature, Rows
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.generated import Shape, make_features
 from recsys_lab.data.measure import measure_access
+from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.data.random_ids import open_random
 from recsys_lab.data.synthetic import SyntheticSplit, Truth, best_auc, open_synthetic, rows_judged
 from recsys_lab.errors import UserError

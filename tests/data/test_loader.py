@@ -12,9 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.data.batch import Batch, Rows
+from recsys_lab.data.batch import Batch
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.loader import RankLoader
+from recsys_lab.data.protocol import Rows
 from tests.data.helpers import ArraySplit, array_data
 
 

@@ -10,7 +10,7 @@ from recsys_lab.decide.answer import marked, winner_of
 from recsys_lab.decide.decision import Decision
 from recsys_lab.decide.fixes import with_fixes
 from recsys_lab.decide.page import page
-from recsys_lab.decide.prices import Row
+from recsys_lab.decide.rows import Row
 from recsys_lab.decide.tables import rows_table
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import run
 from recsys_lab.__main__ import main
-from recsys_lab.decide import decide
 from recsys_lab.decide.combinations import combinations
+from recsys_lab.decide.decision import decide
 from recsys_lab.decide.question import asked, choices_of
 
 

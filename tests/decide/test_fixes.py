@@ -8,7 +8,7 @@ import pytest
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.decide.fixes import least_change
-from recsys_lab.decide.prices import Row
+from recsys_lab.decide.rows import Row
 from tests.simulate.clusters import cluster
 
 LACKS = "the plan lacks {} on rank 3, which needs 99 GB; nearest change that would fit: {}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recsys_lab.decide import Decision, decide
+from recsys_lab.decide.decision import Decision, decide
 from recsys_lab.decide.page import page, write_decision
 from tests.browser import Page, needs_browser, with_page
 

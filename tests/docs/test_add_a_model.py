@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 
 from recsys_lab.config.schema import check_group, schema_of
-from recsys_lab.data.batch import Feature
+from recsys_lab.data.protocol import Feature
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import ModelChoice
 from recsys_lab.models import describe, fill_tables, initialise_dense

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from recsys_lab.config import command_line
-from recsys_lab.data.batch import Feature
+from recsys_lab.data.protocol import Feature
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import ModelChoice
 from recsys_lab.models import DCN, describe, fill_tables, initialise_dense

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsys_lab.data.batch import Feature, Rows
 from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.record.baselines import lost_by
 from recsys_lab.record.metrics import quality
 from recsys_lab.tables import AccessStatistics

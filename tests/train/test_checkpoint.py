@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.errors import UserError
-from recsys_lab.train.checkpoint import PARTIAL, Piece, Reader, clear_partial, latest, read_trainer, remove, save, whole
+from recsys_lab.train.checkpoint import Piece, Reader, read_trainer, save, whole
+from recsys_lab.train.checkpoint_folder import PARTIAL, clear_partial, latest, remove
 
 
 def cuts(size: int) -> st.SearchStrategy[list[int]]:

@@ -14,19 +14,8 @@ from safetensors.torch import load_file, save_file
 from recsys_lab.errors import UserError
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.train import manifest
-from recsys_lab.train.checkpoint import (
-    BEFORE,
-    Piece,
-    Reader,
-    checked_trainer,
-    clear_partial,
-    latest,
-    newest,
-    progressed,
-    save,
-    steps,
-    whole,
-)
+from recsys_lab.train.checkpoint import Piece, Reader, checked_trainer, save, whole
+from recsys_lab.train.checkpoint_folder import BEFORE, clear_partial, latest, newest, progressed, steps
 
 RUN = "0123456789abcdef"
 

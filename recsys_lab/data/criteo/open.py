@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from recsys_lab.data.batch import Feature, Split
 from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
 from recsys_lab.data.criteo.format import COUNTS, VALUES
 from recsys_lab.data.criteo.prepare import Encoding, prepared_other, prepared_train
 from recsys_lab.data.dataset import OpenDataSet, PartOfSplit, refuse_empty
+from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root, find_file, missing_file, named_file
 from recsys_lab.data.text import OnBadLine
 from recsys_lab.errors import UserError

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from recsys_lab.data import hashing
-from recsys_lab.data.batch import Rows
 from recsys_lab.data.interactions.histories import stretches
 from recsys_lab.data.interactions.inputs import Inputs, click_rows
+from recsys_lab.data.protocol import Rows
 
 #: Part of the key of the random items: with another word, others are drawn.
 DRAWS = "ranked"

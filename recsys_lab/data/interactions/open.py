@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from recsys_lab.data.batch import Feature, Split
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet, refuse_empty
@@ -22,6 +21,7 @@ from recsys_lab.data.interactions.inputs import Inputs
 from recsys_lab.data.interactions.prepare import prepared_histories
 from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
 from recsys_lab.data.measure import measure_row_counts
+from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import check_root, only_file
 from recsys_lab.data.text import OnBadLine
 from recsys_lab.errors import UserError

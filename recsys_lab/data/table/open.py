@@ -8,10 +8,10 @@ from typing import Annotated
 
 import polars as pl
 
-from recsys_lab.data.batch import Feature, Split
 from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
 from recsys_lab.data.dataset import OpenDataSet, PartOfSplit
+from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
 from recsys_lab.data.table.encode import SCALES

@@ -8,6 +8,8 @@ from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstima
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import SharderDataMap, ShardEstimator, ShardingOption
 
+from recsys_lab.sharders.torchrec.copies import Shards
+
 
 def once_per_size(topology: Topology, constraints: dict[str, ParameterConstraints]) -> list[ShardEstimator]:
     """The estimators that TorchRec's enumerator has by default, that of time as `OncePerSize`."""
@@ -27,4 +29,4 @@ class OncePerSize(EmbeddingPerfEstimator):
             time_of = {tuple(shard.size): shard.perf for shard in option.shards}
             for shard in every:
                 shard.perf = time_of[tuple(shard.size)]
-            option.shards = every
+            option.shards = Shards(every)

@@ -34,6 +34,7 @@ from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.options import KEY, forced_schemes
 from recsys_lab.sharders.torchrec.columns import AUTO, Types, first_widths, idle_ranks, more_shards
+from recsys_lab.sharders.torchrec.copies import Greedy, with_idle_ranks
 from recsys_lab.sharders.torchrec.memory import AsStored
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.sharders.torchrec_row_wise import RowWise
@@ -150,12 +151,13 @@ def _found(search: _Search) -> tuple[Placement, ...] | None:
         )
         for table, types, width, length in zip(tables, search.types, search.widths, search.lengths)
     }
-    topology = _topology(search)
+    topology = with_idle_ranks(_topology(search))
     planner = EmbeddingShardingPlanner(
         topology=topology,
         batch_size=search.batch_size,
         enumerator=AsStored(topology, constraints, tables, search.batch_size, search.sparse_optimizer),
         constraints=constraints,
+        partitioner=Greedy(),
         proposer=[
             GreedyProposer(threshold=PATIENCE),
             GreedyProposer(use_depth=False, threshold=PATIENCE),

@@ -1,0 +1,98 @@
+"""What a data set is, without torch. Shapes: B rows, F features, K dense values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from recsys_lab.tables import AccessStatistics, RankLaw
+from recsys_lab.tables.counted import CountedLaw
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One categorical feature and the rows its table needs. `mean_length` is the look-ups per sample (1 for one-hot).
+
+    `pooling` none means a sequence. Features that name one `table` share it; without a name a feature has a table of its own.
+    """
+
+    name: str
+    rows: int
+    mean_length: float = 1.0
+    pooling: str = "sum"
+    table: str | None = None
+    law: RankLaw | CountedLaw | None = None  # how generated ids fall over the rows; None: as the data set's own key says
+
+    @property
+    def table_name(self) -> str:
+        return self.table or self.name
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a split. `ids` in KeyedJaggedTensor order: feature by feature, row by row within a feature."""
+
+    labels: np.ndarray  # [B] float32, 0 or 1
+    dense: np.ndarray | None  # [B, K] float32, or None where the data have no dense values
+    lengths: np.ndarray  # [F, B] int32: how many ids of feature f row b has
+    ids: np.ndarray  # [lengths.sum()] int64
+
+
+class Split(Protocol):
+    """One of train, validation, test. Any rows can be read in any order: no rank ever reads another rank's rows."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def read(self, rows: np.ndarray) -> Rows:
+        """The rows with these numbers (int64 [B], each in [0, self.rows)), in this order."""
+        ...
+
+
+class HeldOutItems(Protocol):
+    """Users of a split with one held-out item each; user r of [0, rows) is row r of the split where that has a row a user."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def items(self) -> int: ...  # numbered 1 to items
+    @property
+    def item_rows(self) -> int: ...  # of table item: item i is its row i, modulo that
+    def target(self, rows: np.ndarray) -> np.ndarray: ...  # int64 [n]: the held-out item
+    def seen(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...  # what came before: lengths [n] and items [sum]
+    def sampled(self, rows: np.ndarray, wanted: int) -> np.ndarray: ...  # int64 [n, wanted]: items never had, 0 where no more
+    def candidates(self, sampled: int) -> Split: ...  # rows to score: the held-out item and `sampled` others a user; 0: every item
+
+
+#: (table, n) -> int64 [n]: its n most frequent rows in the train split, in falling frequency; ties by lower id.
+Hottest = Callable[[str, int], np.ndarray]
+
+
+class DataSet(Protocol):
+    """Splits with the same features. `best_auc` is known only where the truth was planted."""
+
+    @property
+    def features(self) -> tuple[Feature, ...]: ...
+    @property
+    def dense_features(self) -> int: ...
+    @property
+    def splits(self) -> Mapping[str, Split]: ...  # train, validation, and test where there is one
+    @property
+    def access(self) -> AccessStatistics: ...  # of the train split, one entry a table
+    @property
+    def notes(self) -> tuple[str, ...]: ...  # what the user should know: lines skipped, best reachable AUC, random labels
+    @property
+    def fingerprint(self) -> str: ...  # of the content and of how it was read
+    @property
+    def best_auc(self) -> Mapping[str, float]: ...  # by split; empty where unknown
+    @property
+    def learnable(self) -> bool: ...  # False for random data: quality means nothing
+    @property
+    def chooses_settings(self) -> bool: ...  # whether settings that the config leaves open are chosen by the rows
+    @property
+    def hottest(self) -> Hottest: ...  # for planners that place a table row by row
+    @property
+    def held_out(self) -> Mapping[str, HeldOutItems]: ...  # by split; empty where no items are held out

@@ -1,0 +1,100 @@
+"""What a decision consists of: a priced combination, and a change of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from recsys_lab.cluster import Price
+
+
+@dataclass(frozen=True)
+class Row:
+    """A combination under one profile. Simulated figures are None where it does not `fit`, and where the sharder cannot plan it at all.
+
+    `batch`, `batch_per_rank`: samples. `ms`: of an iteration; intervals are 90 % intervals, None where the profile's error is not
+    known. `usd_per_1e9`: dollars per 1e9 samples at `price`, both None without a price; `device_hours_per_1e9`: the same in device-hours.
+    `memory_gb`: of the fullest rank, buffers included, of `memory_there_gb` (1e9 bytes). `phases_ms`: where the iteration's time goes.
+    `bound`: what takes most of it. `pareto`: under its profile no other row is both faster and cheaper. `robust`: that under every profile.
+    `software`: the profile as the record names it, which says whether the executor's pipeline is on. `command`: the line of run.py with the
+    same figures. `why_not`: why there are none; `fix`: of a row that does not fit, the nearest change that does.
+    """
+
+    cluster: str
+    sharder: str
+    precision: str
+    optimizer: str
+    profile: str
+    batch: int
+    batch_per_rank: int
+    ranks: int
+    fits: bool
+    ms: float | None = None
+    ms_interval: tuple[float, float] | None = None
+    samples_per_second: float | None = None
+    usd_per_1e9: float | None = None
+    usd_interval: tuple[float, float] | None = None
+    device_hours_per_1e9: float | None = None
+    memory_gb: float | None = None
+    memory_there_gb: float | None = None
+    exposed_ms: float | None = None
+    phases_ms: dict[str, float] = field(default_factory=dict)
+    bound: str | None = None
+    pareto: bool = False
+    robust: bool = False
+    why_not: str | None = None
+    fix: str | None = None
+    software: str | None = None
+    extrapolates: str | None = None
+    command: str = ""
+    price: Price | None = None
+
+    @property
+    def choices(self) -> tuple[str, str, str, str]:
+        return self.cluster, self.sharder, self.precision, self.optimizer
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.choices)
+
+    @property
+    def cost(self) -> float:
+        """Dollars, or device-hours without a price, per 1e9 samples. Of a row that has figures; to compare rows, take `cost_order`."""
+        cost = self.device_hours_per_1e9 if self.usd_per_1e9 is None else self.usd_per_1e9
+        assert cost is not None
+        return cost
+
+    @property
+    def cost_order(self) -> tuple[bool, float]:
+        """A key to sort by: rows with a price by their dollars, then those without by device-hours."""
+        return self.usd_per_1e9 is None, self.cost
+
+    @property
+    def cost_interval(self) -> tuple[float, float] | None:
+        """Of the cost, as wide as that of the time; None where no interval is known."""
+        if self.ms is None or self.ms_interval is None:
+            return None
+        low, high = self.ms_interval
+        return self.cost * low / self.ms, self.cost * high / self.ms
+
+
+@dataclass(frozen=True)
+class Change:
+    """`time_change`: of a sample's time, relative: -0.1 is 10 % less; `cost_change`: of a sample's cost. None where it does not fit.
+
+    `ms`: of an iteration, which of twice the batch has twice the samples. `phase`: what changes most of the iteration, from
+    `phase_ms[0]` to `phase_ms[1]`, both for as many samples as the chosen row's iteration has.
+    """
+
+    name: str
+    fits: bool
+    ms: float | None = None
+    usd_per_1e9: float | None = None
+    time_change: float | None = None
+    cost_change: float | None = None
+    phase: str = ""
+    phase_ms: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def because(self) -> str:
+        before, after = self.phase_ms
+        return f"{self.phase} {before:.2f} -> {after:.2f} ms" if before != after else "nothing changes"

@@ -13,10 +13,10 @@ import psutil
 from launchers import slurm, torchrun
 from launchers.local import HERE
 from launchers.processes import warm
-from recsys_lab.calibrate import figures, work
+from recsys_lab.calibrate import disk, figures, work
 from recsys_lab.calibrate.measured import Measured
 from recsys_lab.calibrate.runs import Run, brief, runs
-from recsys_lab.cluster import Cluster
+from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.experiment import Experiment
 from recsys_lab.simulate import Profile
 
@@ -54,7 +54,8 @@ def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool
     if young and launched_by(experiment) in HERE:
         warm()
     measured = measure(experiment, tell)
-    cluster, profile = described(measured, experiment)
+    drive = None if torchrun.is_follower() else disk.measure(lambda text: tell(f"  {text}"))
+    cluster, profile = described(measured, experiment, drive)
     points = [(name, max(int(experiment.data.batch_size * share), 1)) for name in FIT_SHARDERS for share in FIT_BATCHES]
     if not torchrun.is_follower():
         tell(f"short trainings, to which {', '.join(figures.FITTED_TO_RUNS + figures.MEMORY_FITTED_TO_RUNS)} are fitted:")
@@ -82,10 +83,13 @@ def measure(experiment: Experiment, tell: Callable[[str], None]) -> Measured:
     return measured
 
 
-def described(measured: Measured, experiment: Experiment) -> tuple[Cluster, Profile]:
-    """What `measured` says without any training. What it does not tell, such as the network where there is one host, is `experiment`'s."""
-    sharing = measured.hosts * measured.ranks_per_host if launched_by(experiment) in HERE else measured.ranks_per_host
-    cluster = figures.cluster_of(measured, psutil.virtual_memory().total / 1e9 / sharing, experiment.cluster)
+def described(measured: Measured, experiment: Experiment, drive: Disk | None) -> tuple[Cluster, Profile]:
+    """What `measured` and `drive` say without any training. What they do not tell, such as the network where there is one host, is
+    `experiment`'s.
+    """
+    hosts_here, memory_gb = measured.hosts if launched_by(experiment) in HERE else 1, psutil.virtual_memory().total / 1e9
+    cluster = figures.cluster_of(measured, memory_gb / hosts_here / measured.ranks_per_host, experiment.cluster)
+    cluster = figures.with_host(cluster, memory_gb, hosts_here, drive)
     overlaps = [] if launched_by(experiment) == HERE[0] else ["collectives"]  # there collectives wait for links, here for cores
     start = replace(figures.START, overlaps=overlaps, fitted_kind=cluster.device.kind)
     profile = figures.dense_figures(start, cluster, measured.machine.dense)

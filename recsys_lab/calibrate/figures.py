@@ -15,7 +15,7 @@ from scipy.optimize import least_squares
 
 from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, DotsTime, Measured, TableTime
 from recsys_lab.calibrate.runs import Run
-from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.cluster import Cluster, Device, Disk, Host, Link
 from recsys_lab.plan.dense import dense_backward, dense_forward
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.workload import DenseLayer, Workload
@@ -57,6 +57,22 @@ def cluster_of(measured: Measured, memory_gb: float, base: Cluster) -> Cluster:
     device = Device(machine.device, machine.kind, *of_device, host_link_gb_s=base.device.host_link_gb_s)
     made = replace(base, hosts=measured.hosts, ranks_per_host=measured.ranks_per_host, device=device)
     return links_of(made, measured.collectives, f"fitted to collectives measured {how}")
+
+
+def with_host(cluster: Cluster, memory_gb: float, machines: float, disk: Disk | None) -> Cluster:
+    """`cluster` with the memory and the `disk` of its hosts, where a host is one of `machines` parts of a machine with so much memory.
+
+    A GPU's measured bandwidth is not its host's, of which `cluster` says what it did; so it does of a disk that was not measured.
+    """
+    if disk is not None:
+        names = ("size_gb", "read_gb_s", "write_gb_s", "random_reads_per_s", "random_writes_per_s")
+        shares: dict[str, float] = {name: getattr(disk, name) / machines for name in names}
+        part: Disk = replace(disk, **shares)  # type: ignore[arg-type]
+        cluster = replace(cluster, disk=part)
+    if cluster.device.kind != "cpu":
+        return cluster
+    bandwidth = cluster.ranks_per_host * cluster.device.memory_bandwidth_gb_s
+    return replace(cluster, host=Host("this machine", memory_gb / machines, bandwidth, f"of all its ranks: {cluster.device.source}"))
 
 
 def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str) -> Cluster:

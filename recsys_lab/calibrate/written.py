@@ -27,7 +27,8 @@ HEADS = {
 BRINGS = "defaults:\n  - override /profile@_global_.simulate.profile: {name}\n  - _self_\n"
 #: Figures of a profile that are times of a rank's own work.
 TIMES = ("launch_overhead_us", "lookup_ns", "tier_overhead_us", "iteration_overhead_ms")
-RANKS = "${cluster.hosts},${cluster.ranks_per_host}"
+HOSTS = "${cluster.hosts}"
+RANKS = f"{HOSTS},${{cluster.ranks_per_host}}"
 
 
 def check_name(name: str) -> None:
@@ -67,7 +68,9 @@ def write(folder: Path, calibration: Calibration, name: str = OF_THIS_MACHINE) -
 
 def _follow_ranks(cluster: dict[str, Any], profile: dict[str, Any], share: float) -> None:
     """Tells figures that were measured with `share` of a core by the part that a rank has of one."""
-    device = cluster["device"]
+    device, hosts = cluster["device"], cluster["hosts"]
+    for part in filter(None, (cluster["host"], cluster["disk"])):
+        part |= {key: f"${{of_host:{HOSTS},{figure * hosts:.6g}}}" for key, figure in part.items() if isinstance(figure, float)}
     device["memory_gb"] = f"${{local_memory_gb:{RANKS}}}"
     device["memory_bandwidth_gb_s"] = f"${{core_share:{device['memory_bandwidth_gb_s'] / share:.4g},{RANKS}}}"
     device["peak_tflops"] = {form: f"${{core_share:{peak / share:.4g},{RANKS}}}" for form, peak in device["peak_tflops"].items()}

@@ -39,8 +39,8 @@ def register_resolvers() -> None:
     `${core_time:X,H,R}`: X with a core of its own, over the same part.
     `${run_name:E,M,S}`: of a run's folder: a study's own name, else those of model and sharder.
     `${unique:}`: six digits that no other run has, for runs that begin in one second.
-    `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`: what calibrate measured, of a core, for a rank's part of
-    one here; X where it has not (calibrated.py).
+    `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`, `${calibrated_host:KEY,X}`: what calibrate measured, of a
+    core, for a rank's part of one here, of the whole machine; X where it has not (calibrated.py).
     `${table_file:FILE,dim|half_dim}`: of the tables of `model.file`, their one dimension, or half of it.
     `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
     """
@@ -53,6 +53,7 @@ def register_resolvers() -> None:
         "core_time": lambda figure, hosts, ranks: float(f"{figure / calibrated.core_share(hosts * ranks):.4g}"),
         "calibrated": calibrated.figure,
         "calibrated_core": calibrated.core_figure,
+        "calibrated_host": calibrated.host_figure,
         "calibrated_time": calibrated.time_figure,
         "run_name": lambda study, model, sharder: study.replace("/", "_") if study and "/" in study else f"{model}_{sharder}",
         "unique": lambda: secrets.token_hex(3),

@@ -13,6 +13,8 @@ import torch
 
 from recsys_lab.kernels.build import library
 
+#: Names the folder of the files, in place of the one that the caller gives.
+SCRATCH = "RECSYS_LAB_SCRATCH"
 #: Requests that are with the file system at a time.
 IN_FLIGHT = 16
 TRUNCATED = -1

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.calibrate import collectives, figures, ranks
+from recsys_lab.calibrate import collectives, disk, figures, ranks
 from recsys_lab.calibrate.calibration import Calibration
 from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, DotsTime, Machine, Measured, TableTime
 from recsys_lab.calibrate.runs import Run, brief
 from recsys_lab.calibrate.written import check_name, write
-from recsys_lab.cluster import Cluster, Device, Link
+from recsys_lab.cluster import Cluster, Device, Disk, Host, Link
 from recsys_lab.config.calibrated import VARIABLE
 from recsys_lab.errors import UserError
+from recsys_lab.kernels.row_cache import SCRATCH
 from recsys_lab.planning import plan_for, this_machine
 from recsys_lab.simulate import Profile
 from recsys_lab.simulate.collectives import Shape, group_ms
@@ -202,6 +203,54 @@ def test_figures_of_a_named_cluster_stay_where_ranks_have_machines_of_their_own(
 def test_a_name_that_no_choice_can_have(name: str) -> None:
     with pytest.raises(UserError, match="--name"):
         check_name(name)
+
+
+DISK = Disk("ext4", 80.0, 0.8, 0.4, 70e3, 10e3, "measured")
+FIGURES_OF_DISK = ("size_gb", "read_gb_s", "write_gb_s", "random_reads_per_s", "random_writes_per_s")
+
+
+def test_hosts_on_one_machine_share_its_memory_and_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = figures.with_host(cluster(2, 2), 16.0, 2, DISK)
+    assert made.host is not None and (made.host.memory_gb, made.host.memory_bandwidth_gb_s) == (8.0, 2 * 20.0)
+    assert made.disk == replace(DISK, size_gb=40.0, read_gb_s=0.4, write_gb_s=0.2, random_reads_per_s=35e3, random_writes_per_s=5e3)
+    write(tmp_path, calibration(made=made))
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    for hosts in (1, 2):
+        found: Cluster = brief([f"launcher.hosts={hosts}", "launcher.ranks_per_host=2"]).cluster
+        assert found.disk == replace(made.disk, **{key: 2 * getattr(made.disk, key) / hosts for key in FIGURES_OF_DISK})
+        assert found.host is not None and found.host.memory_bandwidth_gb_s == 80.0 / hosts
+    write(tmp_path, calibration(words=("launcher=emulated",), made=made), "mine")
+    more: Cluster = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine", "cluster.hosts=8"]).cluster
+    assert more.disk is not None and (more.disk.read_gb_s, more.disk.random_writes_per_s) == (0.1, 1250.0)
+    assert more.host is not None and more.host.memory_gb == 2.0
+
+
+def test_what_was_not_measured_of_a_gpus_host_stays() -> None:
+    base = replace(cluster(1, 2), device=replace(cluster().device, kind="cuda"), host=Host("other", 512.0, 400.0, "said"))
+    assert figures.with_host(base, 16.0, 1, None) == base
+    assert figures.with_host(base, 16.0, 1, DISK) == replace(base, disk=DISK)
+
+
+def test_a_disk_is_measured_in_the_folder_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setenv(SCRATCH, str(tmp_path / "rows"))
+    found = disk.measure(said.append, each_s=0.0, file_bytes=disk.LEAST_BYTES)
+    assert found is not None and len(said) == 1 + len(disk.RECORDS) and not list((tmp_path / "rows").iterdir())
+    assert min(found.read_gb_s, found.write_gb_s, found.random_reads_per_s, found.random_writes_per_s) > 0
+    assert str(tmp_path / "rows") in found.name and "page cache" in found.source
+    assert disk.measure(said.append, file_bytes=disk.LEAST_BYTES - 1) is None and "RECSYS_LAB_SCRATCH=DIR" in said[-1]
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(SCRATCH, str(tmp_path / "file"))
+    with pytest.raises(UserError, match="file"):
+        disk.measure(said.append)
+
+
+def test_every_record_lies_in_a_page_of_its_own() -> None:
+    for record in disk.RECORDS:
+        batches = list(disk._batches(20_000, disk.PAGE // record))
+        rows = [row for batch in batches for row in batch.tolist()]
+        assert sorted(row * record // disk.PAGE for row in rows) == list(range(20_000))
+        assert all((batch[1:] > batch[:-1]).all() for batch in batches) and len(batches) == 3
 
 
 def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,8 +58,8 @@ def test_other_words_of_a_command_line_are_left_to_hydra() -> None:
     with_studies(["experiment=frappe", "experiment=dmt/table3,neo/figure99", "model=dcn", "+experiment=dmt/figure2"])
 
 
-def test_all_four_papers_are_there() -> None:
-    assert {paper.name for paper in papers()} == {"cpu_dlrm", "dmt", "emulated", "flexshard", "neo"}
+def test_all_papers_are_there() -> None:
+    assert {paper.name for paper in papers()} == {"cpu_dlrm", "dmt", "emulated", "flexshard", "neo", "torchrec"}
     assert sum(paper.tables + paper.figures for paper in papers()) == 64
 
 

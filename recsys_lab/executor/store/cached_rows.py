@@ -21,12 +21,10 @@ import numpy as np
 import torch
 
 from recsys_lab.errors import UNWRITABLE, UserError
-from recsys_lab.kernels.row_cache import IN_FILE, NEVER, RowCache, TooFewSlots, read_records, write_records
+from recsys_lab.kernels.row_cache import IN_FILE, NEVER, SCRATCH, RowCache, TooFewSlots, read_records, write_records
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.plan.store import HOST_CACHED, LFU, Store
 
-#: Names the folder of the files, in place of the one that the caller gives.
-SCRATCH = "RECSYS_LAB_SCRATCH"
 #: First values of those rows (int64 [n], numbered as the table's): FP32 [n, columns of the shard].
 First = Callable[[np.ndarray], torch.Tensor]
 

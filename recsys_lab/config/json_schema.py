@@ -42,6 +42,7 @@ def documents(conf: Path) -> dict[str, Json]:
     for folder, field in CLUSTER_PARTS.items():
         kind = next(one for one in (cluster[field], *typing.get_args(cluster[field])) if dataclasses.is_dataclass(one))  # some may be null
         found[f"cluster/{folder}/*.yaml"] = of_dataclass(kind, meanings(conf / "cluster", folder))
+    found["sharder/common/*.yaml"] = of_dataclass(PLAIN["sharder"], meanings(conf / "sharder", "common"))
     found["experiment/**/*.yaml"] = found["config.yaml"] = whole
     return {files: _document(files, schema) for files, schema in found.items()}
 

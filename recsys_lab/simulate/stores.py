@@ -54,10 +54,10 @@ def link_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
 
 
 def host_link_gb_s(cluster: Cluster, what: str) -> float:
-    """Of the devices. Raises UserError where it is not known: `what` comes over it."""
+    """Of the devices. Raises UserError where it is not known: it is for `what`."""
     if cluster.device.host_link_gb_s is None:
         raise UserError(
-            f"no figure for the link from the host's memory, over which {what} comes".replace("rows comes", "rows come"),
+            f"no figure for the link from the host's memory, over which a device gets its {what}",
             where="cluster.device.host_link_gb_s",
             given="null",
             remedy="add the figure and its source to the cluster's device: PCIe 4 x16 has 31 GB/s, PCIe 5 x16 63",

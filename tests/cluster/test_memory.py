@@ -13,7 +13,7 @@ from recsys_lab.config.frozen import fingerprint
 from recsys_lab.config.schema import build
 from recsys_lab.config.sized import on_file
 
-NAMED = [name for name in on_file() if name not in ("local", "emulated_4x2")]
+NAMED = [name for name in on_file() if name != "local"]
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -21,7 +21,7 @@ def test_every_cluster_on_file_says_its_hosts_memory_and_where_from(name: str) -
     cluster = built("cluster", name)
     assert isinstance(cluster.host, Host) and len(cluster.host.source) > 10
     assert cluster.disk is None or isinstance(cluster.disk, Disk) and len(cluster.disk.source) > 10
-    if cluster.device.kind == "cpu":
+    if cluster.device.kind == "cpu" and name != "emulated_4x2":  # whose ranks share a machine's memory
         assert cluster.host.memory_gb == cluster.ranks_per_host * cluster.device.memory_gb
         assert cluster.host.memory_bandwidth_gb_s == pytest.approx(cluster.ranks_per_host * cluster.device.memory_bandwidth_gb_s, rel=0.01)
 

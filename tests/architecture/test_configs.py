@@ -22,7 +22,7 @@ HYDRAS_OWN = {"hydra"}
 NEEDS = {("launcher", choice): ("cluster=h100x8",) for choice in ("kubernetes", "skypilot")}
 NEEDS |= {("model", path.stem): (f"model.file={ROOT / 'docs' / 'tables.csv'}",) for path in (CONF / "model").glob("tables*.yaml")}
 #: Groups with folders of their own: of parts that their choices are put together from, and of the studies of a paper.
-OF_PARTS = {"cluster", "experiment"}
+OF_PARTS = {"cluster", "sharder", "experiment"}
 CHOICES = [(p.parent.name, p.stem) for p in YAMLS if p.parent.parent == CONF]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "experiments").rglob("*.md"))]
 #: Those with a shell's variable use a reader's own folder: tests/docs runs them in one.

@@ -192,7 +192,16 @@ def test_what_is_of_a_single_run_is_refused_in_a_sweep(tmp_path, said):
 
 def test_a_sweep_with_a_failed_job_says_so_in_its_exit_code(tmp_path, said):
     """3: one of two plans does not fit. What has finished is not run again, and what failed is."""
-    words = ("-m", "model=dlrm_large", "data=random", "mode=plan", "logger=none", "sharder=torchrec_row_wise", "cluster=a100x32,h100x64")
+    words = (
+        "-m",
+        "model=dlrm_large",
+        "data=random",
+        "mode=plan",
+        "logger=none",
+        "sharder=torchrec_row_wise",
+        "sharder.store=none",
+        "cluster=a100x32,h100x64",
+    )
     for _ in range(2):
         assert said(*words, f"hydra.sweep.dir={tmp_path / 'sweep'}")[0] == 3
     states = {name: result(tmp_path / "sweep" / name)["status"] for name in ("0", "1")}

@@ -55,8 +55,16 @@ def test_one_class_in_a_split(tmp_path, cache):
 
 
 def test_a_plan_that_does_not_fit(tmp_path, cache):
-    words = ("model=dlrm_large", "data=random", "cluster=a100x32", "sharder=torchrec_row_wise", "mode=plan", "logger=none")
-    done = line(*words, f"hydra.run.dir={tmp_path / 'run'}", cache=cache)
+    words = (
+        "model=dlrm_large",
+        "data=random",
+        "cluster=a100x32",
+        "sharder=torchrec_row_wise",
+        "sharder.store=none",
+        "mode=plan",
+        "logger=none",
+    )
+    done = line(*words, "logger=none", f"hydra.run.dir={tmp_path / 'run'}", cache=cache)
     refused(done, 3, "GB")
     assert not (tmp_path / "run").exists()
 

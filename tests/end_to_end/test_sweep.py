@@ -23,7 +23,7 @@ def written_at(sweep: Path) -> dict[str, int]:
 
 
 def test_a_sweep_with_a_cell_that_cannot_be(tmp_path, cache):
-    words = ("-m", "model=dlrm_large", "data=random", "mode=simulate", "logger=none", "sharder=torchrec_row_wise")
+    words = ("-m", "model=dlrm_large", "data=random", "mode=simulate", "logger=none", "sharder=torchrec_row_wise", "sharder.store=none")
     words = (*words, "cluster=a100x32,h100x64", "simulate.batch_size=512", f"hydra.sweep.dir={tmp_path}")
     done = line(*words, cache=cache)
     assert done.code == 3, done.err

@@ -59,19 +59,17 @@ def _measured(file: int, size: int, where: str, free: int, say: Say, each_s: flo
     read_gb_s = size / _in_order(file, size, read_records) / GB
     say(f"disk in order: {read_gb_s:.2f} GB/s read, {write_gb_s:.2f} GB/s written")
     reads: list[float] = []
-    writes: list[float] = []
     for record in RECORDS:
-        for transfer, found in ((read_records, reads), (write_records, writes)):
-            _drop(file)
-            found.append(_per_s(file, size, record, transfer, each_s))
-        say(f"disk, records of {record:,} bytes: {reads[-1]:,.0f} reads and {writes[-1]:,.0f} writes a second")
+        _drop(file)
+        reads.append(_reads_per_s(file, size, record, each_s))
+        say(f"disk, records of {record:,} bytes: {reads[-1]:,.0f} reads a second")
     kind = _file_system(where)
     beside = " that lies in memory" if kind in IN_MEMORY else ""
     source = (
         f"measured by calibrate, {IN_FLIGHT} requests in flight, records of {RECORDS[0]} to {RECORDS[-1]} bytes in {size / GB:.1f} GB "
         f"on {kind}{beside}, through the page cache, whose pages were dropped before; rows that stay in the page cache are faster"
     )
-    return Disk(f"{kind} at {where}", free / GB, read_gb_s, write_gb_s, geometric_mean(reads), geometric_mean(writes), source)
+    return Disk(f"{kind} at {where}", free / GB, read_gb_s, write_gb_s, geometric_mean(reads), source)
 
 
 def _drop(file: int) -> None:
@@ -92,15 +90,14 @@ def _in_order(file: int, size: int, transfer: Callable[[int, np.ndarray, np.ndar
     return time.perf_counter() - began
 
 
-def _per_s(file: int, size: int, record: int, transfer: Callable[[int, np.ndarray, np.ndarray], None], each_s: float) -> float:
+def _reads_per_s(file: int, size: int, record: int, each_s: float) -> float:
     """Records a second, each in a page of its own, in batches that follow one another."""
     began, moved = time.perf_counter(), 0
     for rows in _batches(size // PAGE, PAGE // record):
-        transfer(file, rows, np.ones((len(rows), record), dtype=np.uint8))
+        read_records(file, rows, np.ones((len(rows), record), dtype=np.uint8))
         moved += len(rows)
         if time.perf_counter() - began > each_s:
             break
-    os.fdatasync(file)
     return moved / (time.perf_counter() - began)
 
 

@@ -65,7 +65,7 @@ def with_host(cluster: Cluster, memory_gb: float, machines: float, disk: Disk | 
     A GPU's measured bandwidth is not its host's, of which `cluster` says what it did; so it does of a disk that was not measured.
     """
     if disk is not None:
-        names = ("size_gb", "read_gb_s", "write_gb_s", "random_reads_per_s", "random_writes_per_s")
+        names = ("size_gb", "read_gb_s", "write_gb_s", "random_reads_per_s")
         shares: dict[str, float] = {name: getattr(disk, name) / machines for name in names}
         part: Disk = replace(disk, **shares)  # type: ignore[arg-type]
         cluster = replace(cluster, disk=part)

@@ -24,8 +24,8 @@ class Host:
 class Disk:
     """All disks of a host together, as one. Its cluster checks it.
 
-    `read_gb_s`, `write_gb_s`: of large pieces in order. `random_reads_per_s`, `random_writes_per_s`: of small records, many requests in
-    flight.
+    `read_gb_s`, `write_gb_s`: of large pieces in order. `random_reads_per_s`: of small records, many requests in flight. Rows that leave a
+    cache are written in order, so nothing asks for random writes.
     """
 
     name: str
@@ -33,5 +33,4 @@ class Disk:
     read_gb_s: Positive
     write_gb_s: Positive
     random_reads_per_s: Positive
-    random_writes_per_s: Positive
     source: str

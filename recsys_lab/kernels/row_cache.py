@@ -24,6 +24,14 @@ COUNTS = ("hits", "misses", "made", "rows_read", "rows_written")
 _p, _i64, _int = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 
 
+MOST_PLACES = (1 << 31) - 4
+
+
+def places_of(rows: int) -> int:
+    """Records that the file of so many rows has room for: a quarter more, so that rows that leave together lie together."""
+    return min(rows + rows // 4 + 64, MOST_PLACES)
+
+
 class TooFewSlots(Exception):
     """The rows of the batches in flight need `needed` slots."""
 
@@ -40,13 +48,14 @@ class _Part(ctypes.Structure):
 def _functions() -> ctypes.CDLL:
     found = library()
     for name, result, arguments in (
-        ("cache_new", _p, (_i64, _i64, _int)),
+        ("cache_new", _p, (_i64, _i64, _int, _i64)),
         ("cache_free", None, (_p,)),
         ("cache_take", _i64, (_p, _p, _i64, _int, _p, _p)),
         ("cache_move", _int, (_p, _int, _p, _i64, _int)),
         ("cache_list", _i64, (_p, _int, _p)),
         ("cache_release", None, (_p, _p, _i64, _int)),
         ("cache_where", None, (_p, _p, _i64, _p)),
+        ("cache_places", None, (_p, _p, _i64, _int, _p)),
         ("cache_wrote", None, (_p, _p, _i64)),
         ("cache_counts", None, (_p, _p)),
         ("transfer_records", _int, (_int, _int, _p, _i64, _p, _i64, _int)),
@@ -59,17 +68,18 @@ def _functions() -> ctypes.CDLL:
 class RowCache:
     """Rows [0, `rows`) of a table, at most `slots` of them in memory. `least_read`: LFU, else LRU.
 
-    `file`: a descriptor. Its record of a row has the row's part of each of `parts`, contiguous tensors whose first dimension is the slots.
+    `file`: a descriptor, of `places_of(rows)` records. A row's record has the row's part of each of `parts`, contiguous tensors whose first
+    dimension is the slots.
     Of several threads one calls at a time; only `release` may be called beside others. Methods that move rows raise OSError, and EOFError
     where the file is shorter than it was.
     """
 
     def __init__(self, rows: int, slots: int, least_read: bool, file: int, parts: Sequence[torch.Tensor]):
-        assert rows < 1 << 31 and slots <= rows, "rows are numbered in 31 bits"
+        assert rows < MOST_PLACES and slots <= rows, "rows are numbered in 31 bits"
         self.slots, self._file, self._kept = slots, file, list(parts)
         self._bytes = [part.nbytes // slots if slots else 0 for part in parts]
         self._parts = (_Part * len(parts))(*(_Part(part.data_ptr(), size) for part, size in zip(parts, self._bytes)))
-        self._cache = _p(_functions().cache_new(rows, slots, least_read))
+        self._cache = _p(_functions().cache_new(rows, slots, least_read, places_of(rows)))
         weakref.finalize(self, _functions().cache_free, self._cache)
 
     def take(self, ids: torch.Tensor) -> tuple[torch.Tensor, np.ndarray, np.ndarray, np.ndarray]:
@@ -104,10 +114,16 @@ class RowCache:
         _functions().cache_where(self._cache, rows.ctypes.data, len(rows), out.ctypes.data)
         return out
 
-    def wrote(self, rows: np.ndarray) -> None:
-        """Those were written from outside: to their slots where they have some, else to the file."""
-        rows = np.ascontiguousarray(rows)
-        _functions().cache_wrote(self._cache, rows.ctypes.data, len(rows))
+    def places(self, rows: np.ndarray, write: bool = False) -> np.ndarray:
+        """Of each of `rows` (int64) that has no slot, where its record is in the file. To `write`, those without one get a place."""
+        rows, out = np.ascontiguousarray(rows), np.empty(len(rows), np.int64)
+        _functions().cache_places(self._cache, rows.ctypes.data, len(rows), write, out.ctypes.data)
+        return out
+
+    def wrote(self, slots: np.ndarray) -> None:
+        """The rows in these slots (int64) have changed."""
+        slots = np.ascontiguousarray(slots)
+        _functions().cache_wrote(self._cache, slots.ctypes.data, len(slots))
 
     def counts(self) -> dict[str, int]:
         """Since the start, distinct rows of each batch: COUNTS."""
@@ -117,7 +133,7 @@ class RowCache:
 
 
 def read_records(file: int, rows: np.ndarray, records: np.ndarray) -> None:
-    """Records of `rows` (int64, rising) into `records`, uint8 [n, bytes]. Raises as RowCache."""
+    """Records at places `rows` (int64, rising) of the file into `records`, uint8 [n, bytes]. Raises as RowCache."""
     _transfer(file, False, rows, records)
 
 

@@ -61,7 +61,7 @@ def twice_disk(cluster: Cluster) -> Cluster:
     """Twice the bytes and twice the requests a second."""
     if cluster.disk is None:
         return cluster
-    names = ("read_gb_s", "write_gb_s", "random_reads_per_s", "random_writes_per_s")
+    names = ("read_gb_s", "write_gb_s", "random_reads_per_s")
     figures: dict[str, float] = {name: 2 * getattr(cluster.disk, name) for name in names}
     disk: Disk = replace(cluster.disk, **figures)  # type: ignore[arg-type]
     return replace(cluster, disk=disk)

@@ -15,7 +15,7 @@ import numpy as np
 
 from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.errors import UserError
-from recsys_lab.plan.steps import FETCH, MOVES, Step
+from recsys_lab.plan.steps import MOVES, WRITE_BACK, Step
 from recsys_lab.plan.store import DISK_CACHED
 from recsys_lab.simulate.placed import COPY, DISK, Placed
 from recsys_lab.simulate.profile import Profile
@@ -66,12 +66,13 @@ def host_link_gb_s(cluster: Cluster, what: str) -> float:
 
 
 def _disk_ms(step: Step, cluster: Cluster) -> np.ndarray:
-    """Bytes in order or requests, whichever takes longer."""
+    """Bytes in order or requests, whichever takes longer. What leaves together is written together, wherever its rows are."""
     disk = _disk_of(cluster)
-    reads = step.kind == FETCH
-    gb_s, per_s = (disk.read_gb_s, disk.random_reads_per_s) if reads else (disk.write_gb_s, disk.random_writes_per_s)
     size, records = (np.asarray(figures or (0.0,), dtype=float) for figures in (step.bytes_of_rank, step.rows_of_rank))
-    return np.maximum(transfer_ms(1.0, gb_s) * _of_hosts(size, cluster), MS_PER_S / per_s * _of_hosts(records, cluster))
+    if step.kind == WRITE_BACK:
+        return transfer_ms(1.0, disk.write_gb_s) * _of_hosts(size, cluster)
+    requests = MS_PER_S / disk.random_reads_per_s * _of_hosts(records, cluster)
+    return np.maximum(transfer_ms(1.0, disk.read_gb_s) * _of_hosts(size, cluster), requests)
 
 
 def _disk_of(cluster: Cluster) -> Disk:

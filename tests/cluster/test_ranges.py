@@ -40,7 +40,7 @@ BAD = [(key, value) for key in FIGURES for value in NEVER] + [(key, 0) for key i
 
 def whole() -> Cluster:
     """With every part that there can be."""
-    memory, disk = Host("memory", 512.0, 400.0, "for the test"), Disk("disk", 4000.0, 7.0, 3.0, 1e6, 1e5, "for the test")
+    memory, disk = Host("memory", 512.0, 400.0, "for the test"), Disk("disk", 4000.0, 7.0, 3.0, 1e6, "for the test")
     return dataclasses.replace(cluster(2, 2), list_price=ListPrice(2.0, "2026-09-20", "a list", "device", 8), host=memory, disk=disk)
 
 

@@ -35,7 +35,7 @@ WORK = replace(workload(), batch_size=32)
 def cluster(kind: str, memory_gb: float, hosts: int = 1, ranks_per_host: int = 2) -> Cluster:
     one = small_cluster(hosts, ranks_per_host)
     device = replace(one.device, kind=kind, memory_gb=memory_gb, host_link_gb_s=25.0)
-    host, disk = Host("host", 64.0, 100.0, "test"), Disk("disk", 1000.0, 2.0, 1.0, 5e5, 3e5, "test")
+    host, disk = Host("host", 64.0, 100.0, "test"), Disk("disk", 1000.0, 2.0, 1.0, 5e5, "test")
     return replace(one, device=device, host=host, disk=disk)
 
 

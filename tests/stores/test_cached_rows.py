@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from recsys_lab.errors import UserError
 from recsys_lab.executor.store.cached_rows import CachedRows
+from recsys_lab.kernels.row_cache import places_of
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.plan.store import DISK_CACHED, LFU, LRU, Store
 
@@ -56,6 +57,20 @@ def test_hits_values_and_what_leaves_are_those_of_a_plain_list(taken: list[list[
     assert set(np.flatnonzero(cached._cache.where(np.arange(ROWS)) >= 0).tolist()) == inside
 
 
+def test_rows_that_leave_together_lie_together_in_the_file(tmp_path: Path) -> None:
+    rows, slots, rng = 1000, 100, np.random.default_rng(1)
+    cached, all_rows = opened(tmp_path, LRU, rows, slots), rng.permutation(rows)
+    for part in all_rows.reshape(-1, slots):  # each batch takes the place of the one before it
+        cached.take(torch.from_numpy(part)).done(moved=True)
+    for part in all_rows.reshape(-1, slots)[:-1]:
+        places = np.sort(cached._cache.places(part))
+        assert places[-1] - places[0] == slots - 1
+    for _ in range(30):  # rows come and go, and none has the place of another
+        cached.take(torch.from_numpy(rng.choice(rows, slots, replace=False))).done(moved=True)
+    outside = np.flatnonzero(cached._cache.where(np.arange(rows)) < 0)
+    assert len(np.unique(cached._cache.places(outside))) == len(outside) == rows - slots
+
+
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -94,7 +109,7 @@ def test_the_file_has_no_name_so_that_a_kill_leaves_nothing(tmp_path: Path) -> N
     cached = opened(tmp_path)
     cached.take(torch.arange(SLOTS)).done(moved=True)
     assert list(tmp_path.iterdir()) == []
-    assert os.fstat(cached._file.fileno()).st_size == ROWS * cached.record_bytes
+    assert os.fstat(cached._file.fileno()).st_size == places_of(ROWS) * cached.record_bytes
 
 
 def test_an_id_outside_of_the_shard_changes_nothing() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from recsys_lab.errors import UNWRITABLE, UserError
-from recsys_lab.kernels.row_cache import IN_FILE, NEVER, SCRATCH, RowCache, TooFewSlots, read_records, write_records
+from recsys_lab.kernels.row_cache import IN_FILE, NEVER, SCRATCH, RowCache, TooFewSlots, places_of, read_records, write_records
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.plan.store import HOST_CACHED, LFU, Store
 
@@ -80,11 +80,11 @@ class CachedRows:
                 size = tensor.itemsize * math.prod(tensor.shape[1:])
                 self.fields[name] = Field(tensor, end, end + size)
                 end += size
-        self.record_bytes = end
+        self.record_bytes, self._size = end, places_of(self.rows) * end
         self.folder = os.environ.get(SCRATCH) or folder or tempfile.gettempdir()
         try:
             self._file = self._open()
-            os.truncate(self._file.fileno(), self.rows * end)
+            os.truncate(self._file.fileno(), self._size)
         except OSError as error:
             raise self._refused(error) from None
         tensors = [field.tensor for field in self.fields.values()]
@@ -159,10 +159,11 @@ class CachedRows:
                 field.put(part, field.tensor.index_select(0, at))
             records[cached] = part
         if on_file.any():
-            order = np.flatnonzero(on_file)[np.argsort(rows[on_file])]
+            places = self._cache.places(rows[on_file])
+            order = np.argsort(places)
             part = np.empty((len(order), self.record_bytes), np.uint8)
-            self._try(read_records, rows[order], part)
-            records[order] = part
+            self._try(read_records, places[order], part)
+            records[np.flatnonzero(on_file)[order]] = part
         if with_weights and never.any():
             assert self._first is not None
             part = np.zeros((int(never.sum()), self.record_bytes), np.uint8)
@@ -182,9 +183,10 @@ class CachedRows:
         cached = where >= 0
         for field in self.fields.values():
             field.tensor.index_copy_(0, torch.from_numpy(where[cached]), field.of(records[cached]))
-        order = np.flatnonzero(~cached)[np.argsort(rows[~cached])]
-        self._try(write_records, rows[order], np.ascontiguousarray(records[order]))
-        self._cache.wrote(rows)
+        self._cache.wrote(where[cached])
+        places = self._cache.places(rows[~cached], write=True)
+        order = np.argsort(places)
+        self._try(write_records, places[order], np.ascontiguousarray(records[~cached][order]))
 
     def _try(self, move: Callable[[int, np.ndarray, np.ndarray], None], rows: np.ndarray, records: np.ndarray) -> None:
         try:
@@ -195,13 +197,13 @@ class CachedRows:
 
     def _check_size(self) -> None:
         """Raises EOFError for a file that was cut: to write behind its end would make zeros of what is missing."""
-        if os.fstat(self._file.fileno()).st_size != self.rows * self.record_bytes:
+        if os.fstat(self._file.fileno()).st_size != self._size:
             raise EOFError("the file is shorter than it was")
 
     def _refused(self, error: OSError | EOFError) -> UserError:
         """What the user reads of a file that cannot be read or written. No run goes on after it."""
         full = isinstance(error, OSError) and error.errno in UNWRITABLE | {errno.EDQUOT}
-        size = f"all its records take {self.rows * self.record_bytes / 1e9:.3g} GB"
+        size = f"all its records take {self._size / 1e9:.3g} GB"
         remedy = f"{SCRATCH}=DIR names another folder; {size}" if full else "its disk may be failing; resume from the last checkpoint"
         what = "cannot write the rows" if full else "cannot read the rows"
         reason: Any = (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -4,6 +4,9 @@
 // Keys only grow. So a heap may hold old ones: a row whose key has grown since is put back with its own when it comes up, and the first
 // that comes up with its own is the least. Rows of batches in flight are pinned, and are put back when they are released.
 //
+// A row that leaves is written where the file is free, from where the last one was: what leaves together lies together, however its rows are
+// numbered. The file has a quarter more places than rows, so that free ones are near.
+//
 // A call to take is followed by one to move before the next take; only `cache_release` may come from another thread meanwhile.
 #include <algorithm>
 #include <cstdlib>
@@ -15,7 +18,11 @@
 
 namespace {
 
-constexpr int32_t NEVER = 0, IN_FILE = 1, FIRST_SLOT = 2;  // of `where`: never written, in the file, or slot + 2; < 0: about to get a slot
+// Of `where`: slot + 1, or never written, or about to get a slot, or in the file at `place`.
+constexpr int32_t NEVER = 0, COMING = -1;
+constexpr int32_t at_place(int64_t place) { return (int32_t)(-2 - place); }
+constexpr int64_t place_of(int32_t where) { return -2 - (int64_t)where; }
+constexpr bool is_in_file(int32_t where) { return where <= -2; }
 enum Count { HITS, MISSES, MADE, ROWS_READ, ROWS_WRITTEN, COUNTS };
 enum List { HELD, MADE_ROWS, MADE_SLOTS };
 
@@ -30,7 +37,7 @@ struct Zeros {
 };
 
 struct Cache {
-    const int64_t rows, slots;
+    const int64_t rows, slots, places;
     const bool lfu;
     std::mutex lock;
     Zeros<int32_t> where;               // [rows]
@@ -38,17 +45,32 @@ struct Cache {
     Zeros<int64_t> row_of;              // [slots], as all that follow
     Zeros<int32_t> pins;
     Zeros<uint32_t> seen;               // by the take with this number
-    Zeros<uint8_t> dirty, in_file, queued;
+    Zeros<uint8_t> dirty, queued;
+    Zeros<int32_t> place;               // of the row's record in the file, + 1; 0: it has none
+    Zeros<uint64_t> full;               // [places] bits
     std::vector<uint64_t> heap;         // key << 32 | row, the least first
     int64_t used = 0, pinned = 0;       // slots
+    int64_t next = 0;                   // place
     uint32_t now = 0;
     std::vector<int64_t> lists[3];
     std::vector<Place> missing, leaving, reading;
     int64_t counts[COUNTS] = {};
 
-    Cache(int64_t rows, int64_t slots, bool lfu)
-        : rows(rows), slots(slots), lfu(lfu), where(rows), key(lfu ? rows : slots), row_of(slots), pins(slots), seen(slots), dirty(slots),
-          in_file(slots), queued(slots) {}
+    Cache(int64_t rows, int64_t slots, bool lfu, int64_t places)
+        : rows(rows), slots(slots), places(places), lfu(lfu), where(rows), key(lfu ? rows : slots), row_of(slots), pins(slots), seen(slots),
+          dirty(slots), queued(slots), place(slots), full((places + 63) / 64) {}
+
+    // The next free place, which then is not. There are more places than rows.
+    int64_t fill_place() {
+        for (;; ++next) {
+            if (next >= places) next = 0;
+            if (!(next & 63) && full[next >> 6] == ~0ull) { next += 63; continue; }
+            if (!(full[next >> 6] >> (next & 63) & 1)) break;
+        }
+        full[next >> 6] |= 1ull << (next & 63);
+        return next++;
+    }
+    void free_place(int64_t at) { full[at >> 6] &= ~(1ull << (at & 63)); }
 
     uint64_t key_of(int64_t slot) const { return (uint64_t)key[lfu ? row_of[slot] : slot] << 32 | (uint64_t)row_of[slot]; }
     void queue(uint64_t entry) { heap.push_back(entry); std::push_heap(heap.begin(), heap.end(), std::greater<>()); }
@@ -69,12 +91,18 @@ struct Cache {
             std::pop_heap(heap.begin(), heap.end(), std::greater<>());
             const uint64_t entry = heap.back();
             heap.pop_back();
-            const int64_t row = entry & 0xffffffff, slot = where[row] - FIRST_SLOT;
+            const int64_t row = entry & 0xffffffff, slot = where[row] - 1;
             if (pins[slot]) { queued[slot] = 0; continue; }
             if (const uint64_t own = key_of(slot); own != entry) { queue(own); continue; }
             queued[slot] = 0;
-            where[row] = dirty[slot] || in_file[slot] ? IN_FILE : NEVER;
-            if (dirty[slot]) leaving.push_back({row, slot});
+            if (dirty[slot]) {
+                if (place[slot]) free_place(place[slot] - 1);
+                const int64_t at = fill_place();
+                where[row] = at_place(at);
+                leaving.push_back({at, slot});
+            } else {
+                where[row] = place[slot] ? at_place(place[slot] - 1) : NEVER;
+            }
             return slot;
         }
     }
@@ -88,8 +116,8 @@ struct Cache {
         for (int64_t i = 0; i < n && bad < 0; ++i) {
             if ((uint64_t)ids[i] >= (uint64_t)rows) { bad = i; break; }
             int32_t& at = where[ids[i]];
-            if (at >= FIRST_SLOT) { if (seen[at - FIRST_SLOT] != now) hold(at - FIRST_SLOT); }
-            else if (at >= 0) { missing.push_back({(int64_t)ids[i], at}); at = -1; }
+            if (at > 0) { if (seen[at - 1] != now) hold(at - 1); }
+            else if (at != COMING) { missing.push_back({(int64_t)ids[i], at}); at = COMING; }
         }
         *needed = pinned + (int64_t)missing.size();
         if (bad >= 0 || *needed > slots) {
@@ -102,18 +130,20 @@ struct Cache {
         std::sort(missing.begin(), missing.end(), [](const Place& a, const Place& b) { return a.row < b.row; });
         for (const Place& m : missing) {
             const int64_t slot = used < slots ? used++ : evict();
-            where[m.row] = (int32_t)slot + FIRST_SLOT;
+            const bool from_file = is_in_file((int32_t)m.slot);
+            where[m.row] = (int32_t)slot + 1;
             row_of[slot] = m.row;
             dirty[slot] = 0;
-            in_file[slot] = m.slot == IN_FILE;
+            place[slot] = from_file ? (int32_t)place_of((int32_t)m.slot) + 1 : 0;
             hold(slot);
-            if (m.slot == IN_FILE) reading.push_back({m.row, slot});
+            if (from_file) reading.push_back({place[slot] - 1, slot});
             else { lists[MADE_ROWS].push_back(m.row); lists[MADE_SLOTS].push_back(slot); }
         }
         for (const int64_t slot : lists[HELD])
             if (lfu) ++key[row_of[slot]]; else key[slot] = now;
-        std::sort(leaving.begin(), leaving.end(), [](const Place& a, const Place& b) { return a.row < b.row; });
-        for (int64_t i = 0; i < n; ++i) out[i] = where[ids[i]] - FIRST_SLOT;
+        for (auto* moving : {&leaving, &reading})
+            std::sort(moving->begin(), moving->end(), [](const Place& a, const Place& b) { return a.row < b.row; });
+        for (int64_t i = 0; i < n; ++i) out[i] = where[ids[i]] - 1;
         counts[MADE] += lists[MADE_ROWS].size();
         counts[ROWS_READ] += reading.size();
         counts[ROWS_WRITTEN] += leaving.size();
@@ -125,7 +155,8 @@ struct Cache {
 
 extern "C" {
 
-Cache* cache_new(int64_t rows, int64_t slots, int lfu) { return new Cache(rows, slots, lfu != 0); }
+// `places`: of records in the file, more than `rows`.
+Cache* cache_new(int64_t rows, int64_t slots, int lfu, int64_t places) { return new Cache(rows, slots, lfu != 0, places); }
 void cache_free(Cache* c) { delete c; }
 
 // Slots for the rows of a batch, pinned. -1, or the first position whose id is out of range. `needed`: how many slots the batches in flight
@@ -161,22 +192,29 @@ void cache_where(Cache* c, const int64_t* rows, int64_t n, int64_t* out) {
     std::lock_guard guard(c->lock);
     for (int64_t i = 0; i < n; ++i) {
         const int32_t at = c->where[rows[i]];
-        out[i] = at >= FIRST_SLOT ? at - FIRST_SLOT : at == IN_FILE ? -1 : -2;
+        out[i] = at > 0 ? at - 1 : at == NEVER ? -2 : -1;
     }
 }
 
-// These rows have been written from outside: to their slots, or to the file.
-void cache_wrote(Cache* c, const int64_t* rows, int64_t n) {
+// Of each row that has no slot, where its record is in the file. `write`: those that were never written get a place; else they have -1.
+void cache_places(Cache* c, const int64_t* rows, int64_t n, int write, int64_t* out) {
     std::lock_guard guard(c->lock);
     for (int64_t i = 0; i < n; ++i) {
-        const int32_t at = c->where[rows[i]];
-        if (at >= FIRST_SLOT) c->dirty[at - FIRST_SLOT] = 1; else c->where[rows[i]] = IN_FILE;
+        int32_t& at = c->where[rows[i]];
+        if (at == NEVER && write) at = at_place(c->fill_place());
+        out[i] = is_in_file(at) ? place_of(at) : -1;
     }
+}
+
+// The rows in these slots have been written from outside.
+void cache_wrote(Cache* c, const int64_t* slots, int64_t n) {
+    std::lock_guard guard(c->lock);
+    for (int64_t i = 0; i < n; ++i) c->dirty[slots[i]] = 1;
 }
 
 void cache_counts(Cache* c, int64_t* out) { std::copy(c->counts, c->counts + COUNTS, out); }
 
-// Records in the order of `rows`, which rises, from or to `records`.
+// Records at `rows` of the file, which rise, from or to `records`.
 int transfer_records(int fd, int write, const int64_t* rows, int64_t n, char* records, int64_t record, int in_flight) {
     std::vector<Place> places(n);
     for (int64_t i = 0; i < n; ++i) places[i] = {rows[i], i};

@@ -178,7 +178,7 @@ def _disk_ms(rows: float, size: int, cluster: Cluster) -> float:
     if disk is None:
         return 2 * rows * 4.096e-3 * ranks
     read = max(rows * size / (disk.read_gb_s * 1e6), rows / disk.random_reads_per_s * 1e3)
-    written = max(rows * size / (disk.write_gb_s * 1e6), rows / disk.random_writes_per_s * 1e3)
+    written = rows * size / (disk.write_gb_s * 1e6)  # what leaves together is written together
     return (read + written) * ranks
 
 

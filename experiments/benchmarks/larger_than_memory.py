@@ -12,6 +12,7 @@ them.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import statistics
@@ -49,7 +50,8 @@ TABLES, DIM, IDS, SKEW, BATCH, RANKS = 8, 64, 10, 1.05, 16384, 2
 RECORD_BYTES = 4 * DIM + 4  # FP32, and a number of row-wise Adagrad
 SMALLER = 16
 #: Steps before those that are timed, and timed ones, where no cache must fill: with mmap each takes a minute.
-STEPS = {"mmap": (1, 4), "memory": (10, 20)}
+STEPS = {"mmap": (1, 3), "memory": (10, 20)}
+MADV_RANDOM = 1  # madvise(2): without it each row that is read brings its neighbours, and a step takes minutes
 KINDS = ("cache", "mmap", "memory")
 
 
@@ -159,6 +161,10 @@ def rank(words: list[str], one: Contender, plan: ShardingPlan) -> dict[str, Any]
     if one.kind == "mmap":
         stored.empty_in_huge_pages = mapped(one.scratch)  # every table of a rank, in a file
     sharded = experiment.shard(experiment.build_model(data, torch.device("meta")), plan, device)
+    if one.kind == "mmap":
+        for shard in sharded.table_shards():
+            model = shard.weights.model
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(model.data_ptr()), ctypes.c_size_t(model.nbytes), MADV_RANDOM)
     both = DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.rate)
     how = {"batch_size": BATCH, "rank": dist.get_rank(), "world_size": RANKS, "prefetch_batches": 2, "pin_memory": False}
     loader = RankLoader(data.splits["train"], data, seed=experiment.seed, shuffle=False, **how)
@@ -178,7 +184,7 @@ def rank(words: list[str], one: Contender, plan: ShardingPlan) -> dict[str, Any]
         both.step()
         times.append((time.perf_counter() - start) * 1e3)
         batch = upcoming
-        if dist.get_rank() == 0 and number % 10 == 0:
+        if dist.get_rank() == 0 and (number % 10 == 0 or one.kind == "mmap"):
             print(f"{one.kind}: step {number}, {times[-1]:.0f} ms", file=sys.stderr, flush=True)
     everyone: list[Any] = [None] * RANKS
     dist.all_gather_object(everyone, (peak_bytes(), hits(before, sharded.stores()), expected(one, plan, data, experiment)))

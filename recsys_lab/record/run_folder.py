@@ -182,9 +182,8 @@ def read_run(folder: Path | str) -> Run:
     if reasons is not None and any(len(row) != len(reasons["told"]["columns"]) for row in reasons["told"]["rows"]):
         raise UserError("a row has more or fewer cells than columns", where=folder / REASONS_FILE, remedy=LEAVE_OUT)
     stores = _read(folder / STORES_FILE, StoresFile)
-    if stores is not None and (
-        sum(p["chosen"] is True for p in stores["points"]) != 1 or any(None in p.values() for p in stores["points"])
-    ):
+    points = [] if stores is None else stores["points"]
+    if stores is not None and (sum(p["chosen"] is True for p in points) != 1 or any(None in p.values() for p in points)):
         raise UserError("a point lacks a figure, or not one of them is the plan's", where=folder / STORES_FILE, remedy=LEAVE_OUT)
     return Run(
         folder=folder,

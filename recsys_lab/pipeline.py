@@ -9,6 +9,7 @@ data ───> access ───┼─> planner ─> plan ─> steps            
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.environment import write_environment
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.result import CHOICES, Result, plan_summary, write_result
-from recsys_lab.record.run_folder import REASONS_FILE
+from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
 from recsys_lab.report.page import write_page
 from recsys_lab.simulate import write_trace
+from recsys_lab.store_curve import store_curve
 
 
 def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: bool = True) -> dict[str, Any] | None:
@@ -80,6 +82,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
             save_plan(here.plan, folder / "plan_here.json")
         if (reasons := experiment.sharder.planner.reasons(named.plan, named.inputs)) is not None:
             write_json(folder / REASONS_FILE, {"told": reasons.told(), "reasons": reasons.to_json()})
+        if simulated is not None and (curve := store_curve(experiment, named, simulated)) is not None:
+            write_json(folder / STORES_FILE, asdict(curve))
         if timeline is not None:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
     if experiment.trains:

@@ -183,8 +183,13 @@ def this_machine(experiment: Experiment) -> Cluster:
 
 def _planned(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot_rows: bool = False) -> Planned:
     """`plan` with its steps, if it fits. `hot_rows`: of simulations; what trains here is counted."""
-    executor = experiment.sharder.executor
     check_fits(plan, inputs.workload, inputs.cluster)
+    return lowered(experiment, inputs, plan, hot_rows)
+
+
+def lowered(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot_rows: bool = False) -> Planned:
+    """`plan` with its steps, whether it fits or not."""
+    executor = experiment.sharder.executor
     steps = lower(
         plan,
         inputs.access,

@@ -17,6 +17,14 @@ const nameOf = row => AXES.map(axis => row[axis]).join(" ");
 const figure = (value, digits = 2) => value === null || value === undefined ? "not known" : value.toFixed(digits);
 const span = pair => pair ? `${figure(pair[0])} to ${figure(pair[1])}` : "not known";
 
+// Of tables larger than memory, as rows.py says it.
+const PLACES = { host: "in host memory", host_cached: "in host memory", disk_cached: "on disk" };
+function storesOf(row) {
+  const numbers = {};
+  for (const [kind, number] of Object.entries(row.stores)) numbers[PLACES[kind]] = (numbers[PLACES[kind]] || 0) + number;
+  return Object.entries(numbers).map(([place, number]) => `${number} table${number === 1 ? "" : "s"} ${place}`).join(", ");
+}
+
 function element(tag, words = "", attributes = {}) {
   const made = document.createElement(tag);
   made.textContent = words;
@@ -41,6 +49,7 @@ function drawScatter() {
       type: "scatter", mode: "markers", name: sharder, x: own.map(row => row.ms), y: own.map(row => row[COST]), customdata: own.map(nameOf),
       text: own.map(row => `<b>${row.sharder}</b> on ${row.cluster}<br>${row.precision}, ${row.optimizer}<br>${figure(row.ms)} ms `
         + `(${span(row.ms_interval)})<br>${figure(row[COST])} ${COST_WORDS}<br>${figure(row.memory_gb, 1)} of ${row.memory_there_gb} GB`
+        + (storesOf(row) ? `, ${storesOf(row)}` : "")
         + `<br>bound by ${row.bound}` + (row.price ? `<br>${figure(row.price.usd_per_device_hour)} $ a device-hour (${row.price.origin})` : "")),
       hovertemplate: "%{text}<extra></extra>",
       error_y: { type: "data", symmetric: false, thickness: 0.6, width: 0, color: "rgba(128,128,128,0.35)",
@@ -79,6 +88,7 @@ function drawTornado() {
 const COLUMNS = [
   ["cluster", "cluster"], ["sharder", "sharder"], ["precision", "precision"], ["optimizer", "optimizer"], ["ms", "ms"],
   ["ms_interval", "90 % ms"], ["samples_per_second", "samples/s"], [COST, PAID ? "$ per 1e9" : "device-hours per 1e9"], ["memory_gb", "GB"],
+  ...(data.rows.some(storesOf) ? [["stores", "larger than memory"]] : []),
   ["exposed_ms", "exposed ms"], ["bound", "bound by"], ["pareto", "Pareto"], ["robust", "under every profile"], ["fix", "what fits"],
 ];
 
@@ -86,6 +96,7 @@ function cell(row, key) {
   const value = row[key];
   if (key === "ms_interval") return row.ms === null ? "" : span(value);
   if (key === COST && PAID && value === null) return row.ms === null ? "" : "no price";
+  if (key === "stores") return storesOf(row);
   if (key === "fix") return row.ms === null ? (row.fix || row.why_not || "") : "";
   if (typeof value === "boolean") return value ? "yes" : "";
   if (key === "samples_per_second") return value === null ? "" : Math.round(value).toLocaleString("en");
@@ -93,7 +104,10 @@ function cell(row, key) {
 }
 
 function drawTable() {
-  const at = row => order.key === "ms_interval" ? (row.ms_interval ? row.ms_interval[0] : null) : row[order.key];
+  const at = row => {
+    if (order.key === "stores") return storesOf(row);
+    return order.key === "ms_interval" ? (row.ms_interval ? row.ms_interval[0] : null) : row[order.key];
+  };
   const rows = shown().slice().sort((a, b) => {
     const [left, right] = [at(a), at(b)];
     if (left === null || right === null) return (left === null) - (right === null);

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,7 +75,8 @@ def priced_row(combination: Combination, planned: Planned, profile: Profile, clu
         usd_per_1e9=usd,
         usd_interval=told and (usd * told.low / ms, usd * told.high / ms) if usd is not None else None,
         device_hours_per_1e9=1e9 / simulated.examples_per_second / 3600 * cluster.world_size,
-        memory_there_gb=cluster.device.memory_gb,
+        memory_there_gb=min(cluster.device.memory_gb, combination.experiment.sharder.stores.budget_gb or math.inf),
+        stores=dict(Counter(p.store.kind for p in planned.plan.placements if p.store is not None)),
         exposed_ms=simulated.phases_ms.get("exposed_embedding_comm"),
         phases_ms=simulated.phases_ms,
         bound=bound_of(simulated, timeline),

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recsys_lab.cluster import Price
+from recsys_lab.tables.stores import DISK_CACHED, HOST, HOST_CACHED
+
+#: Where rows of tables are that are larger than memory, in words.
+PLACES = {HOST: "in host memory", HOST_CACHED: "in host memory", DISK_CACHED: "on disk"}
 
 
 @dataclass(frozen=True)
@@ -13,7 +17,8 @@ class Row:
 
     `batch`, `batch_per_rank`: samples. `ms`: of an iteration; intervals are 90 % intervals, None where the profile's error is not
     known. `usd_per_1e9`: dollars per 1e9 samples at `price`, both None without a price; `device_hours_per_1e9`: the same in device-hours.
-    `memory_gb`: of the fullest rank, buffers included, of `memory_there_gb` (1e9 bytes). `phases_ms`: where the iteration's time goes.
+    `memory_gb`: of the fullest rank, buffers included, of `memory_there_gb` (1e9 bytes), which it may use. `stores`: by kind the tables
+    that are larger than that, and so not in device memory as a whole. `phases_ms`: where the iteration's time goes.
     `bound`: what takes most of it. `pareto`: under its profile no other row is both faster and cheaper. `robust`: that under every profile.
     `software`: the profile as the record names it, which says whether the executor's pipeline is on. `command`: the line of run.py with the
     same figures. `why_not`: why there are none; `fix`: of a row that does not fit, the nearest change that does.
@@ -36,6 +41,7 @@ class Row:
     device_hours_per_1e9: float | None = None
     memory_gb: float | None = None
     memory_there_gb: float | None = None
+    stores: dict[str, int] = field(default_factory=dict)
     exposed_ms: float | None = None
     phases_ms: dict[str, float] = field(default_factory=dict)
     bound: str | None = None
@@ -55,6 +61,12 @@ class Row:
     @property
     def name(self) -> str:
         return " ".join(self.choices)
+
+    @property
+    def tables_elsewhere(self) -> dict[str, int]:
+        """Tables larger than memory by where they are, such as {"in host memory": 64}."""
+        places = dict.fromkeys(PLACES[kind] for kind in self.stores)
+        return {place: sum(n for kind, n in self.stores.items() if PLACES[kind] == place) for place in places}
 
     @property
     def cost(self) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from recsys_lab.decide.answer import Winner, cheapest_first
 from recsys_lab.decide.fixes import LACKS
 from recsys_lab.decide.price_words import price_words
-from recsys_lab.decide.rows import Change, Row
+from recsys_lab.decide.rows import PLACES, Change, Row
 from recsys_lab.report.sections import Table
 from recsys_lab.units import human_count
 
@@ -38,6 +38,9 @@ def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Tabl
         "Simulated, not measured. The second line of a figure is its 90 % interval. * Pareto-optimal: no row is both faster and cheaper.",
         "exch.: exposed embedding exchange, ms. GB: of the fullest device.",
     ]
+    if any(row.stores for row in shown):
+        places = " or ".join(dict.fromkeys(PLACES.values()))
+        notes.append(f"A number {places}: tables larger than the memory that a device may use.")
     notes += price_words(figures)
     if free := sorted({row.cluster for row in figures if row.usd_per_1e9 is None}):
         named = ",".join(f"{cluster}:2.50" for cluster in free)
@@ -70,13 +73,18 @@ def _cells(row: Row, paid: bool) -> tuple[str, ...]:
     assert row.ms is not None and row.memory_gb is not None and row.samples_per_second is not None
     exposed = f"exch. {row.exposed_ms:.2f}" if row.exposed_ms is not None else ""
     return (
-        f"{'*' if row.pareto else ' '} {row.sharder}\n  {row.optimizer}\n  {row.cluster} {row.precision}",
+        f"{'*' if row.pareto else ' '} {row.sharder}\n  {row.optimizer}\n  {row.cluster} {row.precision}" + _stores(row),
         f"{row.ms:.2f}\n{_span(row.ms_interval)}",
         human_count(row.samples_per_second),
         f"{row.cost:.2f}\n{_span(row.cost_interval)}" if not paid or row.usd_per_1e9 is not None else "no price",
         f"{row.memory_gb:.1f}\nof {row.memory_there_gb:g}",
         f"{row.bound}\n{exposed}",
     )
+
+
+def _stores(row: Row) -> str:
+    """Lines of tables larger than memory, short enough for the column."""
+    return "".join(f"\n  {number} {place}" for place, number in row.tables_elsewhere.items())
 
 
 def _span(interval: tuple[float, float] | None) -> str:

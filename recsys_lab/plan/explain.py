@@ -6,8 +6,12 @@ from dataclasses import dataclass, replace
 
 from recsys_lab.plan.scheme import known_schemes, scheme_of, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
+from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED
 from recsys_lab.tables import Table
 from recsys_lab.units import counted, human_bytes, human_count
+
+#: Where rows of a store are, by its kind.
+_PLACES = {HOST: "the hosts' memory", HOST_CACHED: "the hosts' memory", DISK_CACHED: "files on the hosts' disks"}
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,28 @@ def explain(plan: ShardingPlan) -> tuple[str, ...]:
     lines.append(
         f"The biggest table is {biggest.name} ({human_count(biggest.rows)} rows, {human_bytes(biggest.weight_bytes)}): {facts.where}."
     )
+    lines += _stores(plan)
     lines += [sentence for scheme in schemes_of(plan) if scheme.sentences for sentence in scheme.sentences(plan)]
     for number, tower in enumerate(plan.towers):
         lines.append(f"Tower {number} has {counted(len(tower), 'feature')}: {', '.join(tower)}.")
     return tuple(lines)
+
+
+def _stores(plan: ShardingPlan) -> list[str]:
+    """Of tables that are not in the ranks' memory as a whole, a sentence for each kind of store."""
+    placed = [(table, p.store) for table, p in zip(plan.tables, plan.placements) if p.store is not None]
+    lines = []
+    for kind in dict.fromkeys(store.kind for _, store in placed):
+        own = [(table, store) for table, store in placed if store.kind == kind]
+        size = human_bytes(sum(table.weight_bytes for table, _ in own))
+        have = "has its" if len(own) == 1 else "have their"
+        cached = "no row is cached"
+        if kind != HOST:
+            shares = sorted(store.cached_share for _, store in own)
+            span = " to ".join(dict.fromkeys(f"{share:.3g} %" for share in (100 * shares[0], 100 * shares[-1])))
+            cached = f"the ranks' memory caches {span} of them"
+        lines.append(f"{counted(len(own), 'table')} ({size}) {have} rows in {_PLACES[kind]}; {cached}.")
+    return lines
 
 
 def _facts(table: Table, placement: Placement, plan: ShardingPlan) -> TableFacts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from recsys_lab.plan.store import Store
@@ -84,6 +84,10 @@ class ShardingPlan:
     def has_stores(self) -> bool:
         """Whether some table is not in device memory as a whole."""
         return any(placement.store is not None for placement in self.placements)
+
+    def without_stores(self) -> ShardingPlan:
+        """The same with all tables in device memory as a whole."""
+        return replace(self, placements=tuple(replace(placement, store=None) for placement in self.placements))
 
     @cached_property
     def by_table(self) -> dict[str, tuple[Table, Placement]]:

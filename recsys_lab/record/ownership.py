@@ -27,6 +27,7 @@ RUN_WRITES = (
     "plan.json",
     "plan_here.json",
     "reasons.json",
+    "stores.json",
     "trace.json",
     "environment.json",
     "metrics.csv",

@@ -21,6 +21,7 @@ from recsys_lab.record.result import read_result
 from recsys_lab.shapes import check_shape
 
 REASONS_FILE = "reasons.json"
+STORES_FILE = "stores.json"
 #: What to do about a broken file that is no more than shown.
 LEAVE_OUT = "take the file away to see the rest, or run it again"
 
@@ -37,6 +38,26 @@ class Told:
 @dataclass(frozen=True)
 class ReasonsFile:
     told: Told
+
+
+@dataclass(frozen=True)
+class CachePoint:
+    """`cached_share`: of the rows of all tables, those in the ranks' memory."""
+
+    memory_gb: float
+    cached_share: float
+    tables: int
+    iteration_ms: float
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class StoresFile:
+    """The curve of caches: memory a rank against the simulated iteration, from the least memory to all tables in memory."""
+
+    cluster: str
+    profile: str
+    points: Sequence[CachePoint]
 
 
 @dataclass(frozen=True)
@@ -119,6 +140,7 @@ class Run:
     environment: dict[str, Any]
     trace: dict[str, Any] | None = None  # the simulated timeline
     reasons: dict[str, Any] | None = None  # why the plan is as it is, for people: {sentences, columns, rows}
+    stores: dict[str, Any] | None = None  # what other sizes of cache would take, as `StoresFile`
 
     @property
     def memory_limit_bytes(self) -> float | None:
@@ -159,6 +181,10 @@ def read_run(folder: Path | str) -> Run:
     reasons = _read(folder / REASONS_FILE, ReasonsFile)
     if reasons is not None and any(len(row) != len(reasons["told"]["columns"]) for row in reasons["told"]["rows"]):
         raise UserError("a row has more or fewer cells than columns", where=folder / REASONS_FILE, remedy=LEAVE_OUT)
+    stores = _read(folder / STORES_FILE, StoresFile)
+    points = [] if stores is None else stores["points"]
+    if stores is not None and (sum(p["chosen"] is True for p in points) != 1 or any(None in p.values() for p in points)):
+        raise UserError("a point lacks a figure, or not one of them is the plan's", where=folder / STORES_FILE, remedy=LEAVE_OUT)
     return Run(
         folder=folder,
         result=result,
@@ -169,6 +195,7 @@ def read_run(folder: Path | str) -> Run:
         environment=_read(folder / ENVIRONMENT_FILE, EnvironmentFile) or {},
         trace=_read(folder / "trace.json", TraceFile),
         reasons=reasons["told"] if reasons is not None else None,
+        stores=stores,
     )
 
 

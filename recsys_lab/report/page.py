@@ -14,6 +14,7 @@ from recsys_lab.record.run_folder import Run, read_run
 from recsys_lab.report import html, plots, sections
 from recsys_lab.report.charts import Chart, element, side_by_side
 from recsys_lab.report.plan_map import plan_map
+from recsys_lab.report.stores import store_curve, stores, stores_here
 from recsys_lab.report.timeline_chart import timeline_charts
 
 PAGE_FILE = "report.html"
@@ -93,6 +94,10 @@ def _plan(run: Run) -> list[str]:
     fullest = summary["bytes_per_rank"]["max"] if summary else None
     cluster = run.result["choices"].get("cluster") or "the named cluster"
     parts += _one_plan(run, run.plan, f"For {cluster}", run.memory_limit_bytes, fullest)
+    if (larger := stores(run)) is not None:
+        parts.append(html.table(larger))
+    if (curve := store_curve(run)) is not None:
+        parts.append(element(curve))
     parts.append(html.table(sections.tiers(run)))
     others = sections.alternatives(run)
     if run.reasons is not None and others is not None:
@@ -101,6 +106,8 @@ def _plan(run: Run) -> list[str]:
         )
     if run.plan_here is not None:
         parts += _one_plan(run, run.plan_here, "What trained here in its place", None, None)
+    if (cached := stores_here(run)) is not None:
+        parts.append(html.table(cached))
     if (covered := sections.coverage(run)) is not None:
         parts.append(html.table(covered))
     return parts

@@ -7,6 +7,7 @@ from rich.console import Console
 from recsys_lab.plan.explain import explain
 from recsys_lab.record.run_folder import Run
 from recsys_lab.report import sections
+from recsys_lab.report.stores import stores, stores_here
 from recsys_lab.report.terminal import print_table
 
 MOST_TABLES = 30
@@ -27,6 +28,9 @@ def print_run(run: Run, out: Console) -> None:
     print_table(out, sections.quality(run))
     if run.plan:
         print_table(out, sections.plan_facts(run, run.plan, "Plan", True))
+    for table in (stores(run), stores_here(run)):
+        if table is not None:
+            print_table(out, table, MOST_TABLES)
     print_table(out, sections.tiers(run))
     if (coverage := sections.coverage(run)) is not None:
         print_table(out, coverage)
@@ -52,6 +56,8 @@ def print_plan(run: Run, out: Console) -> None:
             print_table(out, sections.reasons(plan), MOST_TABLES)
             if plan is run.plan:
                 print_reasons(run, out)
+    if (larger := stores(run)) is not None:
+        print_table(out, larger, MOST_TABLES)
     print_table(out, sections.tiers(run))
 
 

@@ -22,8 +22,12 @@ from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.page import page
 from tests.record.fake_run import make_result, write_run
 
-FILES = ("result.json", "plan.json", "plan_here.json", "environment.json", "trace.json", "reasons.json", "metrics.csv", "config.yaml")
+FILES = ("result.json", "plan.json", "plan_here.json", "environment.json", "trace.json", "reasons.json", "stores.json", "metrics.csv")
+FILES += ("config.yaml",)
 REASONS = {"told": {"sentences": ["why"], "columns": ["plan", "bytes"], "rows": [["this", "1"], ["that", "2"]]}, "reasons": {}}
+POINT = {"memory_gb": 1.0, "cached_share": 0.1, "tables": 1, "iteration_ms": 9.0, "chosen": True}
+WHOLE = {"memory_gb": 2.0, "cached_share": 1.0, "tables": 0, "iteration_ms": 8.0, "chosen": False}
+STORES = {"cluster": "h100x64", "profile": "torchrec", "points": [POINT, WHOLE]}
 
 
 @pytest.fixture
@@ -31,6 +35,7 @@ def run(tmp_path: Path) -> Path:
     folder = write_run(tmp_path / "run", make_result())
     if not (folder / "reasons.json").exists():
         (folder / "reasons.json").write_text(json.dumps(REASONS))
+    (folder / "stores.json").write_text(json.dumps(STORES))
     assert {name for name in FILES if not (folder / name).exists()} <= {"trace.json"}
     if not (folder / "trace.json").exists():
         events = [

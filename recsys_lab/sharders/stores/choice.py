@@ -67,6 +67,19 @@ def with_caches(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], po
     return replace(plan, placements=placements)
 
 
+def memory_span_gb(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> tuple[float, float]:
+    """The memory a rank with which `plan` fits: with the fewest rows in it that work, and with all of them."""
+    menus = [_menu(t, p, inputs, kinds, policy, in_flight) for t, p in zip(plan.tables, plan.placements)]
+    shards, memory = _Shards.of(plan, menus, inputs), bytes_of_ranks(plan, inputs.workload)
+    tables = np.asarray(memory.weights) + np.asarray(memory.optimizer_state)
+    left = 1 - inputs.cluster.reserved_memory_share
+    spans = []
+    for chosen in (shards.at_price(math.inf), np.zeros(len(menus), dtype=int)):
+        more = shards.bytes_of_ranks(chosen) - tables
+        spans.append(float(np.maximum((np.asarray(memory.lasting) + more) / left, np.asarray(memory.totals) + more).max()) / 1e9)
+    return spans[0], spans[1]
+
+
 @dataclass(frozen=True)
 class _Shards:
     """`ms` [T, K], inf where a table has fewer choices; `sizes` [S, K]: bytes in memory of each shard under each choice of its table."""

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
-from recsys_lab.sharders.stores.choice import with_caches
+from recsys_lab.sharders.stores.choice import memory_span_gb, with_caches
 from recsys_lab.tables.stores import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NONE
 
 #: The room that a sharder is given in turn, as a multiple of what a rank holds on average, until its plan can be made to fit.
@@ -33,10 +33,9 @@ class Stores:
 
     def within(self, inputs: PlanInputs) -> PlanInputs:
         """`inputs` for a cluster with no more memory a rank than the budget."""
-        device = inputs.cluster.device
-        if self.budget_gb is None or self.budget_gb >= device.memory_gb:
+        if self.budget_gb is None or self.budget_gb >= inputs.cluster.device.memory_gb:
             return inputs
-        return replace(inputs, cluster=replace(inputs.cluster, device=replace(device, memory_gb=self.budget_gb)))
+        return with_memory(inputs, self.budget_gb)
 
     def plan(self, inputs: PlanInputs, plan_of: Plans, refused: PlanDoesNotFit) -> ShardingPlan:
         """What `plan_of` plans where ranks have more memory, with caches so that it fits all the same. `refused`: why it does not without.
@@ -53,6 +52,15 @@ class Stores:
                 last = error
         raise last
 
+    def span_gb(self, inputs: PlanInputs, plan: ShardingPlan) -> tuple[float, float]:
+        """The memory a rank that `plan`, whatever its stores, needs: with the smallest caches that work, and with all rows in it."""
+        return memory_span_gb(plan.without_stores(), inputs, self._kinds(inputs), self.policy, self.in_flight)
+
+    def at(self, inputs: PlanInputs, plan: ShardingPlan, memory_gb: float) -> ShardingPlan:
+        """`plan`, whatever its stores, with those for so much memory a rank. Raises PlanDoesNotFit."""
+        given = with_memory(inputs, memory_gb)
+        return with_caches(plan.without_stores(), given, self._kinds(inputs), self.policy, self.in_flight)
+
     def _kinds(self, inputs: PlanInputs) -> tuple[str, ...]:
         """Stores that tables may have: the one that is named; else the nearest that the cluster has and that holds all of them."""
         if self.store != AUTO:
@@ -61,6 +69,11 @@ class Stores:
         if cluster.device.kind == "cuda" and host is not None and _bytes_of_tables(inputs) <= host.memory_gb * 1e9 * cluster.hosts:
             return (HOST, HOST_CACHED)
         return (DISK_CACHED,) if cluster.disk is not None or self.budget_gb is not None else ()
+
+
+def with_memory(inputs: PlanInputs, memory_gb: float) -> PlanInputs:
+    """`inputs` for a cluster whose ranks have so much memory."""
+    return replace(inputs, cluster=replace(inputs.cluster, device=replace(inputs.cluster.device, memory_gb=memory_gb)))
 
 
 def _bytes_of_tables(inputs: PlanInputs) -> int:
@@ -73,5 +86,4 @@ def _roomy(inputs: PlanInputs, room: float) -> PlanInputs:
     cluster = inputs.cluster
     each = _bytes_of_tables(inputs) / cluster.world_size / 1e9
     more = each * (room if math.isfinite(room) else cluster.world_size)
-    whole = cluster.device.memory_gb + more / (1 - cluster.reserved_memory_share)
-    return replace(inputs, cluster=replace(cluster, device=replace(cluster.device, memory_gb=whole)))
+    return with_memory(inputs, cluster.device.memory_gb + more / (1 - cluster.reserved_memory_share))

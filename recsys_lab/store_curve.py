@@ -1,0 +1,76 @@
+"""What other sizes of cache would take: memory a rank against the simulated iteration, for a plan with tables larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.errors import PlanDoesNotFit
+from recsys_lab.experiment import Experiment
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.planning import Planned, lowered, price
+from recsys_lab.simulate import Simulated
+
+#: Budgets that are tried beside the chosen one.
+POINTS = 10
+#: Beyond so many ranks a curve takes longer than a run should wait.
+MOST_RANKS = 1024
+#: Of memory, so that a plan fits the least budget in spite of rounding.
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class CachePoint:
+    """`memory_gb`: a rank may use so much. `cached_share`: of all tables' rows, those in the ranks' memory. `tables`: with a store."""
+
+    memory_gb: float
+    cached_share: float
+    tables: int
+    iteration_ms: float
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class StoreCurve:
+    """Simulated, each point with the sharding of the plan. Rising memory."""
+
+    cluster: str
+    profile: str
+    points: tuple[CachePoint, ...]
+
+
+def store_curve(experiment: Experiment, named: Planned, simulated: Simulated) -> StoreCurve | None:
+    """From the least memory with which the plan works to all tables in memory. None without stores, and where it would take long."""
+    if not named.plan.has_stores or named.cluster.world_size > MOST_RANKS:
+        return None
+    own = experiment.sharder.stores.within(named.inputs).cluster.device.memory_gb
+    chosen = CachePoint(own, cached_share(named.plan), len(named.stores), simulated.iteration_ms, True)
+    points = sorted([chosen, *_others(experiment, named, own)], key=lambda point: point.memory_gb)
+    return StoreCurve(named.cluster.name, simulated.profile, tuple(points))
+
+
+def _others(experiment: Experiment, named: Planned, own: float) -> Iterator[CachePoint]:
+    """Small budgets lie closer together, since there the iteration changes most."""
+    stores = experiment.sharder.stores
+    least, whole = stores.span_gb(named.inputs, named.plan)
+    for number in range(POINTS):
+        memory_gb = (least + (whole - least) * (number / (POINTS - 1)) ** 1.5) * (1 + ROUNDING)
+        try:
+            plan = stores.at(named.inputs, named.plan, memory_gb)
+        except PlanDoesNotFit:
+            continue  # by less than rounding
+        planned = lowered(experiment, named.inputs, plan, experiment.simulate.hot_rows)
+        ms = price(planned, experiment.profile, _with_memory(named.cluster, memory_gb))[0].iteration_ms
+        with_store = sum(placement.store is not None for placement in plan.placements)
+        yield CachePoint(memory_gb, cached_share(plan), with_store, ms, False)
+
+
+def _with_memory(cluster: Cluster, memory_gb: float) -> Cluster:
+    return replace(cluster, device=replace(cluster.device, memory_gb=memory_gb))
+
+
+def cached_share(plan: ShardingPlan) -> float:
+    """Of the rows of all tables, those in the ranks' memory."""
+    held = sum(t.rows * (1.0 if p.store is None else p.store.cached_share) for t, p in zip(plan.tables, plan.placements))
+    return held / sum(table.rows for table in plan.tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -26,6 +27,7 @@ from recsys_lab.config.options import (
 )
 from recsys_lab.config.schema import resolved, typed
 from recsys_lab.config.suited import suited
+from recsys_lab.data.cache import path_of
 from recsys_lab.data.capped import capped
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frequencies import with_frequencies
@@ -179,7 +181,7 @@ class SharderChoice:
             towers=resolved(group.towers).towers if group.get("towers") is not None else None,
             tower_modules=keys.tower_modules,
             stores=Stores(keys.memory_budget_gb, keys.store, keys.cache_policy, _executor_options(execute).in_flight),
-            scratch=keys.scratch or "",
+            scratch="" if keys.scratch is None else str(path_of(keys.scratch, "sharder.scratch")),
         )
 
     @property
@@ -323,6 +325,8 @@ class Experiment:
         `scratch`: the folder for rows of tables with a store on disk, unless the config names one.
         """
         sparse = self.optimizer.sparse
+        if (named := self.sharder.scratch) and plan.has_stores and not os.path.isdir(named):
+            raise UserError("no such folder", where="sharder.scratch", given=named, remedy="make it, or name another")
         return self.sharder.execute(
             model,
             plan,

@@ -44,6 +44,8 @@ SMALL = (
 TABLE = ("data=table", "data.label=clicked", "data.dense=[price]", "data.min_count=1")
 FEW, MANY = (*TABLE, "data.batch_size=128"), (*TABLE, "data.batch_size=2048")
 ROWS = {"few": 3_000, "many": 60_000}
+#: The users' rows do not fit: they are in a file, and the cache in front of it evicts some at each step.
+IN_FILES = ("sharder=neo_4d", "sharder.memory_budget_gb=0.00028")
 AT_MOST = 5
 END_S = 20.0
 PATIENCE_S = 600.0
@@ -67,6 +69,7 @@ KINDS = (
     Kind("launcher", (*SMALL, *FEW, "launcher.ranks_per_host=2"), ("launcher", "group")),
     Kind("rank", (*SMALL, *FEW, "launcher.ranks_per_host=2"), ("rank",)),
     Kind("writer", (*SMALL, *FEW, "launcher.ranks_per_host=2", "trainer.checkpoint_every_steps=2"), ("writer",)),
+    Kind("store", (*SMALL, *FEW, *IN_FILES, "launcher.ranks_per_host=2", "trainer.checkpoint_every_steps=2"), ("rank", "group", "writer")),
     Kind("sweep", ("-m", *SMALL, *FEW, "launcher.ranks_per_host=1", "seed=1,2"), ("launcher", "group", "rank")),
     Kind("data", (*SMALL, *MANY, "launcher.ranks_per_host=1"), ("launcher", "group"), early=True),
 )

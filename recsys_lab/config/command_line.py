@@ -12,7 +12,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override, Quote, QuotedString
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config import words
 from recsys_lab.config.composition import composed, hydra_errors, parsed, with_choices
@@ -141,13 +141,15 @@ def _check_sweep(overrides: list[Override]) -> None:
 
 
 def _resumed(folder: Path, words: list[str], extra: list[str], named: Named) -> DictConfig:
-    """The run's own config. With further `words`, they must change nothing: says which fields differ if they do."""
+    """The run's own config. With further `words`, they may change where rows lie, and nothing else: says which fields differ if they do."""
     theirs = stored(folder, named)
+    config = going_on(theirs, folder)
     if words:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             ours, _ = composed([*words_of(folder), *words, *extra])
         check_targets(ours, named, folder)
-        differing = differences(freeze(ours), theirs)
+        ours = freeze(ours)
+        differing = differences(ours, theirs)
         if differing:
             raise UserError(
                 "the run to resume has another config",
@@ -155,7 +157,8 @@ def _resumed(folder: Path, words: list[str], extra: list[str], named: Named) -> 
                 given="; ".join(differing),
                 remedy="resume it as it is (resume=RUN_FOLDER alone), or start a new run without resume",
             )
-    return going_on(theirs, folder)
+        OmegaConf.update(config, "sharder.scratch", OmegaConf.select(ours, "sharder.scratch"))
+    return config
 
 
 def _seeds_first(argv: list[str], overrides: list[str]) -> list[str]:

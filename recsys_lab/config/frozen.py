@@ -21,9 +21,9 @@ from recsys_lab.errors import UserError
 from recsys_lab.files import write_text
 from recsys_lab.tables.table_file import dim_of_tables
 
-#: How a run is shown, the names of what other fields hold in full, and what a provider asks today do not change what it computes: not part
-#: of its identity.
-NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices", "cluster.list_price")
+#: How a run is shown, the names of what other fields hold in full, what a provider asks today, and where rows lie do not change what it
+#: computes: not part of its identity.
+NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices", "cluster.list_price", "sharder.scratch")
 CONFIG_FILE = "config.yaml"
 #: Without these a config.yaml is none of ours.
 NEEDED = ("seed", "mode", "model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")

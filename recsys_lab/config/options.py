@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from recsys_lab.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Range, Seed, Share, ShareBelowOne
+from recsys_lab.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Range, Seed, Share, ShareBelowOne, Text
 from recsys_lab.tables.stores import AUTO, LFU, NONE, POLICIES, STORES
 
 MODES = ("auto", "plan", "simulate", "train")
@@ -187,14 +187,14 @@ class SharderCommon:
     memory_budget_gb: what a rank may use of its device's memory; null: all of it.
     store: where rows go that do not fit: auto, none (then the plan is refused), host, host_cached or disk_cached.
     cache_policy: what leaves a full cache: lfu or lru.
-    scratch: the folder of files with rows; null: the run folder.
+    scratch: the folder of files with rows, which exists; null: what RECSYS_LAB_SCRATCH names, else the run folder.
     """
 
     tower_modules: bool = False
     memory_budget_gb: Positive | None = None
     store: Annotated[str, OneOf((AUTO, NONE, *STORES))] = AUTO
     cache_policy: Annotated[str, OneOf(POLICIES)] = LFU
-    scratch: str | None = None
+    scratch: Annotated[str, Text(r".+", 4095, "a folder")] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import functools
 import inspect
 import logging
 import sys
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -192,7 +193,13 @@ def _allowed(error: OmegaConfBaseException, schema: type, key: str) -> str:
             expected = typing.get_type_hints(expected).get(part, expected)
     if dataclasses.is_dataclass(expected):
         return f"keys {', '.join(field.name for field in dataclasses.fields(expected))}"
-    return getattr(expected, "__name__", str(expected)) if not typing.get_args(expected) else str(expected)
+    if typing.get_origin(expected) in (typing.Union, types.UnionType):
+        return " or ".join("null" if kind is types.NoneType else _name(kind) for kind in typing.get_args(expected))
+    return _name(expected)
+
+
+def _name(kind: Any) -> str:
+    return str(kind) if typing.get_args(kind) else getattr(kind, "__name__", str(kind))
 
 
 def check_said(config: DictConfig) -> None:

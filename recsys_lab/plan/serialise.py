@@ -41,6 +41,9 @@ def load_plan(path: Path) -> ShardingPlan:
     check_shape(data, ShardingPlan, path, REMEDY)
     try:
         plan = ShardingPlan.from_json(data)
+    except UserError as error:
+        of_value = {name: error.parts[name] for name in ("given", "allowed")}
+        raise UserError(str(error.parts["what"]), where=f"{path}: {error.parts['where']}", remedy=REMEDY, **of_value) from None
     except (TypeError, KeyError, AttributeError) as error:
         raise UserError("the plan has a field missing, too many or of a wrong type", where=path, given=error, remedy=REMEDY) from error
     validate(plan, where=path)

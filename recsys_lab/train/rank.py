@@ -22,6 +22,7 @@ from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.executor.shard import ShardedModel
 from recsys_lab.experiment import Experiment
+from recsys_lab.kernels.row_cache import SCRATCH
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan, Steps
 from recsys_lab.plan.store_facts import expected_counts
@@ -152,7 +153,7 @@ def _with_expected(measured: Measured | None, job: Job, data: DataSet, steps: in
 
 
 def _shard(job: Job, data: DataSet, device: torch.device, model: ClickModel) -> ShardedModel:
-    return job.experiment.shard(model, job.plan, device, hot_rows(job.plan, data.hottest), str(job.folder))
+    return job.experiment.shard(model, job.plan, device, hot_rows(job.plan, data.hottest), os.environ.get(SCRATCH) or str(job.folder))
 
 
 def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: str) -> RankLoader:

@@ -19,3 +19,10 @@ def killed(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict
 def test_twenty_kills_of_every_kind_lose_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     expected = {"kills": 20, "lost": 0, "other_bits": 0, "left_behind": 0}
     assert killed(capsys, "--kills", "20", "--seed", "2") == (0, expected)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_twenty_kills_of_runs_with_rows_in_files_lose_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {"kills": 20, "lost": 0, "other_bits": 0, "left_behind": 0}
+    assert killed(capsys, "--kills", "20", "--seed", "3", "--kinds", "store") == (0, expected)

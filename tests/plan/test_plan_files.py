@@ -126,6 +126,10 @@ def broken(change) -> str:
         broken(lambda d: d["placements"][0].update(scheme="sideways")),
         broken(lambda d: d["placements"][1]["shards"][0].update(row_stop="x")),
         broken(lambda d: d.update(hosts="two")),
+        broken(lambda d: d["placements"][0].update(store={"kind": "tape"})),
+        broken(lambda d: d["placements"][0].update(store={"kind": "host_cached", "cached_share": 2})),
+        broken(lambda d: d["placements"][0].update(store={"kind": "host_cached", "policy": "fifo"})),
+        broken(lambda d: d["placements"][0].update(store="host")),
     ],
 )
 def test_a_bad_file_is_the_users_to_mend(tmp_path: Path, text: str) -> None:

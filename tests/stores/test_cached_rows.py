@@ -82,12 +82,14 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 def test_a_file_that_may_not_grow_is_the_users_to_mend(tmp_path: Path) -> None:
-    with files_of_at_most(64), pytest.raises(UserError, match=r"cannot write the rows of table t: File too large; RECSYS_LAB_SCRATCH=DIR"):
+    with files_of_at_most(64), pytest.raises(UserError, match=r"cannot write the rows of table t: File too large; sharder.scratch=DIR"):
         opened(tmp_path)
     cached = opened(tmp_path)
     cached.take(torch.arange(ROWS - SLOTS, ROWS)).done(moved=True)
     with files_of_at_most(64), pytest.raises(UserError, match="cannot write the rows of table t: File too large"):
         cached.take(torch.arange(SLOTS))
+    with pytest.raises(UserError, match="cannot write the rows"):  # no checkpoint may have what the slots hold now
+        cached.records(np.arange(ROWS))
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:

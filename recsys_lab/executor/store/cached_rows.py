@@ -7,7 +7,6 @@ that ends.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import tempfile
@@ -15,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import torch
@@ -70,6 +69,7 @@ class CachedRows:
         self._finished: deque[tuple[np.ndarray, bool]] = deque()
         self._under_way: Future | None = None
         self._first: First | None = None
+        self._failed: UserError | None = None
 
     def open(self, folder: str, first: First, state: Mapping[str, torch.Tensor]) -> None:
         """Begins with `first` values and a `state` of zeros, which has a row for each slot. Raises UserError if there can be no file."""
@@ -81,12 +81,12 @@ class CachedRows:
                 self.fields[name] = Field(tensor, end, end + size)
                 end += size
         self.record_bytes, self._size = end, places_of(self.rows) * end
-        self.folder = os.environ.get(SCRATCH) or folder or tempfile.gettempdir()
+        self.folder = folder or os.environ.get(SCRATCH) or tempfile.gettempdir()
         try:
             self._file = self._open()
             os.truncate(self._file.fileno(), self._size)
         except OSError as error:
-            raise self._refused(error) from None
+            raise self._refused(error, begins=True) from None
         tensors = [field.tensor for field in self.fields.values()]
         self._cache = RowCache(self.rows, len(self.weights.model), self.store.policy == LFU, self._file.fileno(), tensors)
 
@@ -117,9 +117,12 @@ class CachedRows:
         self._under_way = future
 
     def _settle(self) -> None:
+        """Raises UserError once the file has failed: what the slots hold is then nobody's rows, and no checkpoint may have them."""
         if self._under_way is not None:
             wait([self._under_way])
             self._under_way = None
+        if self._failed is not None:
+            raise self._failed
 
     def fetch(self, ids: torch.Tensor, finished: list[tuple[np.ndarray, bool]]) -> Held:
         """As `take`, on the thread that fetches. `finished`: batches that are no longer in flight."""
@@ -200,12 +203,13 @@ class CachedRows:
         if os.fstat(self._file.fileno()).st_size != self._size:
             raise EOFError("the file is shorter than it was")
 
-    def _refused(self, error: OSError | EOFError) -> UserError:
-        """What the user reads of a file that cannot be read or written. No run goes on after it."""
-        full = isinstance(error, OSError) and error.errno in UNWRITABLE | {errno.EDQUOT}
+    def _refused(self, error: OSError | EOFError, begins: bool = False) -> UserError:
+        """What the user reads of a file that cannot be read, written or, where it `begins`, made. No run goes on after it."""
+        full = begins or (isinstance(error, OSError) and error.errno in UNWRITABLE)
         size = f"all its records take {self._size / 1e9:.3g} GB"
-        remedy = f"{SCRATCH}=DIR names another folder; {size}" if full else "its disk may be failing; resume from the last checkpoint"
+        remedy = f"sharder.scratch=DIR names another folder; {size}" if full else "its disk may be failing; resume from the last checkpoint"
         what = "cannot write the rows" if full else "cannot read the rows"
-        reason: Any = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        reason: object = (error.strerror if isinstance(error, OSError) else None) or str(error)
         place = "host memory" if self.store.kind == HOST_CACHED else self.folder
-        return UserError(f"{what} of table {self.table}: {reason}", where=place, remedy=remedy)
+        self._failed = UserError(f"{what} of table {self.table}: {reason}", where=place, remedy=remedy)
+        return self._failed

@@ -213,6 +213,12 @@ def _too_small(inputs: PlanInputs, shards: _Shards, chosen: np.ndarray, free: np
         f"the smallest caches that hold the rows of the batches in flight lack {human_bytes(lacking)} on rank {rank}",
         where=f"cluster {cluster.name}",
         given=f"{cluster.device.memory_gb:g} GB a rank",
-        allowed=f"{math.ceil(enough * 100) / 100:g} GB or more",
+        allowed=f"{_rounded_up(enough):g} GB or more",
         remedy="set sharder.memory_budget_gb, or train with smaller batches or on more ranks",
     )
+
+
+def _rounded_up(figure: float) -> float:
+    """To three digits."""
+    unit = 10.0 ** (math.floor(math.log10(figure)) - 2)
+    return math.ceil(figure / unit) * unit

@@ -24,7 +24,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """It fills after the first checkpoint."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1400k", "tmpfs", disk], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", disk], capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     yield disk
     subprocess.run(["umount", disk], check=True)

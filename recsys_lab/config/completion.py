@@ -26,6 +26,7 @@ TYPED = {
     "trainer": options.TrainerOptions,
     "ablation": options.AblationOptions,
     "simulate": options.SimulateOptions,
+    "sharder": options.SharderCommon,
     "sharder.executor": options.ExecutorOptions,
 }
 _NAMES = re.compile(r"^[\w-]+( \| [\w-]+)+")
@@ -71,7 +72,10 @@ def _config(confs: tuple[Path, ...], words: Iterable[str]) -> dict[str, Any]:
     """The keys of the config that `words` choose. Values are as they are written."""
     said = dict(word.split("=", 1) for word in words if "=" in word)
     config: dict[str, Any] = loaded(confs[0] / "config.yaml")
-    groups = [entry for entry in config.pop("defaults") if isinstance(entry, dict) and next(iter(entry)).partition("@")[0] in GROUPS]
+    defaults = config.pop("defaults")
+    for path, at, place in (entry.partition("@") for entry in defaults if isinstance(entry, str)):
+        config |= {place: loaded(confs[0] / f"{path}.yaml")} if at else {}
+    groups = [entry for entry in defaults if isinstance(entry, dict) and next(iter(entry)).partition("@")[0] in GROUPS]
     chosen = {name: str(said.get(name, default)).split(",")[0] for entry in groups for name, default in entry.items()}
     for name, choice in list(chosen.items()):
         chosen |= {other: brought for other, brought in _brought(confs, name, choice).items() if other not in said}

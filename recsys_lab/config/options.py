@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from recsys_lab.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Range, Seed, Share, ShareBelowOne, Text
-from recsys_lab.tables.stores import AUTO, LFU, NONE, POLICIES, STORES
+from recsys_lab.store_names import AUTO, LFU, NONE, POLICIES, STORES
 
 MODES = ("auto", "plan", "simulate", "train")
 DENSE_OPTIMIZERS = ("sgd", "adagrad", "adam")

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from recsys_lab.store_names import LRU
 from recsys_lab.tables.access import TableAccess
-from recsys_lab.tables.stores import LRU
 
 #: Standard deviations by which the rows of the batches in flight may exceed their mean: one batch in a billion does.
 DEVIATIONS = 6.0

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files", "ranges", "shapes", "places"})
+LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files", "ranges", "shapes", "places", "store_names"})
 DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
 
 #: What each room may import of ours. A room that is not here may not exist.
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "places": frozenset(),
+    "store_names": frozenset(),
     "units": frozenset(),
     "quiet": frozenset(),
     "arguments": frozenset({"errors"}),

@@ -94,7 +94,8 @@ def test_nothing_that_takes_time_is_imported() -> None:
     says = "import sys; from recsys_lab.__main__ import main; main(['completion', '--line', 'recsys-lab run sharder.']); "
     says += "print(sorted({'torch', 'hydra', 'omegaconf', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", says], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["sharder.executor.", "sharder.planner.", "[]"]
+    *offered, heavy = done.stdout.splitlines()
+    assert {"sharder.executor.", "sharder.planner.", "sharder.memory_budget_gb="} <= set(offered) and heavy == "[]"
 
 
 @pytest.mark.parametrize(

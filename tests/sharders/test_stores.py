@@ -21,8 +21,8 @@ from recsys_lab.plan.validate import validate
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.stores import Stores
 from recsys_lab.sharders.torchrec_row_wise import RowWise
+from recsys_lab.store_names import DISK_CACHED, HOST, HOST_CACHED, LRU, NONE, POLICIES
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
-from recsys_lab.tables.stores import DISK_CACHED, HOST, HOST_CACHED, LRU, NONE, POLICIES
 from tests.executor.sharded import FP32, small_cluster
 from tests.plan.plans import workload
 from tests.sharders.test_every_sharder import SHARDERS, chosen

@@ -11,7 +11,7 @@ from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.stores.choice import memory_span_gb, with_caches
-from recsys_lab.tables.stores import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NONE
+from recsys_lab.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NONE
 
 #: The room that a sharder is given in turn, as a multiple of what a rank holds on average, until its plan can be made to fit.
 ROOM = (1.25, 2.0, 4.0, math.inf)

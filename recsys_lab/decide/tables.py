@@ -9,7 +9,7 @@ from recsys_lab.decide.fixes import LACKS
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.rows import PLACES, Change, Row
 from recsys_lab.report.sections import Table
-from recsys_lab.units import human_count
+from recsys_lab.units import counted, human_count
 
 DASH = "\N{EN DASH}"
 #: Rows that are shown beside the Pareto-optimal ones, unless all are asked for.
@@ -51,7 +51,8 @@ def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Tabl
         notes.append(f"{left} more rows are left out: --all shows them.")
     title = "Nothing fits"
     if figures:
-        title = f"{len(figures)} combinations that fit, profile {profile}, batch {figures[0].batch:,}{_per_rank(figures)}"
+        fit = f"{counted(len(figures), 'combination')} that {'fit' if len(figures) > 1 else 'fits'}"
+        title = f"{fit}, profile {profile}, batch {figures[0].batch:,}{_per_rank(figures)}"
     return Table(title, columns, tuple(_cells(row, paid) for row in shown), " ".join(notes), columns[1:5])
 
 

@@ -91,10 +91,8 @@ def plan(sharding: ShardingPlan, cluster: Cluster) -> None:
     for placement in sharding.placements:
         schemes[placement.scheme] = schemes.get(placement.scheme, 0) + 1
     kinds = ", ".join(f"{count} {scheme}" for scheme, count in sorted(schemes.items(), key=lambda item: -item[1]))
-    _line(
-        "plan",
-        f"{cluster.name}: {cluster.hosts} hosts x {cluster.ranks_per_host} ranks; {kinds}; weights {human_bytes(max(held))} at most a rank",
-    )
+    most = f"weights {human_bytes(max(held))} at most a rank" + (", not all in its memory" if sharding.has_stores else "")
+    _line("plan", f"{cluster.name}: {cluster.hosts} hosts x {cluster.ranks_per_host} ranks; {kinds}; {most}")
 
 
 def stores(facts: Sequence[StoreFacts]) -> None:

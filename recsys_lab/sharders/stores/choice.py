@@ -214,7 +214,7 @@ def _too_small(inputs: PlanInputs, shards: _Shards, chosen: np.ndarray, free: np
         where=f"cluster {cluster.name}",
         given=f"{cluster.device.memory_gb:g} GB a rank",
         allowed=f"{_rounded_up(enough):g} GB or more",
-        remedy="set sharder.memory_budget_gb, or train with smaller batches or on more ranks",
+        remedy="take smaller batches, more ranks or a larger sharder.memory_budget_gb",
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
-from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.planning import Planned, lowered, price
+from recsys_lab.record.run_folder import CachePoint, StoresFile
 from recsys_lab.simulate import Simulated
 
 #: Budgets that are tried beside the chosen one.
@@ -20,34 +19,14 @@ MOST_RANKS = 1024
 ROUNDING = 1e-6
 
 
-@dataclass(frozen=True)
-class CachePoint:
-    """`memory_gb`: a rank may use so much. `cached_share`: of all tables' rows, those in the ranks' memory. `tables`: with a store."""
-
-    memory_gb: float
-    cached_share: float
-    tables: int
-    iteration_ms: float
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class StoreCurve:
-    """Simulated, each point with the sharding of the plan. Rising memory."""
-
-    cluster: str
-    profile: str
-    points: tuple[CachePoint, ...]
-
-
-def store_curve(experiment: Experiment, named: Planned, simulated: Simulated) -> StoreCurve | None:
+def store_curve(experiment: Experiment, named: Planned, simulated: Simulated) -> StoresFile | None:
     """From the least memory with which the plan works to all tables in memory. None without stores, and where it would take long."""
     if not named.plan.has_stores or named.cluster.world_size > MOST_RANKS:
         return None
     own = experiment.sharder.stores.within(named.inputs).cluster.device.memory_gb
     chosen = CachePoint(own, cached_share(named.plan), len(named.stores), simulated.iteration_ms, True)
     points = sorted([chosen, *_others(experiment, named, own)], key=lambda point: point.memory_gb)
-    return StoreCurve(named.cluster.name, simulated.profile, tuple(points))
+    return StoresFile(named.cluster.name, simulated.profile, points)
 
 
 def _others(experiment: Experiment, named: Planned, own: float) -> Iterator[CachePoint]:
@@ -61,13 +40,9 @@ def _others(experiment: Experiment, named: Planned, own: float) -> Iterator[Cach
         except PlanDoesNotFit:
             continue  # by less than rounding
         planned = lowered(experiment, named.inputs, plan, experiment.simulate.hot_rows)
-        ms = price(planned, experiment.profile, _with_memory(named.cluster, memory_gb))[0].iteration_ms
+        ms = price(planned, experiment.profile)[0].iteration_ms
         with_store = sum(placement.store is not None for placement in plan.placements)
         yield CachePoint(memory_gb, cached_share(plan), with_store, ms, False)
-
-
-def _with_memory(cluster: Cluster, memory_gb: float) -> Cluster:
-    return replace(cluster, device=replace(cluster.device, memory_gb=memory_gb))
 
 
 def cached_share(plan: ShardingPlan) -> float:

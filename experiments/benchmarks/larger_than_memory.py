@@ -40,7 +40,7 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.store_facts import expected_counts
 from recsys_lab.planning import plan_for
 from recsys_lab.record.environment import cpu_model
-from recsys_lab.train.memory import keep_memory
+from recsys_lab.train.memory import keep_memory, peak_bytes
 from recsys_lab.train.objective import click_loss
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer
 from recsys_lab.train.strategy import seed_rank, start_process_group
@@ -187,7 +187,7 @@ def rank(words: list[str], one: Contender, plan: ShardingPlan) -> dict[str, Any]
         if dist.get_rank() == 0 and (number % 10 == 0 or one.kind == "mmap"):
             print(f"{one.kind}: step {number}, {times[-1]:.0f} ms", file=sys.stderr, flush=True)
     everyone: list[Any] = [None] * RANKS
-    dist.all_gather_object(everyone, (peak_bytes(), hits(before, sharded.stores()), expected(one, plan, data, experiment)))
+    dist.all_gather_object(everyone, (peak_bytes(device), hits(before, sharded.stores()), expected(one, plan, data, experiment)))
     counted, predicted = ([sum(of[i][n] for of in everyone) for n in (0, 1)] for i in (1, 2))
     return {
         "ms": round(statistics.median(times[one.steps :]), 1),
@@ -226,11 +226,6 @@ def mapped(folder: str):
             return torch.from_file(file.name, shared=True, size=numbers, dtype=dtype).view(shape)
 
     return empty
-
-
-def peak_bytes() -> int:
-    status = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class ReasonsFile:
 
 @dataclass(frozen=True)
 class CachePoint:
-    """`cached_share`: of the rows of all tables, those in the ranks' memory."""
+    """`memory_gb`: a rank may use so much. `cached_share`: of all tables' rows, those in the ranks' memory. `tables`: with a store."""
 
     memory_gb: float
     cached_share: float

@@ -79,13 +79,10 @@ def _lru(rows: np.ndarray, chance: np.ndarray, cached: float, after: float) -> n
     def held(batches: float) -> np.ndarray:
         return -np.expm1(batches * miss)
 
-    low, high = 0.0, 1.0
+    high = 1.0
     while np.dot(rows, held(high)) < cached and high < 1e18:
         high *= 2
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.dot(rows, held(middle)) < cached else (low, middle)
-    return held(min(low, after))
+    return held(min(_root(lambda batches: float(np.dot(rows, held(batches))) - cached, 0.0, high), after))
 
 
 def _lfu_settled(rows: np.ndarray, chance: np.ndarray, cached: float, in_flight: int) -> np.ndarray:

@@ -40,7 +40,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "studies": LEAVES | {"record", "report", "config", "experiment"},
     "train": DESCRIPTION | {"plan", "models", "kernels", "executor", "data", "record", "report", "config", "experiment"},
     "planning": LEAVES | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "config", "experiment"},
-    "store_curve": LEAVES | {"cluster", "plan", "simulate", "experiment", "planning"},
+    "store_curve": LEAVES | {"plan", "record", "simulate", "experiment", "planning"},
     "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "store_curve", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
     "sweeps": LEAVES | {"config", "record", "report", "job"},

@@ -38,7 +38,7 @@ class StoreFacts:
 def store_facts(plan: ShardingPlan, access: AccessStatistics, workload: Workload, in_flight: int) -> tuple[StoreFacts, ...]:
     """One entry a table with a store, in the plan's order."""
     placed = ((table, placement) for table, placement in zip(plan.tables, plan.placements) if placement.store is not None)
-    return tuple(_facts(t, p, access[t.name], _samples(p, plan, workload.batch_size), workload, in_flight) for t, p in placed)
+    return tuple(_facts(t, p, access[t.name], samples_of(p, plan.world_size, workload.batch_size), workload, in_flight) for t, p in placed)
 
 
 def expected_counts(
@@ -50,7 +50,7 @@ def expected_counts(
         store, shares = placement.store, [s.rows / table.rows for s in placement.shards if rank in s.ranks]
         if store is None or store.kind == HOST or not shares:
             continue
-        samples, cached, after = _samples(placement, plan, batch_size), store.cached_share * table.rows, _batches(steps)
+        samples, cached, after = samples_of(placement, plan.world_size, batch_size), store.cached_share * table.rows, _batches(steps)
         of_batch = [cache_hits(access[table.name], store.policy, samples, cached, in_flight, number) for number in after]
         hits, rows = (float(np.interp(np.arange(steps), after, [getattr(h, name) for h in of_batch]).mean()) for name in ("hits", "rows"))
         found[table.name] = {"hits_expected": hits * sum(shares), "misses_expected": (rows - hits) * sum(shares)}
@@ -62,9 +62,15 @@ def _batches(steps: int) -> list[float]:
     return sorted({float(round(number)) for number in np.geomspace(1, max(1, steps), BATCHES) - 1})
 
 
-def _samples(placement: Placement, plan: ShardingPlan, batch_size: int) -> int:
+def samples_of(placement: Placement, world_size: int, batch_size: int) -> int:
     """That ranks look up in a table in an iteration."""
-    return batch_size * (1 if scheme_of(placement).at_home else plan.world_size)
+    return batch_size * (1 if scheme_of(placement).at_home else world_size)
+
+
+def least_share(table: Table, placement: Placement, access: TableAccess, samples: int, in_flight: int) -> float:
+    """Of the rows of each shard, those that its cache must hold at least: what the batches in flight read of it."""
+    shards = [shard for shard in placement.shards if shard.rows]
+    return max(needed_rows(access, samples, in_flight, s.rows / table.rows) / s.rows for s in shards)
 
 
 def _facts(table: Table, placement: Placement, access: TableAccess, samples: int, workload: Workload, in_flight: int) -> StoreFacts:
@@ -74,7 +80,6 @@ def _facts(table: Table, placement: Placement, access: TableAccess, samples: int
     if store.kind == HOST:
         moved = samples * access.mean_length * table.row_bytes + 2 * access.distinct_rows(samples) * width
         return StoreFacts(table.name, store.kind, store.policy, 0.0, 0.0, 0.0, moved)
-    shards = [s for s in placement.shards if s.rows]
-    least = max(needed_rows(access, samples, in_flight, s.rows / table.rows) / s.rows for s in shards)
+    least = least_share(table, placement, access, samples, in_flight)
     seen = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight)
     return StoreFacts(table.name, store.kind, store.policy, store.cached_share, least, seen.rate, 2 * seen.misses * width)

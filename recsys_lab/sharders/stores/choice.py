@@ -17,14 +17,14 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_of_ranks
-from recsys_lab.plan.scheme import scheme_of
 from recsys_lab.plan.sharding_plan import Placement
 from recsys_lab.plan.store import DISK_CACHED, HOST, Store
+from recsys_lab.plan.store_facts import least_share, samples_of
 from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.tables import Table
-from recsys_lab.tables.cache_hits import cache_hits, needed_rows
+from recsys_lab.tables.cache_hits import cache_hits
 from recsys_lab.tables.spec import READ_BYTES
 from recsys_lab.units import human_bytes
 
@@ -143,10 +143,9 @@ def _menu(table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequenc
     stays = Menu((None,), np.zeros(1))
     if is_tiered(placement) or any(len(shard.ranks) > 1 for shard in placement.shards):
         return stays
-    samples, access = _samples(placement, inputs), inputs.access[table.name]
-    shards = [shard for shard in placement.shards if shard.rows]
-    least = max(needed_rows(access, samples, in_flight, s.rows / table.rows) / s.rows for s in shards)
-    least = math.ceil(least * 1e6 + 1) / 1e6
+    samples, access = samples_of(placement, inputs.cluster.world_size, inputs.workload.batch_size), inputs.access[table.name]
+    shards = sum(shard.rows > 0 for shard in placement.shards)
+    least = math.ceil(least_share(table, placement, access, samples, in_flight) * 1e6 + 1) / 1e6
     stores: list[Store | None] = [None]
     for kind in kinds:
         if kind == HOST:
@@ -154,11 +153,7 @@ def _menu(table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequenc
         elif least < MOST_CACHED:
             stores += [Store(kind, float(share), policy) for share in np.geomspace(least, MOST_CACHED, SIZES).clip(least, MOST_CACHED)]
     size = record_bytes(table, table.dim, inputs.workload)
-    return Menu(tuple(stores), np.asarray([_ms(table, store, inputs, samples, size, len(shards), in_flight) for store in stores]))
-
-
-def _samples(placement: Placement, inputs: PlanInputs) -> int:
-    return inputs.workload.batch_size * (1 if scheme_of(placement).at_home else inputs.cluster.world_size)
+    return Menu(tuple(stores), np.asarray([_ms(table, store, inputs, samples, size, shards, in_flight) for store in stores]))
 
 
 def _sizes(stores: Sequence[Store | None], rows: int, size: int) -> list[int]:

@@ -13,6 +13,7 @@ from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.tables.cache_hits import cache_hits, needed_rows
+from recsys_lab.tables.spec import READ_BYTES
 
 #: Batches for which the mean over a run's first ones is taken.
 BATCHES = 24
@@ -78,7 +79,8 @@ def _facts(table: Table, placement: Placement, access: TableAccess, samples: int
     assert store is not None
     width = sum(record_bytes(table, s.cols, workload) * s.rows for s in placement.shards) / table.rows
     if store.kind == HOST:
-        moved = samples * access.mean_length * table.row_bytes + 2 * access.distinct_rows(samples) * width
+        read = samples * access.mean_length * table.dim * READ_BYTES[table.dtype]
+        moved = read + 2 * access.distinct_rows(samples) * width
         return StoreFacts(table.name, store.kind, store.policy, 0.0, 0.0, 0.0, moved)
     least = least_share(table, placement, access, samples, in_flight)
     seen = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight)

@@ -117,3 +117,9 @@ def test_without_stores_or_without_room_for_them_the_plan_is_refused() -> None:
     bare = replace(inputs, cluster=replace(inputs.cluster, host=None, disk=None, device=replace(inputs.cluster.device, memory_gb=0.01)))
     with pytest.raises(PlanDoesNotFit, match="the plan lacks"):
         planned(RowWise(), bare)
+
+
+def test_rows_in_two_parts_are_read_from_the_host_as_the_kernels_read_them() -> None:
+    inputs = inputs_on(cluster("cuda", 16.0))
+    tables = tuple(replace(table, dtype="split_bf16") for table in TABLES)
+    check(planned(RowWise(), replace(inputs, tables=tables), 0.02, HOST), inputs, 0.02)

@@ -13,7 +13,7 @@ from recsys_lab.plan.context import Context, copy_of_batch, last_of
 from recsys_lab.plan.dense import dense_backward, dense_forward, dense_optimizer
 from recsys_lab.plan.scheme import ALL_TO_ALL, check_exchange, families, known_schemes, scheme_of
 from recsys_lab.plan.sharding_plan import ShardingPlan
-from recsys_lab.plan.steps import SIZES, Step, Steps
+from recsys_lab.plan.steps import FETCH, SIZES, Step, Steps
 from recsys_lab.plan.workload import Workload
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics
@@ -54,7 +54,7 @@ def lower(
     everything = [
         copy_of_batch(plan.tables, access, workload),
         *inputs,
-        *sorted(forward, key=lambda step: step.kind != "lookup"),
+        *sorted(forward, key=lambda step: step.kind not in (FETCH, "lookup")),
         dense_forward(precision, workload, last_of(forward, "input.copy")),
         *dense_backward(plan.world_size, precision, workload),
         *backward,

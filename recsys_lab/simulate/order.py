@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recsys_lab.plan.steps import DENSE, DENSE_SYNC, Step
+from recsys_lab.plan.steps import DENSE, DENSE_SYNC, WRITE_BACK, Step
 from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.costs import AHEAD, REST
 from recsys_lab.simulate.profile import Profile
@@ -18,7 +18,7 @@ def ordered(steps: tuple[Step, ...], profile: Profile, workload: Workload | None
     """
     found = _sync_late(list(steps)) if "dense_sync" in profile.overlaps else list(steps)
     if "collectives" in profile.overlaps:
-        found.sort(key=lambda step: step.kind == "update")
+        found.sort(key=lambda step: step.kind == "update" or step.kind == WRITE_BACK and not is_brought(step))
     if "bottom" in profile.overlaps and workload is not None and any(layer.ahead for layer in workload.layers):
         found = _bottom_apart(found)
     return _input_beside(found) if "input" in profile.overlaps else found

@@ -136,7 +136,7 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
     memory = bytes_of_ranks(plan, workload)
     missing, rank = missing_bytes(memory, cluster)
     if missing <= 0:
-        _check_beneath(plan, workload, cluster)
+        check_beneath(plan, workload, cluster)
         return memory
     names = {"weights": "weights", "optimizer_state": "optimizer state", "dense": "dense arch", "buffers": "buffers", "kept": "kept ids"}
     parts = ", ".join(f"{name} {human_bytes(getattr(memory, part)[rank])}" for part, name in names.items())
@@ -150,23 +150,29 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
     )
 
 
-def _check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> None:
+def check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> None:
     """Raises PlanDoesNotFit where a host's memory or disk, of which the size is known, cannot hold the rows that are there."""
     if not plan.has_stores:
         return
-    memory = None if cluster.host is None else cluster.host.memory_gb
-    disk = None if cluster.disk is None else cluster.disk.size_gb
-    for where, size, kinds in (("host.memory_gb", memory, (HOST, HOST_CACHED)), ("disk.size_gb", disk, (DISK_CACHED,))):
+    for where, kinds in (("host.memory_gb", (HOST, HOST_CACHED)), ("disk.size_gb", (DISK_CACHED,))):
         placed = [p if p.store is not None and p.store.kind in kinds else replace(p, store=None) for p in plan.placements]
         of_rank = bytes_of_ranks(replace(plan, placements=tuple(placed)), workload).beneath
         of_host = [sum(of_rank[r] for r in cluster.ranks_of_host(host)) for host in range(cluster.hosts)]
-        if size is not None and max(of_host) > size * 1e9:
+        size = bytes_beneath(cluster, kinds[0])
+        if max(of_host) > size:
             raise PlanDoesNotFit(
                 f"the rows of tables with a store take {human_bytes(max(of_host))} of a host",
                 where=f"cluster.{where}",
-                given=f"{size:g} GB",
+                given=f"{size / 1e9:g} GB",
                 remedy="more hosts, or FP16 tables",
             )
+
+
+def bytes_beneath(cluster: Cluster, kind: str) -> float:
+    """What rows with such a store may fill of a host: its memory, or its disk. inf where its size is not known."""
+    if kind == DISK_CACHED:
+        return math.inf if cluster.disk is None else cluster.disk.size_gb * 1e9
+    return math.inf if cluster.host is None else cluster.host.memory_gb * 1e9
 
 
 def _fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> bool:

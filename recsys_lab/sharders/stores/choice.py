@@ -3,6 +3,9 @@
 Every table that ranks hold alone stays as it is, or gets a store with one of some sizes of cache. A choice weighs the time that rows
 on their way take against bytes of memory, at one price of a byte for all tables: the lowest at which every rank fits (the Lagrangian
 relaxation of a knapsack; Everett, "Generalized Lagrange Multiplier Method", 1963). What is left over then buys what still fits.
+
+A row with a store is in the host's memory whether a cache holds it or not. Where that memory is too small for all such tables, those with
+most look-ups a byte stay in device memory as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.plan.memory import bytes_of_ranks
+from recsys_lab.plan.memory import bytes_beneath, bytes_of_ranks, check_beneath
 from recsys_lab.plan.sharding_plan import Placement
 from recsys_lab.plan.store import DISK_CACHED, HOST, Store
 from recsys_lab.plan.store_facts import least_share, samples_of
@@ -48,11 +51,22 @@ class Menu:
 def with_caches(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> ShardingPlan:
     """`plan` with stores of `kinds`, so that it fits `inputs.cluster`. PlanDoesNotFit, with the memory that would do, where none does."""
     menus = [_menu(t, p, inputs, kinds, policy, in_flight) for t, p in zip(plan.tables, plan.placements)]
-    shards = _Shards.of(plan, menus, inputs)
+    shards, beneath = _Shards.of(plan, menus, inputs), bytes_beneath(inputs.cluster, kinds[0])
     free = _free_bytes(plan, inputs)
     cheapest = shards.at_price(math.inf)
     if (shards.bytes_of_ranks(cheapest) > free).any():
         raise _too_small(inputs, shards, cheapest, free)
+    chosen = _chosen(shards, free)
+    if (shards.bytes_beneath(chosen) > beneath).any():
+        chosen = _chosen(shards.within(beneath, free), free)
+    placements = tuple(replace(p, store=menu.stores[k]) for p, menu, k in zip(plan.placements, menus, chosen))
+    made = replace(plan, placements=placements)
+    check_beneath(made, inputs.workload, inputs.cluster)
+    return made
+
+
+def _chosen(shards: _Shards, free: np.ndarray) -> np.ndarray:
+    """[T]: at the lowest price of a byte at which every rank fits, and with what is left over spent."""
     low, high = 1e-18, 1.0  # ms a byte
     while (shards.bytes_of_ranks(shards.at_price(high)) > free).any():
         high *= 1e3
@@ -62,15 +76,14 @@ def with_caches(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], po
             low = middle
         else:
             high = middle
-    chosen = shards.filled_up(shards.at_price(high), free)
-    placements = tuple(replace(p, store=menu.stores[k]) for p, menu, k in zip(plan.placements, menus, chosen))
-    return replace(plan, placements=placements)
+    return shards.filled_up(shards.at_price(high), free)
 
 
 def memory_span_gb(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> tuple[float, float]:
     """The memory a rank with which `plan` fits: with the fewest rows in it that work, and with all of them."""
     menus = [_menu(t, p, inputs, kinds, policy, in_flight) for t, p in zip(plan.tables, plan.placements)]
-    shards, memory = _Shards.of(plan, menus, inputs), bytes_of_ranks(plan, inputs.workload)
+    beneath, memory = bytes_beneath(inputs.cluster, kinds[0]), bytes_of_ranks(plan, inputs.workload)
+    shards = _Shards.of(plan, menus, inputs).within(beneath, np.full(plan.world_size, math.inf))
     tables = np.asarray(memory.weights) + np.asarray(memory.optimizer_state)
     left = 1 - inputs.cluster.reserved_memory_share
     spans = []
@@ -88,7 +101,8 @@ class _Shards:
     sizes: np.ndarray
     table: np.ndarray
     rank: np.ndarray
-    ranks: int
+    hosts: int
+    ranks_per_host: int
 
     @staticmethod
     def of(plan: ShardingPlan, menus: Sequence[Menu], inputs: PlanInputs) -> _Shards:
@@ -104,7 +118,7 @@ class _Shards:
                     tables.append(number)
                     ranks.append(rank)
                     sizes.append(of_choice)
-        return _Shards(ms, np.asarray(sizes, dtype=float), np.asarray(tables), np.asarray(ranks), plan.world_size)
+        return _Shards(ms, np.asarray(sizes, dtype=float), np.asarray(tables), np.asarray(ranks), plan.hosts, plan.ranks_per_host)
 
     def of_tables(self) -> np.ndarray:
         """[T, K]: bytes of all ranks."""
@@ -120,7 +134,36 @@ class _Shards:
     def bytes_of_ranks(self, chosen: np.ndarray) -> np.ndarray:
         """[R]"""
         held = self.sizes[np.arange(len(self.table)), chosen[self.table]]
-        return np.bincount(self.rank, weights=held, minlength=self.ranks)
+        return np.bincount(self.rank, weights=held, minlength=self.hosts * self.ranks_per_host)
+
+    def bytes_beneath(self, chosen: np.ndarray) -> np.ndarray:
+        """[H]: of each host's memory, or its disk. A cache has copies, so a row with a store counts there either way."""
+        held = np.where(chosen[self.table] > 0, self.sizes[:, 0], 0.0)
+        return np.bincount(self.rank // self.ranks_per_host, weights=held, minlength=self.hosts)
+
+    def within(self, beneath: float, free: np.ndarray) -> _Shards:
+        """The same with tables that must stay as a whole, so that all others take no more than `beneath` of a host.
+
+        In falling order of what they would wait for a byte, those that a too small host has and that are no larger than what is `free`.
+        """
+        least, found = self.at_price(math.inf), self
+        waits = self.ms[np.arange(len(least)), least] / np.maximum(self.of_tables()[:, 0], 1.0)
+        for number in np.argsort(-waits):
+            lacking = found.bytes_beneath(least) > beneath
+            if not lacking.any():
+                break
+            if not least[number] or not lacking[self.rank[self.table == number] // self.ranks_per_host].any():
+                continue
+            stays = found.staying(int(number))
+            if (stays.bytes_of_ranks(with_it := stays.at_price(math.inf)) <= free).all():
+                found, least = stays, with_it
+        return found
+
+    def staying(self, number: int) -> _Shards:
+        """The same with one table in device memory as a whole."""
+        ms = self.ms.copy()
+        ms[number, 1:] = math.inf
+        return replace(self, ms=ms)
 
     def filled_up(self, chosen: np.ndarray, free: np.ndarray) -> np.ndarray:
         """`chosen` with what is `free` spent: for each table, the one that gains most first, the fastest choice that still fits."""
@@ -132,7 +175,7 @@ class _Shards:
                 if self.ms[number, choice] >= self.ms[number, chosen[number]]:
                     break
                 more = self.sizes[own, choice] - self.sizes[own, chosen[number]]
-                of_rank = np.bincount(self.rank[own], weights=more, minlength=self.ranks)
+                of_rank = np.bincount(self.rank[own], weights=more, minlength=self.hosts * self.ranks_per_host)
                 if (of_rank <= left).all():
                     left, chosen[number] = left - of_rank, choice
                     break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -15,6 +15,8 @@ from recsys_lab.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NO
 
 #: The room that a sharder is given in turn, as a multiple of what a rank holds on average, until its plan can be made to fit.
 ROOM = (1.25, 2.0, 4.0, math.inf)
+#: The last one, of all that a rank holds: tables are then spread so evenly that hosts with little room hold them.
+EVEN = 1.02
 Plans: TypeAlias = Callable[[PlanInputs], ShardingPlan]
 
 
@@ -42,33 +44,40 @@ class Stores:
 
         Raises PlanDoesNotFit where no cache is small enough.
         """
-        if not (kinds := self._kinds(inputs)):
-            raise refused
         last = refused
-        for room in ROOM:
-            try:
-                return with_caches(plan_of(_roomy(inputs, room)), inputs, kinds, self.policy, self.in_flight)
-            except PlanDoesNotFit as error:
-                last = error
+        for kinds in self._kinds(inputs):
+            for number, given in enumerate(_rooms(inputs)):
+                try:
+                    return with_caches(plan_of(given), inputs, kinds, self.policy, self.in_flight)
+                except PlanDoesNotFit as error:
+                    last = error if number < len(ROOM) else last
         raise last
 
     def span_gb(self, inputs: PlanInputs, plan: ShardingPlan) -> tuple[float, float]:
         """The memory a rank that `plan`, whatever its stores, needs: with the smallest caches that work, and with all rows in it."""
-        return memory_span_gb(plan.without_stores(), inputs, self._kinds(inputs), self.policy, self.in_flight)
+        return memory_span_gb(plan.without_stores(), inputs, self._kinds_of(plan, inputs), self.policy, self.in_flight)
 
     def at(self, inputs: PlanInputs, plan: ShardingPlan, memory_gb: float) -> ShardingPlan:
         """`plan`, whatever its stores, with those for so much memory a rank. Raises PlanDoesNotFit."""
         given = with_memory(inputs, memory_gb)
-        return with_caches(plan.without_stores(), given, self._kinds(inputs), self.policy, self.in_flight)
+        return with_caches(plan.without_stores(), given, self._kinds_of(plan, inputs), self.policy, self.in_flight)
 
-    def _kinds(self, inputs: PlanInputs) -> tuple[str, ...]:
-        """Stores that tables may have: the one that is named; else the nearest that the cluster has and that holds all of them."""
+    def _kinds_of(self, plan: ShardingPlan, inputs: PlanInputs) -> tuple[str, ...]:
+        """Of those that tables may have, the first that the plan's are of."""
+        held = {placement.store.kind for placement in plan.placements if placement.store is not None}
+        return next((kinds for kinds in self._kinds(inputs) if held <= set(kinds)), ())
+
+    def _kinds(self, inputs: PlanInputs) -> tuple[tuple[str, ...], ...]:
+        """Stores that tables may have, in the order in which they are tried: those that are named; else the hosts' memory where it holds
+        all tables, also where the devices hold the rest of them, and else the disk.
+        """
         if self.store != AUTO:
-            return () if self.store == NONE else (self.store,)
-        cluster, host = inputs.cluster, inputs.cluster.host
-        if cluster.device.kind == "cuda" and host is not None and _bytes_of_tables(inputs) <= host.memory_gb * 1e9 * cluster.hosts:
-            return (HOST, HOST_CACHED)
-        return (DISK_CACHED,) if cluster.disk is not None or self.budget_gb is not None else ()
+            return () if self.store == NONE else ((self.store,),)
+        cluster, host, tables = inputs.cluster, inputs.cluster.host, _bytes_of_tables(inputs)
+        of_hosts = host.memory_gb * 1e9 * cluster.hosts if cluster.device.kind == "cuda" and host is not None else -math.inf
+        nearest = ((HOST, HOST_CACHED),) if tables <= of_hosts + cluster.usable_memory_bytes * cluster.world_size else ()
+        disk = cluster.disk is not None or self.budget_gb is not None
+        return (*nearest, (DISK_CACHED,)) if disk and tables > of_hosts else nearest
 
 
 def with_memory(inputs: PlanInputs, memory_gb: float) -> PlanInputs:
@@ -81,9 +90,12 @@ def _bytes_of_tables(inputs: PlanInputs) -> int:
     return sum(table.weight_bytes + inputs.workload.table_state_bytes(table.rows, table.dim) for table in inputs.tables)
 
 
-def _roomy(inputs: PlanInputs, room: float) -> PlanInputs:
-    """The same with as much memory a rank as `room` times what it would hold on average, beside what it has."""
+def _rooms(inputs: PlanInputs) -> Iterator[PlanInputs]:
+    """The same with more memory a rank than it has: `ROOM` of what it would hold on average beside what it has, then `EVEN` in all."""
     cluster = inputs.cluster
+    left = 1 - cluster.reserved_memory_share
     each = _bytes_of_tables(inputs) / cluster.world_size / 1e9
-    more = each * (room if math.isfinite(room) else cluster.world_size)
-    return with_memory(inputs, cluster.device.memory_gb + more / (1 - cluster.reserved_memory_share))
+    for room in ROOM:
+        more = each * (room if math.isfinite(room) else cluster.world_size)
+        yield with_memory(inputs, cluster.device.memory_gb + more / left)
+    yield with_memory(inputs, max(cluster.device.memory_gb, EVEN * each / left))

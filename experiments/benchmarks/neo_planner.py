@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.neo.priced import FP16_TABLES, base, cluster, tables_of_case
+from experiments.neo.priced import FP16_TABLES, Case, base, cluster, tables_of_case
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.neo import Neo4D
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=512, help="samples a rank")
     parser.add_argument("--without-torchrec", action="store_true", help="leave out TorchRec's planner, which takes longest")
     given = parser.parse_args()
-    tables, access = tables_of_case("neo_a", 16, "fp16")
+    tables, access = tables_of_case(Case("neo_a", precision=FP16_TABLES))
     work, on = replace(base("neo_a").workload, batch_size=given.batch), cluster(16)
     setting = Setting(access, on, FP16_TABLES, given.batch, Weights())
     inputs = PlanInputs(tables, access, on, FP16_TABLES, work)

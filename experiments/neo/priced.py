@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from experiments.validation.cases import dealt
 from experiments.validation.models import Model
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import apart_from_hydra, built
+from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import of_words
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan, Steps, Workload
@@ -23,11 +25,14 @@ from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.neo import Neo4D
 from recsys_lab.sharders.neo.costs import Setting, Weights, costs_of_ranks
+from recsys_lab.sharders.stores import Stores
 from recsys_lab.simulate import Profile, Simulated, Timeline, simulate
+from recsys_lab.store_names import NONE
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 
 HERE = Path(__file__).parent
 HOSTS, RANKS_PER_HOST = 16, 8
+IN_FLIGHT = 2  # batches: the next one's input comes beside this one (section 4.2)
 FP32 = Precision("fp32")
 FP16_TABLES = Precision("fp16_tables", table="fp16")
 SIMULATED = "Simulated with MAD-Max's shares of the hardware for model A (profile neo); nothing is fitted to the paper's own figures."
@@ -51,7 +56,8 @@ class Base:
 class Case:
     """`placement`: of neo_4d, or dealt: whole tables in falling size, there and back, as one without costs would. `schemes`: None for all.
 
-    On fewer than 16 hosts tables have fewer rows in proportion, as the paper has it (8.3).
+    On fewer than 16 hosts tables have fewer rows in proportion, as the paper has it (8.3). `store`: where rows go that do not fit, as
+    `sharder.store` has it. `exponent`: of the ids' power law; None: the model's. `parts`: tables of equal rows in place of each.
     """
 
     model: str
@@ -61,6 +67,9 @@ class Case:
     placement: str = "karmarkar_karp"
     schemes: tuple[str, ...] | None = None
     even_out: bool = True
+    store: str = NONE
+    exponent: float | None = None
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -114,17 +123,24 @@ def cluster(hosts: int) -> Cluster:
 
 
 @cache
-def tables_of_case(name: str, hosts: int, dtype: str) -> tuple[tuple[Table, ...], AccessStatistics]:
-    of = base(name)
-    tables = tuple(replace(t, rows=max(t.rows * hosts // HOSTS, 1), dtype=dtype) for t in of.tables)
-    access = {t.name: power_law_access(t.name, t.rows, of.access[t.name].mean_length, of.exponent) for t in tables}
-    return tables, AccessStatistics(access)
+def tables_of_case(case: Case) -> tuple[tuple[Table, ...], AccessStatistics]:
+    of = base(case.model)
+    exponent = of.exponent if case.exponent is None else case.exponent
+    tables, access = [], {}
+    for table, part in product(of.tables, range(case.parts)):
+        length = of.access[table.name].mean_length
+        if case.parts > 1:
+            table = replace(table, name=f"{table.name}_{part}", features=(f"{table.name}_{part}",))
+        rows = max(table.rows * case.hosts // (HOSTS * case.parts), 1)
+        tables.append(replace(table, rows=rows, dtype=case.precision.table))
+        access[table.name] = power_law_access(table.name, rows, length, exponent)
+    return tuple(tables), AccessStatistics(access)
 
 
 @cache
 def priced(case: Case) -> Priced:
     """Raises PlanDoesNotFit."""
-    tables, access = tables_of_case(case.model, case.hosts, case.precision.table)
+    tables, access = tables_of_case(case)
     work = replace(base(case.model).workload, batch_size=case.batch_of_gpu)
     on = cluster(case.hosts)
     if case.placement == "dealt":
@@ -132,8 +148,15 @@ def priced(case: Case) -> Priced:
     else:
         schemes = None if case.schemes is None else list(case.schemes)
         sharder = Neo4D(placement=case.placement, schemes=schemes, even_out=case.even_out)
-        plan = sharder.plan(PlanInputs(tables, access, on, case.precision, work))
-    steps = lower(plan, access, case.precision, work)
+        plan = _planned(sharder, PlanInputs(tables, access, on, case.precision, work), case.store)
+    steps = lower(plan, access, case.precision, work, in_flight=IN_FLIGHT)
     simulated, timeline = simulate(steps, on, profile(), plan, work)
     costs = costs_of_ranks(plan, Setting(access, on, case.precision, case.batch_of_gpu, Weights()))
     return Priced(plan, steps, work, simulated, timeline, costs.imbalance)
+
+
+def _planned(sharder: Neo4D, inputs: PlanInputs, store: str) -> ShardingPlan:
+    try:
+        return sharder.plan(inputs)
+    except PlanDoesNotFit as refused:
+        return Stores(store=store, in_flight=IN_FLIGHT).plan(inputs, sharder.plan, refused)

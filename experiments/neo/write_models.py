@@ -45,8 +45,8 @@ FREE = {
     "neo_a": Free(1000, 2.0, 0.8, 20.0, 1024, 5, "Many tables of mixed dimensions: it stresses compute and exchange."),
     "neo_f": Free(
         *(10, 1.0, 0.8, None, 256, 2),
-        "Ten giant tables: it stresses capacity. Its 24 TB in FP16 are in no 16 hosts without host memory.",
-        "cluster.hosts=128 precision=fp16_tables ",
+        "Ten giant tables: it stresses capacity. Its 24 TB in FP16 are in the memory of 16 hosts and their devices.",
+        "precision=fp16_tables ",
     ),
     "neo_i": Free(400, 2.0, 0.8, 20.0, 1024, 12, "High average pooling: it stresses memory bandwidth."),
 }

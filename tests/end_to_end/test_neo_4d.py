@@ -23,7 +23,9 @@ def test_the_line_plans_simulates_and_trains(tmp_path, cache):
     assert "slowest ranks" in line("-m", "recsys_lab", "show", str(tmp_path), "--plan", program=(), cache=cache).out
 
 
-def test_what_cannot_fit_exits_with_3_and_the_nearest_change(tmp_path, cache):
+def test_model_f_is_in_host_memory_and_without_it_exits_with_3_and_the_nearest_change(tmp_path, cache):
     words = ("model=neo_f", "data=random", "sharder=neo_4d", "cluster=zionex_x16", "mode=plan", "precision=fp16_tables", "logger=none")
     done = line(*words, f"hydra.run.dir={tmp_path}", cache=cache)
+    assert done.code == 0 and "tables in the host's memory" in done.out, done.err
+    done = line(*words, "sharder.store=none", f"hydra.run.dir={tmp_path / 'none'}", cache=cache)
     assert done.code == 3 and "nearest change that would fit: cluster.hosts=" in done.err

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
-from experiments.neo.priced import cluster, published
+from experiments.neo.model_f import PAPER
+from experiments.neo.priced import cluster, priced, published, tables_of_case
 from experiments.neo.write_models import FREE, ROOT, dims_of, products, text_of, whole
 from recsys_lab.config.schema import build
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.workload import describe
+from recsys_lab.plan.memory import bytes_of_ranks, check_fits
 from recsys_lab.simulate.collectives import Shape, group_ms
+from recsys_lab.store_names import HOST, HOST_CACHED
 from recsys_lab.tables import Table
 
 
@@ -57,3 +62,30 @@ def test_the_readings_of_mad_max_s_split_hold() -> None:
     on = cluster(16)
     assert 3 * flops * 512 / (0.705 * on.device.peak_tflops["tf32"] * 1e12) * 1e3 == pytest.approx(split["dense"], rel=0.01)
     assert group_ms("all_reduce", Shape(128, 16, 8), flops / 2 * 4, on) == pytest.approx(split["all_reduce"], rel=0.05)
+
+
+def test_model_f_is_in_the_memory_of_16_hosts_and_their_devices() -> None:
+    """A row is 512 bytes and a state: 24.19 TB, which 24 TB of host memory do not hold. A rank has a block of each table, and what leaves
+    its device is that block whole, cached rows included.
+    """
+    tables, _ = tables_of_case(PAPER)
+    made, on = priced(PAPER), cluster(16)
+    assert sum(516 * table.rows for table in tables) == 24_187_494_955_584 > 16 * 1.5e12
+    check_fits(made.plan, made.workload, on)
+    away = [table for table, placement in zip(made.plan.tables, made.plan.placements) if placement.store is not None]
+    of_rank = bytes_of_ranks(made.plan, made.workload).beneath
+    assert of_rank[0] == sum(516 * math.ceil(table.rows / 128) for table in away) and sum(of_rank) == 516 * sum(t.rows for t in away)
+    assert {p.scheme for p in made.plan.placements} == {"row_wise"} and 8 * max(of_rank) < 1.5e12 and 0 < len(away) < len(tables)
+
+
+def test_rows_of_model_f_read_in_host_memory_cost_their_bytes_over_the_link() -> None:
+    """64 K samples, 512 bytes a look-up, 128 ranks at 80 % of 31 GB/s each; a cache's rows come beside the exchanges."""
+    direct, cached = (priced(replace(PAPER, store=store)) for store in (HOST, HOST_CACHED))
+    away = [table.name for table, placement in zip(direct.plan.tables, direct.plan.placements) if placement.store is not None]
+    _, access = tables_of_case(PAPER)
+    (fetch,) = (event for event in direct.timeline.events if event.step.kind == "fetch")
+    read = 65_536 * sum(access[name].mean_length for name in away) * 512 / 128
+    assert fetch.step.max_bytes == pytest.approx(read, rel=1e-7) and fetch.ms == pytest.approx(read / (0.8 * 31e9) * 1e3, rel=1e-6)
+    exposed, compute = ([made.simulated.phases_ms[name] for made in (direct, cached)] for name in ("exposed_store", "compute"))
+    assert exposed[0] > fetch.ms and exposed[1] == 0.0
+    assert direct.ms - cached.ms == pytest.approx(exposed[0] + compute[0] - compute[1], rel=1e-6)

@@ -9,6 +9,9 @@ import pytest
 from recsys_lab.config.calibrated import VARIABLE
 
 os.environ[VARIABLE] = "none"
+#: OpenMP's threads sleep while they wait. By default they spin, and several test processes share two cores:
+#: spinning took two thirds of the CPU time of tests/models, tests/simulate and tests/kernels. Read when torch loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 #: Folders whose files hold few tests and run for minutes: they start processes.
 STARTING = ("end_to_end", "experiments", "package")
 

@@ -172,8 +172,8 @@ def disturb(kind: Kind, quiet: Undisturbed, place: Place, wanted: int, drawn: ra
     code, _, said = ended(start(words_of(kind, place), place))
     if code:
         tally.note("lost", place, f"does not go on, exit code {code}: {said[-1500:]}")
-    elif bits_of(place.folder) != quiet.bits:
-        tally.note("other_bits", place, "")
+    elif (bits := bits_of(place.folder)) != quiet.bits:
+        tally.note("other_bits", place, f"{bits} in place of {quiet.bits}"[:2000])
     elif left := left_in(place) | (finished_files(place.folder) ^ quiet.files):
         tally.note("left_behind", place, ", ".join(sorted(left)))
 

@@ -20,7 +20,7 @@ def test_the_line_plans_simulates_and_trains(tmp_path, cache):
     assert made["simulated"]["profile"].endswith("_pipelined")
     schemes = {p["scheme"] for p in json.loads((tmp_path / "plan_here.json").read_text())["placements"]}
     assert schemes <= {"table_wise", "data_parallel", "column_wise", "table_row_wise", "row_wise", "grid_shard", "table_column_wise"}
-    assert "slowest ranks" in line("-m", "recsys_lab", "show", str(tmp_path), "--plan", program=(), cache=cache).out
+    assert "slowest ranks" in line("show", str(tmp_path), "--plan", cache=cache, program=("-m", "recsys_lab")).out
 
 
 def test_model_f_is_in_host_memory_and_without_it_exits_with_3_and_the_nearest_change(tmp_path, cache):

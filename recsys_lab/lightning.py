@@ -116,6 +116,12 @@ class ShardedStrategy(DDPStrategy):
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, apart)
         return super()._setup_model(model)
 
+    def configure_ddp(self) -> None:
+        super().configure_ddp()
+        assert isinstance(self.model, DistributedDataParallel) and self.lightning_module is not None
+        if not self._ddp_kwargs.get("static_graph"):  # it takes its first pass for every later one
+            settle_buckets(self.model, self.lightning_module)
+
     # checkpoints -----------------------------------------------------------------------------------------------------
 
     @property
@@ -166,6 +172,22 @@ class ShardedStrategy(DDPStrategy):
 
     def _own_file(self) -> str:
         return f"rank_{self.global_rank}_of_{self.world_size}.ckpt"
+
+
+def settle_buckets(parallel: DistributedDataParallel, module: nn.Module) -> None:
+    """One backward pass of zeros through every parameter of `parallel`, which wraps `module`.
+
+    DistributedDataParallel lays its buckets out again after its first backward pass, and the order of a sum follows the layout. Without
+    this pass, the step after a resume differs in its last bits.
+    """
+    averaged = [value for name, value in module.named_parameters() if name not in parallel.parameters_to_ignore and value.requires_grad]
+    module.forward = lambda: sum((value * 0.0).sum() for value in averaged)
+    try:
+        parallel().backward()
+    finally:
+        del module.forward
+    for value in averaged:
+        value.grad = None
 
 
 def check_trainer(trainer: Any) -> None:

@@ -178,7 +178,7 @@ def test_a_users_module_trains_as_without_shards(hosts: int, ranks_per_host: int
                 for (row, col, own), (*_, again) in zip(straight[key], resumed[key], strict=True):
                     where = (slice(row, row + own.shape[0]), slice(col, col + own.shape[1])) if own.ndim == 2 else slice(None)
                     assert torch.allclose(own, expected[where], atol=2e-6, rtol=1e-5), f"{name} {key}: {own - expected[where]}"
-                    assert torch.equal(own, again)
+                    assert torch.equal(own, again), f"{name} {key}: {own - again}"
                     seen[where] += 1
             assert seen.min() >= 1
         assert [rank[number][1] for rank in ranks] == [pytest.approx(judged, rel=1e-5)] * len(ranks)

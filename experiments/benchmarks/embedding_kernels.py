@@ -1,4 +1,4 @@
-"""The CPU embedding kernels against the sequential memory bandwidth of the same run.
+"""The CPU embedding kernels against bare loops over the same rows, and against sequential memory, of the same run.
 
     python -m experiments.benchmarks.embedding_kernels
 
@@ -6,8 +6,11 @@ Look-ups and updates of DLRM small (CPU DLRM, table I): tables lie in one matrix
 one row of each table takes a tenth of the look-ups. All are measured in alternation; milliseconds are medians.
 
 `gb_s` counts what must pass the memory bus: each distinct row once (read; for an update also written), ids, and pooled rows or their
-gradient. `stream_share` is that over the bandwidth of a sequential read (look-ups), or of a sequential multiplication in place (updates),
-with the same threads; beyond 1 where few rows are distinct and stay in the cache. `triad_share` is over that of STREAM's triad, which
+gradient. `row_share` is the time of a bare loop over the same look-ups (limits.py), over the kernel's. It reads each row, or reads and
+writes it, as often as it is looked up, from the best distance, in the order of the look-ups; where it writes, also by address, if that is
+faster. It knows no ids' bags, no gradient, and no sum.
+`stream_share` is `gb_s` over the bandwidth of a sequential read (look-ups), or of a sequential multiplication in place (updates), with the
+same threads. It is beyond 1 where few rows are distinct and stay in the cache. `triad_share` is over that of STREAM's triad, which
 reads two arrays and writes a third: lower than either, as memory is also read where it is only written. `speed_to_uniform` compares
 look-ups a second, whatever they move. race_free, atomic and reference are the paper's algorithms 4, 3 and 2 with 3; sorted is ours.
 Prints one JSON object.
@@ -23,8 +26,10 @@ from statistics import median
 
 import torch
 
+from experiments.benchmarks.limits import BareRows
 from recsys_lab.kernels import Lookups, Rule, bags, native, update
 from recsys_lab.kernels.memory import empty_in_huge_pages
+from recsys_lab.record.environment import cpu_model
 
 LR = 0.01
 STREAM_BYTES = 1 << 28
@@ -55,18 +60,30 @@ def main() -> None:
     kernels = made(given)
     jobs = {(name, law): lambda run=run, of=of: run(of) for name, (run, _, _) in kernels.items() for law, of in ids.items()}
     streams = stream_jobs(given)
-    ms = alternate(jobs | streams, given.rounds)
+    place = empty_in_huge_pages((given.tables * given.rows, given.dim), torch.float32).fill_(1.0)
+    bare = {
+        (loop, law): job for law, of in ids.items() for loop, job in bare_jobs(BareRows(place, of.rows(), torch.get_num_threads())).items()
+    }
+    ms = alternate(jobs | streams | bare, given.rounds)
     bandwidth = {kind: STREAM_BYTES * arrays / ms[kind] / 1e6 for kind, arrays in STREAM_ARRAYS.items()}
     found: dict[str, dict] = {}
+    distinct = {law: len(of.rows().unique()) for law, of in ids.items()}
     for name, (_, moved, kind) in kernels.items():
+        format = "split" if "split" in name else "bf16" if "bf16" in name else "fp32"
         found[name] = {}
         for law, of in ids.items():
             gb_s = moved(of) / ms[name, law] / 1e6
+            bare_ms = min(ms[loop, of_law] for loop, of_law in bare if of_law == law and loop[:2] == (kind, format))
             found[name][law] = {"ms": round(ms[name, law], 3), "gb_s": round(gb_s, 1), "stream_share": round(gb_s / bandwidth[kind], 3)}
+            found[name][law] |= {"bare_ms": round(bare_ms, 3), "row_share": round(bare_ms / ms[name, law], 3)}
             found[name][law]["triad_share"] = round(gb_s / bandwidth["triad"], 3)
             found[name][law]["speed_to_uniform"] = round(ms[name, "uniform"] / ms[name, law], 2)
-    about = {"instructions": native.instructions(), "threads": torch.get_num_threads(), "torch": torch.__version__}
-    distinct = {law: len(of.rows().unique()) for law, of in ids.items()}
+    about = {
+        "instructions": native.instructions(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "processor": cpu_model(),
+    }
     print(json.dumps(vars(given) | about | {"distinct_rows": distinct, "stream_gb_s": rounded(bandwidth), "kernels": found}, indent=1))
 
 
@@ -142,6 +159,13 @@ def made(given: argparse.Namespace) -> dict[str, tuple[Callable, Callable, str]]
         "update_fp32_reference": (updating(full, None, "reference"), moved(4, 2), "update"),
     }
     return {name: what for name, what in every.items() if not given.only or name in given.only}
+
+
+def bare_jobs(rows: BareRows) -> dict[tuple[str, str, str], Callable[[], object]]:
+    """By kind, format, and order with distance: a loop that does nothing but read the batch's rows, or read and write them."""
+    loops = {("read", "fp32"): rows.reads(4), ("read", "bf16"): rows.reads(2)}
+    loops |= {("update", "fp32"): rows.updates(split=False), ("update", "split"): rows.updates(split=True)}
+    return {(*of_what, name): job for of_what, jobs in loops.items() for name, job in jobs.items()}
 
 
 def stream_jobs(given: argparse.Namespace) -> dict[str, Callable[[], object]]:

@@ -1,6 +1,6 @@
 """Four ways to train one DLRM on one machine, and what the machine could do at best. Shared by dlrm_small.py and dlrm_mlperf.py.
 
-| contender | tables | dense part | optimizer |
+| contender | tables | dense arch | optimizer |
 |---|---|---|---|
 | torch | nn.EmbeddingBag(sparse=True), FP32 | torch's layers, FP32 | torch's SGD |
 | torchrec | EmbeddingBagCollection under DistributedModelParallel, FBGEMM's fused SGD, FP32 | TorchRec's DLRM, FP32 | torch's SGD |
@@ -8,29 +8,35 @@
 | split_sgd_bf16 | the same, precision=split_sgd_bf16 | the same, BF16 | Split-SGD |
 
 An iteration is all that a step of training does: a batch from the framework's loader (data=random), forward, loss, backward, update.
-The contenders take turns in one process; `share_of_limit` holds the framework's against `Limit`, measured in the same round.
+The contenders take turns in one process. `share_of_limit` holds the framework's against bare loops over the same rows and products alone
+(limits.py), `share_of_sequential` against memory from end to end and large GEMMs, all measured in the same round.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from experiments.benchmarks.dlrm_contenders import BATCH, CONTENDERS, READ_AHEAD, Problem, Step, experiment_of, planned
+from experiments.benchmarks.limits import FORMATS, BareRows, Machine, best_product_s, best_s, layer_products, measure_machine
 from launchers.processes import ON_THIS_MACHINE, THIS_MACHINE, listen_here
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
-from recsys_lab.models.linear import product
+from recsys_lab.kernels.memory import empty_in_huge_pages
+from recsys_lab.plan.workload import DenseLayer
+from recsys_lab.record.environment import cpu_model
 from recsys_lab.tables.spec import READ_BYTES
 from recsys_lab.train.memory import keep_memory
 from recsys_lab.train.strategy import start_process_group
@@ -69,7 +75,7 @@ def turn(step: Step, source: Iterator[Batch]) -> float:
     return statistics.median(times)
 
 
-# the limit ------------------------------------------------------------------------------------------------------------
+# the limits -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,64 +83,72 @@ class Work:
     """Of an iteration. Activations are left out: what a cache holds need not move."""
 
     flops: float
-    bytes_read: float
+    bytes_read: float  # rows and all else
     bytes_updated: float  # read and written back; each byte counts once here
+    rest_read: float  # of `bytes_read`, what is no row of a table: it lies in one piece
+    rest_updated: float  # the same of `bytes_updated`: weights of the dense arch
+    layers: tuple[DenseLayer, ...]
 
 
-@dataclass(frozen=True)
-class Machine:
-    """`update_gb_s`: bytes that are read, changed and written back in place, each counted twice."""
-
-    gemm_gflop_s: dict[str, float]  # by format
-    read_gb_s: float
-    update_gb_s: float
-
-    def limit_ms(self, format: str, work: Work) -> float:
-        compute_s = work.flops / self.gemm_gflop_s[format] / 1e9
-        return (compute_s + work.bytes_read / self.read_gb_s / 1e9 + 2 * work.bytes_updated / self.update_gb_s / 1e9) * 1e3
-
-
-FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 COMPUTE = {"fp32": "fp32", "split_sgd_bf16": "bf16"}
 
 
-def measure_machine(buffer: Tensor) -> Machine:
-    """Of GEMMs the best of two sizes, each through oneDNN and through torch: 2,048 x 1,024 x 1,024 and 2,048 cubed."""
-    gemms = {}
-    for name, dtype in FORMATS.items():
-        gemms[name] = max(gemm_gflop_s(multiply, BATCH, wide, wide, dtype) for wide in (1024, 2048) for multiply in (product, torch.mm))
-    read_s, update_s = median_s(buffer.sum, 4), median_s(lambda: buffer.mul_(1.0), 4)
-    return Machine(gemms, buffer.nbytes / read_s / 1e9, 2 * buffer.nbytes / update_s / 1e9)
+def sequential_ms(machine: Machine, format: str, work: Work) -> float:
+    """As if rows lay one behind the other, and every product were as fast as a large one."""
+    return work.flops / machine.gemm_gflop_s[format] / 1e6 + _moved_ms(machine, work.bytes_read, work.bytes_updated)
 
 
-def gemm_gflop_s(multiply: Callable[[Tensor, Tensor], Tensor], n: int, k: int, m: int, dtype: torch.dtype) -> float:
-    a, b = torch.randn(n, k).to(dtype), torch.randn(k, m).to(dtype)
-    return 2 * n * k * m / median_s(lambda: multiply(a, b)) / 1e9
+def _moved_ms(machine: Machine, read: float, updated: float) -> float:
+    return (read / machine.read_gb_s + 2 * updated / machine.update_gb_s) / 1e6
 
 
-def median_s(call: Callable[[], object], runs: int = 6) -> float:
-    """Median seconds of `call`, after one that does not count."""
-    times = []
-    for _ in range(runs + 1):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times[1:])
+def limit_ms(machine: Machine, bare: dict[str, float], name: str, work: Work) -> float:
+    """By the bare loops of the same round, and what is in one piece at the sequential rates. `bare`: `bare_ms`."""
+    interactions = work.flops - sum(FLOPS * math.prod(shape) for _, shape in _products(work))
+    parts = (bare[f"{name}_products"], bare[f"{name}_look_ups"], bare[f"{name}_updates"])
+    return sum(parts) + interactions / machine.gemm_gflop_s[COMPUTE[name]] / 1e6 + _moved_ms(machine, work.rest_read, work.rest_updated)
 
 
-def work_of(given: Problem, precision: str, batch: Batch) -> Work:
-    """FLOPs of the dense part, and the bytes that must move whatever one does: each distinct row of the batch once to be looked up and
+FLOPS = 2  # a multiply-add
+
+
+def _products(work: Work) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    for number, layer in enumerate(work.layers):
+        yield from layer_products(layer, BATCH, first=number == 0 and layer.ahead).items()
+
+
+def bare_ms(rows: BareRows, work: dict[str, Work]) -> dict[str, float]:
+    """By contender: milliseconds of its products, look-ups and updates, each in a loop that does nothing else."""
+    found = {}
+    for name, of in work.items():
+        dtype = FORMATS[COMPUTE[name]]
+        shapes = Counter(shape for _, shape in _products(of))
+        found[f"{name}_products"] = sum(times * best_product_s(*shape, dtype) for shape, times in shapes.items()) * 1e3
+        found[f"{name}_look_ups"] = best_s(rows.reads(dtype.itemsize)) * 1e3
+        found[f"{name}_updates"] = best_s(rows.updates(split=COMPUTE[name] == "bf16")) * 1e3
+    return found
+
+
+def rows_of(given: Problem, batch: Batch) -> BareRows:
+    """The rows that `batch` names, of all tables one behind the other."""
+    rows = [feature.rows for feature in given.data.features]
+    parts = batch.sparse.values().split(batch.sparse.length_per_key())
+    ids = torch.cat([ids + first for ids, first in zip(parts, itertools.accumulate([0, *rows[:-1]]))])
+    return BareRows.of(ids, empty_in_huge_pages((sum(rows), given.dim), torch.float32).fill_(1.0))
+
+
+def work_of(given: Problem, precision: str, batch: Batch, distinct: int) -> Work:
+    """FLOPs of the dense arch, and the bytes that must move whatever one does: each distinct row of the batch once to be looked up and
     once to be updated, ids, dense values, what is looked up and its gradient, dense gradients and weights."""
     workload = planned(given, precision).workload
     policy = experiment_of(given.overrides, precision).precision
-    per_feature = batch.sparse.length_per_key()
-    distinct = sum(len(ids.unique()) for ids in batch.sparse.values().split(per_feature))
     element = 2 if policy.compute == "bf16" else 4
     pooled = BATCH * len(given.data.features) * given.dim * element
-    read = distinct * given.dim * READ_BYTES[policy.table] + 2 * 8 * sum(per_feature) + batch.dense.nbytes + 2 * pooled
-    read += workload.dense_parameters * element  # gradients
+    rest = 2 * 8 * len(batch.sparse.values()) + batch.dense.nbytes + 2 * pooled
+    rest += workload.dense_parameters * element  # gradients
+    rows, weights = distinct * given.dim, workload.dense_parameters * 4
     flops = (workload.forward_flops_per_sample + workload.backward_flops_per_sample) * BATCH
-    return Work(flops, read, distinct * given.dim * 4 + workload.dense_parameters * 4)
+    return Work(flops, rows * READ_BYTES[policy.table] + rest, rows * 4 + weights, rest, weights, workload.layers)
 
 
 # the comparison -------------------------------------------------------------------------------------------------------
@@ -151,28 +165,35 @@ def compare(about: str, given: Problem) -> None:
     built = {name: CONTENDERS[name](given) for name in reversed(CONTENDERS) if name in chosen.only}  # tables in huge pages before others
     steps = {name: built[name] for name in CONTENDERS if name in built}
     sources = {name: batches(given) for name in steps}
-    buffer = torch.ones(1 << 27)
-    work = {name: work_of(given, name, next(batches(given))) for name in OURS if name in steps}
+    buffer, batch = torch.ones(1 << 27), next(batches(given))
+    rows = rows_of(given, batch)
+    work = {name: work_of(given, name, batch, len(rows.rows)) for name in OURS if name in steps}
     times: dict[str, list[float]] = {name: [] for name in steps}
-    shares: dict[str, list[float]] = {name: [] for name in work}
-    machines = []
+    limits: dict[str, list[float]] = {name: [] for name in work}
+    sequential: dict[str, list[float]] = {name: [] for name in work}
+    machines, bare = [], []
     for _ in range(chosen.rounds):
-        machines.append(measure_machine(buffer))
+        machines.append(measure_machine(buffer, BATCH))
+        bare.append(bare_ms(rows, work))
         for name, step in steps.items():
             times[name].append(turn(step, sources[name]))
-        for name in work:
-            shares[name].append(machines[-1].limit_ms(COMPUTE[name], work[name]) / times[name][-1])
+        for name, of in work.items():
+            limits[name].append(limit_ms(machines[-1], bare[-1], name, of))
+            sequential[name].append(sequential_ms(machines[-1], COMPUTE[name], of))
     ratios = {f"{a}_vs_{b}": [y / x for x, y in zip(times[a], times[b])] for a, b in PAIRS if a in times and b in times}
-    ratios |= {f"{name}_share_of_limit": found for name, found in shares.items()}
+    ratios |= {f"{name}_share_of_limit": [x / y for x, y in zip(limits[name], times[name])] for name in work}
+    ratios |= {f"{name}_share_of_sequential": [x / y for x, y in zip(sequential[name], times[name])] for name in work}
     print(
         json.dumps(
             {name: round(statistics.median(found), 3) for name, found in ratios.items()}
             | {"spread": {name: [round(min(found), 3), round(max(found), 3)] for name, found in ratios.items()}}
             | {"ms": {name: round(statistics.median(found), 2) for name, found in times.items()}}
             | {"ms_spread": {name: [round(min(found), 2), round(max(found), 2)] for name, found in times.items()}}
-            | {"limit_ms": {n: round(statistics.median(m.limit_ms(COMPUTE[n], w) for m in machines), 2) for n, w in work.items()}}
-            | {"machine": _medians(machines), "work": {name: vars(w) for name, w in work.items()}}
-            | {"huge_pages_mib": _huge_pages_mib()}
+            | {"limit_ms": {name: round(statistics.median(found), 2) for name, found in limits.items()}}
+            | {"sequential_ms": {name: round(statistics.median(found), 2) for name, found in sequential.items()}}
+            | {"bare_ms": {part: round(statistics.median(one[part] for one in bare), 2) for part in bare[0]}}
+            | {"machine": _medians(machines), "work": {name: asdict(w) for name, w in work.items()}}
+            | {"huge_pages_mib": _huge_pages_mib(), "processor": cpu_model()}
             | {"rounds": chosen.rounds, "threads": chosen.threads, "overrides": list(given.overrides), "torch": torch.__version__}
         )
     )

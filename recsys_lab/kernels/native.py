@@ -69,6 +69,8 @@ def _functions() -> ctypes.CDLL:
     found.instructions.restype = ctypes.c_char_p
     found.stream_read.argtypes, found.stream_read.restype = (_p, _i64, ctypes.c_int), _f32
     found.stream_update.argtypes, found.stream_update.restype = (_p, _i64, _f32, ctypes.c_int), None
+    found.random_read.argtypes, found.random_read.restype = (_p, _i64, _p, _i64, _i64, ctypes.c_int), _f32
+    found.random_update.argtypes, found.random_update.restype = (_p, _p, _i64, _p, _i64, _f32, _i64, ctypes.c_int), None
     return found
 
 
@@ -90,6 +92,17 @@ def stream_read(place: torch.Tensor, threads: int) -> float:
 def stream_update(place: torch.Tensor, factor: float, threads: int) -> None:
     """Multiplies FP32 elements in place, one after the other: a sequential read and write."""
     _functions().stream_update(place.data_ptr(), place.numel(), factor, threads)
+
+
+def random_read(table: torch.Tensor, rows: torch.Tensor, ahead: int, threads: int) -> float:
+    """Sums FP32 rows, `table` [R, W], in the order of `rows` [N], int64; each is asked for `ahead` rows before it is read."""
+    return _functions().random_read(table.data_ptr(), table.shape[1], rows.data_ptr(), len(rows), ahead, threads)
+
+
+def random_update(table: torch.Tensor, other: torch.Tensor | None, rows: torch.Tensor, factor: float, ahead: int, threads: int) -> None:
+    """Multiplies FP32 rows in place, `table` [R, W] and `other` of the same shape, in the order of `rows` [N], int64, without twins."""
+    where = (table.data_ptr(), None if other is None else other.data_ptr())
+    _functions().random_update(*where, table.shape[1], rows.data_ptr(), len(rows), factor, ahead, threads)
 
 
 def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor) -> None:

@@ -1,0 +1,132 @@
+"""What a machine could do at best, by bare loops of the same run: matrix products alone, rows at random, sequential reads and updates.
+
+`share_of_limit` of a benchmark holds an iteration against `Bare`: each product of the layers by itself, in the best layout that torch or
+oneDNN offers, and each distinct row of a batch once, by a loop that does nothing else, from the best distance, in the pages that tables
+get. `share_of_sequential` holds it against `Machine`: GEMMs of two sizes, and memory read and changed from end to end, which no loop over
+random rows reaches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from recsys_lab.kernels import native
+from recsys_lab.models.linear import product
+from recsys_lab.plan.workload import DenseLayer
+
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+#: How many rows before its use a row is asked for: the best of these counts.
+AHEAD = (8, 16, 32, 64, 128)
+
+
+def median_s(call: Callable[[], object], runs: int = 6) -> float:
+    """Median seconds of `call`, after one that does not count."""
+    times = []
+    for _ in range(runs + 1):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[1:])
+
+
+# sequential -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`update_gb_s`: bytes that are read, changed and written back in place, each counted twice."""
+
+    gemm_gflop_s: dict[str, float]  # by format
+    read_gb_s: float
+    update_gb_s: float
+
+
+def measure_machine(buffer: Tensor, samples: int) -> Machine:
+    """Of GEMMs the best of two sizes, each through oneDNN and through torch: 2,048 x 1,024 x 1,024 and 2,048 cubed."""
+    gemms = {}
+    for name, dtype in FORMATS.items():
+        gemms[name] = max(gemm_gflop_s(multiply, samples, wide, wide, dtype) for wide in (1024, 2048) for multiply in (product, torch.mm))
+    read_s, update_s = median_s(buffer.sum, 4), median_s(lambda: buffer.mul_(1.0), 4)
+    return Machine(gemms, buffer.nbytes / read_s / 1e9, 2 * buffer.nbytes / update_s / 1e9)
+
+
+def gemm_gflop_s(multiply: Callable[[Tensor, Tensor], Tensor], n: int, k: int, m: int, dtype: torch.dtype) -> float:
+    a, b = torch.randn(n, k).to(dtype), torch.randn(k, m).to(dtype)
+    return 2 * n * k * m / median_s(lambda: multiply(a, b)) / 1e9
+
+
+# matrix products ------------------------------------------------------------------------------------------------------
+
+
+def layer_products(layer: DenseLayer, samples: int, first: bool) -> dict[str, tuple[int, int, int]]:
+    """By pass: N, K and M of [N, K] times [K, M]. The gradient of a first layer's input is not needed."""
+    n, k, m = round(layer.rows * samples), layer.n_in, layer.n_out
+    shapes = {"forward": (n, k, m), "backward_by_data": (n, m, k), "backward_by_weights": (m, n, k)}
+    return {name: shape for name, shape in shapes.items() if not (first and name == "backward_by_data")}
+
+
+def best_product_s(n: int, k: int, m: int, dtype: torch.dtype, runs: int = 4) -> float:
+    """Seconds of [n, k] times [k, m] alone: the best of both libraries, either operand as it is or transposed in memory."""
+    a, b = torch.randn(n, k).to(dtype), torch.randn(k, m).to(dtype)
+    layouts = itertools.product((a, a.t().contiguous().t()), (b, b.t().contiguous().t()), (product, torch.mm))
+    return min(median_s(lambda multiply=multiply, a=a, b=b: multiply(a, b), runs) for a, b, multiply in layouts)  # type: ignore[misc]
+
+
+# rows at random -------------------------------------------------------------------------------------------------------
+
+
+Loops = dict[str, Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class BareRows:
+    """Loops over `rows` [N] of a table, int64. `place`: FP32 [R, W] in tables' pages.
+
+    A row of hi/lo split weights is two rows of half the bytes, which lie apart.
+    """
+
+    place: Tensor
+    rows: Tensor
+    threads: int
+
+    @staticmethod
+    def of(ids: Tensor, place: Tensor) -> BareRows:
+        """Each row of `ids` once, in the order in which they first occur."""
+        return BareRows(place, first_of_each(ids), torch.get_num_threads())
+
+    def reads(self, bytes_per_weight: int) -> Loops:
+        """By distance: each row read."""
+        table = self.place if bytes_per_weight == 4 else self._hi_lo[0]
+        return {str(ahead): partial(native.random_read, table, self.rows, ahead, self.threads) for ahead in AHEAD}
+
+    def updates(self, *, split: bool) -> Loops:
+        """By order and distance: each row read, changed and written back. By address too, as an update may sort its rows."""
+        tables = self._hi_lo if split else (self.place, None)
+        orders = {"look-ups": self.rows, "address": self.rows.sort().values}
+        loops = ((f"{order} {ahead}", rows, ahead) for order, rows in orders.items() for ahead in AHEAD)
+        return {name: partial(native.random_update, *tables, rows, 1.0, ahead, self.threads) for name, rows, ahead in loops}
+
+    @property
+    def _hi_lo(self) -> tuple[Tensor, Tensor]:
+        count, width = self.place.shape
+        hi, lo = self.place.view(2, count, width // 2)
+        return hi, lo
+
+
+def best_s(loops: Loops) -> float:
+    return min(median_s(loop, 3) for loop in loops.values())
+
+
+def first_of_each(ids: Tensor) -> Tensor:
+    """Each distinct id once, in the order in which they first occur."""
+    distinct, which = ids.unique(return_inverse=True)
+    first = torch.full_like(distinct, len(ids)).scatter_reduce_(0, which, torch.arange(len(ids)), "amin")
+    return distinct[first.argsort()].contiguous()

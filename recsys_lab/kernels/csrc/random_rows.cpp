@@ -1,0 +1,61 @@
+// Random rows, for benchmarks: how fast memory lets a loop read, or read and write, the rows of a list, when it does nothing else.
+#include <omp.h>
+
+#include "lookups.h"
+
+// Calls f(row) for this thread's share of `rows`, and ahead(row) so many rows before it.
+template <class F, class Ahead>
+INLINE void for_rows(const int64_t* rows, int64_t n, int64_t distance, F&& f, Ahead&& ahead) {
+    const int64_t me = omp_get_thread_num(), all = omp_get_num_threads(), stop = n * (me + 1) / all;
+    for (int64_t i = n * me / all; i < stop; ++i) {
+        if (i + distance < stop) ahead(rows[i + distance]);
+        f(rows[i]);
+    }
+}
+
+// WIDTH: floats of a row where the compiler knows them, so that it has a sum for each vector of a row; else 0.
+template <int WIDTH>
+float read_rows(const float* p, int64_t width, const int64_t* rows, int64_t n, int64_t distance, int threads) {
+    if (WIDTH) width = WIDTH;
+    float total = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : total)
+    {
+        constexpr int SUMS = WIDTH ? WIDTH / LANES : 1;
+        f32v sums[SUMS] = {};
+        for_rows(rows, n, distance, [&](int64_t row) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+            for (int64_t col = 0; col < width; col += LANES) sums[WIDTH ? col / LANES : 0] += load_f32(p + row * width + col, lanes(width, col));
+        }, [&](int64_t row) __attribute__((always_inline)) { ask(p + row * width, width * 4); });
+        for (const f32v& sum : sums) for (int i = 0; i < LANES; ++i) total += sum[i];
+    }
+    return total;
+}
+
+template <int WIDTH>
+void update_rows(float* p, float* q, int64_t width, const int64_t* rows, int64_t n, float factor, int64_t distance, int threads) {
+    if (WIDTH) width = WIDTH;
+#pragma omp parallel num_threads(threads)
+    for_rows(rows, n, distance, [&](int64_t row) __attribute__((always_inline)) {
+        for (float* table : {p, q}) {
+            if (!table) continue;
+#pragma GCC unroll 8
+            for (int64_t col = 0; col < width; col += LANES) {
+                float* at = table + row * width + col;
+                store_f32(at, load_f32(at, lanes(width, col)) * factor, lanes(width, col));
+            }
+        }
+    }, [&](int64_t row) __attribute__((always_inline)) {
+        ask<true>(p + row * width, width * 4);
+        if (q) ask<true>(q + row * width, width * 4);
+    });
+}
+
+// The sum of rows of `width` floats; each row is asked for `distance` rows before it is read.
+extern "C" float random_read(const float* p, int64_t width, const int64_t* rows, int64_t n, int64_t distance, int threads) {
+    return (width == 64 ? read_rows<64> : width == 32 ? read_rows<32> : read_rows<0>)(p, width, rows, n, distance, threads);
+}
+
+// Multiplies rows of `width` floats in place; of `q`, if there is one, the same rows. Each is asked for before, to be written.
+extern "C" void random_update(float* p, float* q, int64_t width, const int64_t* rows, int64_t n, float factor, int64_t distance, int threads) {
+    (width == 64 ? update_rows<64> : width == 32 ? update_rows<32> : update_rows<0>)(p, q, width, rows, n, factor, distance, threads);
+}

@@ -1,0 +1,53 @@
+"""The bare loops that benchmarks hold the kernels against do what they say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from experiments.benchmarks.limits import BareRows, first_of_each, layer_products
+from recsys_lab.kernels import available, native
+from recsys_lab.plan.workload import DenseLayer
+
+pytestmark = pytest.mark.skipif(not available(), reason="no C++ kernels on this machine")
+
+
+@pytest.mark.parametrize("width", [1, 8, 16, 24, 64])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_read_sums_the_rows_of_the_list(width: int, threads: int) -> None:
+    table = torch.randint(-8, 8, (100, width)).float()  # so that sums are exact in any order
+    rows = torch.randperm(100)[:37]
+    for ahead in (0, 4, 64):
+        assert native.random_read(table, rows, ahead, threads) == table[rows].sum().item()
+
+
+@pytest.mark.parametrize("width", [1, 8, 16, 24, 64])
+@pytest.mark.parametrize("two", [False, True])
+def test_an_update_changes_the_rows_of_the_list_and_no_other(width: int, two: bool) -> None:
+    table, other = torch.randn(100, width), torch.randn(100, width) if two else None
+    rows = torch.randperm(100)[:37]
+    factor = torch.ones(100, 1).index_fill_(0, rows, 2.0)
+    expected = [table * factor, None if other is None else other * factor]
+    native.random_update(table, other, rows, 2.0, 8, 2)
+    torch.testing.assert_close([table, other], expected, rtol=0, atol=0)
+
+
+def test_rows_are_in_the_order_of_their_first_look_ups() -> None:
+    assert first_of_each(torch.tensor([7, 3, 7, 9, 3, 0])).tolist() == [7, 3, 9, 0]
+
+
+def test_loops_over_hi_lo_split_weights_read_rows_of_half_the_width() -> None:
+    place = torch.arange(32.0).view(8, 4)
+    rows = BareRows.of(torch.tensor([5, 1, 5]), place)
+    assert rows.reads(4)["8"]() == place[[5, 1]].sum().item()
+    assert rows.reads(2)["8"]() == place.view(-1, 2)[[5, 1]].sum().item()
+
+
+def test_a_first_layer_has_no_product_by_data() -> None:
+    layer = DenseLayer(1.0, 13, 512)
+    assert layer_products(layer, 2048, first=False) == {
+        "forward": (2048, 13, 512),
+        "backward_by_data": (2048, 512, 13),
+        "backward_by_weights": (512, 2048, 13),
+    }
+    assert "backward_by_data" not in layer_products(layer, 2048, first=True)

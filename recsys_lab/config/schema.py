@@ -269,6 +269,8 @@ def target_of(target: Any, where: str) -> Callable:
     try:
         found = get_object(target)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
+        if "fbgemm" in str(error):  # its build for CUDA is on a CPU machine, or is not of this torch
+            remedy = "python -m recsys_lab doctor says which packages do not belong together, and what to do"
         raise UserError(f"`_target_` cannot be imported ({error})", where=f"{where}._target_", given=target, remedy=remedy) from None
     if not inspect.isfunction(found) and not inspect.isclass(found):
         raise UserError("`_target_` is no class and no function", where=f"{where}._target_", given=target, remedy=remedy)

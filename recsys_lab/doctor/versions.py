@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 from recsys_lab import places
@@ -17,7 +17,7 @@ TORCH, TORCHREC, FBGEMM = "2.13", "1.8", "1.8"
 FBGEMM_BUILDS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
 #: Named one by one; the rest of the lock is one row.
 SHOWN = ("hydra-core", "omegaconf", "lightning", "torchmetrics", "tensordict")
-REBUILD = "rm -r .venv && make env"
+REBUILD = "rm -r .venv && make env" if (places.ROOT / "Makefile").is_file() else "pip install 'recsys_lab[cpu]' in a new environment"
 
 
 def installed(package: str) -> str | None:
@@ -26,6 +26,12 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def has_its_files(package: str) -> bool:
+    """Whether the libraries that it installed are as it installed them: another package may have written over them."""
+    libraries = [file for file in files(package) or () if file.suffix == ".so"]
+    return bool(libraries) and all(Path(str(file.locate())).stat().st_size == file.size for file in libraries)
 
 
 def python_row(found: tuple[int, ...] = tuple(sys.version_info[:3])) -> Row:
@@ -40,7 +46,7 @@ def python_row(found: tuple[int, ...] = tuple(sys.version_info[:3])) -> Row:
 def triple_rows() -> list[Row]:
     """torch, torchrec and fbgemm, and whether the three are made for each other."""
     builds = [name for name in FBGEMM_BUILDS if installed(name)]
-    fbgemm = builds[0] if builds else FBGEMM_BUILDS[0]
+    fbgemm = builds[0] if len(builds) == 1 else FBGEMM_BUILDS[bool(installed("torch") and _torch_cuda())]
     wanted = {"torch": TORCH, "torchrec": TORCHREC, fbgemm: FBGEMM}
     rows = [_release_row(name, release) for name, release in wanted.items()]
     if any(row.state != OK for row in rows):
@@ -48,8 +54,9 @@ def triple_rows() -> list[Row]:
             *rows,
             Row("versions", "the triple", BROKEN, "does not match", f"{REBUILD}: torch {TORCH}, torchrec {TORCHREC}, fbgemm {FBGEMM}"),
         ]
-    if len(builds) > 1:
-        return [*rows, Row("versions", "the triple", BROKEN, "both builds of fbgemm, one over the other", REBUILD)]
+    if len(builds) > 1 and not has_its_files(fbgemm):
+        again = f"python -m pip install --force-reinstall --no-deps {fbgemm}=={installed(fbgemm)}"
+        return [*rows, Row("versions", "the triple", BROKEN, "both builds of fbgemm, one over the other", again)]
     if (cuda := _torch_cuda()) is None and fbgemm == "fbgemm-gpu":
         return [*rows, Row("versions", "the triple", BROKEN, "torch for CPU with fbgemm for CUDA", "make env LOCK=cpu, or LOCK=cuda")]
     if cuda is not None and fbgemm == "fbgemm-gpu-cpu":

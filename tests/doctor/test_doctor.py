@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from rich.console import Console
@@ -44,7 +44,6 @@ def test_the_matched_triple_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
         (HERE | {"torchrec": "1.7.0"}, None, "torchrec", "1.7.0, not 1.8"),
         (HERE | {"fbgemm-gpu-cpu": "1.2.0"}, None, "fbgemm-gpu-cpu", "1.2.0, not 1.8"),
         ({"torch": "2.13.0", "torchrec": "1.8.0"}, None, "fbgemm-gpu-cpu", "not installed"),
-        (HERE | {"fbgemm-gpu": "1.8.0"}, None, "the triple", "both builds"),
         (HERE, "13.0", "the triple", "torch for CUDA 13.0 with fbgemm for CPU"),
         ({"torch": "2.13.0", "torchrec": "1.8.0", "fbgemm-gpu": "1.8.0"}, None, "the triple", "torch for CPU with fbgemm for CUDA"),
     ],
@@ -58,6 +57,31 @@ def test_a_triple_that_does_not_match_is_broken_and_has_a_remedy(
     assert says in rows[wrong].found
     assert "make env" in rows[wrong].remedy
     assert rows["the triple"].state == BROKEN
+
+
+@pytest.mark.parametrize("other", ["0.4.1", "1.9.0"])
+def test_of_two_builds_of_fbgemm_the_files_of_the_wanted_one_must_lie_there(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    given(monkeypatch, HERE | {"fbgemm-gpu": other})
+    rows = {row.name: row for row in versions.triple_rows()}
+    assert rows["the triple"].state == OK  # those of this environment
+    monkeypatch.setattr(versions, "has_its_files", lambda package: False)
+    wrong = versions.triple_rows()[-1]
+    assert (wrong.state, wrong.found) == (BROKEN, "both builds of fbgemm, one over the other")
+    assert wrong.remedy == "python -m pip install --force-reinstall --no-deps fbgemm-gpu-cpu==1.8.0"
+
+
+def test_files_that_another_package_wrote_over_are_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class File(PurePosixPath):
+        size = 4
+
+        def locate(self) -> Path:
+            return tmp_path / self
+
+    monkeypatch.setattr(versions, "files", lambda package: [File("one.so"), File("two.py")])
+    (tmp_path / "one.so").write_bytes(b"1234")
+    assert versions.has_its_files("fbgemm-gpu-cpu")
+    (tmp_path / "one.so").write_bytes(b"12345")
+    assert not versions.has_its_files("fbgemm-gpu-cpu")
 
 
 def test_the_cuda_triple_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import inspect
 import logging
+import re
 import sys
 import types
 import typing
@@ -269,6 +270,9 @@ def target_of(target: Any, where: str) -> Callable:
     try:
         found = get_object(target)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
+        missing = re.search(r"No module named '(\w+)", str(error))
+        if missing and missing[1] != "recsys_lab" and not target.startswith(f"{missing[1]}."):
+            remedy = f"install {missing[1]}, or choose another {where}"
         if "fbgemm" in str(error):  # its build for CUDA is on a CPU machine, or is not of this torch
             remedy = "python -m recsys_lab doctor says which packages do not belong together, and what to do"
         raise UserError(f"`_target_` cannot be imported ({error})", where=f"{where}._target_", given=target, remedy=remedy) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -126,3 +127,14 @@ def test_a_refusal_says_what_is_allowed(hint: object, value: object, said: str) 
 )
 def test_what_is_declared_is_taken(hint: object, value: object) -> None:
     check(value, hint, "k")
+
+
+def test_a_package_that_is_not_installed_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needs_a_package.py").write_text("import no_such_package\n\n\ndef start():\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError) as told:
+        target_of("needs_a_package.start", "logger")
+    assert told.value.parts["remedy"] == "install no_such_package, or choose another logger"
+    with pytest.raises(UserError) as told:
+        target_of("no_such_package.start", "logger")
+    assert told.value.parts["remedy"] == "name the function that builds it, as the other choices do"

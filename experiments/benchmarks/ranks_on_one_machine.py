@@ -1,9 +1,9 @@
 """Several ranks on one machine beside one process on all of its cores, with the same global batch; and how long a start takes.
 
-    .venv/bin/python experiments/benchmarks/ranks_on_one_machine.py [--rounds N] [OVERRIDES]
+    .venv/bin/python experiments/benchmarks/ranks_on_one_machine.py [--rounds N] [--batch N] [OVERRIDES]
 
 Two lines of run.py take turns: by default, 2 hosts x 2 ranks with a thread each, and one rank with 2 threads on four times the batch.
-`ranks4_vs_1_process` is the median over rounds of the ratio of their iterations, each the median of all steps after the first ten.
+`ranks4_vs_1_process` is the median over rounds of the ratio of their iterations, each the median that `result.json` has.
 `startup_s` is the median of the seconds from the command to the end of the first training step of 2 x 2 ranks. Prints one JSON object.
 """
 
@@ -24,10 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from recsys_lab.record.environment import cpu_model
 
 ROOT = Path(__file__).resolve().parents[2]
-BATCH = 1024  # a rank's, of four
-STEPS, WARM_UP = 60, 10
-RANKS = ("launcher.hosts=2", "launcher.ranks_per_host=2", "launcher.threads_per_rank=1", f"data.batch_size={BATCH}")
-ONE = ("launcher.hosts=1", "launcher.ranks_per_host=1", "launcher.threads_per_rank=2", f"data.batch_size={4 * BATCH}")
+STEPS = 60
+RANKS = ("launcher.hosts=2", "launcher.ranks_per_host=2", "launcher.threads_per_rank=1")
+ONE = ("launcher.hosts=1", "launcher.ranks_per_host=1", "launcher.threads_per_rank=2")
 LONG = (f"trainer.max_steps={STEPS}", "trainer.max_epochs=1000", "trainer.log_every_steps=1")
 FIXED = ("mode=train", "logger=none", "baselines=false", *LONG)
 
@@ -35,13 +34,16 @@ FIXED = ("mode=train", "logger=none", "baselines=false", *LONG)
 def main() -> None:
     line = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     line.add_argument("--rounds", type=int, default=3)
+    line.add_argument("--batch", type=int, default=2048, help="samples of a rank of four; by default those of data=synthetic")
     line.add_argument("overrides", nargs="*")
     chosen = line.parse_args()
+    lines = {
+        "ranks": (*RANKS, f"data.batch_size={chosen.batch}", *chosen.overrides),
+        "one": (*ONE, f"data.batch_size={4 * chosen.batch}", *chosen.overrides),
+    }
     with tempfile.TemporaryDirectory() as scratch:
-        rounds = [
-            {name: run(Path(scratch) / f"{name}{number}", *words, *chosen.overrides) for name, words in (("ranks", RANKS), ("one", ONE))}
-            for number in range(chosen.rounds)
-        ]
+        folder = Path(scratch)
+        rounds = [{name: run(folder / f"{name}{number}", *words) for name, words in lines.items()} for number in range(chosen.rounds)]
     ratios = [both["ranks"]["ms"] / both["one"]["ms"] for both in rounds]
     starts = [both["ranks"]["startup_s"] for both in rounds]
     print(
@@ -54,6 +56,7 @@ def main() -> None:
                 "processor": cpu_model(),
                 "cores": os.cpu_count(),
                 "rounds": chosen.rounds,
+                "batch": chosen.batch,
                 "overrides": chosen.overrides,
             }
         )

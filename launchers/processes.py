@@ -38,6 +38,11 @@ ON_THIS_MACHINE = {"GLOO_SOCKET_IFNAME": LOOPBACK, "NCCL_SOCKET_IFNAME": LOOPBAC
 GRACE_S = 3.0
 #: How long a rank that lost its peers tries to reach the first host, so that a host that is cut off can be named.
 REACH_S = 2.0
+#: Rounds that a thread of OpenMP waits in a loop before it sleeps; its own 300,000 make an iteration twenty times as long as soon as
+#: something else runs on the machine (docs/decisions/waiting-threads.md). Read when torch is loaded, which is later than here.
+SPINS = "3000"
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
 @dataclass

@@ -26,7 +26,7 @@ from recsys_lab.executor.torchrec_plan import to_torchrec as of_one_module
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.validate import validate
-from recsys_lab.sharders.torchrec.planner import from_torchrec as placements_of
+from recsys_lab.sharders.torchrec.search import from_torchrec as placements_of
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import Table
 

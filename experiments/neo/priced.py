@@ -105,7 +105,8 @@ def base(name: str) -> Base:
     data = experiment.open_data()
     tables = experiment.model.tables(data, "fp32")
     model = experiment.build_model(data, torch.device("meta"))
-    workload = workload_of(experiment, model, data, 1, {t.name: data.access[t.name].mean_length for t in tables})
+    cost = experiment.model.counted(tables, data.dense_features, (), {feature.name: feature.mean_length for feature in data.features})
+    workload = workload_of(experiment, cost, data, 1, {t.name: data.access[t.name].mean_length for t in tables})
     return Base(model, tables, data.access, workload, float(experiment.config["data"]["exponent"]), data.dense_features)
 
 

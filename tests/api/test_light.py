@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from torchrec.distributed.types import ShardingType
 
 from recsys_lab import child
+from recsys_lab.__main__ import COMMANDS
 from recsys_lab.config.choices import apart_from_hydra
 from recsys_lab.config.command_line import CONF
 from recsys_lab.config.declared import declared, made_of
@@ -223,3 +224,23 @@ def test_a_child_that_fails_leaves_the_call_to_this_process(monkeypatch: pytest.
 
 def _doubled(number: int) -> int:
     return 2 * number
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_the_help_of_a_command_waits_for_no_torch(command: str) -> None:
+    said = (
+        "import sys\nfrom recsys_lab.__main__ import main\n"
+        f"try:\n    main([{command!r}, '--help'])\nexcept SystemExit:\n    pass\nprint('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert len(done.stdout) > 100 and done.stdout.endswith("\nFalse\n"), done.stderr[-2000:]
+
+
+@pytest.mark.long
+def test_a_simulation_on_the_command_line_is_light_too(counted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    words = [*WORDS, "mode=simulate", "logger=none", f"hydra.run.dir={tmp_path / 'run'}"]
+    said = f"import sys, run\nassert run.main({words!r}) == 0\nprint('torch' in sys.modules, file=sys.stderr)"
+    environment = os.environ | {"XDG_CACHE_HOME": str(counted[0])}
+    done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stderr.endswith("False\n"), done.stderr[-2000:]
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["simulated"]["iteration_ms"] == counted[1]["iteration_ms"]

@@ -53,10 +53,11 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
     "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
-    "torchrec_plans": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},
+    "torchrec_json": LEAVES | {"tables", "plan", "schemes", "sharders", "experiment", "api"},
+    "torchrec_plans": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api", "torchrec_json"},
     "lightning": LEAVES | {"plan", "torchrec_plans"},
     "commands": LEAVES
-    | {"sharders", "data", "config", "record", "report", "sweeps", "studies", "experiment"}
+    | {"sharders", "plan", "data", "config", "record", "report", "sweeps", "studies", "experiment", "api", "torchrec_json"}
     | {"doctor", "calibrate", "partition", "decide", "__main__"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},

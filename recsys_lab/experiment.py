@@ -6,10 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.cluster import Cluster
@@ -34,110 +32,25 @@ from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.labels import check_labels
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
-from recsys_lab.models.click_model import ClickModel, ModelInputs
+from recsys_lab.model_choice import ModelChoice, Towers
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import Sharder
 from recsys_lab.sharders.stores import Stores
 from recsys_lab.simulate import Profile
-from recsys_lab.tables import LawOptions, RankLaw, Table
-from recsys_lab.tables.table_file import dims_of_tables, read_table_file
+from recsys_lab.tables import Table
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from recsys_lab.models.click_model import ClickModel
 
 #: Of a step that trains here, over all ranks: 2 GB of them.
 MOST_IDS = 2**28
 LOCAL = "local"  # the cluster that this machine is
 EMULATED = "emulated"  # the launcher that makes this machine the cluster that is named
 FIRST_ORDER = "model.first_order"
-Towers = tuple[tuple[str, ...], ...]  # groups of feature names
-
-
-@dataclass(frozen=True)
-class ModelChoice:
-    """A model with its keys, and what data and planners must know of it before it is built.
-
-    `make(inputs)`. `dims`: each table's own dimension in place of `embedding_dim`. `rows`, `lengths`,
-    `groups`, `law` and `dense_features` are of models that fix their own inputs, and None where the data decide.
-    """
-
-    make: partial
-    embedding_dim: int
-    dims: Sequence[int] | None = None
-    rows: Sequence[int] | None = None
-    lengths: Sequence[int] | None = None
-    groups: Mapping[str, int] | None = None
-    law: LawOptions | None = None
-    dense_features: int | None = None
-    objective: str | None = None  # of a sequence model
-    file: str | None = None  # a CSV of tables, in place of rows, lengths, groups and law
-
-    @staticmethod
-    def of(group: DictConfig) -> ModelChoice:
-        make = resolved(group)
-        known = {f.name for f in fields(ModelChoice)} - {"make"}
-        return ModelChoice(make, **{key: value for key, value in make.keywords.items() if key in known})
-
-    @property
-    def kind(self) -> type[ClickModel]:
-        return cast(type[ClickModel], self.make.func)
-
-    @property
-    def has_first_order(self) -> bool:
-        return self.kind.has_first_order or bool(self.make.keywords.get("first_order"))
-
-    def with_first_order(self) -> ModelChoice:
-        """With a first-order part where its config leaves that open, else itself."""
-        keys = self.make.keywords
-        if "first_order" not in keys or keys["first_order"] is not None:
-            return self
-        return replace(self, make=partial(self.make.func, **keys | {"first_order": True}))
-
-    def features(self) -> tuple[Feature, ...] | None:
-        """Those of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""
-        if self.file is not None:
-            lines = read_table_file(self.file)
-            return tuple(Feature(line.name, line.rows, line.mean_ids, line.pooling, line.table, line.law) for line in lines)
-        if self.rows is None:
-            return None
-        pooling = "sum" if self.objective is None else "none"
-        law = RankLaw.from_config(asdict(self.law)) if self.law else None
-        groups = self.groups or {"cat": len(self.rows)}
-        names = [f"{group}_{i}" for group, count in groups.items() for i in range(count)]
-        if len(names) != len(self.rows):
-            raise UserError("groups and rows differ", where="model.groups", given=f"{len(names)} features", allowed=f"{len(self.rows)}")
-        each = zip(names, self.rows, self.lengths or [1] * len(self.rows), strict=True)
-        return tuple(Feature(name, rows, float(length), pooling, law=law) for name, rows, length in each)
-
-    def tables(self, data: DataSet, dtype: str) -> tuple[Table, ...]:
-        """The tables that the features of `data` read, in the order in which they first appear, with weights stored as `dtype`.
-
-        A row holds all that the model reads of an id (`ClickModel.widths`). Raises UserError for no table, or `dims` of another number.
-        """
-        if not data.features:
-            raise UserError("no tables to place: the data have no categorical feature", where="data", allowed="one or more")
-        readers: dict[str, list[Feature]] = {}
-        for feature in data.features:
-            readers.setdefault(feature.table_name, []).append(feature)
-        several = "dims" in self.make.keywords  # a model whose tables may differ
-        own = dims_of_tables(self.file) if self.file is not None and several else self.dims
-        dims = [self.embedding_dim] * len(readers) if own is None else own
-        if len(dims) != len(readers):
-            raise UserError("one dimension a table is needed", where="model.dims", given=f"{len(dims)}", allowed=f"{len(readers)}")
-        each = zip(readers.items(), (sum(self.kind.widths(dim)) for dim in dims))
-        return tuple(Table(name, of[0].rows, width, tuple(f.name for f in of), of[0].pooling, dtype) for (name, of), width in each)
-
-    def build(self, tables: tuple[Table, ...], dense_features: int, device: torch.device, towers: Towers = ()) -> ClickModel:
-        """The model on `device`, with a tower module for each of `towers`. Raises UserError where it has none, or sizes do not fit."""
-        inputs = ModelInputs(tables, dense_features, device)
-        if not towers:
-            return self.make(inputs)
-        if self.kind.with_towers is None:
-            raise UserError(
-                "this model has no tower modules",
-                where="sharder",
-                given=f"{len(towers)} towers for {self.kind.__name__}",
-                allowed="a sharder without tower modules",
-            )
-        return self.kind.with_towers(inputs, towers, **self.make.keywords)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     say.data(data)
     experiment = experiment.suited(data)
     say.chosen(experiment.chosen)
+    if experiment.trains:  # with torch and Lightning, which a simulation does not need; here, since plans then need no child process
+        from recsys_lab.train.rank import Job, train
     say.planning(experiment.cluster)
     named = plan_for(experiment, data)
     say.plan(named.plan, named.cluster)
@@ -87,8 +89,6 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         if timeline is not None:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
     if experiment.trains:
-        from recsys_lab.train.rank import Job, train  # with Lightning, which a simulation does not need
-
         job = Job(experiment, folder, here.plan, here.steps, record, partial(replan, experiment, here, named), rows, sweep)
         written = experiment.launcher.launch(train, {"job": job}, folder)
     else:

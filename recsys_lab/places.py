@@ -15,6 +15,12 @@ ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent
 CONF = ROOT / "conf"
 
 
+def user_cache() -> Path:
+    """The user's own folder for what can be made again: XDG_CACHE_HOME or ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "recsys_lab"
+
+
 def on_path() -> None:
     """Lets `launchers`, `experiments` and `run` be imported from any folder, in this process and in those that it starts."""
     if str(ROOT) not in sys.path:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import psutil
-import torch
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import cluster_here
@@ -16,13 +15,11 @@ from recsys_lab.data.capped import capped
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import LOCAL, Experiment, Towers
-from recsys_lab.models.click_model import ClickModel
-from recsys_lab.models.workload import describe, describe_towers
+from recsys_lab.model_choice import ModelCost
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.store_facts import StoreFacts, store_facts
-from recsys_lab.plan.workload import DenseLayer, TowerWork
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import Profile, Simulated, Timeline, simulate
 from recsys_lab.simulate.bounds import bounds_of
@@ -126,17 +123,17 @@ def bounds(planned: Planned, profile: Profile, timeline: Timeline) -> dict[str, 
 
 def plan_inputs(experiment: Experiment, data: DataSet, cluster: Cluster, batch_size: int, towers: Towers = ()) -> PlanInputs:
     """What a plan is made from. Raises UserError where model and data do not go together."""
-    model = experiment.build_model(data, torch.device("meta"), experiment.sharder.modules(towers))
     tables = experiment.tables(data)
+    of_features = {feature.name: feature.mean_length for feature in data.features}
+    cost = experiment.model.counted(tables, data.dense_features, experiment.sharder.modules(towers), of_features)
     lengths = {table.name: data.access[table.name].mean_length for table in tables}
-    workload = workload_of(experiment, model, data, batch_size, lengths)
+    workload = workload_of(experiment, cost, data, batch_size, lengths)
     return PlanInputs(tables, data.access, cluster, experiment.precision, workload, towers)
 
 
-def workload_of(experiment: Experiment, model: ClickModel, data: DataSet, batch_size: int, lengths: Mapping[str, float]) -> Workload:
-    """What an iteration of `model` (on the meta device) does besides its tables; its tower modules apart from the rest."""
-    cost = describe(model, data.dense_features, {f.name: f.mean_length for f in data.features})
-    towers = tuple(TowerWork(**asdict(tower)) for tower in describe_towers(model))
+def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_size: int, lengths: Mapping[str, float]) -> Workload:
+    """What an iteration of a model of that cost does besides its tables; its tower modules apart from the rest."""
+    towers = cost.towers
     return Workload(
         batch_size=batch_size,
         dense_parameters=cost.dense_parameters - sum(t.parameters for t in towers),
@@ -147,7 +144,7 @@ def workload_of(experiment: Experiment, model: ClickModel, data: DataSet, batch_
         dense_optimizer=experiment.optimizer.dense.name,
         lengths=lengths,
         towers=towers,
-        layers=tuple(DenseLayer(**asdict(layer)) for layer in cost.layers),
+        layers=cost.layers,
         dense_format=experiment.precision.dense,
         replica_format=experiment.precision.dense_comm,
         dense_features=data.dense_features,

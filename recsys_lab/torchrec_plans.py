@@ -12,27 +12,28 @@ import hashlib
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import nn
 from torchrec.distributed import types as tr
 from torchrec.modules.embedding_configs import DataType, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from recsys_lab import api
+from recsys_lab import api, torchrec_json
 from recsys_lab.data.torchrec_tables import MeanIds, table_file
 from recsys_lab.errors import UserError
 from recsys_lab.executor.torchrec_plan import to_torchrec as of_one_module
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.validate import validate
-from recsys_lab.sharders.torchrec.planner import from_torchrec as placements_of
+from recsys_lab.sharders.torchrec.search import from_torchrec as placements_of
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import Table
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
 
+AnyPlan: TypeAlias = tr.ShardingPlan | Path | str
 #: How TorchRec's kernels name our formats of weights.
 FORMATS = {DataType.FP32: "fp32", DataType.FP16: "fp16", DataType.BF16: "bf16"}
 
@@ -130,6 +131,14 @@ def from_torchrec(plan: tr.ShardingPlan, model: nn.Module, hosts: int, ranks_per
     return made
 
 
+def read(path: Path | str, model: nn.Module, hosts: int, ranks_per_host: int) -> ShardingPlan:
+    """The plan in a file that holds what `plan._serialize()` of TorchRec gives, as JSON, as ours.
+
+    Takes and raises what `from_torchrec` does.
+    """
+    return torchrec_json.read(path, tables_of(model), hosts, ranks_per_host)
+
+
 def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experiment:
     """An experiment on the tables of a TorchRec model, with the dense arch of `model=tables`.
 
@@ -152,23 +161,26 @@ def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experi
     return api.compose(*chosen, f"model.file={file}", *words)
 
 
-def simulate(model: nn.Module, plan: tr.ShardingPlan | str, *words: str, mean_ids: MeanIds = 1.0) -> api.Simulated:
+def simulate(model: nn.Module, plan: AnyPlan, *words: str, mean_ids: MeanIds = 1.0) -> api.Simulated:
     """What an iteration takes under a plan of TorchRec's, or one of a sharder of ours, on the cluster that `words` name.
 
-    Takes what `experiment` does.
+    `plan`: TorchRec's, the Path of its JSON, or the name of our sharder. Takes what `experiment` does.
     """
     if isinstance(plan, str):
         return api.simulate(experiment(model, *words, f"sharder={plan}", mean_ids=mean_ids))
     given = experiment(model, *words, mean_ids=mean_ids)
-    return api.simulate(given, given=from_torchrec(plan, model, given.cluster.hosts, given.cluster.ranks_per_host))
+    hosts, ranks_per_host = given.cluster.hosts, given.cluster.ranks_per_host
+    if isinstance(plan, Path):
+        return api.simulate(given, given=read(plan, model, hosts, ranks_per_host))
+    return api.simulate(given, given=from_torchrec(plan, model, hosts, ranks_per_host))
 
 
-def compared(model: nn.Module, plans: Mapping[str, tr.ShardingPlan | str], *words: str, mean_ids: MeanIds = 1.0) -> pandas.DataFrame:
+def compared(model: nn.Module, plans: Mapping[str, AnyPlan], *words: str, mean_ids: MeanIds = 1.0) -> pandas.DataFrame:
     """Plans side by side: which phase of an iteration takes the time, and what each rank holds.
 
     Args:
         model, words, mean_ids: those of `experiment`.
-        plans: by any name, TorchRec's plans, or sharders of ours such as "neo_4d".
+        plans: by any name, TorchRec's plans, the Paths of their JSON, or sharders of ours such as "neo_4d".
 
     Returns:
         A DataFrame, a row for each plan: ms of the iteration and of each phase, the bytes that the busiest rank sends, and GB it holds.
@@ -177,10 +189,8 @@ def compared(model: nn.Module, plans: Mapping[str, tr.ShardingPlan | str], *word
 
     rows = {}
     for name, plan in plans.items():
-        priced = simulate(model, plan, *words, mean_ids=mean_ids)
-        sent = sum(one.bytes for one in priced.collectives)
-        held = {"sent_mb": sent / 1e6, "tables_gb": priced.bytes_per_rank.max / 1e9}
-        rows[name] = {"iteration_ms": priced.iteration_ms, **priced.phases_ms, **held}
+        one = torchrec_json.Priced.of(simulate(model, plan, *words, mean_ids=mean_ids))
+        rows[name] = {"iteration_ms": one.iteration_ms, **one.phases_ms, "sent_mb": one.sent_mb, "tables_gb": one.tables_gb}
     return pandas.DataFrame.from_dict(rows, orient="index")
 
 

@@ -25,7 +25,7 @@ PRELOAD = [
     "torchrec",
     "torchrec.distributed.model_parallel",
     "torchrec.distributed.planner",
-    "recsys_lab.executor.shard",
+    "recsys_lab.executor.sharding",
     "recsys_lab.train.strategy",
 ]
 

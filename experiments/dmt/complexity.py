@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 import yaml
 from omegaconf import OmegaConf
 
 from recsys_lab.experiment import ModelChoice
-from recsys_lab.models.click_model import ClickModel
-from recsys_lab.models.workload import describe
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.tables import Table
+
+if TYPE_CHECKING:
+    from recsys_lab.models.click_model import ClickModel
 
 HERE = Path(__file__).parent
 MODELS = HERE.parents[1] / "conf" / "model"
@@ -54,6 +54,8 @@ def strided(features: list[str], towers: int) -> tuple[tuple[str, ...], ...]:
 
 def model_of(row: dict[str, Any]) -> ClickModel:
     """The model of a row of published.yaml, of the uncapped tables, on the meta device."""
+    import torch  # only where a model is built: the commands' help does not wait for it
+
     config = OmegaConf.create({"model": OmegaConf.load(MODELS / f"{row['model']}.yaml")})
     config.model.rows = published()["rows"]
     config.model.tower.update(row.get("tower", {}))
@@ -65,6 +67,8 @@ def model_of(row: dict[str, Any]) -> ClickModel:
 
 
 def count(row: dict[str, Any]) -> Counted:
+    from recsys_lab.models.workload import describe
+
     model = model_of(row)
     cost = describe(model, DENSE_FEATURES)
     flops = cost.forward_flops_per_sample + cost.backward_flops_per_sample

@@ -6,15 +6,16 @@ import json
 import shlex
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from experiments.emulated.calibration import calibrate
 from experiments.emulated.comparisons import COMPARISONS, HOSTS, LINK_GB_S, RANKS_PER_HOST, THROUGHPUT, Comparison
 from experiments.emulated.figures import LineFigures, Ratio, as_json, line_figures, ratios
-from experiments.emulated.runs import Networks, calibrations, rounds_of
 from recsys_lab.arguments import parser
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
+
+if TYPE_CHECKING:
+    from experiments.emulated.runs import Networks
 
 LINKS = "links"
 RATIO_COLUMNS = ("line", "measured", "range", "simulated", "off", "in flight", "bytes on links")
@@ -35,9 +36,13 @@ def main(argv: list[str]) -> int:
     line.add_argument("--json", action="store_true", help="print one JSON object")
     given = line.parse_args(argv)
     if given.comparison == LINKS:
+        from experiments.emulated.calibration import calibrate  # with torch, which the help does not need
+
         found = {hosts: calibrate(hosts, RANKS_PER_HOST, LINK_GB_S) for hosts in given.hosts}
         print(json.dumps({hosts: {"words": one.words(), "figures": one.to_json()} for hosts, one in found.items()}))
         return 0
+    from experiments.emulated.runs import calibrations
+
     comparison, under = COMPARISONS[given.comparison], shlex.split(given.under)
     networks = calibrations([comparison], under, given.network)
     made, lines = compare(comparison, given.rounds, given.keep, networks, under)
@@ -54,6 +59,8 @@ def compare(
     comparison: Comparison, rounds: int, keep: Path | None, networks: Networks, under: list[str]
 ) -> tuple[list[Ratio], dict[str, LineFigures]]:
     """Runs the comparison; the simulator is told of the network, as it was with the hosts of a line at work."""
+    from experiments.emulated.runs import rounds_of
+
     lines = {name: (*networks[comparison.hosts_of(name)]["words"], *own) for name, own in comparison.lines.items()}
     with tempfile.TemporaryDirectory() as scratch:
         found = rounds_of(lines, rounds, (keep or Path(scratch)).resolve(), under)

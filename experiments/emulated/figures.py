@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.emulated.comparisons import TRANSFER, Comparison
-from experiments.emulated.runs import Ran
+
+if TYPE_CHECKING:
+    from experiments.emulated.runs import Ran
 
 
 @dataclass(frozen=True)

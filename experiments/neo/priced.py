@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 import yaml
 
 from experiments.validation.cases import dealt
@@ -17,7 +16,6 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import apart_from_hydra, built
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import of_words
-from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.planning import workload_of
@@ -29,6 +27,9 @@ from recsys_lab.sharders.stores import Stores
 from recsys_lab.simulate import Profile, Simulated, Timeline, simulate
 from recsys_lab.store_names import NONE
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
+
+if TYPE_CHECKING:
+    from recsys_lab.models.click_model import ClickModel
 
 HERE = Path(__file__).parent
 HOSTS, RANKS_PER_HOST = 16, 8
@@ -100,12 +101,15 @@ def published() -> dict[str, Any]:
 
 @cache
 def base(name: str) -> Base:
+    import torch
+
     with apart_from_hydra():
         experiment = of_words([f"model={name}", "data=random", "mode=simulate", "cluster=zionex_x16"], where="neo")
     data = experiment.open_data()
     tables = experiment.model.tables(data, "fp32")
     model = experiment.build_model(data, torch.device("meta"))
-    workload = workload_of(experiment, model, data, 1, {t.name: data.access[t.name].mean_length for t in tables})
+    cost = experiment.model.counted(tables, data.dense_features, (), {feature.name: feature.mean_length for feature in data.features})
+    workload = workload_of(experiment, cost, data, 1, {t.name: data.access[t.name].mean_length for t in tables})
     return Base(model, tables, data.access, workload, float(experiment.config["data"]["exponent"]), data.dense_features)
 
 

@@ -7,13 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config.choices import composed
 from recsys_lab.config.schema import build
-from recsys_lab.models.click_model import ModelInputs
-from recsys_lab.models.workload import describe
 from recsys_lab.plan import Workload
 from recsys_lab.plan.workload import DenseLayer
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
@@ -65,6 +62,11 @@ def model(name: str) -> Model:
 
 
 def _of_conf(name: str) -> Model:
+    import torch  # only where a model is built: the command's help does not wait for it
+
+    from recsys_lab.models.click_model import ModelInputs
+    from recsys_lab.models.workload import describe
+
     config: Any = OmegaConf.create({"model": composed("model", name)})
     OmegaConf.resolve(config)
     config = config.model

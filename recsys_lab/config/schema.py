@@ -21,6 +21,7 @@ from omegaconf import Container, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from recsys_lab.config import options
+from recsys_lab.config.declared import declared, made_of
 from recsys_lab.config.kinds import check_kind
 from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.ranges import check_fields, hints_of
@@ -71,7 +72,7 @@ def schema_of(target: Callable, beside: type | None = None) -> type:
     """
     if dataclasses.is_dataclass(target):
         return typing.cast(type, target)
-    hints = hints_of(target.__init__ if inspect.isclass(target) else target)
+    hints = _hints_of_keys(target.__init__ if inspect.isclass(target) else target)
     fields: list[Any] = list(hints_of(beside).items()) if beside else []
     for name, parameter in inspect.signature(target).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
@@ -80,6 +81,14 @@ def schema_of(target: Callable, beside: type | None = None) -> type:
                 default["default_factory"] = lambda value=parameter.default: value
             fields.append((name, hints.get(name, Any), dataclasses.field(**default)))
     return dataclasses.make_dataclass(f"{target.__name__}Keys", fields, kw_only=True)
+
+
+def _hints_of_keys(function: Any) -> dict[str, Any]:
+    """What its keyword-only parameters declare. Other parameters may name types that only a type checker imports."""
+    keys = {parameter.name for parameter in inspect.signature(function).parameters.values() if parameter.kind is parameter.KEYWORD_ONLY}
+    own = {name: hint for name, hint in getattr(function, "__annotations__", {}).items() if name in keys}
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=own), names, include_extras=True)
 
 
 def check_group(group: Mapping[str, Any], schema: type, where: str, whole: bool = True) -> Mapping[str, Any]:
@@ -142,17 +151,32 @@ def typed(group: DictConfig, schema: type) -> Any:
     return OmegaConf.to_object(OmegaConf.merge(_structure(schema), group))
 
 
-def resolved(group: DictConfig, beside: type | None = None) -> Any:
+def resolved(group: DictConfig, beside: type | None = None, where: str = "config") -> Any:
     """The `_target_` of `group` with the group's keys, typed: an instance of a dataclass, else a partial without its other arguments.
 
-    Keys of `beside` are left out.
+    Keys of `beside` are left out. `where` model: a partial of what the model declares, which `imported` makes one of the model itself.
     """
-    target = target_of(group.get("_target_"), "config")
+    target = target_of(group.get("_target_"), where)
     apart = {"_target_", *(field.name for field in dataclasses.fields(beside))} if beside else {"_target_"}
     keys = typed(OmegaConf.masked_copy(group, [key for key in group if key not in apart]), schema_of(target))
     if dataclasses.is_dataclass(target):
         return keys
     return functools.partial(target, **{field.name: getattr(keys, field.name) for field in dataclasses.fields(keys)})
+
+
+def imported(declaration: functools.partial) -> functools.partial:
+    """`declaration`, a partial of a class that was only read (config/declared.py), of the class itself: with its own types of options."""
+    target = made_of(declaration.func)
+    if target is declaration.func:
+        return declaration
+    keys = typed(OmegaConf.create(plain_keys(declaration)), schema_of(target))
+    return functools.partial(target, **{field.name: getattr(keys, field.name) for field in dataclasses.fields(keys)})
+
+
+def plain_keys(declaration: functools.partial) -> dict[str, Any]:
+    """The keys of a partial as plain values."""
+    kind = dataclasses.make_dataclass("Keys", list(declaration.keywords))
+    return dataclasses.asdict(kind(**declaration.keywords))
 
 
 def build(group: DictConfig, *given: Any, **more: Any) -> Any:
@@ -268,7 +292,7 @@ def target_of(target: Any, where: str) -> Callable:
     if not isinstance(target, str) or not target:
         raise UserError("a `_target_` is needed", where=where, given=_shown(target) if target else "none", remedy=remedy)
     try:
-        found = get_object(target)
+        found = (declared(target) if where == "model" else None) or get_object(target)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         missing = re.search(r"No module named '(\w+)", str(error))
         if missing and missing[1] != "recsys_lab" and not target.startswith(f"{missing[1]}."):
@@ -298,4 +322,4 @@ def leaves(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(value, f"{where}[{key}]" if isinstance(plain, list) else f"{where}.{key}".strip("."))
 
 
-__all__ = ["build", "check_config", "check_group", "resolved", "schema_of", "schemas_of", "typed", "unknown_key"]
+__all__ = ["build", "check_config", "check_group", "imported", "plain_keys", "resolved", "schema_of", "schemas_of", "typed", "unknown_key"]

@@ -1,52 +1,28 @@
 """The executor: a model and a plan become a model that trains on the current process group.
 
-Each scheme says how its tables run (`recsys_lab.executor.execution`); those that TorchRec exchanges run together as one collection.
-TorchRec's DistributedModelParallel puts the rest under DistributedDataParallel.
+This file imports no torch: a config's keys are read from its signature. How it works stands in sharding.py.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from functools import partial
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import torch
-import torch.distributed as dist
-from torch import nn
-from torchrec.distributed import types as tr
-from torchrec.distributed.model_parallel import DefaultDataParallelWrapper, DistributedModelParallel
-from torchrec.distributed.types import ShardingEnv
-from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
-
-from recsys_lab.errors import UserError
-from recsys_lab.executor import collection
-from recsys_lab.executor.compute import compute_in
-from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
-from recsys_lab.executor.execution import Parts, Request, Running, Watch, together
-from recsys_lab.executor.formats import DTYPES, average_in, wire_formats
-from recsys_lab.executor.sharded_model import ShardedModel, TableShard
-from recsys_lab.executor.sparse_optim import SparseOptimizer
-from recsys_lab.executor.store.check import check_stores
-from recsys_lab.executor.threads import keep_apart
-from recsys_lab.kernels import Rule
-from recsys_lab.models.click_model import ClickModel
-from recsys_lab.models.initial import initialise_dense
-from recsys_lab.models.table_weights import initial_rows
-from recsys_lab.plan import Placement, Shard, ShardingPlan
-from recsys_lab.plan.lower import check_sequences
-from recsys_lab.plan.scheme import EXCHANGES, check_exchange, home_scheme, known_schemes
-from recsys_lab.precision import Precision
-from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.plan.scheme import EXCHANGES
 from recsys_lab.ranges import OneOf, Range
-from recsys_lab.tables import Table
 
-__all__ = ["ShardedModel", "TableShard", "shard"]
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
 
-#: (table, rows int64 [n], col_start, col_stop, seed) -> weights [n, cols]
-Initial = Callable[[Table, np.ndarray, int, int, int], torch.Tensor]
+    from recsys_lab.executor.sharded_model import ShardedModel
+    from recsys_lab.models.click_model import ClickModel
+    from recsys_lab.plan import ShardingPlan
+    from recsys_lab.precision import Precision
+    from recsys_lab.tables import Table
+
+    #: (table, rows int64 [n], col_start, col_stop, seed) -> weights [n, cols]
+    Initial = Callable[[Table, np.ndarray, int, int, int], torch.Tensor]
 
 
 def shard(
@@ -56,7 +32,7 @@ def shard(
     optimizer: tuple[str, float, float, float],
     precision: Precision,
     seed: int,
-    initial: Initial = initial_rows,
+    initial: Initial | None = None,
     hot_rows: Mapping[str, np.ndarray] | None = None,
     scratch: str = "",
     *,
@@ -69,10 +45,10 @@ def shard(
     """Shard `model`'s tables by `plan`, and put the rest under DistributedDataParallel.
 
     `model` comes from the meta device or from CPU; what weights its tables may have are ignored: every rank makes its own rows by
-    `initial` from `seed`. `optimizer` is the tables': (name, learning rate, eps, weight decay). Must be called on every rank of the
-    default process group. `hot_rows`: of each table that is sharded by row, the ids of as many of its hottest rows as are not
-    row-sharded, in falling frequency (int64); the same on every rank. `dense_bucket_mib`: DistributedDataParallel's buckets. On one
-    rank nothing is exchanged, and there is no DistributedDataParallel. `exchange` of whole tables' pooled rows: all_to_all,
+    `initial` from `seed`; None: by models/table_weights.py. `optimizer` is the tables': (name, learning rate, eps, weight decay). Must be
+    called on every rank of the default process group. `hot_rows`: of each table that is sharded by row, the ids of as many of its hottest
+    rows as are not row-sharded, in falling frequency (int64); the same on every rank. `dense_bucket_mib`: DistributedDataParallel's
+    buckets. On one rank nothing is exchanged, and there is no DistributedDataParallel. `exchange` of whole tables' pooled rows: all_to_all,
     scatter_list or fused_scatter; without `overlap` it and the all-reduce of dense gradients block (recsys_lab.schemes.whole.execute).
     `communication_cores`: of those that a rank may use, for gloo's threads alone; 0: any thread on any.
     `pipeline`: the trainer may have the ids of the next batch on their way while one computes (`ShardedModel.ahead`).
@@ -80,111 +56,22 @@ def shard(
 
     Raises UserError for a plan that cannot run here, and for `hot_rows` or an `exchange` that do not match it, or cores that are not there.
     """
-    _check(plan)
-    check_stores(plan, device)
-    check_exchange(plan, exchange, overlap)
-    formats = wire_formats(precision)
-    quiet_torchrec()
-    path, share = _tables_of(model), getattr(model, "initial_share", 1.0)
-    if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
-        initialise_dense(model, seed, device)
-    first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
-    alone, configs = plan.world_size == 1, collection.configs_of(model.get_submodule(path))
-    request = Request(configs, plan, model, path, hot_rows or {}, device, dense_bucket_mib, formats, exchange, overlap, pipeline)
-    running = _alone(request) if alone else _on_ranks(request)
-    embeddings, remaps = running.part, running.remaps
-    model.set_submodule(path, embeddings)
-    compute_in(precision.compute, model, embeddings, running.local_modules)
-    if alone:
-        plan = _on_one_rank(plan)
-    wrapped = DistributedModelParallel(
+    from recsys_lab.executor.sharding import sharded
+    from recsys_lab.models.table_weights import initial_rows
+
+    return sharded(
         model,
-        env=ShardingEnv.from_process_group(dist.group.WORLD),
-        device=device,
-        plan=tr.ShardingPlan({}),
-        sharders=[],
-        init_data_parallel=not alone,
-        data_parallel_wrapper=DefaultDataParallelWrapper(bucket_cap_mb=dense_bucket_mib, static_graph=False),
+        plan,
+        device,
+        optimizer,
+        precision,
+        seed,
+        initial or initial_rows,
+        hot_rows or {},
+        scratch,
+        dense_bucket_mib=dense_bucket_mib,
+        exchange=exchange,
+        overlap=overlap,
+        communication_cores=communication_cores,
+        pipeline=pipeline,
     )
-    average_in(wrapped._dmp_wrapped_module, formats.gradients, overlap)
-
-    def of_rows(name: str, col_start: int, col_stop: int, rows: np.ndarray) -> torch.Tensor:
-        made = initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
-        return made if share == 1.0 else made.mul_(share)
-
-    for batch in embeddings.batches:
-        if batch.cached is None:
-            batch.fill(lambda name, start, stop, col_start, col_stop: of_rows(name, col_start, col_stop, np.arange(start, stop)))
-        batch.out_dtype = DTYPES[precision.compute] if alone else torch.float32  # what travels, travels in the formats of exchanges
-    sparse = SparseOptimizer(embeddings.batches, Rule(*optimizer), device)
-    for batch, state in zip(embeddings.batches, sparse.states):
-        if batch.cached is not None:
-            only = batch.shards[0]
-            batch.cached.open(scratch, partial(of_rows, only.table, only.col_start, only.col_stop), state)
-    keep_apart(0 if alone else communication_cores)
-    ahead = embeddings.ahead if pipeline and not alone else None
-    sharded = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch or Watch(), running.local_modules, ahead=ahead)
-    if first_dense:
-        sharded = replace(sharded, stored_dense=DenseWeights.of(precision.dense, sharded.dense_parameters(), first_dense))
-    return sharded
-
-
-def _on_ranks(request: Request) -> Running:
-    """The tables as their schemes run them, several parts as one."""
-    parts: list[tuple[Request, Running]] = []
-    for own, executions in together(request):
-        parts.append((own, executions[0].run(own)))
-        for execution in executions:
-            if execution.finish is not None:
-                execution.finish(parts[-1][1].part, own)
-    running = [one for _, one in parts]
-    if len(running) == 1:
-        return running[0]
-    remaps = {table: remap for one in running for table, remap in one.remaps.items()}
-    whole = Parts(request, [(own, one.part) for own, one in parts])
-    return Running(whole, remaps, _the_one(one.watch for one in running), _the_one(one.local_modules for one in running))
-
-
-def _alone(request: Request) -> Running:
-    """All tables whole on the one rank there is; their look-ups are noted as their schemes would have it."""
-    whole, watches = collection.run(replace(request, plan=_on_one_rank(request.plan))).part, []
-    for own, executions in together(request):
-        watches += [execution.watch(own, whole) for execution in executions if execution.watch is not None]
-    return Running(whole, watch=_the_one(watches))
-
-
-def _the_one(parts: Iterable[Any]) -> Any:
-    """Of what at most one scheme of a plan has, that one's; else None."""
-    there = [part for part in parts if part is not None]
-    assert len(there) <= 1, "two schemes of one plan watch look-ups, or have parts of the model"
-    return there[0] if there else None
-
-
-def _tables_of(model: nn.Module) -> str:
-    """The path of the model's one collection of tables."""
-    paths = [path for path, module in model.named_modules() if isinstance(module, EmbeddingBagCollection | EmbeddingCollection)]
-    assert len(paths) == 1, f"a model has one collection of tables; this one has them at {paths}"
-    return paths[0]
-
-
-def _on_one_rank(plan: ShardingPlan) -> ShardingPlan:
-    """Every table whole, as if replicated: nothing is exchanged. TorchRec would sort ids into one bucket and send them to itself."""
-    home = home_scheme().name
-    whole = {t.name: (Shard((0,), 0, t.rows, 0, t.dim),) for t in plan.tables}
-    return replace(plan, placements=tuple(Placement(p.table, home, whole[p.table], p.store) for p in plan.placements))
-
-
-def _check(plan: ShardingPlan) -> None:
-    """The plan is for the ranks that run, TorchRec counts hosts as the plan does, and it has the exchanges that the plan needs."""
-    if plan.world_size != dist.get_world_size():
-        raise UserError("the plan is for another number of ranks", where="launcher", given=dist.get_world_size(), allowed=plan.world_size)
-    local = os.environ.setdefault("LOCAL_WORLD_SIZE", str(plan.ranks_per_host))
-    if int(local) != plan.ranks_per_host:
-        raise UserError(
-            "the plan is for another number of ranks per host", where="LOCAL_WORLD_SIZE", given=local, allowed=plan.ranks_per_host
-        )
-    check_sequences(plan)
-    for scheme in known_schemes().values():
-        placed = [(table, placement) for table, placement in plan.by_table.values() if placement.scheme == scheme.name]
-        if placed and scheme.check_execution is not None:
-            scheme.check_execution(placed)

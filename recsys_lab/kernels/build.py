@@ -23,6 +23,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from recsys_lab import places
 from recsys_lab.files import why_untrusted
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -62,8 +63,7 @@ def compiler() -> str:
 
 
 def cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "recsys_lab" / "kernels"
+    return places.user_cache() / "kernels"
 
 
 def built() -> Path:

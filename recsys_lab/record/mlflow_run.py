@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from lightning.pytorch.loggers import Logger
-
 from recsys_lab.errors import UserError
 from recsys_lab.files import plain, read_json, write_json
 from recsys_lab.ranges import Range, Text
@@ -50,8 +48,11 @@ URI = Text(
 )
 
 
-class RunLogger(Logger):
-    """Lightning's logger over the MLflow run `run_id` of one run folder. `known`: by metric, the last step that the run has already."""
+class RunLogger:
+    """Lightning's logger (record/lightning_loggers.py) over the MLflow run `run_id` of one run folder.
+
+    `known`: by metric, the last step that the run has already.
+    """
 
     def __init__(self, client: Any, run_id: str, folder: Path, server: str, known: Mapping[str, int]):
         super().__init__()
@@ -153,6 +154,8 @@ def start(
     `tracking_uri` None: MLFLOW_TRACKING_URI, or a database in `folder`/mlflow. `run_name` None: `name`. UserError where MLflow is not
     installed, and where the server does not answer or refuses.
     """
+    from recsys_lab.record.lightning_loggers import OfMLflow  # with torch, which nothing needs before a run
+
     folder = Path(folder).resolve()
     for variable, value in SETTINGS.items():
         os.environ.setdefault(variable, value)
@@ -177,7 +180,7 @@ def start(
             _why(error, server), where="logger.tracking_uri", given=server, remedy="start the server, or use another logger: logger=csv"
         ) from None
     steps = {metric.key: metric.step for metric in run.data._metric_objs}  # of each the last; `metrics` has no steps
-    logger = RunLogger(client, run.info.run_id, folder, server, {key: step for key, step in steps.items() if "/" not in key})
+    logger = OfMLflow(client, run.info.run_id, folder, server, {key: step for key, step in steps.items() if "/" not in key})
     logger.monitor = _monitor(run.info.run_id, uri, system_metrics_interval_s)
     return logger
 

@@ -16,11 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import wandb
-from lightning.pytorch.loggers import WandbLogger
-from wandb.errors import AuthenticationError
-from wandb.sdk.lib.wbauth import read_netrc_auth
-
 from recsys_lab.errors import UserError
 from recsys_lab.files import plain, read_json, write_json
 from recsys_lab.ranges import OneOf, Range, Text
@@ -33,15 +28,18 @@ ENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
 TAG = Text(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
 
 
-class RunLogger(WandbLogger):
-    """Lightning's W&B logger over a run that belongs to one run folder, whatever other runs this process holds."""
+class RunLogger:
+    """What a logger of Lightning's has beside (record/lightning_loggers.py) over a run that belongs to one run folder, whatever other runs
+    this process holds.
+    """
 
-    def __init__(self, run: Any, folder: Path):
-        super().__init__(experiment=run, save_dir=folder, project=run.project, name=run.name, id=run.id)
-        self.folder = folder
+    experiment: Any
+    folder: Path
 
     def log_tables(self, kind: str, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]], page: str) -> None:
         """Put `tables` (name: columns, rows) into the run as `kind`/name, and an HTML `page` as a panel that reports can take."""
+        import wandb
+
         with _inside(self.folder):
             shown: dict[str, Any] = {f"{kind}/page": wandb.Html(page, inject=False)}
             for name, (columns, rows) in tables.items():
@@ -50,6 +48,8 @@ class RunLogger(WandbLogger):
 
     def finish(self, status: str) -> None:
         """Put plan and record into the run as artifacts, the record's figures into its summary, and close it."""
+        import wandb
+
         run = self.experiment
         with _inside(self.folder):
             for file, kind in ARTIFACTS.items():
@@ -79,6 +79,10 @@ def start(
     `mode`: auto is online if the user is logged in (API key in the environment, .netrc or W&B's settings), else offline.
     UserError for online without being logged in.
     """
+    import wandb
+
+    from recsys_lab.record.lightning_loggers import OfWandb  # with torch, as Lightning has it: neither is needed before a run
+
     folder = Path(folder).resolve()
     online = _online(mode)
     ids = _known_ids(folder)
@@ -107,7 +111,7 @@ def start(
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
     if not same:
         write_json(folder / "wandb" / "ids.json", [*ids, run_id])
-    return RunLogger(run, folder)
+    return OfWandb(run, folder)
 
 
 def _known_ids(folder: Path) -> list[str]:
@@ -126,6 +130,10 @@ def logged_in() -> bool:
     """Whether W&B's client would find a key without asking: in the environment, in .netrc or in its settings."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
+    import wandb
+    from wandb.errors import AuthenticationError
+    from wandb.sdk.lib.wbauth import read_netrc_auth
+
     settings = wandb.Settings()
     if settings.api_key:
         return True

@@ -14,7 +14,7 @@ import numpy as np
 import torch.distributed as dist
 
 from recsys_lab.data.protocol import Hottest
-from recsys_lab.executor.shard import ShardedModel
+from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.record.result import Coverage, Replanning

@@ -20,7 +20,7 @@ from recsys_lab.config.options import PruneOptions, TrainerOptions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
-from recsys_lab.executor.shard import ShardedModel
+from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.experiment import Experiment
 from recsys_lab.kernels.row_cache import SCRATCH
 from recsys_lab.models.click_model import ClickModel

@@ -22,7 +22,7 @@ from torch import Tensor
 from recsys_lab.config.options import OptimizerOptions
 from recsys_lab.data.batch import Batch
 from recsys_lab.executor import groups, recorded
-from recsys_lab.executor.shard import ShardedModel, TableShard
+from recsys_lab.executor.sharded_model import ShardedModel, TableShard
 from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train import checkpoint_folder

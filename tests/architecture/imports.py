@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files", "ranges", "shapes", "places", "store_names"})
+LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files", "ranges", "shapes", "places", "store_names", "child"})
 DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
 
 #: What each room may import of ours. A room that is not here may not exist.
@@ -21,6 +21,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "files": frozenset({"errors"}),
     "shapes": frozenset({"errors"}),
     "ranges": frozenset({"errors"}),
+    "child": frozenset({"errors", "files", "places"}),
     "cluster": LEAVES,
     "tables": LEAVES,
     "precision": LEAVES | {"tables"},
@@ -36,10 +37,11 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "record": LEAVES | {"tables", "plan", "simulate"},
     "report": LEAVES | {"tables", "plan", "cluster", "data", "simulate", "record"},
     "config": LEAVES | {"tables"},
-    "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config"},
+    "model_choice": DESCRIPTION | {"plan", "models", "data", "config"},
+    "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config", "model_choice"},
     "studies": LEAVES | {"record", "report", "config", "experiment"},
     "train": DESCRIPTION | {"plan", "models", "kernels", "executor", "data", "record", "report", "config", "experiment"},
-    "planning": LEAVES | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "config", "experiment"},
+    "planning": LEAVES | {"cluster", "tables", "plan", "sharders", "simulate", "data", "config", "model_choice", "experiment"},
     "store_curve": LEAVES | {"plan", "record", "simulate", "experiment", "planning"},
     "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "store_curve", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
@@ -51,10 +53,11 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
     "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
-    "torchrec_plans": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},
+    "torchrec_json": LEAVES | {"tables", "plan", "schemes", "sharders", "experiment", "api"},
+    "torchrec_plans": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api", "torchrec_json"},
     "lightning": LEAVES | {"plan", "torchrec_plans"},
     "commands": LEAVES
-    | {"sharders", "data", "config", "record", "report", "sweeps", "studies", "experiment"}
+    | {"sharders", "plan", "data", "config", "record", "report", "sweeps", "studies", "experiment", "api", "torchrec_json"}
     | {"doctor", "calibrate", "partition", "decide", "__main__"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},
@@ -67,12 +70,12 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
     "ray": frozenset({"launchers"}),
     "mlflow": frozenset({"record/mlflow_run.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
-    | {"experiment", "planning", "partition", "doctor", "calibrate", "launchers", "torchrec_plans", "lightning"},
+    | {"model_choice", "experiment", "partition", "doctor", "calibrate", "launchers", "torchrec_plans", "lightning"},
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})
     | {"torchrec_plans", "lightning"},
     "lightning": frozenset({"record", "train", "launchers", "lightning"}),
     "triton": frozenset({"kernels/triton_embedding.py", "kernels/triton_kernels.py"}),
-    "omegaconf": frozenset({"config", "experiment", "job", "run", "sweeps", "launchers"}),
+    "omegaconf": frozenset({"config", "model_choice", "experiment", "job", "run", "sweeps", "launchers"}),
     "hydra": frozenset({"config", "train", "run", "sweeps/ablation.py"}),
 }
 #: Single files that may import more, and why.

@@ -41,6 +41,7 @@ NOT_RUN = {
     ("docs/launchers.md", "python run.py resume=RUN_FOLDER"): "stands for a run of the reader's; tests/end_to_end resume theirs",
     ("docs/launchers.md", "python run.py launcher=ray"): "needs Ray; tests/ecosystem starts one",
     ("docs/python.md", "python run.py logger=mlflow"): "needs a server of MLflow; tests/ecosystem starts one",
+    ("docs/torchrec.md", "python -m recsys_lab torchrec_plan"): "needs a plan; tests/torchrec_plans/test_torchrec_json.py writes one",
     ("docs/security.md", "export GLOO_SOCKET_IFNAME"): "names an interface that this machine need not have",
     ("docs/security.md", "python run.py -m launcher=slurm"): "needs sbatch, and an interface that this machine need not have",
     ("docs/studies.md", "python -m recsys_lab studies --run quick"): "minutes a study; tests of the studies run some of them",

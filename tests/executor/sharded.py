@@ -12,7 +12,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.config.options import DenseOptimizer
 from recsys_lab.executor.groups import close_groups
-from recsys_lab.executor.shard import ShardedModel, TableShard, shard
+from recsys_lab.executor.shard import shard
+from recsys_lab.executor.sharded_model import ShardedModel, TableShard
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.plan.validate import validate

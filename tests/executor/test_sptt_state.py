@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from recsys_lab.executor.shard import ShardedModel
+from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.train.optimizer import DenseAndTables
 from recsys_lab.train.strategy import ShardedStrategy
 from tests.executor import sharded as flat

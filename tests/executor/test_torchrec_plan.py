@@ -14,7 +14,7 @@ from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.torchrec import TorchRec
-from recsys_lab.sharders.torchrec.planner import from_torchrec
+from recsys_lab.sharders.torchrec.search import from_torchrec
 from recsys_lab.tables import Table
 from tests.executor.reference import Concat
 from tests.executor.sharded import FP32, small_cluster, statistics, workload

@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.executor.shard import ShardedModel, shard
+from recsys_lab.executor.shard import shard
+from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision

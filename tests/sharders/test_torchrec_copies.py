@@ -10,7 +10,7 @@ from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
-from recsys_lab.sharders.torchrec import TorchRec, estimates, planner
+from recsys_lab.sharders.torchrec import TorchRec, estimates, planner, search
 from recsys_lab.tables import Table
 from tests.sharders.test_torchrec_planner import FP32, MLPERF, MLPERF_HOT, cluster, statistics, workload
 
@@ -45,8 +45,8 @@ def test_plans_are_those_of_deep_copies(
 ) -> None:
     ours = plan(tables, hosts, ranks_per_host, types, memory_gb)
     planner._found.cache_clear()
-    monkeypatch.setattr(planner, "Greedy", GreedyPerfPartitioner)
-    monkeypatch.setattr(planner, "with_idle_ranks", lambda topology: topology)
+    monkeypatch.setattr(search, "Greedy", GreedyPerfPartitioner)
+    monkeypatch.setattr(search, "with_idle_ranks", lambda topology: topology)
     monkeypatch.setattr(estimates, "Shards", list)
     assert plan(tables, hosts, ranks_per_host, types, memory_gb) == ours
 

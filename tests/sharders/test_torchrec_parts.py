@@ -13,7 +13,8 @@ from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.options import check_scheme, forced_schemes
 from recsys_lab.sharders.torchrec.columns import _allowed, _narrower, first_widths, idle_ranks, more_shards
 from recsys_lab.sharders.torchrec.memory import uncounted_bytes
-from recsys_lab.sharders.torchrec.planner import _could_fit, _does_not_fit, _search_of, _topology
+from recsys_lab.sharders.torchrec.planner import _could_fit, _does_not_fit, _search_of
+from recsys_lab.sharders.torchrec.search import _topology
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from tests.plan.plans import FP32, workload
 from tests.simulate.clusters import cluster

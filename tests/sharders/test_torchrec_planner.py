@@ -16,7 +16,7 @@ from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import PlanInputs
-from recsys_lab.sharders.torchrec import TorchRec
+from recsys_lab.sharders.torchrec import TorchRec, search
 from recsys_lab.sharders.torchrec import planner as torchrec
 from recsys_lab.sharders.torchrec.memory import uncounted_bytes
 from recsys_lab.sharders.torchrec_row_wise import RowWise
@@ -51,7 +51,7 @@ def plan(tables: tuple[Table, ...], where: Cluster, work: Workload | None = None
     return TorchRec(**choices).plan(PlanInputs(tables, statistics(tables), where, FP32, work or workload()))
 
 
-def searched() -> torchrec._Search:
+def searched() -> torchrec.Search:
     types, widths = dict.fromkeys(t.name for t in TABLES), dict.fromkeys((t.name for t in TABLES), 8)
     return torchrec._search_of(PlanInputs(TABLES, statistics(TABLES), cluster(2, 2), FP32, workload()), types, widths)
 
@@ -139,12 +139,12 @@ def test_same_input_same_plan() -> None:
 
 #: The options that TorchRec's planner is offered.
 OPTIONS = """
-from recsys_lab.sharders.torchrec import planner as torchrec
+from recsys_lab.sharders.torchrec import search
 from tests.sharders.test_torchrec_planner import TABLES, cluster, searched
-topology = torchrec._topology(searched())
-constraints = {t.name: torchrec.ParameterConstraints(sharding_types=list(torchrec.SCHEMES)) for t in TABLES}
-space = torchrec.AsStored(topology, constraints, TABLES, 64, "sgd")
-options = space.enumerate(torchrec._Model(TABLES, "sgd"), [torchrec._AnyTypeSharder()])
+topology = search._topology(searched())
+constraints = {t.name: search.ParameterConstraints(sharding_types=list(search.SCHEMES)) for t in TABLES}
+space = search.AsStored(topology, constraints, TABLES, 64, "sgd")
+options = space.enumerate(search._Model(TABLES, "sgd"), [search._AnyTypeSharder()])
 print([(option.name, option.sharding_type) for option in options])
 """
 
@@ -192,10 +192,10 @@ def test_what_does_not_fit_says_how_much_is_missing_and_what_would() -> None:
 def test_tables_that_all_ranks_together_cannot_hold_are_refused_before_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """TorchRec tries all its proposals before it gives up: more than three minutes for 96 tables on 64 ranks."""
 
-    def search(*_: object) -> None:
+    def searches(*_: object) -> None:
         raise AssertionError("searched")
 
-    monkeypatch.setattr(torchrec.EmbeddingShardingPlanner, "plan", search)
+    monkeypatch.setattr(search.EmbeddingShardingPlanner, "plan", searches)
     with pytest.raises(PlanDoesNotFit, match="lacks"):
         plan((Table("vast", 10**9, 64, ("f",)),), cluster(2, 2, memory_gb=1.0))
 

@@ -1,31 +1,21 @@
 """TorchRec's EmbeddingShardingPlanner as a pure function of our tables, access statistics and cluster.
 
-It works on the meta device and needs no process group, so a plan for 64 GPUs is made on a laptop.
+It works on the meta device and needs no process group, so a plan for 64 GPUs is made on a laptop. This file imports no torch: search.py,
+which does, answers in a child process where torch is not imported yet (recsys_lab/child.py).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
-import torch
-from torch import nn
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
-from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
-from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import Enumerator, PlannerError, ShardingOption
-from torchrec.distributed.types import ParameterSharding
-from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
-
+from recsys_lab.child import answer
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.ranges import OneOf, Width, check_fields
 from recsys_lab.schemes.in_host import GRID_SHARD, TABLE_ROW_WISE
 from recsys_lab.schemes.replicated import DATA_PARALLEL
@@ -34,25 +24,18 @@ from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.options import KEY, forced_schemes
 from recsys_lab.sharders.torchrec.columns import AUTO, Types, first_widths, idle_ranks, more_shards
-from recsys_lab.sharders.torchrec.copies import Greedy, with_idle_ranks
-from recsys_lab.sharders.torchrec.memory import AsStored
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.sharders.torchrec_row_wise import RowWise
 from recsys_lab.tables import Table
-from recsys_lab.tables.spec import TABLE_FORMATS
 from recsys_lab.units import human_bytes
 
-#: What a look-up reads: by that TorchRec counts time.
-DATA_TYPES = dict.fromkeys(TABLE_FORMATS, DataType.BF16) | {"fp32": DataType.FP32, "fp16": DataType.FP16}
-POOLINGS = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
-#: TorchRec reads an optimizer's memory from its class.
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
-#: Proposals without a better plan after which a greedy search ends. TorchRec's is endless: a minute for 26 tables on 512 ranks.
-PATIENCE = 25
 #: How often it is asked again for a plan in which every rank has a shard.
 SPREADING = 3
 BYTES_PER_MS = 1e6  # in one GB/s
 NO_TYPE = "no such sharding type"
+POOLED = ("sum", "mean")
+#: The rooms on whose sources TorchRec's answer depends.
+SEARCHED = ("sharders", "schemes", "tables", "plan")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +56,6 @@ class TorchRec(Sharder):
 
     def plan(self, inputs: PlanInputs) -> ShardingPlan:
         """Raises UserError for a sharding type that does not exist or that a table cannot have, PlanDoesNotFit if no plan fits."""
-        quiet_torchrec()
         tables = inputs.tables
         check_fields(self, KEY)
         forced = forced_schemes(tables, self.force, SCHEMES, NO_TYPE)
@@ -91,7 +73,7 @@ class TorchRec(Sharder):
 
 
 @dataclass(frozen=True)
-class _Search:
+class Search:
     """All that TorchRec's search depends on. `lengths`: look-ups of a feature of each table; `types`, `widths`: of each table, in order.
     `room_bytes`: what tables may fill of a rank; `bandwidths`: of memory, within a host and across hosts, bytes per ms.
     """
@@ -120,10 +102,10 @@ def _search(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> Shar
     return ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, placements)
 
 
-def _search_of(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> _Search:
+def _search_of(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> Search:
     tables, cluster, workload = inputs.tables, inputs.cluster, inputs.workload
     memory, near, far = cluster.device.memory_bandwidth_gb_s, cluster.intra_host.bandwidth_gb_s, cluster.cross_host.bandwidth_gb_s
-    return _Search(
+    return Search(
         tables=tables,
         lengths=tuple(inputs.access[table.name].mean_length / len(table.features) for table in tables),
         types=tuple(None if (own := types[table.name]) is None else tuple(own) for table in tables),
@@ -139,128 +121,18 @@ def _search_of(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> _
 
 
 @functools.lru_cache(maxsize=32)
-def _found(search: _Search) -> tuple[Placement, ...] | None:
+def _found(search: Search) -> tuple[Placement, ...] | None:
     """What TorchRec finds; None where nothing fits. Kept: it takes seconds, and what else differs between two plans is often not of it."""
-    tables = search.tables
-    constraints = {
-        table.name: ParameterConstraints(
-            sharding_types=None if types is None else list(types),
-            compute_kernels=["fused", "dense"],  # on the device itself; dense is TorchRec's only one for replicas
-            min_partition=width,
-            pooling_factors=[length] * len(table.features),
-        )
-        for table, types, width, length in zip(tables, search.types, search.widths, search.lengths)
-    }
-    topology = with_idle_ranks(_topology(search))
-    planner = EmbeddingShardingPlanner(
-        topology=topology,
-        batch_size=search.batch_size,
-        enumerator=AsStored(topology, constraints, tables, search.batch_size, search.sparse_optimizer),
-        constraints=constraints,
-        partitioner=Greedy(),
-        proposer=[
-            GreedyProposer(threshold=PATIENCE),
-            GreedyProposer(use_depth=False, threshold=PATIENCE),
-            UniformProposer(),
-            _WithoutReplicas(threshold=PATIENCE),
-            _WithoutReplicas(use_depth=False, threshold=PATIENCE),
-        ],
-        storage_reservation=FixedPercentageStorageReservation(0.0),  # the topology holds only what a plan may fill
-        stats=[],
-    )
-    try:
-        sharding = planner.plan(_Model(tables, search.sparse_optimizer), [_AnyTypeSharder()])
-    except PlannerError:
-        return None
-    return from_torchrec(tables, sharding.plan["tables"])
+    found = answer("recsys_lab.sharders.torchrec.search:answered", asdict(search), SEARCHED)
+    return None if found is None else tuple(Placement(table, scheme, _shards(shards)) for table, scheme, shards in found)
 
 
-def from_torchrec(tables: tuple[Table, ...], sharding: Mapping[str, ParameterSharding]) -> tuple[Placement, ...]:
-    """TorchRec's plan of one embedding module as our placements, in the order of `tables`."""
-    return tuple(_placement(table, sharding[table.name]) for table in tables)
-
-
-def _placement(table: Table, sharding: ParameterSharding) -> Placement:
-    ranks = sharding.ranks or []
-    if sharding.sharding_spec is None:
-        return Placement(table.name, sharding.sharding_type, (Shard(tuple(ranks), 0, table.rows, 0, table.dim),))
-    shards = []
-    for rank, shard in zip(ranks, sharding.sharding_spec.shards, strict=True):
-        (row, col), (rows, cols) = shard.shard_offsets, shard.shard_sizes
-        shards.append(Shard((rank,), row, row + rows, col, col + cols))
-    return Placement(table.name, sharding.sharding_type, tuple(shards))
-
-
-class _WithoutReplicas(GreedyProposer):
-    """Searches without replicas, where a table has another option.
-
-    TorchRec's greedy search begins with the cheapest option of each table. Replicas look cheap, and the search seldom leaves them: for
-    MLPerf's 26 tables on 64 GPUs it ends at 1.53 ms by its own estimate, without them at 1.15 ms.
-    """
-
-    def load(self, search_space: list[ShardingOption], enumerator: Enumerator | None = None) -> None:
-        others = {option.name for option in search_space if option.sharding_type != DATA_PARALLEL}
-        super().load([o for o in search_space if o.sharding_type != DATA_PARALLEL or o.name not in others], enumerator)
-
-
-class _Model(nn.Module):
-    """Tables on the meta device, marked with the optimizer whose state TorchRec must count."""
-
-    def __init__(self, tables: tuple[Table, ...], sparse_optimizer: str):
-        super().__init__()
-        self.tables = EmbeddingBagCollection(
-            device=torch.device("meta"),
-            tables=[
-                EmbeddingBagConfig(
-                    name=table.name,
-                    num_embeddings=table.rows,
-                    embedding_dim=table.dim,
-                    feature_names=list(table.features),
-                    pooling=POOLINGS[table.pooling],
-                    data_type=DATA_TYPES[table.dtype],
-                )
-                for table in tables
-            ],
-        )
-        kind = OPTIMIZERS.get(sparse_optimizer)
-        for parameter in self.tables.parameters():
-            parameter._optimizer_classes = [kind or _row_wise_adagrad()]
-
-
-def _row_wise_adagrad() -> type:
-    from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
-
-    return RowWiseAdagrad
-
-
-class _AnyTypeSharder(EmbeddingBagCollectionSharder):
-    """Offers every sharding type: TorchRec leaves out half of them on CPU, though they run."""
-
-    def sharding_types(self, compute_device_type: str) -> list[str]:
-        return list(SCHEMES)
-
-    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
-        return ["dense"] if sharding_type == DATA_PARALLEL else ["fused"]
-
-
-def _topology(search: _Search) -> Topology:
-    memory, intra_host, cross_host = search.bandwidths
-    on_gpu = search.kind == "cuda"
-    return Topology(
-        world_size=search.ranks,
-        local_world_size=search.ranks_per_host,
-        compute_device=search.kind,
-        hbm_cap=search.room_bytes if on_gpu else 0,
-        ddr_cap=0 if on_gpu else search.room_bytes,
-        hbm_mem_bw=memory,
-        ddr_mem_bw=memory,
-        intra_host_bw=intra_host,
-        inter_host_bw=cross_host,
-    )
+def _shards(given: list[list[Any]]) -> tuple[Shard, ...]:
+    return tuple(Shard(tuple(ranks), *edges) for ranks, *edges in given)
 
 
 def _check_possible(table: Table, types: list[str] | None) -> None:
-    if table.pooling not in POOLINGS:
+    if table.pooling not in POOLED:
         raise UserError("TorchRec's planner here places pooled tables only", where=f"table {table.name}", given=f"pooling {table.pooling}")
     if table.pooling == "mean" and types == [GRID_SHARD]:
         raise UserError(

@@ -1,0 +1,223 @@
+"""Answers that need torch, from a child process, kept in the user's cache folder: the caller imports no torch.
+
+A file of the cache holds one answer. Its name is a digest of the question, of the sources that answer it and of torch's version. A file
+that is broken, that somebody else could have changed, or whose model has changed since, is ignored and written again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import select
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from recsys_lab import errors, places
+from recsys_lab.errors import UserError
+from recsys_lab.files import why_untrusted, write_text
+
+SCHEMA = 1
+PACKAGES = ("torch", "torchrec")
+#: A child that is asked nothing for so long ends; the next question starts another.
+IDLE_S = 60.0
+_LOCK = threading.Lock()
+_KEPT: dict[str, dict[str, Any]] = {}  # of this process, by key
+
+
+def cache_folder() -> Path:
+    return places.user_cache() / "counted"
+
+
+def answer(function: str, asked: Any, rooms: tuple[str, ...], package: str = "recsys_lab") -> Any:
+    """What `function` answers to `asked`. Both are JSON. Where torch is imported already, it is called here.
+
+    Args:
+        function: "module:name", called with `asked`.
+        rooms: of this package, on whose sources the answer depends.
+        package: of the model, where it is the user's own: its files count as well.
+
+    Raises:
+        UserError: that of the function.
+    """
+    if "torch" in sys.modules:
+        return _called(function, asked)
+    key = _digest([SCHEMA, function, asked, _versions(), sources_of(rooms), os.environ.get("RECSYS_LAB_KERNELS")])
+    file = cache_folder() / f"{key}.json"
+    with _LOCK:
+        entry = _KEPT.get(key) or _read(file, key)
+        if entry is None or not _is_current(entry):
+            entry = _asked({"function": function, "asked": asked, "rooms": rooms, "package": package}, sources_of(rooms))
+            if entry is None:
+                return _called(function, asked)  # with torch: where no child can be started, or its error has to be seen whole
+            entry["key"] = key
+            with contextlib.suppress(OSError, UserError):  # an answer that cannot be kept is an answer
+                write_text(file, json.dumps(entry | {"sha256": _digest(entry)}))
+        _KEPT[key] = entry
+        return json.loads(json.dumps(entry["answer"]))
+
+
+def _called(function: str, asked: Any) -> Any:
+    module, _, name = function.partition(":")
+    return json.loads(json.dumps(getattr(importlib.import_module(module), name)(asked)))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def _versions() -> list[str]:
+    return [platform.python_version(), *map(importlib.metadata.version, PACKAGES)]
+
+
+@functools.cache
+def sources_of(rooms: tuple[str, ...]) -> str:
+    """A digest of the Python files of `rooms`."""
+    parts: list[str] = []
+    for room in rooms:
+        at = places.PACKAGE / room
+        for file in sorted(at.rglob("*.py")) if at.is_dir() else [at.with_suffix(".py")]:
+            parts += [str(file.relative_to(places.PACKAGE)), file.read_text(encoding="utf-8")]
+    return _digest(parts)
+
+
+def _read(file: Path, key: str) -> dict[str, Any] | None:
+    """The entry in `file`; None where there is none that can be trusted."""
+    try:
+        if why_untrusted(file) or why_untrusted(file.parent):
+            return None
+        entry = json.loads(file.read_text(encoding="utf-8"))
+        sealed = entry.pop("sha256")
+        return entry if entry["key"] == key and sealed == _digest(entry) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _is_current(entry: Mapping[str, Any]) -> bool:
+    """Whether the user's own files are still those that the answer was made with."""
+    return all(_sha256(path) == digest for path, digest in entry["files"].items())
+
+
+def _sha256(path: str) -> str | None:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+class _Child:
+    """A process that answers questions, a line of JSON each."""
+
+    def __init__(self) -> None:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from recsys_lab import child; child.serve()"
+        command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+        self.of = os.getpid()
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        atexit.register(self.end)
+
+    def ask(self, question: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Its reply; None where it has ended."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(question) + "\n")
+            self.process.stdin.flush()
+            return json.loads(self.process.stdout.readline())
+        except (OSError, ValueError):
+            return None
+
+    def end(self) -> None:
+        atexit.unregister(self.end)
+        if self.of != os.getpid():
+            return
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]  # both are pipes
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=5)
+            return
+        self.process.kill()
+        self.process.wait()
+
+
+_CHILD: list[_Child] = []  # one at most
+
+
+def _asked(question: Mapping[str, Any], sources: str) -> dict[str, Any] | None:
+    """The reply of the child, or of a new one where the first has ended or knows an older state of the user's files.
+
+    None where it fails. Raises UserError.
+    """
+    for _ in range(2):
+        if _CHILD and _CHILD[0].of != os.getpid():
+            _CHILD.clear()  # of the process that this one was forked from
+        if not _CHILD:
+            try:
+                _CHILD.append(_Child())
+            except OSError:
+                return None
+        reply = _CHILD[0].ask(question)
+        if reply is not None and "refused" in reply:
+            kind, parts = reply["refused"]
+            raise getattr(errors, kind)(parts.pop("what"), **parts)
+        if reply is not None and "answer" in reply and reply["sources"] == sources and _is_current(reply):
+            return {"answer": reply["answer"], "files": reply["files"]}
+        _CHILD.pop().end()
+    return None
+
+
+def serve() -> None:
+    """Answers questions from the standard input until it ends, or is silent for `IDLE_S`."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print is no reply
+    seen: dict[str, str | None] = {}
+    while select.select([sys.stdin], [], [], IDLE_S)[0] and (line := sys.stdin.readline()):
+        question = json.loads(line)
+        try:
+            reply: dict[str, Any] = {"answer": _called(question["function"], question["asked"])}
+            reply["sources"] = sources_of(tuple(question["rooms"]))
+            files = _files_of_user(question["package"])
+            seen |= {path: _sha256(path) for path in files if path not in seen}  # as they were when they were imported
+            reply["files"] = {path: seen[path] for path in files}
+        except UserError as error:
+            kind = type(error).__name__
+            parts = {name: None if part is None else str(part) for name, part in error.parts.items()}
+            reply = {"refused": [kind if hasattr(errors, kind) else UserError.__name__, parts]}
+        except Exception as error:  # noqa: BLE001  the caller calls the function itself, and shows its traceback
+            reply = {"failed": repr(error)}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+def _files_of_user(package: str) -> list[str]:
+    """The files of imported modules that are neither Python's, nor ours, nor of an installed package other than `package`."""
+    found = {name: str(file) for name, module in list(sys.modules.items()) if (file := getattr(module, "__file__", None))}
+    return sorted({file for name, file in found.items() if _is_users(name, Path(file), package)})
+
+
+def _is_users(name: str, file: Path, package: str) -> bool:
+    top = name.partition(".")[0]
+    if top in ("recsys_lab", "__main__") or top in sys.stdlib_module_names:
+        return False
+    return top == package or not _within(file, _installed())
+
+
+def _within(file: Path, folders: Iterable[Path]) -> bool:
+    return any(file.is_relative_to(folder) for folder in folders)
+
+
+@functools.cache
+def _installed() -> tuple[Path, ...]:
+    of_python = (Path(path) for name, path in sysconfig.get_paths().items() if name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return tuple({*of_python, *(Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages")))})

@@ -1,0 +1,45 @@
+"""`python -m recsys_lab torchrec_plan FILE ...`: a TorchRec plan, as JSON: explained, priced, beside plans of ours."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from recsys_lab.arguments import parser
+from recsys_lab.files import plain
+
+
+def main(argv: list[str]) -> int:
+    """Prints what the plan means and what it costs. UserError for a file that is no such plan, and for wrong words."""
+    line = parser("torchrec_plan", "A TorchRec plan, written with json.dump(plan._serialize(), file): what it means, and what it costs.")
+    line.add_argument("file", metavar="FILE", help="the JSON")
+    line.add_argument("overrides", nargs="+", help="as for run.py: model=tables model.file=TABLES.csv cluster=...")
+    line.add_argument("--beside", default="neo_4d", metavar="SHARDERS", help="sharders of ours to compare with, by commas (neo_4d)")
+    line.add_argument("--json", action="store_true", help="print one JSON object")
+    options = line.parse_args(argv)
+    from recsys_lab import api, torchrec_json  # with Hydra, which the help does not need
+    from recsys_lab.plan.explain import explain, table_facts
+    from recsys_lab.report.sections import Table
+    from recsys_lab.report.terminal import console, print_table
+
+    experiment = api.compose(*options.overrides)
+    plan = torchrec_json.plan_of(options.file, experiment)
+    sharders = [name for name in options.beside.split(",") if name]
+    priced = torchrec_json.compared(options.file, sharders, *options.overrides)
+    if options.json:
+        print(json.dumps(plain({"plan": plan.to_json(), "priced": {name: asdict(one) for name, one in priced.items()}}), indent=2))
+        return 0
+    print("\n".join(explain(plan)))
+    print_table(console(), Table("Tables", ("table", "where"), tuple((fact.table.name, fact.where) for fact in table_facts(plan))))
+    each = list(priced.values())
+    phases = [name for name in each[0].phases_ms if any(one.phases_ms[name] for one in each)]
+    rows = (
+        ("ms of an iteration", *(f"{one.iteration_ms:.2f}" for one in each)),
+        *((f"  {name.replace('_', ' ')}", *(f"{one.phases_ms[name]:.2f}" for one in each)) for name in phases),
+        ("MB that a rank sends", *(f"{one.sent_mb:,.0f}" for one in each)),
+        ("GB of tables on a rank", *(f"{one.tables_gb:.1f}" for one in each)),
+    )
+    cluster = experiment.cluster
+    note = f"Simulated: an iteration on {cluster.name}, {experiment.batch_size:,} samples a rank. Bytes are those of the busiest rank."
+    print_table(console(), Table("Cost", ("", *priced), rows, note, tuple(priced)))
+    return 0

@@ -1,0 +1,174 @@
+"""The model of a config: what is known of it before it is built, the model itself, and what it costs a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+
+from recsys_lab.child import answer
+from recsys_lab.config.schema import imported, plain_keys, resolved
+from recsys_lab.data.protocol import DataSet, Feature
+from recsys_lab.errors import UserError
+from recsys_lab.plan.workload import DenseLayer, TowerWork
+from recsys_lab.tables import LawOptions, RankLaw, Table
+from recsys_lab.tables.table_file import dims_of_tables, read_table_file
+
+if TYPE_CHECKING:
+    import torch
+
+    from recsys_lab.models.click_model import ClickModel
+
+Towers = tuple[tuple[str, ...], ...]  # groups of feature names
+#: The rooms on whose sources a model's cost depends.
+COUNTED = ("models", "kernels", "tables", "precision", "config", "model_choice")
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """Parameters of the model, and its work per sample after the tables. `towers`: its tower modules, whose work is part of it."""
+
+    dense_parameters: int
+    embedding_parameters: int
+    embedding_rows: int
+    forward_flops_per_sample: float
+    backward_flops_per_sample: float
+    activation_bytes_per_sample: float
+    layers: tuple[DenseLayer, ...]
+    towers: tuple[TowerWork, ...]
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A model with its keys, and what data and planners must know of it before it is built.
+
+    `make`: the model's class as its source declares it, with its keys; `build` imports the class. `dims`: each table's own
+    dimension in place of `embedding_dim`. `rows`, `lengths`, `groups`, `law` and `dense_features` are of models that fix their own
+    inputs, and None where the data decide.
+    """
+
+    make: partial
+    embedding_dim: int
+    dims: Sequence[int] | None = None
+    rows: Sequence[int] | None = None
+    lengths: Sequence[int] | None = None
+    groups: Mapping[str, int] | None = None
+    law: LawOptions | None = None
+    dense_features: int | None = None
+    objective: str | None = None  # of a sequence model
+    file: str | None = None  # a CSV of tables, in place of rows, lengths, groups and law
+
+    @staticmethod
+    def of(group: DictConfig) -> ModelChoice:
+        make = resolved(group, where="model")
+        known = {f.name for f in fields(ModelChoice)} - {"make"}
+        return ModelChoice(make, **{key: value for key, value in make.keywords.items() if key in known})
+
+    def to_plain(self) -> dict[str, Any]:
+        """Its config group, from which `of` makes it again."""
+        return {"_target_": f"{self.kind.__module__}.{self.kind.__qualname__}"} | plain_keys(self.make)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # it travels to ranks, and a declaration does not
+        return _model_of, (self.to_plain(),)
+
+    @property
+    def kind(self) -> type[ClickModel]:
+        return cast("type[ClickModel]", self.make.func)
+
+    @property
+    def has_first_order(self) -> bool:
+        return self.kind.has_first_order or bool(self.make.keywords.get("first_order"))
+
+    def with_first_order(self) -> ModelChoice:
+        """With a first-order part where its config leaves that open, else itself."""
+        keys = self.make.keywords
+        if "first_order" not in keys or keys["first_order"] is not None:
+            return self
+        return replace(self, make=partial(self.make.func, **keys | {"first_order": True}))
+
+    def features(self) -> tuple[Feature, ...] | None:
+        """Those of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""
+        if self.file is not None:
+            lines = read_table_file(self.file)
+            return tuple(Feature(line.name, line.rows, line.mean_ids, line.pooling, line.table, line.law) for line in lines)
+        if self.rows is None:
+            return None
+        pooling = "sum" if self.objective is None else "none"
+        law = RankLaw.from_config(asdict(self.law)) if self.law else None
+        groups = self.groups or {"cat": len(self.rows)}
+        names = [f"{group}_{i}" for group, count in groups.items() for i in range(count)]
+        if len(names) != len(self.rows):
+            raise UserError("groups and rows differ", where="model.groups", given=f"{len(names)} features", allowed=f"{len(self.rows)}")
+        each = zip(names, self.rows, self.lengths or [1] * len(self.rows), strict=True)
+        return tuple(Feature(name, rows, float(length), pooling, law=law) for name, rows, length in each)
+
+    def tables(self, data: DataSet, dtype: str) -> tuple[Table, ...]:
+        """The tables that the features of `data` read, in the order in which they first appear, with weights stored as `dtype`.
+
+        A row holds all that the model reads of an id (`ClickModel.widths`). Raises UserError for no table, or `dims` of another number.
+        """
+        if not data.features:
+            raise UserError("no tables to place: the data have no categorical feature", where="data", allowed="one or more")
+        readers: dict[str, list[Feature]] = {}
+        for feature in data.features:
+            readers.setdefault(feature.table_name, []).append(feature)
+        several = "dims" in self.make.keywords  # a model whose tables may differ
+        own = dims_of_tables(self.file) if self.file is not None and several else self.dims
+        dims = [self.embedding_dim] * len(readers) if own is None else own
+        if len(dims) != len(readers):
+            raise UserError("one dimension a table is needed", where="model.dims", given=f"{len(dims)}", allowed=f"{len(readers)}")
+        each = zip(readers.items(), (sum(self.kind.widths(dim)) for dim in dims))
+        return tuple(Table(name, of[0].rows, width, tuple(f.name for f in of), of[0].pooling, dtype) for (name, of), width in each)
+
+    def build(self, tables: tuple[Table, ...], dense_features: int, device: torch.device, towers: Towers = ()) -> ClickModel:
+        """The model on `device`, with a tower module for each of `towers`. Raises UserError where it has none, or sizes do not fit."""
+        from recsys_lab.models.click_model import ModelInputs  # with torch, which plans do not need
+
+        inputs, make = ModelInputs(tables, dense_features, device), imported(self.make)
+        if not towers:
+            return make(inputs)
+        kind = cast("type[ClickModel]", make.func)
+        if kind.with_towers is None:
+            raise UserError(
+                "this model has no tower modules",
+                where="sharder",
+                given=f"{len(towers)} towers for {kind.__name__}",
+                allowed="a sharder without tower modules",
+            )
+        return kind.with_towers(inputs, towers, **make.keywords)
+
+    def counted(self, tables: tuple[Table, ...], dense_features: int, towers: Towers, lengths: Mapping[str, float]) -> ModelCost:
+        """What the model costs a sample, counted on the model itself (models/workload.py); of a process without torch by a child.
+
+        `lengths`: look-ups a sample by feature. Raises UserError where the model cannot be built.
+        """
+        asked = {
+            "model": self.to_plain(),
+            "tables": [asdict(table) for table in tables],
+            "dense_features": dense_features,
+            "towers": towers,
+            "lengths": dict(lengths),
+        }
+        found = answer(f"{__name__}:count", asked, COUNTED, self.kind.__module__.partition(".")[0])
+        layers, modules = found.pop("layers"), found.pop("towers")
+        return ModelCost(**found, layers=tuple(DenseLayer(**one) for one in layers), towers=tuple(TowerWork(**one) for one in modules))
+
+
+def _model_of(group: dict[str, Any]) -> ModelChoice:
+    return ModelChoice.of(OmegaConf.create(group))
+
+
+def count(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to what `ModelChoice.counted` asks, both plain. Imports torch."""
+    import torch
+
+    from recsys_lab.models.workload import describe, describe_towers
+
+    tables = tuple(Table(**one | {"features": tuple(one["features"])}) for one in asked["tables"])
+    towers = tuple(map(tuple, asked["towers"]))
+    model = _model_of(asked["model"]).build(tables, asked["dense_features"], torch.device("meta"), towers)
+    cost = asdict(describe(model, asked["dense_features"], asked["lengths"]))
+    return cost | {"towers": [asdict(tower) for tower in describe_towers(model)]}

@@ -1,0 +1,147 @@
+"""A TorchRec plan as JSON, read as ours and priced beside plans of ours. Imports no torch.
+
+TorchRec writes no file itself. Its plan gives plain data, which a user writes: `json.dump(plan._serialize(), file)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recsys_lab import api
+from recsys_lab.errors import UserError
+from recsys_lab.experiment import Experiment
+from recsys_lab.files import read_json
+from recsys_lab.plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.validate import validate
+from recsys_lab.schemes.replicated import DATA_PARALLEL
+from recsys_lab.shapes import check_shape
+from recsys_lab.sharders.torchrec.types import SCHEMES
+from recsys_lab.tables import Table
+
+REMEDY = "write it again with json.dump(plan._serialize(), file)"
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """Of TorchRec's `ShardMetadata`: first row and column, rows and columns."""
+
+    shard_offsets: list[int]
+    shard_sizes: list[int]
+
+
+@dataclass(frozen=True)
+class _Sharding:
+    """Of TorchRec's `ParameterSharding`: a table of one module."""
+
+    sharding_type: str
+    ranks: list[int] | None = None
+    shards: list[_Shard] | None = None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Of TorchRec's `ShardingPlan`: by module, by table."""
+
+    plan: Mapping[str, Mapping[str, _Sharding]]
+
+
+def read(path: Path | str, tables: Sequence[Table], hosts: int, ranks_per_host: int) -> ShardingPlan:
+    """The plan in a file that holds what `ShardingPlan._serialize()` of TorchRec gives, as ours.
+
+    Args:
+        path: the file.
+        tables: of the model; each must be in the file, under its name, and no other.
+        hosts, ranks_per_host: of the processes that the plan is for.
+
+    Returns:
+        A ShardingPlan: `recsys_lab.plan.explain.explain` says what it means.
+
+    Raises:
+        UserError: for a file that is missing or broken, for other tables, and for shards that cannot be.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UserError("no such file", where=path, remedy=REMEDY)
+    data = read_json(path)
+    check_shape(data, _Plan, path, REMEDY)
+    found: dict[str, dict] = {}
+    for module, shardings in data["plan"].items():
+        for name, sharding in shardings.items():
+            if name in found:
+                raise UserError("two tables have one name", where=f"{path}: {module or 'the model'}", given=name)
+            found[name] = sharding
+    names = {table.name for table in tables}
+    for what, differing in (("the plan lacks a table", names - set(found)), ("the plan has a table more", set(found) - names)):
+        if differing:
+            remedy = "name the model that the plan is for: its tables need the same names"
+            raise UserError(what, where=path, given=min(differing), remedy=remedy)
+    placements = tuple(_placement(table, found[table.name], f"{path}: table {table.name}", hosts * ranks_per_host) for table in tables)
+    made = ShardingPlan("torchrec", hosts, ranks_per_host, tuple(tables), placements)
+    validate(made, where=path)
+    return made
+
+
+def _placement(table: Table, sharding: Mapping, where: str, world_size: int) -> Placement:
+    scheme, ranks, shards = sharding["sharding_type"], sharding.get("ranks"), sharding.get("shards")
+    if scheme not in SCHEMES:
+        raise UserError("no such sharding type", where=where, given=scheme, allowed=", ".join(SCHEMES))
+    if scheme == DATA_PARALLEL:
+        held_by = tuple(range(world_size)) if ranks is None else tuple(ranks)
+        return Placement(table.name, scheme, (Shard(held_by, 0, table.rows, 0, table.dim),))
+    if not shards or not ranks or len(shards) != len(ranks):
+        given = f"{len(ranks or ())} ranks and {len(shards or ())} shards"
+        raise UserError("a rank for each shard is needed", where=where, given=given, remedy=REMEDY)
+    made = []
+    for rank, shard in zip(ranks, shards):
+        if (len(shard["shard_offsets"]), len(shard["shard_sizes"])) != (2, 2):
+            raise UserError("a shard needs rows and columns", where=where, given=shard["shard_sizes"], remedy=REMEDY)
+        (row, col), (rows, cols) = shard["shard_offsets"], shard["shard_sizes"]
+        made.append(Shard((rank,), row, row + rows, col, col + cols))
+    return Placement(table.name, scheme, tuple(made))
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A plan's iteration on one cluster. `sent_mb`: by the busiest rank; `tables_gb`: what a rank holds at most."""
+
+    iteration_ms: float
+    phases_ms: Mapping[str, float]
+    sent_mb: float
+    tables_gb: float
+
+    @staticmethod
+    def of(simulated: api.Simulated) -> Priced:
+        sent = sum(one.bytes for one in simulated.collectives)
+        return Priced(simulated.iteration_ms, simulated.phases_ms, sent / 1e6, simulated.bytes_per_rank.max / 1e9)
+
+
+def plan_of(path: Path | str, experiment: Experiment) -> ShardingPlan:
+    """The plan in `path` for the tables and the cluster of `experiment`. Raises what `read` does."""
+    cluster = experiment.cluster
+    return read(path, experiment.tables(experiment.open_data()), cluster.hosts, cluster.ranks_per_host)
+
+
+def compared(path: Path | str, sharders: Sequence[str], *words: str) -> dict[str, Priced]:
+    """The plan in `path`, and those that sharders of ours make for the same tables, each priced on the same cluster.
+
+    Args:
+        path: as `read` takes it.
+        sharders: of ours, such as "neo_4d".
+        words: of run.py: the model and the cluster, such as "model=tables", "model.file=tables.csv", "cluster=h100x64".
+
+    Returns:
+        A Priced by name: of the file, then of each sharder.
+
+    Raises:
+        UserError: that of `read`, and for wrong words. PlanDoesNotFit: where a rank lacks memory.
+    """
+    experiment = api.compose(*words)
+    found = {Path(path).name: Priced.of(api.simulate(experiment, given=plan_of(path, experiment)))}
+    for name in sharders:
+        found[name] = Priced.of(api.simulate(*words, f"sharder={name}"))
+    return found
+
+
+__all__ = ["Priced", "compared", "plan_of", "read"]

@@ -1,0 +1,127 @@
+"""A plan that TorchRec's own planner made, written as JSON with its own `_serialize`, is read, explained and priced."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
+from torchrec.distributed.types import ShardingPlan, ShardingType
+from torchrec.modules.embedding_configs import EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from recsys_lab import torchrec_json, torchrec_plans
+from recsys_lab.__main__ import main
+from recsys_lab.errors import UserError
+from recsys_lab.sharders.torchrec.types import SCHEMES
+
+HOSTS, RANKS_PER_HOST = 2, 2
+WORDS = ("cluster=h100x8", f"cluster.hosts={HOSTS}", f"cluster.ranks_per_host={RANKS_PER_HOST}")
+#: A table for each of TorchRec's sharding types.
+TABLES = [EmbeddingBagConfig(name=f"t_{kind}", num_embeddings=5_000, embedding_dim=64, feature_names=[f"f_{kind}"]) for kind in SCHEMES]
+
+
+class AnyType(EmbeddingBagCollectionSharder):
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        return [kind.value for kind in ShardingType]
+
+
+@pytest.fixture(scope="module")
+def model() -> EmbeddingBagCollection:
+    return EmbeddingBagCollection(TABLES, device=torch.device("meta"))
+
+
+@pytest.fixture(scope="module")
+def theirs(model: EmbeddingBagCollection) -> ShardingPlan:
+    """Of TorchRec's planner."""
+    topology = Topology(HOSTS * RANKS_PER_HOST, "cuda", local_world_size=RANKS_PER_HOST)
+    constraints = {f"t_{kind}": ParameterConstraints(sharding_types=[kind]) for kind in SCHEMES}
+    return EmbeddingShardingPlanner(topology=topology, batch_size=64, constraints=constraints).plan(model, [AnyType()])
+
+
+@pytest.fixture
+def file(theirs: ShardingPlan, tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(theirs._serialize()))
+    return path
+
+
+@pytest.fixture
+def tables(model: EmbeddingBagCollection, tmp_path: Path) -> Path:
+    """The same tables as a CSV, as `model=tables` reads them."""
+    path = tmp_path / "tables.csv"
+    path.write_text("name,rows,dim,mean_ids\n" + "".join(f"{one.name},{one.num_embeddings},{one.embedding_dim},1\n" for one in TABLES))
+    return path
+
+
+def test_the_file_is_the_plan_in_memory(file: Path, theirs: ShardingPlan, model: EmbeddingBagCollection) -> None:
+    read = torchrec_plans.read(file, model, HOSTS, RANKS_PER_HOST)
+    assert read == torchrec_plans.from_torchrec(theirs, model, HOSTS, RANKS_PER_HOST)
+    assert {placement.scheme for placement in read.placements} == set(SCHEMES)
+
+
+def test_it_is_priced_as_the_plan_in_memory_and_beside_ours(file: Path, theirs: ShardingPlan, model: EmbeddingBagCollection) -> None:
+    found = torchrec_plans.compared(model, {"file": file, "memory": theirs, "ours": "neo_4d"}, *WORDS)
+    assert found.loc["file"].equals(found.loc["memory"])
+    assert found["iteration_ms"]["ours"] < found["iteration_ms"]["file"]
+
+
+def test_the_command_explains_prices_and_compares(file: Path, tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["torchrec_plan", str(file), "model=tables", f"model.file={tables}", *WORDS]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["priced"]) == ["plan.json", "neo_4d"] and found["plan"]["sharder"] == "torchrec"
+    direct = torchrec_json.compared(file, ["neo_4d"], "model=tables", f"model.file={tables}", *WORDS)
+    assert found["priced"]["neo_4d"]["iteration_ms"] == direct["neo_4d"].iteration_ms
+    assert main([*words, "--beside", "torchrec_row_wise,neo_4d"]) == 0
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("t_grid_shard", "torchrec_row_wise", "neo_4d", "Simulated", "MB that a rank sends"))
+
+
+def _changed(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
+    def text(whole: str) -> str:
+        data = json.loads(whole)
+        change(data["plan"][""])
+        return json.dumps(data)
+
+    return text
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda whole: whole[:50], "not JSON"),
+        (lambda whole: "[]", r"of another shape; given a list of 0; allowed: an object"),
+        (lambda whole: '{"schema": 1}', r"plan is of another shape; given nothing"),
+        (lambda whole: '{"plan": {"": {"t": {"ranks": [0]}}}}', r"plan\.\.t\.sharding_type is of another shape; given nothing"),
+        (_changed(lambda plan: plan.pop("t_row_wise")), "the plan lacks a table; given t_row_wise"),
+        (_changed(lambda plan: plan.update(more=plan["t_row_wise"])), "the plan has a table more; given more"),
+        (_changed(lambda plan: plan["t_row_wise"].update(sharding_type="diagonal")), "t_row_wise: no such sharding type; given diagonal"),
+        (_changed(lambda plan: plan["t_row_wise"].update(ranks=[0])), "t_row_wise: a rank for each shard is needed; given 1 ranks and 4"),
+        (_changed(lambda plan: plan["t_row_wise"].pop("shards")), "a rank for each shard is needed; given 4 ranks and 0 shards"),
+        (_changed(lambda plan: plan["t_table_wise"].update(ranks=[9])), "a shard lies on a rank that does not exist; given"),
+        (_changed(lambda plan: plan["t_table_wise"]["shards"][0].update(shard_sizes=[5_000, 32])), "t_table_wise"),
+        (_changed(lambda plan: plan["t_table_wise"]["shards"][0].update(shard_sizes=[5_000])), "a shard needs rows and columns"),
+        (_changed(lambda plan: plan["t_table_wise"].update(ranks=["0"])), "ranks.* is of another shape; given '0'"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_exit_code_2(
+    change: Callable[[str], str], says: str, file: Path, tables: Path, model: EmbeddingBagCollection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(change(file.read_text()))
+    with pytest.raises(UserError, match=says):
+        torchrec_plans.read(file, model, HOSTS, RANKS_PER_HOST)
+    assert main(["torchrec_plan", str(file), "model=tables", f"model.file={tables}", *WORDS]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("error: ") and re.search(says, said.err) and said.err.count("\n") == 1 and said.out == ""
+
+
+def test_a_file_that_is_not_there_is_one_line(model: EmbeddingBagCollection, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.json: no such file; write it again with json\.dump"):
+        torchrec_plans.read(tmp_path / "none.json", model, HOSTS, RANKS_PER_HOST)

@@ -33,7 +33,7 @@ def test_the_import_is_light() -> None:
 
 @pytest.mark.long
 def test_a_second_simulation_takes_less_than_two_seconds() -> None:
-    """In a process of its own: the first call imports torch, as models are built on its meta device to count their work."""
+    """In a process of its own: for the first call a child process counts the model's work, where the cache does not hold it."""
     says = "import sys, time, recsys_lab\n"
     says += f"words = {WORDS!r}\n"
     says += "assert 'torch' not in sys.modules\n"

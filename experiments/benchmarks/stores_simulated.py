@@ -1,0 +1,97 @@
+"""Tables larger than memory, simulated beside measured at several budgets, after `calibrate` has learnt this machine and its disk.
+
+python experiments/benchmarks/stores_simulated.py [--gb 6] [--budgets 0.5,1,2,3] [--scratch DIR] [--rounds N]
+
+Prints one JSON object. By budget of all ranks together, in GB: the measured median of an iteration's milliseconds, the simulated ones, and
+how far these are off. Each training is a line of run.py in a memory cgroup that leaves the page cache little room, where one can be made.
+Else reads come from memory, and `limited_by` says so. Nothing is fitted to these trainings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from experiments.benchmarks.larger_than_memory import RANKS, Contender, cgroup
+from recsys_lab.calibrate.disk import SCRATCH
+from recsys_lab.record.environment import cpu_model
+
+ROOT = Path(__file__).resolve().parents[2]
+#: What two ranks hold beside rows, in GB: torch, buffers, and a page cache for what is in flight.
+BESIDE_GB = 2.2
+
+
+def main() -> None:
+    line = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    line.add_argument("--gb", type=float, default=6.0, help="of all tables, weights and optimizer state")
+    line.add_argument("--budgets", default="0.5,1,2,3", help="of all ranks together, in GB")
+    line.add_argument("--scratch", default=tempfile.gettempdir(), help="the folder of files, and of the disk that is measured")
+    line.add_argument("--steps", type=int, default=60)
+    line.add_argument("--rounds", type=int, default=1)
+    given = line.parse_args()
+    os.environ[SCRATCH] = given.scratch
+    with tempfile.TemporaryDirectory(dir=given.scratch) as folder:
+        conf = Path(folder) / "conf"
+        calibrate(conf)
+        points = {}
+        for budget in map(float, given.budgets.split(",")):
+            rounds = [train(Path(folder), f"{budget}_{number}", conf, budget, given) for number in range(given.rounds)]
+            points[f"{budget:g}"] = point(rounds)
+            print(budget, points[f"{budget:g}"], file=sys.stderr, flush=True)
+    worst = max(abs(one["off"]) for one in points.values())
+    print(json.dumps({"budgets_gb": points, "worst": worst, "gb": given.gb, "steps": given.steps, "processor": cpu_model()}))
+
+
+def calibrate(conf: Path) -> None:
+    """As a user would, before the first training."""
+    words = ("-m", "recsys_lab", "calibrate", "--name", "here", "--out", str(conf), "launcher.hosts=1", f"launcher.ranks_per_host={RANKS}")
+    run(list(words))
+
+
+def train(folder: Path, name: str, conf: Path, budget_gb: float, given: argparse.Namespace) -> dict[str, Any]:
+    """`result.json` of a run within the budget, which plans for the machine that was calibrated, simulates it and trains on it."""
+    own = folder / name
+    own.mkdir()
+    contender = Contender("cache", given.gb, budget_gb, given.scratch, 0, given.steps)
+    words = [word for word in contender.words(own) if word != "mode=train"]
+    cluster = (f"hydra.searchpath=[file://{conf}]", "cluster=here", "profile@simulate.profile=here")
+    steps = ("mode=auto", "baselines=false", f"trainer.max_steps={given.steps}", "trainer.evaluate_train_rows=0")
+    with cgroup(budget_gb + BESIDE_GB) as group:
+        run(["run.py", *words, *cluster, *steps, f"hydra.run.dir={own / 'run'}"], group)
+    found = json.loads((own / "run" / "result.json").read_text())
+    return found | {"limited_by": f"a cgroup of {budget_gb + BESIDE_GB:g} GB" if group else "nothing"}
+
+
+def run(words: list[str], group: Path | None = None) -> None:
+    join = (lambda: (group / "cgroup.procs").write_text(str(os.getpid()))) if group else None
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, preexec_fn=join, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)} ended with {done.returncode}: {done.stdout[-1000:]} {done.stderr[-2000:]}")
+
+
+def point(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians over rounds."""
+    measured = [one["measured"]["iteration_ms"]["median"] for one in rounds]
+    simulated = statistics.median(one["simulated"]["iteration_ms"] for one in rounds)
+    median = statistics.median(measured)
+    return {
+        "measured_ms": round(median, 1),
+        "spread": [round(min(measured), 1), round(max(measured), 1)],
+        "simulated_ms": round(simulated, 1),
+        "off": round(simulated / median - 1, 3),
+        "phases_ms": {name: round(ms, 1) for name, ms in rounds[0]["simulated"]["phases_ms"].items()},
+        "limited_by": rounds[0]["limited_by"],
+    }
+
+
+if __name__ == "__main__":
+    main()

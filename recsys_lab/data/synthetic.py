@@ -1,15 +1,17 @@
 """Synthetic clicks with a planted truth, so that the best reachable AUC is known without any download.
 
-The true logit of a row is the sum of
-- an effect of every id, normal for frequent ids and shrinking for rare ones, weighted by feature;
-- for a few pairs of features, the dot product of two latent vectors, one of either id: effects that only interactions can express;
-- effects of the dense values: linear for all, a bend for some;
-and its label is a Bernoulli draw from it. Every value is a pure function of (seed_of_truth, split, row, column).
+The true logit of a row is a sum of three parts.
 
-With `groups`, every feature is in one of so many groups, which stand for the parts of a catalogue, a user or a context that act
-together: each pair of features of one group interacts, and no others do. An id has one latent value, so a group's part of the logit is
-a factorization machine of rank one within the group: a model that multiplies embeddings does best to turn the embeddings of a group
-into one direction, which is what the tower partitioner of DMT looks for.
+- Every id has an effect, weighted by feature. It is normal for frequent ids and shrinks for rare ones.
+- A few pairs of features add the dot product of two latent vectors, one of either id. Only interactions can express these effects.
+- Dense values have effects: linear for all, a bend for some.
+
+The label is a Bernoulli draw from it. Every value is a pure function of (seed_of_truth, split, row, column).
+
+With `groups`, every feature is in one of so many groups. They stand for parts of a catalogue, a user or a context that act together.
+Each pair of features of one group interacts, and no others do. An id has one latent value. So a group's part of the logit is a
+factorization machine of rank one within the group. A model that multiplies embeddings does best to turn a group's embeddings into one
+direction. The tower partitioner of DMT looks for that.
 """
 
 from __future__ import annotations

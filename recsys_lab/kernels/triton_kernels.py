@@ -1,8 +1,8 @@
 """The embedding kernels in Triton, as programs of a GPU. triton_embedding.py launches them; torch_embedding.py says what they mean.
 
-A look-up is a program a bag, an update a program a distinct row: it goes through what it sums in the order of the ids, so nothing is
-atomic and every run gives the same bits. 16-bit floats of hi/lo split weights are read as integers, whose bits are put together here.
-No product may be contracted with a sum (OPTIONS), quotients and roots are rounded to nearest: FP32's bits are then the definition's.
+A look-up is a program a bag, an update a program a distinct row. A program sums in the order of the ids. So nothing is atomic, and every
+run gives the same bits. 16-bit floats of hi/lo split weights are read as integers, whose bits are put together here. No product may be
+contracted with a sum (OPTIONS). Quotients and roots are rounded to nearest. FP32's bits are then the definition's.
 
 Shapes: E rows, D columns (`DIM`, held in `BLOCK`, a power of two), B samples, F features, N ids, U distinct rows. Written in Triton's
 language, which mypy does not know. `FORMAT` is a key of triton_embedding.FORMATS.

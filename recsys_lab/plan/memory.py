@@ -52,9 +52,12 @@ class RankMemory:
 def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     """What the shards of each rank need, and the dense arch on every rank.
 
-    Buffers, in FP32 and each with its gradient: the rows that a rank looks up for others (pooled rows of the whole global batch, or the
-    rows of the sequences that are its to serve) and those that it receives for its own batch; the gradient of replicated rows, which has
-    all of them, as it travels; the dense arch's activations.
+    Buffers are in FP32, and each has its gradient.
+
+    - The rows that a rank looks up for others: pooled rows of the whole global batch, or the rows of sequences that it serves.
+    - The rows that it receives for its own batch.
+    - The gradient of replicated rows as it travels, which has all of them.
+    - The dense arch's activations.
     """
     world, batch = plan.world_size, workload.batch_size
     state, buffers, places, beneath, weights = [0] * world, [0] * world, [0] * world, [0] * world, plan.weight_bytes_of_ranks()

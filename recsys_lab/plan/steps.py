@@ -1,9 +1,14 @@
 """Steps: a plan lowered, for one batch shape, to an ordered graph of look-ups, collectives and dense work.
 
 Ranks that do the same share one entry: every figure is given for each rank in `bytes_of_rank`, or once where all are alike.
-The bytes of a collective are those of the buffer that a rank puts in: what it hands to an all-to-all or a reduce-scatter (its
-own part included), its tensor in an all-reduce, its part in an all-gather or a gather, all parts at the root of a scatter and nothing
-elsewhere. The recorder counts the same way.
+The bytes of a collective are those of the buffer that a rank puts in.
+
+- All-to-all and reduce-scatter: the whole buffer, the rank's own part included.
+- All-reduce: its tensor.
+- All-gather and gather: its part.
+- Scatter: all parts at the root, nothing elsewhere.
+
+The recorder counts the same way.
 """
 
 from __future__ import annotations
@@ -18,15 +23,15 @@ COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broa
 MOVES = FETCH, WRITE_BACK = "fetch", "write_back"
 KINDS = ("lookup", "update", "dense", "host_to_device", *MOVES, *COLLECTIVES)
 PHASES = ("input", "forward", "backward", "optimizer")
-#: What a step is of, by which it is scheduled and priced.
-#:   sizes        how many ids go where, exchanged before all ids
-#:   embedding    ids, rows and gradients of tables
-#:   tier         rows that were sorted out from others of their table, table by table
-#:   host_tier    the same, exchanged within hosts on process groups of their own
-#:   dense        the dense arch: all ranks have it
-#:   dense_sync   its gradients, averaged in buckets as the backward pass makes them
-#:   module       a part of the model that only some ranks have
-#:   module_sync  its gradients, averaged over those ranks
+#: What a step is of. It is scheduled and priced by that.
+#:   sizes        How many ids go where, exchanged before all ids.
+#:   embedding    Ids, rows and gradients of tables.
+#:   tier         Rows that were sorted out from others of their table, table by table.
+#:   host_tier    The same, exchanged within hosts on process groups of their own.
+#:   dense        The dense arch: all ranks have it.
+#:   dense_sync   Its gradients, averaged in buckets as the backward pass makes them.
+#:   module       A part of the model that only some ranks have.
+#:   module_sync  Its gradients, averaged over those ranks.
 SIZES, EMBEDDING, TIER, HOST_TIER = "sizes", "embedding", "tier", "host_tier"
 DENSE, DENSE_SYNC, MODULE, MODULE_SYNC = "dense", "dense_sync", "module", "module_sync"
 
@@ -36,17 +41,19 @@ class Step:
     """One piece of work of an iteration.
 
     `groups`: for a collective, every group of ranks that does it at the same time (disjoint, equal in kind).
-    `bytes_of_rank`: for each rank of the world, the bytes it puts in (collective), takes from its host's memory (host_to_device) or reads
-    and writes in its own (look-up, update, dense), or moves between its device and a store (fetch, write_back); a single entry stands for
-    every rank. `flops`: per rank, dense work only, in
-    `number_format`.
-    `after`: names of the steps that must end first. `received_of_rank`: for an all-to-all, a scatter or a gather, the bytes that each
-    rank takes out, where they are not those it puts in. `blocks`: nothing else runs at that time, even if the software could.
-    `rows_of_rank`, `shards_of_rank`: of a look-up or an update of tables, the look-ups that each rank serves and the pieces of tables that
-    it holds; `written_of_rank`: of a look-up, the bytes of pooled rows (or of a sequence's rows) that it makes, empty bags' zeros among
-    them. One entry where all ranks are alike. `role`: what it is of, one of those above. `part`: of a step that the
-    simulator has cut in two, which one. `store`: of a fetch or a write_back, which kind of store (`plan.store.STORES`), `rows_of_rank`
-    then the records that move.
+    `bytes_of_rank`: the bytes of each rank of the world. A collective counts those put in, host_to_device those from the host's memory.
+    Look-ups, updates and dense work count those read and written in the rank's own memory. A fetch or write_back counts those that move
+    between its device and a store. One entry stands for all ranks alike, here and below.
+    `flops`: per rank, dense work only, in `number_format`.
+    `after`: names of the steps that must end first.
+    `received_of_rank`: for an all-to-all, a scatter or a gather, the bytes that each rank takes out. Empty where they are those put in.
+    `blocks`: nothing else runs at that time, even if the software could.
+    `rows_of_rank`: for a look-up or an update, the look-ups that each rank serves. For a fetch or write_back, the records that move.
+    `shards_of_rank`: for a look-up or an update, the pieces of tables that each rank holds.
+    `written_of_rank`: the bytes of pooled rows (or of a sequence's rows) that a look-up makes, with empty bags' zeros.
+    `role`: one of those above.
+    `part`: which half, where the simulator has cut a step in two.
+    `store`: the kind of store (`plan.store.STORES`) of a fetch or a write_back.
     """
 
     name: str

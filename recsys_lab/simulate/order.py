@@ -12,9 +12,11 @@ from recsys_lab.simulate.stores import is_brought
 
 
 def ordered(steps: tuple[Step, ...], profile: Profile, workload: Workload | None) -> list[Step]:
-    """The given order; the bottom MLP apart from the rest where exchanges run beside it; background traffic where it is waited for: an
-    overlapped all-reduce of dense gradients before the dense optimizer, an overlapped input distribution, which is the next batch's and
-    begins with the dense arch's forward, at the end. Where collectives run beside each other, all are issued before the first update.
+    """The order in which steps are issued, from the given one.
+
+    The bottom MLP is apart from the rest where exchanges run beside it. Background traffic stands where something waits for it. An
+    overlapped all-reduce of dense gradients stands before the dense optimizer. An overlapped input distribution is the next batch's: it
+    begins with the dense arch's forward and stands at the end. Where collectives run beside each other, all precede the first update.
     """
     found = _sync_late(list(steps)) if "dense_sync" in profile.overlaps else list(steps)
     if "collectives" in profile.overlaps:

@@ -16,25 +16,34 @@ COMPUTE_FORMATS = ("fp32", "fp16", "bf16")
 class Profile:
     """Shares of a peak are between 0 and 1. `sources` says, field by field, where the figure is from.
 
-    `overlaps`: what runs beside compute. copy: a later batch's input from the host; input: that and the next batch's input distribution
-    (a sparse pipeline); dense_sync: the
-    all-reduce of the dense gradients, in buckets of `dense_bucket_mib` beside the dense backward; host_tier: the exchanges of
-    FlexShard's host-sharded tier, on process groups of their own, beside compute and the global exchange; bottom: the exchanges of
-    embeddings and of their gradients, beside the bottom MLP; weight_gradients: with bottom, the exchange of embeddings' gradients
-    also beside the gradients of the dense weights, which are computed last; collectives: all that are
-    issued before one of them is needed, beside each other, on process groups with threads of their own (gloo's); a rank waits only for
-    what its next step needs, and updates are the optimizer's, after the last of them is issued. `peak_of_format`: the entry of
-    `device.peak_tflops` that dense work in a compute format reaches for, for instance fp32: tf32 where the framework allows TF32.
+    `overlaps`: what runs beside compute.
 
-    `launch_overhead_us`: what the host takes to issue a kernel: each step, and each product of a dense layer. A GPU's host runs ahead of it
-    (`host.py`). `kernel_us`: what a kernel takes of the device beside its work, however small that is. `exchanges_ids`: False: each rank
-    reads the ids that it serves from its own input. `iteration_overhead_ms`: what the host does before an iteration's first step.
+    - `copy`: a later batch's input from the host.
+    - `input`: that, and the next batch's input distribution (a sparse pipeline).
+    - `dense_sync`: the all-reduce of the dense gradients, in buckets of `dense_bucket_mib`, beside the dense backward.
+    - `host_tier`: the exchanges of FlexShard's host-sharded tier. They have process groups of their own, and run beside compute and the
+      global exchange.
+    - `bottom`: the exchanges of embeddings and of their gradients, beside the bottom MLP.
+    - `weight_gradients`: with `bottom`, the exchange of embeddings' gradients also beside the gradients of the dense weights, which are
+      computed last.
+    - `collectives`: all that are issued before one of them is needed. They run beside each other, on process groups with threads of
+      their own (gloo's). A rank waits only for what its next step needs. Updates follow after the last collective is issued.
 
-    `fitted_on`: the points that figures were fitted to, published ms; `fitted_systems`: their devices, with the most hosts of each.
-    `relative_error`: the typical (RMS) error of a prediction of such a point by a profile fitted without it, of which the interval of every
-    prediction is made; None: nothing was fitted, and there is no interval. `relative_error_outside`: the same of systems that a fit had
-    nothing of: other devices, or more hosts; None: as within. `fitted_kind`: the kind of device of those points; of another kind nothing is
-    known, and there is no interval either.
+    `peak_of_format`: the entry of `device.peak_tflops` for dense work in a compute format. An example is fp32: tf32, where the framework
+    allows TF32.
+
+    `launch_overhead_us`: the host's time to issue a kernel: each step, and each product of a dense layer. A GPU's host runs ahead of it
+    (`host.py`).
+    `kernel_us`: the device's time for a kernel beside its work, however small that is.
+    `exchanges_ids`: False where each rank reads the ids that it serves from its own input.
+    `iteration_overhead_ms`: the host's time before an iteration's first step.
+
+    `fitted_on`: the points that figures were fitted to, published ms.
+    `fitted_systems`: their devices, with the most hosts of each.
+    `relative_error`: the typical (RMS) error at such a point of a profile fitted without it. Intervals are made of it. None: nothing was
+    fitted, and there is no interval.
+    `relative_error_outside`: the same for systems that a fit knew nothing of: other devices, or more hosts. None: as within.
+    `fitted_kind`: the kind of device of those points. There is no interval for another kind.
     """
 
     name: str

@@ -1,13 +1,13 @@
 """Steps placed in time, for every rank: a compute stream, and streams of communication.
 
-A stream does one thing at a time, and a rank's link (within its host, or across hosts) carries the embeddings of one collective at a time;
-while a collective has only its latency to bear, others may use the link, and what it does not reach of the link's line rate
-(`Link.line_gb_s`) is theirs too. What is waited for last, ids of the next batch and dense gradients where they overlap, goes behind every
-embedding (`background.py`). A collective begins when the last of its group is ready, so that ranks with more to do hold the others up. What
-the profile names runs beside compute; all else waits its turn. A GPU's host issues the steps one after another and runs ahead of the
-device (`host.py`); a CPU issues and computes on the same cores. Where it names `collectives`, process groups have threads of their own: a
-collective is under way from when it is issued, latencies pass side by side, and a rank waits only for what its next step needs.
-Rows that a cache takes in or gives back pass the host's link and its disk beside compute, as input does (`stores.py`).
+A stream does one thing at a time. A rank's link (within its host, or across hosts) carries the embeddings of one collective at a time.
+Others may use the link while a collective only waits for its latency. They also have the rest of the link's line rate (`Link.line_gb_s`).
+Ids of the next batch and dense gradients that overlap go behind every embedding (`background.py`). A collective begins when the last of
+its group is ready, so ranks with more to do hold the others up. What the profile names runs beside compute. All else waits its turn. A
+GPU's host issues the steps one after another and runs ahead of the device (`host.py`). A CPU issues and computes on the same cores.
+Where the profile names `collectives`, process groups have threads of their own. A collective is under way from when it is issued.
+Latencies pass side by side, and a rank waits only for what its next step needs.
+Rows that a cache reads or writes back pass the host's link and its disk beside compute, as input does (`stores.py`).
 
 Every time here grows with every cost, so that nothing faster makes an iteration slower.
 """

@@ -1,9 +1,9 @@
 """A search over configurations by Optuna: each trial is a configuration that runs with every seed; bad ones are cut short.
 
-A trial is judged by the median over its seeds of a figure of the validation split. Two things are not done to their end, by the rule of
-the median of earlier trials at the same point (Golovin et al. 2017, Google Vizier, section 3.2.2): a run whose figure after an epoch is
-worse than theirs then, and the seeds of a trial that after some seeds is worse than theirs were. Both are known before a run begins, so
-it needs no word from the search while it trains, and the same command proposes and cuts the same again.
+A trial is judged by the median over its seeds of a figure of the validation split. Two things stop early, by the median of earlier
+trials at the same point (Golovin et al. 2017, Google Vizier, section 3.2.2). A run stops if its figure after an epoch is worse. A trial
+stops if it is worse after some seeds. Both medians are known before a run begins, so it needs no word from the search while it trains.
+The same command proposes and cuts the same again.
 """
 
 from __future__ import annotations

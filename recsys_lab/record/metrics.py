@@ -20,14 +20,16 @@ PLACES = 10
 def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> dict[str, float | int]:
     """Quality of `logits` [N] (any finite value) against `labels` [N] (0 or 1) of the split `where`.
 
-    - `auc`: chance that a positive scores above a negative, ties counted half.
-    - `log_loss`: mean cross entropy, in nats.
-    - `ne`: log loss over the entropy of the base rate (He et al., 2014): 1 is no better than predicting the average.
-    - `calibration`: mean prediction over mean label.
+    - `auc`: The chance that a positive scores above a negative, ties counted half.
+    - `log_loss`: The mean cross entropy, in nats.
+    - `ne`: Log loss over the entropy of the base rate (He et al., 2014). 1 is no better than predicting the average.
+    - `calibration`: The mean prediction over the mean label.
     - `examples`: N.
 
     The result depends on the set of (logit, label) pairs alone, to the last bit, not on their order.
-    UserError for an empty split, for one with a single class (AUC is undefined), and for predictions that are not finite.
+
+    Raises:
+        UserError: for an empty split, for a single class (AUC is undefined), and for predictions that are not finite.
     """
     z = np.asarray(logits, dtype=np.float64)
     y = np.asarray(labels, dtype=np.float64)

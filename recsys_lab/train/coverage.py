@@ -1,7 +1,7 @@
 """How much of the look-ups FlexShard's tiers really cover while training, and what a plan from what is looked up now would save.
 
-Three answers for each tier: planned (from the access statistics), measured (every look-up of this run's training), and of a new plan
-(made from one half of the last ids, judged on the other, so that it cannot flatter itself).
+Three answers for each tier. Planned: from the access statistics. Measured: every look-up of this run's training. Of a new plan: made from
+one part of the last ids and judged on the other, so that it cannot flatter itself.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _RESET_PEAK = "5"  # of clear_refs, proc(5)
 def keep_memory() -> None:
     """Has glibc keep what is freed, up to a gigabyte of a piece, as every step asks for the same again.
 
-    By default large buffers go back to the system and come back as pages that must be cleared and mapped one by one: for batch 2,048 of
+    By default large buffers go back to the system. They come back as pages that must be cleared and mapped one by one. For batch 2,048 of
     the small DLRM in BF16 that took a fifth of the time (docs/decisions/dense-bf16.md). Without glibc nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -27,7 +27,7 @@ def keep_memory() -> None:
 def watch(device: torch.device) -> int | None:
     """Bytes that this process uses on `device` now; from here on `peak_bytes` counts. None where the system does not tell.
 
-    What was freed and kept is given back first: a later step would use it again unseen.
+    Memory that was freed and kept is released first. A later step would use it again unseen.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

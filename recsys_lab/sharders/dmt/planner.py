@@ -28,11 +28,11 @@ SCHEMES = ("auto", COLUMN_WISE, ROW_WISE, TABLE_WISE)
 class DMT(Sharder):
     """Every table inside the site of its tower. The inputs' towers: T groups of features, T and the hosts dividing each other.
 
-    `scheme` auto: tables whole, or cut by columns where a site has fewer of them than ranks, or where one is too large for a rank;
-    multi-hot tables (more than one look-up a feature and sample) by rows where that moves less (`volume`). Or one for all tables.
-    Pieces go to ranks in falling size, each where least bytes and least work are.
+    `scheme`: one for all tables, or auto. Then tables are whole. They are cut by columns where a site has fewer of them than ranks, or
+    where one is too large for a rank. Multi-hot tables (more than one look-up a feature and sample) are cut by rows where that moves less
+    (`volume`). Pieces go to ranks in falling size, each where least bytes and least work are.
 
-    `permute`, of step c: rows, ids, or none by a process group in peer order; auto: what moves least, which is none.
+    `permute`: what step c permutes: rows, ids, or none by a process group in peer order. auto is what moves least, which is none.
     """
 
     scheme: Annotated[str, OneOf(SCHEMES)] = "auto"

@@ -1,7 +1,7 @@
 """How many rows each tier gets (FlexShard, sections 4.3 to 4.6), on rows in falling p. Costs are those beyond row-wise sharding.
 
-For a given number of rows in each tier, the hottest belong in the replicated tier and the next in the host-sharded one, whatever
-counts, memory or communication; so an allocation is two numbers.
+An allocation is two numbers: how many rows the replicated and the host-sharded tier have. The hottest belong in the first, the next in
+the second, whether memory or communication counts.
 """
 
 from __future__ import annotations
@@ -98,8 +98,7 @@ def two_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
 def three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
     """Section 4.5: replicate up to point A; then Flex until the memory is spent or communication-neutral; the rest row-wise.
 
-    Where rows just behind point A are so many that replicating them leaves less to the global all-to-all than Flex does, the two-tier
-    split is returned: a third tier never makes for more of it.
+    Returns the two-tier split where replication leaves less to the global all-to-all than Flex does. A third tier never adds to it.
     """
     two = two_tier(trade, budget_bytes)
     if two is None:
@@ -112,12 +111,14 @@ def three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
 
 
 def optimal_three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
-    """The split with the least communication of all within the budget: for each number of replicated rows, as many Flex rows as are
-    worth it and fit; then the best such number. Of equally good ones, the one with fewest replicated rows.
+    """The split with the least communication of all within the budget.
 
-    If rows could be divided, the cost would be convex in the number of replicated rows (it is a linear programme with that number
-    given); so a bisection finds its minimum, and whole rows are tried one by one as far around it as any could be better. Exact for
-    tables of one dimension; for several it may leave less than a row of memory unused.
+    Each number of replicated rows has as many Flex rows as are worth it and fit. The best such number wins. Of equally good ones, that
+    with fewest replicated rows does.
+
+    If rows could be divided, the cost would be convex in the number of replicated rows: a linear programme with that number given. So a
+    bisection finds its minimum. Whole rows are tried one by one around it, wherever any could be better. The result is exact for tables
+    of one dimension. For several it may leave less than a row of memory unused.
     """
     affordable = trade.affordable(budget_bytes)
     if affordable is None:

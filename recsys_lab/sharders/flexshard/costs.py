@@ -1,7 +1,7 @@
 """FlexShard's analytical model (arXiv 2301.02959, sections 3.2 and 4.2, tables 1 to 3): what one rank expects of one iteration.
 
-Every cost is linear in E (rows) and L (look-ups a sample), so a function here serves a table, a range of rows (L is the sum of their p,
-equation 2), a single row (E = 1, L = p), and numpy arrays of these.
+Every cost is linear in E (rows) and L (look-ups a sample). So a function here serves a table, and a range of rows, where L is the sum of
+their p (equation 2). It serves a single row (E = 1, L = p), and numpy arrays of these.
 """
 
 from __future__ import annotations

@@ -38,19 +38,21 @@ MORE_MEMORY = 0.1
 class FlexShard(Sharder):
     """The rows of every table in falling frequency: replicated, then (three tiers) host-sharded, the rest row-sharded.
 
-    `tiers`: 2 or 3. `goal`, the points of figure 5: memory_neutral (B: no more memory a rank than row-wise sharding, plus
-    `extra_memory_gb`, which may be negative), max_memory_savings (A), max_communication_savings (C), all_replicated (D).
-    `rule`, of three tiers: paper (section 4.5) or optimal (the least communication within the same memory). `replica_multiplier`: memory
-    of a replicated row over that of its weights; None is our executor's, the paper has 6. `bandwidths`: fields of `Bandwidths` in GB/s
-    in place of those that follow from the cluster. `align`: tiers of a table are multiples of the number of ranks, as in table 5.
-    `force`: table name or glob -> the scheme of the whole table (`whole_tables.WHOLE`); a later entry wins.
+    `tiers`: 2 or 3.
+    `goal`: a point of figure 5: max_memory_savings (A), memory_neutral (B), max_communication_savings (C) or all_replicated (D). B needs
+    no more memory a rank than row-wise sharding, plus `extra_memory_gb`, which may be negative.
+    `rule`: of three tiers, paper (section 4.5) or optimal (the least communication within the same memory).
+    `replica_multiplier`: memory of a replicated row over that of its weights. None is our executor's, the paper has 6.
+    `bandwidths`: fields of `Bandwidths` in GB/s, in place of those that follow from the cluster.
+    `align`: tiers of a table are multiples of the number of ranks, as in table 5.
+    `force`: table name or glob -> the scheme of the whole table (`whole_tables.WHOLE`). A later entry wins.
 
     One host, or one rank a host, has no middle tier: three tiers are two there.
 
-    A pooled table is planned as if its rows were not pooled, so that its tiers follow p alone, as the paper's do. What a pooled table
-    really gains is less: TorchRec's reduce-scatter moves a whole pooled row of each sample however few rows are left in a tier, so rows
-    that leave the row-sharded tier save the traffic of their ids and even out look-ups, and only a table without any row-sharded row
-    leaves the global exchange. `reasons` tells what that is.
+    A pooled table is planned as if its rows were not pooled. So its tiers follow p alone, as the paper's do. It really gains less.
+    TorchRec's reduce-scatter moves a whole pooled row of each sample, however few rows a tier has. So rows that leave the row-sharded tier
+    only save the traffic of their ids, and even out look-ups. A table leaves the global exchange only without any row-sharded row.
+    `reasons` says how much that is.
     """
 
     tiers: Annotated[int, OneOf((2, 3))]

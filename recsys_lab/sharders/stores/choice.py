@@ -1,8 +1,8 @@
 """Which tables of a plan leave device memory, and how much of each its cache holds.
 
-Every table that ranks hold alone stays as it is, or gets a store with one of some sizes of cache. A choice weighs the time that rows
-on their way take against bytes of memory, at one price of a byte for all tables: the lowest at which every rank fits (the Lagrangian
-relaxation of a knapsack; Everett, "Generalized Lagrange Multiplier Method", 1963). What is left over then buys what still fits.
+Every table that ranks hold alone stays as it is, or gets a store with one of some sizes of cache. A choice weighs the time of rows on
+their way against bytes of memory, at one price of a byte for all tables. That price is the lowest at which every rank fits (the Lagrangian
+relaxation of a knapsack; Everett, "Generalized Lagrange Multiplier Method", 1963). The remaining memory then buys what still fits.
 
 A row with a store is in the host's memory whether a cache holds it or not. Where that memory is too small for all such tables, those with
 most look-ups a byte stay in device memory as a whole.

@@ -68,8 +68,9 @@ class Stores:
         return next((kinds for kinds in self._kinds(inputs) if held <= set(kinds)), ())
 
     def _kinds(self, inputs: PlanInputs) -> tuple[tuple[str, ...], ...]:
-        """Stores that tables may have, in the order in which they are tried: those that are named; else the hosts' memory where it holds
-        all tables, also where the devices hold the rest of them, and else the disk.
+        """Stores that tables may have, in the order in which they are tried.
+
+        Those that are named. Else the hosts' memory, where it and the devices together hold all tables. Else the disk.
         """
         if self.store != AUTO:
             return () if self.store == NONE else ((self.store,),)

@@ -1,7 +1,7 @@
 """From what was measured to a cluster and a software profile: means, and fits of the simulator's own formulas to the measured pieces.
 
-Which figure comes from what: memory bandwidth and peaks are measured; links are fitted to collectives alone; the dense arch's share of
-the peak and what a launch costs to layers alone; look-ups and updates to tables alone. Only `FITTED_TO_RUNS` are fitted to trainings.
+Memory bandwidth and peaks are measured. Links are fitted to collectives alone. The dense arch's share of the peak and the cost of a launch
+are fitted to layers alone, look-ups and updates to tables alone. Only `FITTED_TO_RUNS` are fitted to trainings.
 """
 
 from __future__ import annotations
@@ -134,8 +134,9 @@ def dots_figures(profile: Profile, cluster: Cluster, times: Sequence[DotsTime]) 
 
 
 def table_figures(profile: Profile, cluster: Cluster, times: Sequence[TableTime]) -> Profile:
-    """`profile` with the shares of the memory bandwidth that look-ups (what they read, and what they make) and updates reach, and what
-    each look-up of an update costs; beside each a launch, as the profile has it.
+    """`profile` with the shares of the memory bandwidth that look-ups and updates reach, and the cost of each look-up of an update.
+
+    Look-ups have two shares: of what they read, and of what they make. Each costs a launch beside, as the profile has it.
     """
     names = ("lookup_efficiency_forward", "output_efficiency", "lookup_efficiency_backward", "lookup_ns")
     gb_s = cluster.device.memory_bandwidth_gb_s * 1e6  # bytes a ms

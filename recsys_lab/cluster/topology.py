@@ -40,14 +40,19 @@ class Device:
 class Link:
     """What one rank can send, one way, on this kind of link, and what a message costs before its first byte. Its cluster checks it.
 
-    `bandwidth_gb_s`: in an all-to-all. `latency_us`: of a step of the smallest messages. `ring_gb_s`: the bus bandwidth of a ring, of one
-    rank within a host and of one rank's own link across hosts; None: as in an all-to-all. `in_network_gb_s`: that of an all-reduce that
-    the switches make (NVLS, SHARP); None: they make none. `message_us`: what each message of an all-to-all costs; None: `latency_us`.
-    `start_us`: what a collective that uses the link costs once. `shared`: the ranks of a host have one link together, and each its part
-    of it; a rank that sends alone has all. `line_gb_s`: what the link itself carries, where collectives reach so much less of it that
-    others may use the rest; None: a collective takes all of it. `exchange_us`: what starting an all-to-all costs beside that.
-    `fall_per_doubling`: the share of its bandwidth that an all-to-all loses on a lossy or oversubscribed network with each doubling of the
-    ranks on other hosts that a rank sends to; 0 where flows do not disturb each other.
+    `bandwidth_gb_s`: in an all-to-all.
+    `latency_us`: of a step of the smallest messages.
+    `ring_gb_s`: the bus bandwidth of a ring. It is of one rank within a host, and of one rank's own link across hosts. None: as in an
+    all-to-all.
+    `in_network_gb_s`: that of an all-reduce in the switches (NVLS, SHARP). None: they make none.
+    `message_us`: the cost of each message of an all-to-all. None: `latency_us`.
+    `start_us`: the cost of a collective that uses the link, once.
+    `shared`: the ranks of a host have one link together, and each its part of it. A rank that sends alone has all.
+    `line_gb_s`: what the link itself carries, where collectives reach much less of it. Others may use the rest. None: a collective takes
+    all of it.
+    `exchange_us`: the cost of starting an all-to-all, beside that.
+    `fall_per_doubling`: the share of its bandwidth that an all-to-all loses with each doubling of the ranks on other hosts that a rank
+    sends to. It is of a lossy or oversubscribed network, and 0 where flows do not disturb each other.
     """
 
     name: str

@@ -21,8 +21,8 @@ from recsys_lab.errors import UserError
 from recsys_lab.files import write_text
 from recsys_lab.tables.table_file import dim_of_tables
 
-#: How a run is shown, the names of what other fields hold in full, what a provider asks today, and where rows lie do not change what it
-#: computes: not part of its identity.
+#: These are not part of a run's identity, as they do not change what it computes: how it is shown, names of what other fields hold in
+#: full, a provider's price of today, and the folder of rows.
 NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices", "cluster.list_price", "sharder.scratch")
 CONFIG_FILE = "config.yaml"
 #: Without these a config.yaml is none of ours.

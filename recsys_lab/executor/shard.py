@@ -44,15 +44,19 @@ def shard(
 ) -> ShardedModel:
     """Shard `model`'s tables by `plan`, and put the rest under DistributedDataParallel.
 
-    `model` comes from the meta device or from CPU; what weights its tables may have are ignored: every rank makes its own rows by
-    `initial` from `seed`; None: by models/table_weights.py. `optimizer` is the tables': (name, learning rate, eps, weight decay). Must be
-    called on every rank of the default process group. `hot_rows`: of each table that is sharded by row, the ids of as many of its hottest
-    rows as are not row-sharded, in falling frequency (int64); the same on every rank. `dense_bucket_mib`: DistributedDataParallel's
-    buckets. On one rank nothing is exchanged, and there is no DistributedDataParallel. `exchange` of whole tables' pooled rows: all_to_all,
-    scatter_list or fused_scatter; without `overlap` it and the all-reduce of dense gradients block (recsys_lab.schemes.whole.execute).
-    `communication_cores`: of those that a rank may use, for gloo's threads alone; 0: any thread on any.
-    `pipeline`: the trainer may have the ids of the next batch on their way while one computes (`ShardedModel.ahead`).
-    `scratch`: the folder for rows of tables with a store on disk; empty: that of temporary files.
+    Call it on every rank of the default process group. On one rank nothing is exchanged, and there is no DistributedDataParallel.
+
+    `model`: from the meta device or from CPU. Weights that its tables may have are ignored.
+    `initial`: makes each rank's own rows from `seed`. None: models/table_weights.py does.
+    `optimizer`: the tables': (name, learning rate, eps, weight decay).
+    `hot_rows`: ids (int64) of the hottest rows of each table that is sharded by row. They are as many as are not row-sharded, in falling
+    frequency, the same on every rank.
+    `dense_bucket_mib`: DistributedDataParallel's buckets.
+    `exchange`: of whole tables' pooled rows: all_to_all, scatter_list or fused_scatter.
+    `overlap`: without it, that exchange and the all-reduce of dense gradients block (recsys_lab.schemes.whole.execute).
+    `communication_cores`: of those that a rank may use, for gloo's threads alone. 0: any thread on any.
+    `pipeline`: the trainer may send the ids of the next batch while one computes (`ShardedModel.ahead`).
+    `scratch`: the folder for rows of tables with a store on disk. Empty: that of temporary files.
 
     Raises UserError for a plan that cannot run here, and for `hot_rows` or an `exchange` that do not match it, or cores that are not there.
     """

@@ -1,10 +1,9 @@
 """The shards that a rank holds, looked up and updated together. Plain PyTorch, the same on CPU and GPU.
 
-Shards of equal width lie one above the other in one matrix, so that a look-up is one `embedding_bag` (or, of sequences, one
-`embedding`) for all of them and an update one pass (recsys_lab.kernels). The backward pass writes no gradient of the weights: it keeps
-the ids and the gradient of what was looked up, and the optimizer goes from them to each touched row. So nothing as large as a table is
-ever made, and a row that is not in the batch cannot move. Only of rows that several ranks hold alike is there a whole gradient, which
-they average (`replicas`).
+Shards of equal width lie one above the other in one matrix. So a look-up is one `embedding_bag` for all of them (of sequences, one
+`embedding`), and an update one pass (recsys_lab.kernels). The backward pass writes no gradient of the weights. It keeps the ids and the
+gradient of what was looked up, and the optimizer goes from them to each touched row. So nothing as large as a table is ever made. A row
+that is not in the batch cannot move. Only rows that several ranks hold alike have a whole gradient, which they average (`replicas`).
 
 Shapes: B samples, F features, D width of a shard, R rows of all shards together, N ids, U distinct ids.
 """

@@ -1,8 +1,9 @@
-"""What lies between the matrix products of a dense arch, in one pass each: dots of all pairs of vectors, and the ways back through a ReLU
-and through a layer with one output.
+"""Work between the matrix products of a dense arch, in one pass each.
 
-Tensors are FP32 or BF16 on a CPU. Sums are FP32's, in an order that does not depend on the threads; each function's definition in torch
-is in its docstring, and serves where `recsys_lab.kernels.available()` is False.
+That is the dots of all pairs of vectors, and the backward passes of a ReLU and of a layer with one output.
+
+Tensors are FP32 or BF16 on a CPU. Sums are FP32's, in an order that does not depend on the threads. Each function's definition in torch is
+in its docstring. It serves where `recsys_lab.kernels.available()` is False.
 """
 
 from __future__ import annotations

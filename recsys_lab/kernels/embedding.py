@@ -62,13 +62,18 @@ def update(
 ) -> None:
     """One optimizer step of the rows that `lookups` touched, in place, from the gradient of what was looked up.
 
-    weight, low: [E, D]; the formats are FP32, BF16, FP16 (rounded once), BF16 with `low` int16 or uint8 (two halves, CPU DLRM, section
-    VII) or float32 (master weights). state: FP32, [E] for row_wise_adagrad, [E, D] for adagrad and adam; squares: adam's second.
-    grad: FP32 or BF16, [B, F * D] of bags, [*, D] of single rows.
+    The gradient of a row is summed over all its occurrences in the order of the ids, then the row moves once. That is backward pass and
+    update in one (CPU DLRM, section III-A).
 
-    The gradient of a row is summed over all its occurrences in the order of the ids, then the row moves once (backward pass and update
-    in one; only CPU DLRM's section III-A speaks of that). `strategy` reference, atomic and race_free are the paper's algorithms 2 to 4,
-    for comparison: plain SGD, every occurrence moves its row by itself, so the sums are rounded differently.
+    Args:
+        weight, low: [E, D]. The formats are FP32, BF16, FP16 (rounded once), and BF16 with `low`: int16 or uint8 for hi/lo split weights
+            (CPU DLRM, section VII), float32 for master weights.
+        lookups: the N ids whose rows move.
+        grad: FP32 or BF16, [B, F * D] of bags, [*, D] of single rows.
+        rule: the optimizer with its figures.
+        state, squares: FP32, [E] for row_wise_adagrad, [E, D] for adagrad and adam. `squares` is adam's second.
+        strategy: default, or the paper's algorithms 2 to 4: reference, atomic and race_free. Those are plain SGD, for comparison. Every
+            occurrence moves its row by itself, so sums are rounded differently.
     """
     assert grad.dtype in OUT and grad.dim() == 2, "gradients are matrices in FP32 or BF16"
     assert weight.is_contiguous() and (low is None or (low.is_contiguous() and low.shape == weight.shape)), "tables are contiguous [E, D]"

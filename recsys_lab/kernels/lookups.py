@@ -11,9 +11,9 @@ import torch
 class Lookups:
     """N ids of F features with B samples each.
 
-    Pooled: `offsets` [F * B + 1] (int64) numbers bags feature by feature, bag f * B + b; its pooled row and its gradient are columns
-    [f * D, (f + 1) * D) of row b of a matrix [B, F * D]. `first_rows` [F] (int64) is added to the ids of a feature, so that tables that
-    lie one above the other are read by their own ids.
+    Pooled: `offsets` [F * B + 1] (int64) numbers bags feature by feature, bag f * B + b. Its pooled row and its gradient are columns
+    [f * D, (f + 1) * D) of row b of a matrix [B, F * D]. `first_rows` [F] (int64) is added to the ids of a feature. So tables that lie one
+    above the other are read by their own ids.
     Not pooled (`offsets` None): id i has row source[i] of the gradient [*, D] or, without `source`, row i.
 
     `weights` [N] (float32): a factor of each id. `mode` mean divides a bag by its number of ids.

@@ -1,7 +1,7 @@
 """The embedding kernels in plain PyTorch, on any device. This is what they mean; C++ gives the same bits (recsys_lab/kernels/embedding.py).
 
-Every sum is in FP32, from zero and in the order of the ids. The gradient of a row with more than PIECE occurrences is summed by pieces
-of so many, and the pieces one after the other: so several threads can share it without the result depending on their number.
+Every sum is in FP32, from zero and in the order of the ids. The gradient of a row with more than PIECE occurrences is summed by pieces of
+so many, then piece after piece. So several threads can share it, and the result does not depend on their number.
 
 Shapes: E rows, D dimension, B samples, F features, N ids, U distinct rows.
 """

@@ -75,8 +75,9 @@ def move_rows(
     DIM: tl.constexpr, BLOCK: tl.constexpr, PIECE: tl.constexpr, FORMAT: tl.constexpr, RULE: tl.constexpr, DECAYS: tl.constexpr,
     GRAD_BF16: tl.constexpr, SOURCED: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr, LOW: tl.constexpr,
 ):  # fmt: skip
-    """Distinct row u, touched[u], sums its gradient over places [begins[u], begins[u + 1]) of `order`, or over its `parts` from
-    first_parts[u] on where it has more than PIECE occurrences, and moves once. `rate` to `new_square`: as Rule, in FP32.
+    """Distinct row u, touched[u], sums its gradient over places [begins[u], begins[u + 1]) of `order`, and moves once.
+
+    With more than PIECE occurrences it sums over its `parts`, from first_parts[u] on. `rate` to `new_square`: as Rule, in FP32.
     """
     number = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)

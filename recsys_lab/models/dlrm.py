@@ -42,12 +42,17 @@ class DLRMTowers:
 class DLRM(InteractionModel):
     """`dense_width`: K, 0 where the data have no dense features; then there is no bottom MLP, and only embeddings interact.
 
-    `bottom_layers` end in `embedding_dim`, with towers in their D instead; `over_layers` in 1. `dropout` is between the over MLP's
-    layers. `normalise_vectors`: LayerNorm of each vector before it interacts, with towers as it enters its tower, so that interactions
-    learn as fast from a large table, whose first values are small, as from a small one. `first_order`: the first component of each
-    vector is also added to the logit, and the dense features have a linear part. `tower` is DLRMWithTowers' alone.
-    `rows`, `lengths`, `dense_features` and `file` (a CSV of tables) are set by variants that fix their own inputs. Raises UserError where
-    sizes do not fit.
+    `bottom_layers`: end in `embedding_dim`, with towers in their D instead.
+    `over_layers`: end in 1.
+    `dropout`: between the over MLP's layers.
+    `normalise_vectors`: LayerNorm of each vector before it interacts, with towers as it enters its tower. So interactions learn as fast
+    from a large table, whose first values are small, as from a small one.
+    `first_order`: the first component of each vector is also added to the logit, and the dense features have a linear part.
+    `tower`: of DLRMWithTowers alone.
+    `rows`, `lengths`, `dense_features`, `file` (a CSV of tables): set by variants that fix their own inputs.
+
+    Raises:
+        UserError: where sizes do not fit.
     """
 
     def __init__(

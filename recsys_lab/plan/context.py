@@ -215,8 +215,8 @@ def iteration(
 def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
     """The look-up (bytes read: look-ups x row bytes; made: FP32 rows) and the update of the scheme's tables.
 
-    The update reads one gradient row for each look-up, and reads and writes weights and optimizer state of each distinct row once;
-    of every row, where gradients were summed over replicas. Rows in the host's memory, without a cache, are not the device's to read.
+    The update reads one gradient row for each look-up. It reads and writes weights and optimizer state of each distinct row once. Where
+    gradients were summed over replicas, it does so for every row. The device does not read rows in the host's memory without a cache.
     """
     read, written, rows, pieces, made = ([0.0] * context.plan.world_size for _ in range(5))  # lists: a plan may have a million shards
     optimizer = context.workload.sparse_optimizer

@@ -52,7 +52,7 @@ class Step:
     `shards_of_rank`: for a look-up or an update, the pieces of tables that each rank holds.
     `written_of_rank`: the bytes of pooled rows (or of a sequence's rows) that a look-up makes, with empty bags' zeros.
     `role`: one of those above.
-    `part`: which half, where the simulator has cut a step in two.
+    `part`: the first or the second, where the simulator has cut a step in two.
     `store`: the kind of store (`plan.store.STORES`) of a fetch or a write_back.
     """
 

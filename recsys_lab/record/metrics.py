@@ -64,9 +64,9 @@ def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> 
 def retrieval(above: ArrayLike, equal: ArrayLike, places: int = PLACES) -> tuple[float, float]:
     """Hit rate and NDCG at `places` of users' held-out items, from how many other items scored `above` [N] and `equal` [N] to it.
 
-    One item is right, so the ideal DCG is 1: NDCG is the mean of 1 / log2(place + 1), 0 below the first `places` (Kang and McAuley
-    2018, section IV-C). Items of equal score could stand in any order: both are the mean over all of them, so that a model
-    that scores every item alike gets what chance would.
+    One item is right, so the ideal DCG is 1. NDCG is the mean of 1 / log2(place + 1), 0 below the first `places` (Kang and McAuley 2018,
+    section IV-C). Items of equal score could stand in any order. Both figures are the mean over all orders. So a model that scores every
+    item alike gets what chance would.
     The result depends on the set of pairs alone, to the last bit, not on their order.
     """
     a, e = np.asarray(above, np.int64), np.asarray(equal, np.int64)

@@ -203,8 +203,13 @@ def _plan(plan: PlanSummary | None) -> dict | None:
 
 
 def _measured(measured: Measured | None) -> dict | None:
-    """`coverage` only where the plan has tiers, `exchange_ms` where its tables are whole, `links`, `transfer_ms` where hosts have links,
-    `added_memory_bytes` where the system tells, `stores` where the plan has some.
+    """Some figures only where they exist.
+
+    `coverage`: where the plan has tiers.
+    `exchange_ms`: where its tables are whole.
+    `links`, `transfer_ms`: where hosts have links.
+    `added_memory_bytes`: where the system reports it.
+    `stores`: where the plan has some.
     """
     figures = _part(measured)
     sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores")

@@ -1,8 +1,10 @@
 """Sharding schemes: one folder for each way to lay a table out.
 
-Each has the same faces: `placement` (where shards are, also in reference cases), `lower` (the steps of an iteration), `execute` (how it
-really runs, where TorchRec's collection alone does not do it; no other file imports torch), and words. Its `__init__` puts them together
-as `SCHEMES`.
+Each has the same faces, which its `__init__` puts together as `SCHEMES`, with its words.
+
+- `placement`: Where shards are, also in reference cases.
+- `lower`: The steps of an iteration.
+- `execute`: How it really runs, where TorchRec's collection alone does not do it. No other file imports torch.
 
     replicated   every rank holds the table
     whole        whole tables and column shards, each on one rank

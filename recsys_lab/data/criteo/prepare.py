@@ -1,5 +1,7 @@
-"""Prepares Criteo's files: each is read once into columns that hold the raw 32-bit values; then, for the train rows, the tables are
-made, and the values are turned into rows of tables in place. Memory is constant, except for the distinct values of a vocabulary.
+"""Prepares Criteo's files. Each is read once into columns that hold the raw 32-bit values.
+
+Then the tables are made from the train rows, and the values become rows of tables in place. Memory is constant, except for the distinct
+values of a vocabulary.
 """
 
 from __future__ import annotations

@@ -131,8 +131,7 @@ class Histories:
 def histories_of(
     users: np.ndarray, ids: np.ndarray, times: np.ndarray | None, n_users: int, items: int, categories: np.ndarray | None
 ) -> Histories:
-    """From interactions [N] in file order: sorted by user, then by time where there are times, and where those are equal, or there
-    are none, in the order of the file."""
+    """From interactions [N] in file order: sorted by user, then by time. Equal times, and none, keep the order of the file."""
     order = np.argsort(users, kind="stable") if times is None else np.lexsort((times, users))
     users, ids = users[order], ids[order]
     first = np.searchsorted(users, np.arange(n_users + 1))

@@ -78,8 +78,10 @@ class HistoriesBefore:
 
 @dataclass(frozen=True)
 class Clicks:
-    """Two rows an interaction of a train part, but for a user's first: the items before it as `item`, and as `candidate` the
-    interaction's item (label 1), then one that the user has not had (label 0)."""
+    """Two rows an interaction of a train part, but for a user's first. Both have the items before it as `item`.
+
+    `candidate` is the interaction's item (label 1), then one that the user has not had (label 0).
+    """
 
     inputs: Inputs
     passes: int

@@ -38,7 +38,7 @@ COMMANDS |= commands_in(sorted((places.ROOT / "experiments").glob("*/command.py"
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command that `argv` names; the exit code."""
+    """Runs the command that `argv` names, and returns the exit code."""
     try:
         if not argv or argv[0] in ("-h", "--help"):
             print(_help())

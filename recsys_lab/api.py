@@ -80,7 +80,7 @@ def plan(experiment: Experiment | str, *words: str, given: ShardingPlan | None =
         A Planned: `plan` (where every shard lies), `steps` (in order, with bytes), `cluster`, `tables`, `access` and `workload`.
 
     Raises:
-        UserError: for what cannot be planned. PlanDoesNotFit: where a rank lacks memory; it names the nearest change that fits.
+        UserError: for what cannot be planned. PlanDoesNotFit: where a rank lacks memory. It names the nearest change that fits.
 
     >>> made = plan("model=dcn_mlperf", "data=random", sharder="torchrec_row_wise", cluster="h100x64")
     >>> len(made.plan.placements), made.steps.world_size
@@ -120,7 +120,7 @@ def simulate(experiment: Experiment | str, *words: str, given: ShardingPlan | No
     """What an iteration takes on the named cluster. Takes and raises what `plan` does.
 
     Returns:
-        A Simulated: `iteration_ms` with its 90 % interval, `phases_ms`, `collectives`, `bytes_per_rank`; the figures of `mode=simulate`.
+        A Simulated: `iteration_ms` with its 90 % interval, `phases_ms`, `collectives`, `bytes_per_rank`. The figures of `mode=simulate`.
 
     >>> priced = simulate("model=dcn_mlperf", "data=random", sharder="torchrec_row_wise", cluster="h100x64")
     >>> priced.world_size, priced.iteration_ms > 0

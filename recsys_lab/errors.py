@@ -55,13 +55,13 @@ class UserError(Exception):
 
 
 class PlanDoesNotFit(UserError):
-    """The plan needs more memory than a rank of the cluster has; says how much and the nearest change that would fit."""
+    """The plan needs more memory than a rank of the cluster has. Says how much and the nearest change that would fit."""
 
     exit_code = 3
 
 
 class RankLost(UserError):
-    """A process or a host went away during a run; says which, and how to resume."""
+    """A process or a host went away during a run. Says which, and how to resume."""
 
     exit_code = 4
 

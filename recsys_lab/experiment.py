@@ -103,11 +103,11 @@ class SharderChoice:
         return _executor_options(self.execute)
 
     def groups(self, tables: tuple[Table, ...], cluster: Cluster) -> Towers:
-        """The features of each tower; none where the sharder has no towers."""
+        """The features of each tower. None where the sharder has no towers."""
         return self.towers(tables, cluster) if self.towers is not None else ()
 
     def modules(self, towers: Towers) -> Towers:
-        """The towers that have a module of the model; none where towers only say what travels how (dmt_sptt)."""
+        """The towers that have a module of the model. None where towers only say what travels how (dmt_sptt)."""
         return towers if self.tower_modules else ()
 
 
@@ -186,7 +186,7 @@ class Experiment:
         return self.batch_size_here if here else self.simulate.batch_size
 
     def open_data(self, most_rows: int | None = None) -> DataSet:
-        """The data set; with `most_rows`, its tables cut to so many rows. Data that are generated have what the model fixes."""
+        """The data set. With `most_rows`, its tables cut to so many rows. Data that are generated have what the model fixes."""
         whole = self.data.open(self.model.features())
         data = with_frequencies(whole, self.data.frequencies) if self.data.frequencies else whole
         return data if most_rows is None else capped(data, most_rows)

@@ -45,7 +45,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_json(path: Path, data: Any) -> Path:
-    """`data` as strict JSON in the order of its keys; a figure that is not finite becomes null."""
+    """`data` as strict JSON in the order of its keys. A figure that is not finite becomes null."""
     return write_text(path, json.dumps(plain(data), indent=2, allow_nan=False) + "\n")
 
 
@@ -90,7 +90,7 @@ _KINDS = (
 
 
 def what_is(path: Path) -> str | None:
-    """None of a regular file, or of a link to one; else what stands there in its place, in words. Nothing is opened, so nothing hangs."""
+    """None of a regular file, or of a link to one. Else what stands there in its place, in words. Nothing is opened, so nothing hangs."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):

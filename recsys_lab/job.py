@@ -33,7 +33,7 @@ ENDED = ("completed", "pruned")
 
 
 def owned(line: Invocation, leads: bool) -> AbstractContextManager[Ownership | None]:
-    """The folder of `line`, this process's alone while the context lasts; of a new run, with its config in it.
+    """The folder of `line`, this process's alone while the context lasts. Of a new run, with its config in it.
 
     `leads`: False on torchrun's ranks other than 0, which leave the folder to rank 0. Raises UserError where the folder is another's.
     """
@@ -169,7 +169,7 @@ class Ending:
         return partial(pipeline.run, experiment, self.folder, self.sweep, self.writes)
 
     def say(self, record: dict[str, Any] | None) -> None:
-        """How the run ended; nothing where its ranks start later."""
+        """How the run ended. Nothing where its ranks start later."""
         if record is not None:
             say.finished(record, self.folder)
 
@@ -211,7 +211,7 @@ class Ending:
 
 
 def run_job(config: DictConfig, folder: Path, sweep: str, writes: bool = True) -> int:
-    """Runs `config` in `folder`, one of a sweep's; returns the exit code."""
+    """Runs `config` in `folder`, one of a sweep's. Returns the exit code."""
     codes: list[int] = []
     with Ending(config, folder, codes, sweep=sweep, writes=writes) as ending:
         ending.say(ending.work()())
@@ -219,7 +219,7 @@ def run_job(config: DictConfig, folder: Path, sweep: str, writes: bool = True) -
 
 
 class Outcome:
-    """`with Outcome() as outcome`: of a whole command line. Its jobs leave their exit `codes`; a mistake outside of them becomes a line."""
+    """`with Outcome() as outcome`: of a whole command line. Its jobs leave their exit `codes`. A mistake outside of them becomes a line."""
 
     def __init__(self) -> None:
         self.codes: list[int] = []

@@ -55,11 +55,11 @@ class _Embeddings(EmbeddingCollectionSharder):
 class ShardedStrategy(DDPStrategy):
     """Shards every EmbeddingBagCollection and EmbeddingCollection of a LightningModule by `plan`, and trains it.
 
-    A checkpoint is a folder under the name that ModelCheckpoint chose, with a file for each rank; it resumes on as many ranks under the
+    A checkpoint is a folder under the name that ModelCheckpoint chose, with a file for each rank. It resumes on as many ranks under the
     same plan.
 
     Args:
-        plan: of the module's tables, by name, with TorchRec's schemes; its hosts are Lightning's `num_nodes`, its ranks `devices`.
+        plan: of the module's tables, by name, with TorchRec's schemes. Its hosts are Lightning's `num_nodes`, its ranks `devices`.
         ddp: what DistributedDataParallel takes, such as `find_unused_parameters`.
 
     Raises:
@@ -82,7 +82,7 @@ class ShardedStrategy(DDPStrategy):
         self.setup_precision_plugin()
 
     def _shard(self, module: nn.Module) -> None:
-        """Puts TorchRec's sharded collections in the place of whole ones; those of an earlier call stay."""
+        """Puts TorchRec's sharded collections in the place of whole ones. Those of an earlier call stay."""
         if any(isinstance(part, ShardedModule) for part in module.modules()):
             return
         given = f"{self.num_nodes} hosts of {self.num_processes} ranks"
@@ -140,7 +140,7 @@ class ShardedStrategy(DDPStrategy):
                     own.copy_(kept)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Every rank writes its file; the folder has its name when all are there."""
+        """Every rank writes its file. The folder has its name when all are there."""
         whole, partial = Path(filepath), Path(f"{filepath}.partial")
         if self.is_global_zero:
             for path in (whole, partial):
@@ -208,7 +208,7 @@ def check_trainer(trainer: Any) -> None:
 
 
 def held(value: Any) -> list[Tensor]:
-    """What this rank has of an entry of a state dict; changing it changes the module."""
+    """What this rank has of an entry of a state dict. Changing it changes the module."""
     return [shard.tensor for shard in value.local_shards()] if isinstance(value, ShardedTensor) else [value]
 
 

@@ -141,7 +141,7 @@ class ModelChoice:
         return kind.with_towers(inputs, towers, **make.keywords)
 
     def counted(self, tables: tuple[Table, ...], dense_features: int, towers: Towers, lengths: Mapping[str, float]) -> ModelCost:
-        """What the model costs a sample, counted on the model itself (models/workload.py); of a process without torch by a child.
+        """What the model costs a sample, counted on the model itself (models/workload.py). Of a process without torch by a child.
 
         `lengths`: look-ups a sample by feature. Raises UserError where the model cannot be built.
         """

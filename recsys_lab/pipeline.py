@@ -34,7 +34,7 @@ from recsys_lab.store_curve import store_curve
 def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: bool = True) -> dict[str, Any] | None:
     """Runs `experiment` in `folder` and returns the record; None where the ranks start later. Raises UserError, PlanDoesNotFit, RankLost.
 
-    `writes`: False on torchrun's ranks other than 0, which do the same but write nothing; they return None.
+    `writes`: False on torchrun's ranks other than 0, which do the same but write nothing. They return None.
     """
     quiet_torchrec()
     if writes:

@@ -132,7 +132,7 @@ def plan_inputs(experiment: Experiment, data: DataSet, cluster: Cluster, batch_s
 
 
 def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_size: int, lengths: Mapping[str, float]) -> Workload:
-    """What an iteration of a model of that cost does besides its tables; its tower modules apart from the rest."""
+    """What an iteration of a model of that cost does besides its tables. Its tower modules apart from the rest."""
     towers = cost.towers
     return Workload(
         batch_size=batch_size,
@@ -179,7 +179,7 @@ def this_machine(experiment: Experiment) -> Cluster:
 
 
 def _planned(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot_rows: bool = False) -> Planned:
-    """`plan` with its steps, if it fits. `hot_rows`: of simulations; what trains here is counted."""
+    """`plan` with its steps, if it fits. `hot_rows`: of simulations. What trains here is counted."""
     check_fits(plan, inputs.workload, inputs.cluster)
     return lowered(experiment, inputs, plan, hot_rows)
 

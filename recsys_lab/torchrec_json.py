@@ -52,7 +52,7 @@ def read(path: Path | str, tables: Sequence[Table], hosts: int, ranks_per_host: 
 
     Args:
         path: the file.
-        tables: of the model; each must be in the file, under its name, and no other.
+        tables: of the model. Each must be in the file, under its name, and no other.
         hosts, ranks_per_host: of the processes that the plan is for.
 
     Returns:

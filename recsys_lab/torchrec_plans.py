@@ -66,7 +66,7 @@ def to_torchrec(plan: ShardingPlan, model: nn.Module, device: str, kernel: str |
 
     Args:
         plan: for the tables of `model`, by their names.
-        model: not sharded yet; on any device.
+        model: not sharded yet. On any device.
         device: cpu or cuda, where it will train.
         kernel: TorchRec's compute kernel of sharded tables; None: fused on a GPU, dense on the CPU. Replicated tables have `dense`, the
             only one that TorchRec has for them.

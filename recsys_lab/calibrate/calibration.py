@@ -43,7 +43,7 @@ class Calibration:
 
 
 def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool = False) -> Calibration | None:
-    """Measures and fits; writes nothing. None on ranks that follow, under torchrun or srun. Raises UserError.
+    """Measures and fits. Writes nothing. None on ranks that follow, under torchrun or srun. Raises UserError.
 
     `overrides`: as for run.py. `tell` hears of each step. `young`: as in run.py.
     """

@@ -50,7 +50,7 @@ def _own(groups: Sequence[dist.ProcessGroup], ranks: Sequence[Sequence[int]]) ->
 
 
 def _ms(work: Callable[[], object]) -> float:
-    """The median of a call, over calls one after another; then the mean over ranks."""
+    """The median of a call over calls one after another, then the mean over ranks."""
     times = []
     for _ in range(WARM_UP + REPEATS):
         began = time.perf_counter()

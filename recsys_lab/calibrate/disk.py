@@ -102,7 +102,7 @@ def _reads_per_s(file: int, size: int, record: int, each_s: float) -> float:
 
 
 def _batches(pages: int, records_a_page: int) -> Iterator[np.ndarray]:
-    """Pages in random order, each once; those of a batch rise, as a cache asks for them."""
+    """Pages in random order, each once. Those of a batch rise, as a cache asks for them."""
     order = np.random.default_rng(1).permutation(pages).astype(np.int64)
     for at in range(0, pages, AT_ONCE):
         yield np.sort(order[at : at + AT_ONCE]) * records_a_page

@@ -62,7 +62,7 @@ def cluster_of(measured: Measured, memory_gb: float, base: Cluster) -> Cluster:
 def with_host(cluster: Cluster, memory_gb: float, machines: float, disk: Disk | None) -> Cluster:
     """`cluster` with the memory and the `disk` of its hosts, where a host is one of `machines` parts of a machine with so much memory.
 
-    A GPU's measured bandwidth is not its host's, of which `cluster` says what it did; so it does of a disk that was not measured.
+    A GPU's measured bandwidth is not its host's, of which `cluster` says what it did. So it does of a disk that was not measured.
     """
     if disk is not None:
         names = ("size_gb", "read_gb_s", "write_gb_s", "random_reads_per_s")
@@ -94,7 +94,7 @@ def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str) -> 
 
 
 def _link(link: Link, figures: np.ndarray, start_us: float, source: str) -> Link:
-    """`link` with other figures; what only a slower collective of it would tell is not known."""
+    """`link` with other figures. What only a slower collective of it would tell is not known."""
     bandwidth, ring, latency, message = map(float, figures)
     whole = replace(link, line_gb_s=None, in_network_gb_s=None, exchange_us=0.0, source=source)
     return replace(whole, bandwidth_gb_s=bandwidth, ring_gb_s=ring, latency_us=latency, message_us=message, start_us=float(start_us))

@@ -27,7 +27,7 @@ class DotsTime:
 
 @dataclass(frozen=True)
 class TableTime:
-    """`ids` look-ups in `bags` bags, spread evenly over the `rows` of a table of `dim` FP32 columns; their update is row-wise Adagrad's."""
+    """`ids` look-ups in `bags` bags, spread evenly over the `rows` of a table of `dim` FP32 columns. Their update is row-wise Adagrad's."""
 
     ids: int
     bags: int
@@ -53,7 +53,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class CollectiveTime:
-    """A collective of every group of a kind at once; `size` ranks on `hosts` hosts, `local` on each; a rank puts in `bytes`."""
+    """A collective of every group of a kind at once; `size` ranks on `hosts` hosts, `local` on each. A rank puts in `bytes`."""
 
     kind: str
     size: int

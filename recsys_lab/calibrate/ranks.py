@@ -1,6 +1,6 @@
 """What a rank measures of this machine: memory, matrix products, dense layers, look-ups and updates, while all other ranks do the same.
 
-Ranks that share cores slow each other down, as they do in training; so every figure is taken with all of them at it for the same time.
+Ranks that share cores slow each other down, as they do in training. So every figure is taken with all of them at it for the same time.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Run:
 
 
 def train(experiment: Experiment) -> dict[str, Any]:
-    """What a run of `experiment` measures, in a folder that is removed again; nothing on ranks that follow. Raises as run.py would."""
+    """What a run of `experiment` measures, in a folder that is removed again. Nothing on ranks that follow. Raises as run.py would."""
     quiet, say.CONSOLE.quiet = say.CONSOLE.quiet, True
     try:
         with tempfile.TemporaryDirectory() as folder:

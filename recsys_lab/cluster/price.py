@@ -14,7 +14,7 @@ class ListPrice:
     """What a provider asked on a day, on demand. Its cluster checks it.
 
     `device`: the name of the device that it is of, and of no other; None: whatever the cluster has. `devices`: of the machine that it is
-    of; clusters of another size are priced as so many of it. None: of any size.
+    of. Clusters of another size are priced as so many of it. None: of any size.
     """
 
     usd_per_device_hour: Positive

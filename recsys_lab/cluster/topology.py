@@ -23,7 +23,7 @@ class Device:
     """What one rank computes on. Its cluster checks it.
 
     `peak_tflops`: by number format, dense TFLOP/s. `cache_mb`: last-level cache, where hot rows stay; None: not known, and no hit is
-    counted. `host_link_gb_s`: from the host's memory; of a GPU, a simulation refuses None; a CPU's input lies in its own memory.
+    counted. `host_link_gb_s`: from the host's memory. Of a GPU, a simulation refuses None. A CPU's input lies in its own memory.
     """
 
     name: str
@@ -88,12 +88,12 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """H hosts of `ranks_per_host` ranks. `intra_host` and `cross_host` are per rank; every figure has a source.
+    """H hosts of `ranks_per_host` ranks. `intra_host` and `cross_host` are per rank. Every figure has a source.
 
     `reserved_memory_share`: for activations, buffers and the framework; TorchRec's planner keeps back as much.
     `hosts_per_leaf`: hosts behind one leaf switch, whose links upwards carry 1 / `leaf_oversubscription` of what its hosts can send; 0: all
     hosts reach each other at full speed. `price_per_device_hour`: of one rank's device, in dollars; None: as `list_price` has it, which is
-    no part of a config's identity. There are no costs where both are None. `host`, `disk`: of one host, for tables with a store; a plan or
+    no part of a config's identity. There are no costs where both are None. `host`, `disk`: of one host, for tables with a store. A plan or
     a simulation that needs them refuses None.
     """
 

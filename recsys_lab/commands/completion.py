@@ -33,7 +33,7 @@ _TAKES_WORDS = re.compile(r'add_argument\(\s*"(?:overrides|words|what)"')
 
 
 def main(argv: list[str]) -> int:
-    """Prints the script of a shell; with `--line`, what may end that line, which is what the script asks."""
+    """Prints the script of a shell. With `--line`, what may end that line, which is what the script asks."""
     line = parser("completion", 'Completion of recsys-lab in a shell: eval "$(recsys-lab completion bash)"')
     line.add_argument("shell", nargs="?", default="bash", choices=sorted(SHELLS), help="bash if not given")
     line.add_argument("--line", help="print what may end this command line, one a line")
@@ -61,7 +61,7 @@ def answers(line: str) -> list[str]:
 
 
 def _split(line: str) -> list[str]:
-    """Its words, as a shell would; the last one is empty after a space."""
+    """Its words, as a shell would. The last one is empty after a space."""
     try:
         words = shlex.split(line)
     except ValueError:  # a quote that is still open

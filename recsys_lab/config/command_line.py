@@ -124,7 +124,7 @@ def _at(kind: str, folder: Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a value of an override, whatever is in it; an interpolation stands for itself."""
+    """As a value of an override, whatever is in it. An interpolation stands for itself."""
     return QuotedString(text.replace("${", "\\${"), Quote.single).with_quotes()
 
 
@@ -178,7 +178,7 @@ def _of_any_choice(argv: list[str], overrides: list[Override]) -> list[str]:
 
 
 def _jobs(overrides: list[Override]) -> list[list[str]]:
-    """The override lists of a sweep's jobs, in the order of Hydra's basic sweeper; empty when another sweeper decides."""
+    """The override lists of a sweep's jobs, in the order of Hydra's basic sweeper. Empty when another sweeper decides."""
     if any(o.key_or_group == "hydra/sweeper" for o in overrides):
         return []
     for override in overrides:

@@ -33,7 +33,7 @@ _NAMES = re.compile(r"^[\w-]+( \| [\w-]+)+")
 
 
 def offered(confs: Iterable[Path], words: Iterable[str], word: str) -> list[str]:
-    """Whole words that begin with `word`; what goes on after one ends in `=`, `.` or `/`.
+    """Whole words that begin with `word`. What goes on after one ends in `=`, `.` or `/`.
 
     Args:
         confs: folders with groups: the built-in one first, then the user's own.
@@ -105,7 +105,7 @@ def _file(confs: tuple[Path, ...], folder: str, choice: str) -> Path | None:
 
 
 def _choice(confs: tuple[Path, ...], folder: str, choice: str, group: str) -> dict[str, Any]:
-    """The keys of a choice with those that it takes from others; none where there is no such file."""
+    """The keys of a choice with those that it takes from others. None where there is no such file."""
     path = _file(confs, folder, choice)
     own = dict(loaded(path) or {}) if path else {}
     found: dict[str, Any] = {}
@@ -129,7 +129,7 @@ def _merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any
 
 
 def _values(confs: tuple[Path, ...], words: Iterable[str], key: str) -> list[str]:
-    """Those that a key declares, or its comment lists; else the one that it has."""
+    """Those that a key declares, or its comment lists. Else the one that it has."""
     for place, kind in TYPED.items():
         if key.startswith(f"{place}.".lstrip(".")) and (named := _declared(kind, key.removeprefix(place).strip(".").split("."))):
             return named
@@ -147,7 +147,7 @@ def _values(confs: tuple[Path, ...], words: Iterable[str], key: str) -> list[str
 
 
 def _declared(kind: Any, parts: list[str]) -> list[str]:
-    """The names that a field of the dataclass `kind` can be; none where it declares none."""
+    """The names that a field of the dataclass `kind` can be. None where it declares none."""
     for depth, part in enumerate(parts):
         hint = hints_of(kind).get(part)
         inner = [each for each in typing.get_args(hint) if each is not types.NoneType]

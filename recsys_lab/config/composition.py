@@ -1,4 +1,4 @@
-"""The config of a list of overrides, as Hydra composes it from conf/; its refusals are one line of ours."""
+"""The config of a list of overrides, as Hydra composes it from conf/. Its refusals are one line of ours."""
 
 from __future__ import annotations
 

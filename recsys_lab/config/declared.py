@@ -150,7 +150,7 @@ class _Source:
 
 
 def _keys_of(node: ast.FunctionDef) -> ast.FunctionDef:
-    """`node` with its keyword-only parameters as they are; the others lose what they declare, and the body goes."""
+    """`node` with its keyword-only parameters as they are. The others lose what they declare, and the body goes."""
     given = node.args
     if given.vararg or given.kwarg:
         raise _Unreadable("keys that are not named")

@@ -68,7 +68,7 @@ def going_on(config: DictConfig, folder: Path) -> DictConfig:
 
 
 def words_of(folder: Path) -> list[str]:
-    """The overrides with which the run in `folder` was begun; none where it does not say. UserError where they are no overrides."""
+    """The overrides with which the run in `folder` was begun. None where it does not say. UserError where they are no overrides."""
     path = folder / ".hydra" / "overrides.yaml"
     if not path.is_file():
         return []

@@ -66,7 +66,7 @@ def register_resolvers() -> None:
 
 
 def freeze(config: DictConfig) -> DictConfig:
-    """`config` checked, resolved and read-only; itself if it is. Raises UserError for anything that is wrong with it."""
+    """`config` checked, resolved and read-only. Itself if it is. Raises UserError for anything that is wrong with it."""
     if OmegaConf.is_readonly(config):
         return config
     config = OmegaConf.create(OmegaConf.to_container(config, resolve=False))  # a copy, apart from Hydra's own node

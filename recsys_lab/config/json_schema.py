@@ -171,7 +171,7 @@ def _whole(conf: Path, groups: Mapping[str, Json]) -> Json:
 
 
 def _with_keys(schema: Json, more: Json) -> Json:
-    """`schema` with further keys; all of a group without `_target_` may come from its defaults."""
+    """`schema` with further keys. All of a group without `_target_` may come from its defaults."""
     return _partial(schema | {"properties": schema["properties"] | more})
 
 

@@ -1,4 +1,4 @@
-"""Every group, choice and key that a command line names must exist; the nearest spelling is offered where it does not."""
+"""Every group, choice and key that a command line names must exist. The nearest spelling is offered where it does not."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _groups() -> list[str]:
 
 
 def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
-    """Every group, choice and key that is named must exist; the nearest spelling is offered if it does not.
+    """Every group, choice and key that is named must exist. The nearest spelling is offered if it does not.
 
     Returns the overrides whose keys are the user's own: those inside an empty mapping, such as sharder.planner.force.
     """

@@ -92,7 +92,7 @@ def _hints_of_keys(function: Any) -> dict[str, Any]:
 
 
 def check_group(group: Mapping[str, Any], schema: type, where: str, whole: bool = True) -> Mapping[str, Any]:
-    """`group`, plain and unresolved, with the schema's types; if it is `whole`, no value may be missing.
+    """`group`, plain and unresolved, with the schema's types. If it is `whole`, no value may be missing.
 
     Raises UserError for an unknown key, a wrong type, a missing value, and one out of its range.
     """
@@ -190,7 +190,7 @@ def build(group: DictConfig, *given: Any, **more: Any) -> Any:
 
 @functools.cache
 def _structure(schema: type) -> DictConfig:
-    """The node that `schema` declares; a merge copies it."""
+    """The node that `schema` declares. A merge copies it."""
     return typing.cast(DictConfig, _writable(OmegaConf.structured(schema)))
 
 

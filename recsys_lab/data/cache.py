@@ -99,7 +99,7 @@ def _prepare(final: Path, prepare: Callable[[Path], dict]) -> dict:
 
 
 def _sealed(folder: Path, meta: dict) -> dict:
-    """`meta`, written into `folder` with a digest of every file and of itself; nothing there can be written by everybody."""
+    """`meta`, written into `folder` with a digest of every file and of itself. Nothing there can be written by everybody."""
     files = sorted(folder.iterdir())
     meta = meta | {"sizes": {p.name: p.stat().st_size for p in files}, "digests": {p.name: digest_of_file(p) for p in files}}
     meta = json.loads(json.dumps(meta)) | {SEAL: ""}

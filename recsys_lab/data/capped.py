@@ -61,7 +61,7 @@ class CappedHeldOut:
 
 
 def capped(dataset: DataSet, max_rows: int) -> DataSet:
-    """`dataset` with at most `max_rows` rows a table; itself if no table is larger. What became of the rows is in its notes.
+    """`dataset` with at most `max_rows` rows a table. Itself if no table is larger. What became of the rows is in its notes.
 
     Statistics are folded exactly where the rows were counted, else by `fold_access`.
     """

@@ -30,7 +30,7 @@ class ColumnSplit:
 
 
 def write_columns(folder: Path, blocks: Iterator[Columns]) -> int:
-    """Appends the blocks to the files of `folder`; returns the rows written."""
+    """Appends the blocks to the files of `folder`. Returns the rows written."""
     rows = 0
     with (
         (folder / "labels.bin").open("wb") as labels,

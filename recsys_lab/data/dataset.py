@@ -38,7 +38,7 @@ class OpenDataSet:
     chooses_settings: bool = False
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
-        """The `rows` most frequent rows of `table`, int64, in falling frequency; of equally frequent ones the lower id first."""
+        """The `rows` most frequent rows of `table`, int64, in falling frequency. Of equally frequent ones the lower id first."""
         if self.row_counts is not None:
             return most_frequent(self.row_counts()[table_names(self.features).index(table)], rows)
         if self.hottest_by_law is not None:
@@ -64,7 +64,7 @@ def table_names(features: Iterable[Feature]) -> list[str]:
 
 
 def most_frequent(counts: np.ndarray, rows: int) -> np.ndarray:
-    """int64 [rows]: indices of the greatest `counts`, falling; of equal ones the lower index first."""
+    """int64 [rows]: indices of the greatest `counts`, falling. Of equal ones the lower index first."""
     return np.argsort(-counts, kind="stable")[:rows]
 
 

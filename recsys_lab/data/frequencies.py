@@ -33,7 +33,7 @@ REMEDY = "measure these data: python -m recsys_lab frequencies data=... -o FILE"
 
 
 def save_frequencies(path: Path, dataset: DataSet, rows: int | None = None) -> int:
-    """Counts the first `rows` samples (None: all) of train into `path`, whole or not at all; returns how many those were."""
+    """Counts the first `rows` samples (None: all) of train into `path`, whole or not at all. Returns how many those were."""
     samples = dataset.splits["train"].rows if rows is None else min(rows, dataset.splits["train"].rows)
     counts = dict(zip(table_names(dataset.features), measure_row_counts(dataset, rows)))
     part = path.with_name(path.name + ".part.npz")

@@ -33,7 +33,7 @@ def open_movielens(
     seed_of_negatives: Seed,
     cache: str | None,
 ) -> OpenDataSet:
-    """The release in `root`; other files beside its ratings do not matter. Every rating counts as an interaction.
+    """The release in `root`. Other files beside its ratings do not matter. Every rating counts as an interaction.
 
     A user's last item by time is the test, the one before it the validation.
     Raises UserError where there is no ratings' file, or a bad one.

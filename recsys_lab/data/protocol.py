@@ -16,7 +16,7 @@ from recsys_lab.tables.counted import CountedLaw
 class Feature:
     """One categorical feature and the rows its table needs. `mean_length` is the look-ups per sample (1 for one-hot).
 
-    `pooling` none means a sequence. Features that name one `table` share it; without a name a feature has a table of its own.
+    `pooling` none means a sequence. Features that name one `table` share it. Without a name a feature has a table of its own.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Split(Protocol):
 
 
 class HeldOutItems(Protocol):
-    """Users of a split with one held-out item each; user r of [0, rows) is row r of the split where that has a row a user."""
+    """Users of a split with one held-out item each. User r of [0, rows) is row r of the split where that has a row a user."""
 
     @property
     def rows(self) -> int: ...

@@ -48,7 +48,7 @@ def check_root(root: str | None) -> Path:
 
 
 def named_file(root: Path, name: str, key: str) -> Path:
-    """The file that the config key `key` names; relative names are relative to `root`. UserError if it is none that can be read."""
+    """The file that the config key `key` names. Relative names are relative to `root`. UserError if it is none that can be read."""
     path = root / path_of(name, key)
     if what_is(path) == NOTHING:
         raise UserError("no such file", where=key, given=path, remedy=f"{root} is {_found(root)}")
@@ -63,7 +63,7 @@ def find_file(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def only_file(root: Path, name: str | None, suffixes: Sequence[str], key: str) -> Path:
-    """The file `name` of `root`; without a name the only one there that ends in one of `suffixes`, .gz or not.
+    """The file `name` of `root`. Without a name the only one there that ends in one of `suffixes`, .gz or not.
 
     Raises UserError, which names the config key `key`, where there is none, or more than one.
     """

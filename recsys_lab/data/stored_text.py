@@ -34,7 +34,7 @@ _LOOK_BYTES = 4096
 
 
 def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], None] = lambda _: None) -> Iterator[bytes]:
-    """Blocks of whole lines of about `block_bytes`; the last line gets its line feed if it has none, a byte order mark goes.
+    """Blocks of whole lines of about `block_bytes`. The last line gets its line feed if it has none, a byte order mark goes.
 
     `done` is called with the sha256 of the bytes as stored. Raises UserError: no file, unreadable, another compression than its name says,
     truncated, another encoding than UTF-8, lines that end in a carriage return alone, a line longer than 1 MiB.

@@ -59,7 +59,7 @@ _PARTS, _GROUPED_PARTS = Parts(1.1, 0.8, 1.0), Parts(0.4, 2.0, 0.5)
 
 @dataclass(frozen=True)
 class Truth:
-    """The planted click probability of rows of `shape`. `groups`: features by number; empty for a few pairs instead."""
+    """The planted click probability of rows of `shape`. `groups`: features by number. Empty for a few pairs instead."""
 
     shape: Shape
     groups: tuple[tuple[int, ...], ...] = ()
@@ -165,7 +165,7 @@ def best_auc(split: SyntheticSplit, rows: int) -> float:
 
 
 def ranks(scores: np.ndarray) -> np.ndarray:
-    """From 1; equal scores share the mean of theirs."""
+    """From 1. Equal scores share the mean of theirs."""
     ordered = np.sort(scores)
     return (np.searchsorted(ordered, scores, "left") + np.searchsorted(ordered, scores, "right") + 1) / 2
 
@@ -187,7 +187,7 @@ def open_synthetic(
     """The features that are `wanted`, else one a table. `seed_of_truth` fixes the truth and every draw: another seed, another data set.
     `groups`: how many groups of features interact within themselves only; None: a few pairs interact.
 
-    The best AUC of each split is kept in the cache; where that cannot be written it is computed again each time.
+    The best AUC of each split is kept in the cache. Where that cannot be written it is computed again each time.
     """
     sizes = {"train": rows_train, "validation": rows_validation, "test": rows_test}
     shape = Shape(make_features(wanted, rows_per_table, look_ups), dense_features, float(exponent), seed_of_truth)

@@ -1,4 +1,4 @@
-"""Text files parsed block by block; a bad line is named as FILE:LINE.
+"""Text files parsed block by block. A bad line is named as FILE:LINE.
 
 A format parses a whole block at once. Only a block that it cannot parse is looked at line by line, to find which line is bad and why.
 """
@@ -119,7 +119,7 @@ def first_lines(path: Path, lines: int) -> list[str]:
 
 
 def _without_bad_lines(block: bytes, line_format: LineFormat, path: Path, first_line: int, on_bad_line: str, reading: Reading) -> bytes:
-    """`block` without its bad lines; raises the first one's error unless they are to be skipped."""
+    """`block` without its bad lines. Raises the first one's error unless they are to be skipped."""
     good = []
     for offset, line in enumerate(block.split(b"\n")[:-1]):
         wrong = no_text(line)

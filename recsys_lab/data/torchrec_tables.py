@@ -19,7 +19,7 @@ def table_file(collection: EmbeddingBagCollection, mean_ids: MeanIds = 1.0) -> s
     """The CSV of a model's tables: `print(table_file(model.embedding_bag_collection, {"clicks": 42.5}), end="")`.
 
     Args:
-        collection: the model's, on any device; its weights are not read.
+        collection: the model's, on any device. Its weights are not read.
         mean_ids: see `MeanIds`.
 
     Returns:

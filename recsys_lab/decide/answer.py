@@ -27,7 +27,7 @@ class Winner:
 
 
 def marked(rows: Sequence[Row]) -> list[Row]:
-    """`rows` with `pareto` and `robust`. A row is faster by its ms and cheaper by its cost; a cluster's profiles are compared apart."""
+    """`rows` with `pareto` and `robust`. A row is faster by its ms and cheaper by its cost. A cluster's profiles are compared apart."""
     able = compared(rows)
     pareto = dict.fromkeys(map(id, rows), False) | {id(row): _is_pareto(row, _alike(row, able)) for row in able}
     always: dict[tuple[str, ...], bool] = {}
@@ -37,7 +37,7 @@ def marked(rows: Sequence[Row]) -> list[Row]:
 
 
 def compared(rows: Sequence[Row]) -> list[Row]:
-    """Of `rows` that fit those with a price, by their dollars; where none has one all of them, by device-hours."""
+    """Of `rows` that fit those with a price, by their dollars. Where none has one all of them, by device-hours."""
     able = [row for row in rows if row.ms is not None and row.fits]
     return [row for row in able if row.usd_per_1e9 is not None] or able
 

@@ -29,7 +29,7 @@ OPTIMIZERS = ("adam", "row_wise_adagrad")
 
 @dataclass(frozen=True)
 class Combination:
-    """`profiles`: under each of them it is priced; the first is the config's own. `batch`: samples of an iteration over all ranks."""
+    """`profiles`: under each of them it is priced. The first is the config's own. `batch`: samples of an iteration over all ranks."""
 
     cluster: str
     sharder: str
@@ -151,7 +151,7 @@ def _check_size(cluster: ClusterAsked, experiment: Experiment, question: Questio
 
 
 def _profiles(question: Question, base: Experiment, words: Sequence[str]) -> tuple[Profile, ...]:
-    """The config's own first. Others are plausible if they were fitted to times of such devices; a CPU's are of one software each."""
+    """The config's own first. Others are plausible if they were fitted to times of such devices. A CPU's are of one software each."""
     if question.profiles and AS_SAID not in question.profiles:
         return tuple(built("profile", name) for name in question.profiles)
     if question.profiles or base.cluster.device.kind != "cuda":

@@ -63,7 +63,7 @@ def decide(*words: str, workers: int | None = None, progress: Progress | None = 
         words: those of the command line, such as "cluster.reserved_memory_share=0.1".
         workers: processes that price side by side; None: one for each core.
         progress: told how many combinations are done, and of how many.
-        keys: further words, as keywords; a list stands for its items: sharders=["torchrec", "dmt"].
+        keys: further words, as keywords. A list stands for its items: sharders=["torchrec", "dmt"].
 
     Returns:
         The rows, what may be said of them, and what would help the best of them most.
@@ -89,7 +89,7 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
 
 
 def nothing_fits(priced: Sequence[Priced]) -> UserError:
-    """The mistake that no row has figures: over all rows the change that costs least; where none lacks memory, why the first cannot be."""
+    """The mistake that no row has figures: over all rows the change that costs least. Where none lacks memory, why the first cannot be."""
     rows = [row for one in priced for row in one.rows]
     lacking = [(row, one.combination.experiment.cluster) for one in priced for row in one.rows if not row.fits]
     if not lacking:
@@ -98,7 +98,7 @@ def nothing_fits(priced: Sequence[Priced]) -> UserError:
 
 
 def ranked(question: Question, progress: Progress | None = None) -> list[Row]:
-    """The rows alone, the fastest first; those without figures come last."""
+    """The rows alone, the fastest first. Those without figures come last."""
     given = combinations(question)
     rows = [row for one in price_all(given, open_data(given), _counted(progress, given)) for row in one.rows]
     return sorted(rows, key=lambda row: float("inf") if row.ms is None else row.ms)

@@ -41,7 +41,7 @@ def _distance(row: Row, other: Row) -> tuple[bool, int, list[int]]:
 
 
 def least_change(lacking: Sequence[tuple[Row, Cluster]]) -> str:
-    """Of rows that do not fit, each with its cluster: the change of all that costs least an hour; of two as dear the first.
+    """Of rows that do not fit, each with its cluster: the change of all that costs least an hour. Of two as dear the first.
 
     Where a cluster has no price it is the one with the fewest devices.
     """

@@ -1,4 +1,4 @@
-"""`decide.html`: the rows as a page to look at. Plotly's script is embedded from the installed package; the page requests nothing."""
+"""`decide.html`: the rows as a page to look at. Plotly's script is embedded from the installed package. The page requests nothing."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from recsys_lab.decide.rows import Row
 
 
 def price_words(rows: Sequence[Row]) -> list[str]:
-    """The price of each cluster, and where those came from that nobody gave; nothing without any price."""
+    """The price of each cluster, and where those came from that nobody gave. Nothing without any price."""
     prices = {row.cluster: row.price for row in rows if row.price is not None}
     if not prices:
         return []

@@ -32,7 +32,7 @@ COMPUTE = {"lookup": "look-ups", "update": "updates", "dense": "dense"}
 
 @dataclass(frozen=True)
 class Priced:
-    """A combination's rows, one for each of its profiles, and its plan; a row without figures and no plan where it cannot be planned."""
+    """A combination's rows, one for each of its profiles, and its plan. A row without figures and no plan where it cannot be planned."""
 
     combination: Combination
     rows: tuple[Row, ...]
@@ -57,7 +57,7 @@ def fullest_gb(planned: Planned) -> float:
 
 
 def priced_row(combination: Combination, planned: Planned, profile: Profile, cluster: Cluster | None = None) -> Row:
-    """`planned` under `profile`, on its cluster or on another with as many ranks; its memory is not counted.
+    """`planned` under `profile`, on its cluster or on another with as many ranks. Its memory is not counted.
 
     Raises UserError where the cluster lacks a figure.
     """
@@ -105,7 +105,7 @@ def _row(combination: Combination, profile: Profile, **figures: Any) -> Row:
 
 
 def bound_of(simulated: Simulated, timeline: Timeline) -> str:
-    """What the iteration waits for most; of compute, which part of it takes longest."""
+    """What the iteration waits for most. Of compute, which part of it takes longest."""
     phase = max(simulated.phases_ms, key=lambda name: simulated.phases_ms[name])
     if phase != "compute":
         return PHASES.get(phase, phase.replace("_", " "))

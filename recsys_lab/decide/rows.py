@@ -15,7 +15,7 @@ PLACES = {HOST: "in host memory", HOST_CACHED: "in host memory", DISK_CACHED: "o
 class Row:
     """A combination under one profile. Simulated figures are None where it does not `fit`, and where the sharder cannot plan it at all.
 
-    `batch`, `batch_per_rank`: samples. `ms`: of an iteration; intervals are 90 % intervals, None where the profile's error is not
+    `batch`, `batch_per_rank`: samples. `ms`: of an iteration. Intervals are 90 % intervals, None where the profile's error is not
     known. `usd_per_1e9`: dollars per 1e9 samples at `price`, both None without a price; `device_hours_per_1e9`: the same in device-hours.
     `memory_gb`: of the fullest rank, buffers included, of `memory_there_gb` (1e9 bytes), which it may use. `stores`: by kind the tables
     that are larger than that, and so not in device memory as a whole. `phases_ms`: where the iteration's time goes.
@@ -70,7 +70,7 @@ class Row:
 
     @property
     def cost(self) -> float:
-        """Dollars, or device-hours without a price, per 1e9 samples. Of a row that has figures; to compare rows, take `cost_order`."""
+        """Dollars, or device-hours without a price, per 1e9 samples. Of a row that has figures. To compare rows, take `cost_order`."""
         cost = self.device_hours_per_1e9 if self.usd_per_1e9 is None else self.usd_per_1e9
         assert cost is not None
         return cost

@@ -1,7 +1,7 @@
 """The ids of the next batch on their way while this one computes: the idea of TorchRec's TrainPipelineSparseDist, for any training loop.
 
     begin   ids are sorted by receiver, and how many go where is exchanged     before this batch's forward pass
-    send    the numbers are here; lengths and ids leave                        before its backward pass
+    send    the numbers are here. Lengths and ids leave                        before its backward pass
     take    they are here                                                      the next batch's forward pass
 
 Nothing else changes: the same collectives with the same bytes, and the same bits come out.

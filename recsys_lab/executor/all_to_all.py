@@ -1,5 +1,5 @@
-"""Looked-up columns to the ranks whose samples want them (`spread`) and their gradients back (`collect`), in one call. It is issued here;
-the waiting is left to others.
+"""Looked-up columns to the ranks whose samples want them (`spread`) and their gradients back (`collect`), in one call. It is issued here.
+The waiting is left to others.
 
 Shapes: R ranks, B samples of one rank, C columns of all ranks, O of this rank's.
 """

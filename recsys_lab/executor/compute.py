@@ -32,7 +32,7 @@ def compute_in(format: str, model: nn.Module, embeddings: nn.Module, tower_modul
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
-    """Its floating-point values in `dtype`; ids stay as they are. Of what is still under way, once it is there."""
+    """Its floating-point values in `dtype`. Ids stay as they are. Of what is still under way, once it is there."""
     if isinstance(value, LazyAwaitable):
         value.callbacks.append(lambda rows: _cast(rows, dtype))
         return value

@@ -85,7 +85,7 @@ class Part(nn.Module):
         raise NotImplementedError
 
     def issue(self, begun: Any) -> Callable[[], Any]:
-        """Looks up what has arrived and sends it; to be called for the rows, for which it waits. Collective."""
+        """Looks up what has arrived and sends it. To be called for the rows, for which it waits. Collective."""
         raise NotImplementedError
 
     def forward(self, sparse: KeyedJaggedTensor) -> Any:
@@ -183,7 +183,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Execution:
-    """`run`: several ranks' tables; schemes with the same one run together, and then `finish` has each scheme's last word.
+    """`run`: several ranks' tables. Schemes with the same one run together, and then `finish` has each scheme's last word.
 
     `watch`: what notes look-ups on a rank that is alone, where `collection` holds all tables whole; None: nothing is noted.
     """

@@ -73,7 +73,7 @@ class _Pending:
     future: Any = None
 
     def watch(self, work: Any) -> Any:
-        """Have `end` set when `work` completes; returns what to give the caller in place of `work`."""
+        """Have `end` set when `work` completes. Returns what to give the caller in place of `work`."""
         if work is None:  # part of a coalesced operation: its end is the coalescing manager's
             self.end = time.perf_counter()
             return work

@@ -26,8 +26,8 @@ from recsys_lab.tables.remap import Remap
 class TableShard:
     """What this rank holds of a table. Weights and state are the live ones.
 
-    `rows` int64: the table's row that each one of the shard is, where they are numbered after FlexShard's remapping; else None.
-    `writes`: whether this rank saves it; of replicas one does. `state` [rows, cols], or [rows] where the optimizer keeps one element
+    `rows` int64: the table's row that each one of the shard is, where they are numbered after FlexShard's remapping. Else None.
+    `writes`: whether this rank saves it. Of replicas one does. `state` [rows, cols], or [rows] where the optimizer keeps one element
     a row of this shard.
     """
 
@@ -41,7 +41,7 @@ class TableShard:
 
 @dataclass(frozen=True)
 class ShardedModel:
-    """What the trainer drives. `module(dense, sparse) -> logits [B]`; its parameters are the dense arch, under
+    """What the trainer drives. `module(dense, sparse) -> logits [B]`. Its parameters are the dense arch, under
     DistributedDataParallel, and no table. `local_modules`: parts of the model that only a group of ranks has. `stored_dense`: the
     weights behind all of those parameters, where they are not plain FP32. `ahead`: through which the next batch's ids may leave early.
 

@@ -1,6 +1,6 @@
 """How `shard` does what it says: a model and a plan become a model that trains on the current process group.
 
-Each scheme says how its tables run (`recsys_lab.executor.execution`); those that TorchRec exchanges run together as one collection.
+Each scheme says how its tables run (`recsys_lab.executor.execution`). Those that TorchRec exchanges run together as one collection.
 TorchRec's DistributedModelParallel puts the rest under DistributedDataParallel.
 """
 
@@ -129,7 +129,7 @@ def _on_ranks(request: Request) -> Running:
 
 
 def _alone(request: Request) -> Running:
-    """All tables whole on the one rank there is; their look-ups are noted as their schemes would have it."""
+    """All tables whole on the one rank there is. Their look-ups are noted as their schemes would have it."""
     whole, watches = collection.run(replace(request, plan=_on_one_rank(request.plan))).part, []
     for own, executions in together(request):
         watches += [execution.watch(own, whole) for execution in executions if execution.watch is not None]
@@ -137,7 +137,7 @@ def _alone(request: Request) -> Running:
 
 
 def _the_one(parts: Iterable[Any]) -> Any:
-    """Of what at most one scheme of a plan has, that one's; else None."""
+    """Of what at most one scheme of a plan has, that one's. Else None."""
     there = [part for part in parts if part is not None]
     assert len(there) <= 1, "two schemes of one plan watch look-ups, or have parts of the model"
     return there[0] if there else None

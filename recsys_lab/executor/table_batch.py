@@ -64,7 +64,7 @@ class Touched:
 
 
 class TableBatch:
-    """Shards of one width, one format and one mode, in the order of the features that read them. There is at least one; one with a store is
+    """Shards of one width, one format and one mode, in the order of the features that read them. There is at least one. One with a store is
     alone, and then what is laid out like the weights has a row for each slot of its cache (`cached`).
 
     `replicas` hold the same shards (data parallelism); None: this rank alone does. `out_dtype`: of looked-up rows, which are summed in
@@ -124,7 +124,7 @@ class TableBatch:
         return _LookUp.apply(self._anchor, self, ids, offsets, batch_size, held)
 
     def gradients(self) -> Iterator[Touched]:
-        """What all backward passes since the last call leave; no row is in two of them.
+        """What all backward passes since the last call leave. No row is in two of them.
 
         Collective where there are replicas, and then in several chunks.
         """
@@ -139,7 +139,7 @@ class TableBatch:
                     one.held.done(moved=True)
 
     def forget(self) -> None:
-        """Drop the gradients since the last step; waits for what is under way."""
+        """Drop the gradients since the last step. Waits for what is under way."""
         self.touched = []
         if self.replicas is not None:
             self.replicas.drop()

@@ -4,7 +4,7 @@ Preparation is what the exchange of rows does but wait: copies into flat buffers
 ranks. Waiting is what the training thread does nothing in. Transfer runs from a collective's issue to its end and is recorded
 with it (`recsys_lab.executor.recorded`). All of it is noted while collectives are recorded, and costs nothing else.
 
-What DistributedDataParallel copies into its buckets is not seen; its waiting is what follows the last gradient.
+What DistributedDataParallel copies into its buckets is not seen. Its waiting is what follows the last gradient.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def preparing() -> Iterator[None]:
 
 
 def take_times(seen: Sequence[Recorded], backward_ended: float) -> Times:
-    """Of one recorded step: {embedding: {preparation, transfer, waiting}, dense: {transfer, waiting}}; then forgets it. Empty where
+    """Of one recorded step: {embedding: {preparation, transfer, waiting}, dense: {transfer, waiting}}. Then forgets it. Empty where
     nothing was noted. `backward_ended`: when the backward pass returned, by `time.perf_counter`.
     """
     if _backward_done:

@@ -17,7 +17,7 @@ LOST_ON_A_GPU = (
 
 @functools.cache
 def why_not() -> str:
-    """Why there are no C++ kernels, in one line; empty where there are. Compiles them at the first call."""
+    """Why there are no C++ kernels, in one line. Empty where there are. Compiles them at the first call."""
     try:
         library()
     except CannotBuild as error:
@@ -37,7 +37,7 @@ def native_for(weight: torch.Tensor) -> bool:
 
 @functools.cache
 def why_no_triton() -> str:
-    """Why there are no Triton kernels, in one line; empty where there are. Whether there is a GPU for them is not asked."""
+    """Why there are no Triton kernels, in one line. Empty where there are. Whether there is a GPU for them is not asked."""
     if os.environ.get(CHOICE) == "torch":
         return f"{CHOICE}=torch"
     try:
@@ -54,7 +54,7 @@ def triton_for(weight: torch.Tensor) -> bool:
 
 @functools.cache
 def _said_once(lost: str) -> bool:
-    """Says what is lost, on the first rank; always False."""
+    """Says what is lost, on the first rank. Always False."""
     if os.environ.get("RANK", "0") == "0":
         say(lost)
     return False

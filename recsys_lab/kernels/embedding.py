@@ -23,8 +23,8 @@ OUT = (torch.float32, torch.bfloat16)
 def bags(weight: torch.Tensor, lookups: Lookups, out_dtype: torch.dtype = torch.float32, out: torch.Tensor | None = None) -> torch.Tensor:
     """Pooled rows [B, F * D] of `weight` [E, D] (FP32, BF16, FP16), summed in FP32 in the order of the ids and rounded once.
 
-    CPU DLRM, algorithm 1. `out`: where to write, its columns next to one another and its rows with any stride; made where it is None.
-    An id outside the table is an IndexError; on a GPU, where a look-up waits for nothing, an assertion there that ends the process.
+    CPU DLRM, algorithm 1. `out`: where to write, its columns next to one another and its rows with any stride. Made where it is None.
+    An id outside the table is an IndexError. On a GPU, where a look-up waits for nothing, an assertion there that ends the process.
     """
     assert lookups.offsets is not None, "bags have offsets"
     out = _out(out, (lookups.samples, lookups.features * weight.shape[1]), out_dtype, weight.device)

@@ -95,7 +95,7 @@ def stream_update(place: torch.Tensor, factor: float, threads: int) -> None:
 
 
 def random_read(table: torch.Tensor, rows: torch.Tensor, ahead: int, threads: int) -> float:
-    """Sums FP32 rows, `table` [R, W], in the order of `rows` [N], int64; each is asked for `ahead` rows before it is read."""
+    """Sums FP32 rows, `table` [R, W], in the order of `rows` [N], int64. Each is asked for `ahead` rows before it is read."""
     return _functions().random_read(table.data_ptr(), table.shape[1], rows.data_ptr(), len(rows), ahead, threads)
 
 

@@ -70,7 +70,7 @@ class RowCache:
 
     `file`: a descriptor, of `places_of(rows)` records. A row's record has the row's part of each of `parts`, contiguous tensors whose first
     dimension is the slots.
-    Of several threads one calls at a time; only `release` may be called beside others. Methods that move rows raise OSError, and EOFError
+    Of several threads one calls at a time. Only `release` may be called beside others. Methods that move rows raise OSError, and EOFError
     where the file is shorter than it was.
     """
 
@@ -83,7 +83,7 @@ class RowCache:
         weakref.finalize(self, _functions().cache_free, self._cache)
 
     def take(self, ids: torch.Tensor) -> tuple[torch.Tensor, np.ndarray, np.ndarray, np.ndarray]:
-        """For `ids` [N] their slots, int32; the distinct slots, pinned until `release`; rows that were never written, rising, and
+        """For `ids` [N] their slots, int32. The distinct slots, pinned until `release`. Rows that were never written, rising, and
         their slots, which the caller fills. Raises TooFewSlots and IndexError, and then has changed nothing.
         """
         ids = ids.contiguous()

@@ -117,7 +117,7 @@ def update(
 
 
 def _read(weight: torch.Tensor, low: torch.Tensor | None, where: torch.Tensor) -> torch.Tensor:
-    """Rows in FP32; of BF16 beside FP32 master weights, the master."""
+    """Rows in FP32. Of BF16 beside FP32 master weights, the master."""
     if low is None:
         return weight.index_select(0, where).float()
     rest = low.index_select(0, where)
@@ -138,7 +138,7 @@ def _write(weight: torch.Tensor, low: torch.Tensor | None, where: torch.Tensor, 
 def _change(
     state: torch.Tensor | None, squares: torch.Tensor | None, touched: torch.Tensor, grads: torch.Tensor, rule: Rule
 ) -> torch.Tensor:
-    """What is subtracted, [U, D]; moves the states."""
+    """What is subtracted, [U, D]. Moves the states."""
     if rule.name == "sgd":
         return grads * rule.lr
     assert state is not None, f"{rule.name} has a state"

@@ -217,7 +217,7 @@ def _widened(bits):
 
 @triton.jit
 def _rounded(values):
-    """FP32 -> the bits of the nearest BF16 numbers, int16; of two as near the even one, of NaNs torch's."""
+    """FP32 -> the bits of the nearest BF16 numbers, int16. Of two as near the even one, of NaNs torch's."""
     bits = values.to(tl.int32, bitcast=True)
     nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return tl.where(values != values, 0x7FC0, nearest).to(tl.int16)

@@ -1,4 +1,4 @@
-"""Models for one device, each file one paper's figure. They know nothing of ranks; their tables can be replaced by sharded ones."""
+"""Models for one device, each file one paper's figure. They know nothing of ranks. Their tables can be replaced by sharded ones."""
 
 from recsys_lab.models.concat import Concat
 from recsys_lab.models.dcn import DCN

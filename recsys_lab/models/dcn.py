@@ -25,7 +25,7 @@ from recsys_lab.ranges import DenseFeatures, DepthFromZero, Dimension, Length, R
 class DCNTowers:
     """A tower module's cross layers, and the `vectors` of `dim` each that it projects them to; `dim` null: as the embeddings.
 
-    `vectors` null: one a feature, as listing 2 says; the FLOPs of DMT's table 4 are those of one a tower and one cross layer.
+    `vectors` null: one a feature, as listing 2 says. The FLOPs of DMT's table 4 are those of one a tower and one cross layer.
     `over_layers`: the over MLP's in a model with towers; null: the same as without.
     """
 

@@ -40,7 +40,7 @@ class DLRMTowers:
 
 
 class DLRM(InteractionModel):
-    """`dense_width`: K, 0 where the data have no dense features; then there is no bottom MLP, and only embeddings interact.
+    """`dense_width`: K, 0 where the data have no dense features. Then there is no bottom MLP, and only embeddings interact.
 
     `bottom_layers`: end in `embedding_dim`, with towers in their D instead.
     `over_layers`: end in 1.

@@ -24,7 +24,7 @@ def history_of(features: Sequence[str]) -> tuple[str, ...]:
 def placed_rows(
     looked_up: Mapping[str, JaggedTensor], features: Sequence[str], scale: float, place: nn.Embedding
 ) -> tuple[Tensor, Tensor, Places]:
-    """[N, D]: the vectors of `features` added and scaled, with the vector of each row's place, counted from the end; the last of `place`
+    """[N, D]: the vectors of `features` added and scaled, with the vector of each row's place, counted from the end. The last of `place`
     is shared by all that are earlier. Also the lengths [B], and the places.
     """
     vectors = [looked_up[name].values() for name in features]

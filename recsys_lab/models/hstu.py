@@ -5,7 +5,7 @@
     LayerNorm, times U -> linear -> + X                                                          (3)
 
 No softmax: a row's weights need not sum to one, so how often something was seen counts, and there is no wide layer behind. Its bias is of
-places; the paper's second one, of times, is had as a feature (`data.time`) that is added to each row.
+places. The paper's second one, of times, is had as a feature (`data.time`) that is added to each row.
 Shapes: N rows of B sequences, T the longest of a group, D embedding dimension, h heads.
 """
 
@@ -64,7 +64,7 @@ class HSTUBlock(nn.Module):
         return places.padded(rows).unflatten(2, (self.heads, -1)).transpose(1, 2)
 
     def _relative(self, longest: int) -> Tensor:
-        """[T, T]: the bias of row i towards row j, by i - j; what is later is cut off behind it."""
+        """[T, T]: the bias of row i towards row j, by i - j. What is later is cut off behind it."""
         places = torch.arange(longest, device=self.bias.weight.device)
         return self.bias((places[:, None] - places[None]).clamp(0, self.max_length - 1)).squeeze(2)
 
@@ -72,7 +72,7 @@ class HSTUBlock(nn.Module):
 class HSTU(ClickModel):
     """`blocks` layers of `heads`, each with queries and keys of `attention_dim` and values of `linear_dim`.
 
-    `max_length`: places told apart, counted from a history's end; earlier ones share the last.
+    `max_length`: places told apart, counted from a history's end. Earlier ones share the last.
     `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
     """
 

@@ -31,7 +31,7 @@ class InteractionModel(ClickModel):
     def add_vectors(self, tables: Sequence[Table], dim: int, device: torch.device | None, tower: Any, normalise: bool) -> tuple[int, int]:
         """Adds what makes the vectors that interact: here the tables alone. Returns how many vectors there are, and their dimension.
 
-        `tower`, `normalise`: as the model's keys say; for a model with towers (towers.py). Raises UserError for a sequence feature.
+        `tower`, `normalise`: as the model's keys say. For a model with towers (towers.py). Raises UserError for a sequence feature.
         """
         self.features = feature_names(tables)
         self.embeddings = embedding_bags(tables, device)

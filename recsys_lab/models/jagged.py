@@ -1,6 +1,6 @@
 """Sequences of different lengths in one tensor: N rows, sample after sample, and the same padded to a rectangle.
 
-Linear layers work on the N rows, so that nothing is computed for padding; only attention needs the rectangle.
+Linear layers work on the N rows, so that nothing is computed for padding. Only attention needs the rectangle.
 """
 
 from __future__ import annotations

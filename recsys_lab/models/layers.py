@@ -84,7 +84,7 @@ def feature_names(tables: Sequence[Table]) -> list[str]:
 
 
 def mlp(in_size: int, layers: Sequence[int], device: torch.device | None, *, dropout: float = 0.0, linear_end: bool = False) -> MLP:
-    """[B, in_size] -> [B, layers[-1]]: linear layers, each followed by ReLU and, if asked for, dropout; a linear end has neither."""
+    """[B, in_size] -> [B, layers[-1]]: linear layers, each followed by ReLU and, if asked for, dropout. A linear end has neither."""
     parts: list[nn.Module] = []
     for position, (n_in, n_out) in enumerate(zip([in_size, *layers], layers)):
         parts.append(Linear(n_in, n_out, device=device))

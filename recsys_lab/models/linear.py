@@ -90,7 +90,7 @@ class _ToOne(torch.autograd.Function):
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a [N, K] b [K, M] -> [N, M] through oneDNN. Either may be a transposed view; it costs a copy where it is `a` and FP32."""
+    """a [N, K] b [K, M] -> [N, M] through oneDNN. Either may be a transposed view. It costs a copy where it is `a` and FP32."""
     if a.dtype == torch.bfloat16:
         return torch.mm(a, b)  # is oneDNN's already
     return torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")

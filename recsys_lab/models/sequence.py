@@ -10,7 +10,7 @@ click (with pair-wise attention as DIN, Zhou et al. 2018, figure 2; or with a tr
     history   -> tables -> sum, + place from the end -> attention -> interest [B, D] -+-> concat with their product -> over MLP -> logit [B]
     candidate -> tables -> sum ------------------------- target [B, D] ---------------+
 
-Shapes: N look-ups of a history in B samples, D embedding dimension. Features are distinguished by name; see `Roles`.
+Shapes: N look-ups of a history in B samples, D embedding dimension. Features are distinguished by name. See `Roles`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Roles:
 
     @staticmethod
     def of(features: list[str]) -> Roles:
-        """`item` is the history, with `category` and `time`; without one every feature is a history of its own."""
+        """`item` is the history, with `category` and `time`. Without one every feature is a history of its own."""
         others = tuple((name,) for name in features) if "item" not in features else (history_of(features),)
         return Roles(others, tuple(name for name in _CANDIDATE if name in features))
 
@@ -58,7 +58,7 @@ class Roles:
 class Sequence(ClickModel):
     """`objective`: next_item | click. `attention`: transformer (`blocks` of `heads`, inner layers `feed_forward` wide) | pairwise.
 
-    `max_length`: places told apart, counted from a history's end; earlier ones share the last. `over_layers` end in 1; click's alone.
+    `max_length`: places told apart, counted from a history's end. Earlier ones share the last. `over_layers`: click's alone, end in 1.
     `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
     """
 

@@ -4,7 +4,7 @@
     tower t: F_t x [B, N] -> tower module t -> [B, O_t] of D each -+
 
 A tower module sees its own features only, so its ranks need no others (section 3.2). N: an embedding's dimension; D: of what modules
-give, and of all that interacts after them. A model brings its own module in its own file; here is what models have in common.
+give, and of all that interacts after them. A model brings its own module in its own file. Here is what models have in common.
 """
 
 from __future__ import annotations

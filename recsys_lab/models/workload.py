@@ -95,7 +95,7 @@ class TowerCost:
 
 
 def describe_towers(model: ClickModel) -> tuple[TowerCost, ...]:
-    """Cost of each tower module of `model`, built on the meta device; none where it has no towers."""
+    """Cost of each tower module of `model`, built on the meta device. None where it has no towers."""
     dims = {feature: config.embedding_dim for config in table_configs(model) for feature in config.feature_names}
     found = []
     for module, features in zip(getattr(model, "tower_modules", ()), model.tower_features):

@@ -1,6 +1,6 @@
 """`python -m recsys_lab partition`: features into towers, found on a short training or on a run's weights.
 
-`probe`: one process trains a model for a few steps, or takes a run's tables; what its features' embeddings are like.
+`probe`: what features' embeddings are like. One process trains a model for a few steps, or takes a run's tables.
 `find`: affinity -> coordinates -> balanced groups -> a `Partition`.
 `picture`: DMT's figure 9 of a partition.
 `source`: from a run folder or overrides to a partition.

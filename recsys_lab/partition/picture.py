@@ -30,7 +30,7 @@ SHAPES = "osD^vP*X"
 
 
 def draw(partition: Partition, path: Path) -> None:
-    """Writes the picture; the same partition makes the same file. Raises UserError where it cannot be written."""
+    """Writes the picture. The same partition makes the same file. Raises UserError where it cannot be written."""
     check_suffix(path)
     with plt.rc_context(STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(13.0, 6.0), layout="constrained")
@@ -92,7 +92,7 @@ def _plane(axes, partition: Partition) -> None:
 
 
 def principal(points: np.ndarray) -> np.ndarray:
-    """Coordinates [F, n] turned so that the first axis is the widest, then the second; the farthest point of each is on its right."""
+    """Coordinates [F, n] turned so that the first axis is the widest, then the second. The farthest point of each is on its right."""
     points = points - points.mean(axis=0)
     turned = points @ np.linalg.svd(points, full_matrices=False)[2].T
     farthest = np.abs(turned).argmax(axis=0)

@@ -44,9 +44,9 @@ def opened(experiment: Experiment) -> DataSet:
 
 
 def trained(experiment: Experiment, data: DataSet, steps: int, seed: int, towers: Towers = (), rates: Rates = Rates()) -> ClickModel:
-    """The model of `experiment` after `steps` batches of the train split by Adam, lazily on the tables; epochs follow one another.
+    """The model of `experiment` after `steps` batches of the train split by Adam, lazily on the tables. Epochs follow one another.
 
-    One process, no process group; the same arguments give the same weights.
+    One process, no process group. The same arguments give the same weights.
     """
     model = fresh(experiment, data, seed, towers)
     tables = list(model.embeddings.parameters())

@@ -30,7 +30,7 @@ SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how
 class Context:
     """The tables of one family of schemes, or a part of their rows, with everything that their bytes depend on.
 
-    `prefix` names the steps; of a part, `placed` and `access` have its rows only. `exchange`: how whole tables' rows travel. `hot_rows`:
+    `prefix` names the steps. Of a part, `placed` and `access` have its rows only. `exchange`: how whole tables' rows travel. `hot_rows`:
     ranks that hold hot rows serve more look-ups than their share of the rows. `in_flight`: batches whose rows are in use at a time. `role`:
     of the steps. `at_home`: every rank looks its own
     batch up and sends nothing. `inside_hosts`: ids and rows travel within each host. `averaged`: several ranks hold the same rows, and

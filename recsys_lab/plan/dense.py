@@ -30,7 +30,7 @@ def dense_backward(world_size: int, precision: Precision, workload: Workload) ->
 
 
 def dense_optimizer(world_size: int, workload: Workload) -> Step:
-    """Reads weights as they are stored and gradients, writes weights; reads and writes the FP32 optimizer state."""
+    """Reads weights as they are stored and gradients, writes weights. Reads and writes the FP32 optimizer state."""
     after = ("dense.all_reduce",) if world_size > 1 else ("dense.backward",)
     moved = float(workload.dense_parameters * optimizer_bytes(workload))
     return Step("dense.optimizer", "update", "optimizer", (moved,), after=after, role=DENSE)

@@ -11,7 +11,7 @@ from recsys_lab.tables import Table
 
 @dataclass(frozen=True)
 class Difference:
-    """`what` differs: a field of the plan, or a table's; before and after as people read them. None where it is not there."""
+    """`what` differs: a field of the plan, or a table's. Before and after as people read them. None where it is not there."""
 
     table: str | None
     what: str

@@ -1,7 +1,7 @@
 """Lower a plan to the steps of one training iteration, as TorchRec and DistributedDataParallel really do it.
 
 The collectives (kinds, groups, bytes per rank) were found by recording them, and a test holds the executor's recorded collectives
-against these. Formats: ids int64, lengths int32; pooled embeddings travel in `precision.forward_comm` / `backward_comm`.
+against these. Formats: ids int64, lengths int32. Pooled embeddings travel in `precision.forward_comm` / `backward_comm`.
 """
 
 from __future__ import annotations

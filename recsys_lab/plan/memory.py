@@ -122,9 +122,9 @@ def _served(table: Table, placement: Placement, plan: ShardingPlan, workload: Wo
 
 
 def missing_bytes(memory: RankMemory, cluster: Cluster) -> tuple[int, int]:
-    """(bytes, rank) of the rank that lacks most; none are missing where the bytes are not above zero.
+    """(bytes, rank) of the rank that lacks most. None are missing where the bytes are not above zero.
 
-    What lasts must fit beside the cluster's reserve; the buffers may use the reserve.
+    What lasts must fit beside the cluster's reserve. The buffers may use the reserve.
     """
     whole = int(cluster.device.memory_gb * 1e9)
     lacking = [max(kept - cluster.usable_memory_bytes, total - whole) for kept, total in zip(memory.lasting, memory.totals)]

@@ -15,7 +15,7 @@ from recsys_lab.tables import Table
 class Shard:
     """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held alike by every rank of `ranks`.
 
-    `tier`: of rows that are placed one by one; they are then numbered after the remapping (`recsys_lab.tables.remap`). Else empty.
+    `tier`: of rows that are placed one by one. They are then numbered after the remapping (`recsys_lab.tables.remap`). Else empty.
     """
 
     ranks: tuple[int, ...]
@@ -65,7 +65,7 @@ class ShardingPlan:
     """Placements of `tables` on `hosts` x `ranks_per_host` ranks, in the tables' order.
 
     `sharder` names the planner that made the plan: `torchrec` also under `sharder=torchrec_strong`, which the record's choices name.
-    `towers` are groups of features. `permute`: what is brought into peer order where tables are in towers; else empty.
+    `towers` are groups of features. `permute`: what is brought into peer order where tables are in towers. Else empty.
     """
 
     sharder: str
@@ -128,7 +128,7 @@ class ShardingPlan:
 
     @property
     def fingerprint(self) -> str:
-        """Of every field; equal plans have equal fingerprints."""
+        """Of every field. Equal plans have equal fingerprints."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
 
 

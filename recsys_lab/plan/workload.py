@@ -37,7 +37,7 @@ class TowerWork:
 class Workload:
     """One training iteration of one rank. FLOPs are multiply-adds times two, forward and backward, per sample.
 
-    `towers`: the model's tower modules, in the order of its towers; none where rows pass through. All other figures of the dense arch
+    `towers`: the model's tower modules, in the order of its towers. None where rows pass through. All other figures of the dense arch
     are without them. `layers`: the dense arch's matrix products with weights, none where they are not known. `dense_format`: how the
     dense arch's weights are stored. `replica_format`: what gradients of table rows that several ranks hold alike are kept and sent in.
     """

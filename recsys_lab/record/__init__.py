@@ -1,1 +1,1 @@
-"""What a run leaves behind: `result.json` and the run folder, the contract that other programs read; metrics and loggers."""
+"""What a run leaves behind: `result.json` and the run folder, the contract that other programs read. Also metrics and loggers."""

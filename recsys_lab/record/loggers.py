@@ -20,7 +20,7 @@ def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str |
 
 
 def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None, *, flush_every_n_steps: Count = 100) -> Any:
-    """Everything that any callback logs, in `folder`/csv/metrics.csv; the columns are not fixed as those of metrics.csv are."""
+    """Everything that any callback logs, in `folder`/csv/metrics.csv. The columns are not fixed as those of metrics.csv are."""
     from lightning.pytorch.loggers import CSVLogger
 
     return CSVLogger(save_dir=str(folder), name="csv", version="", flush_logs_every_n_steps=flush_every_n_steps)

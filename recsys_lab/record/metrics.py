@@ -1,6 +1,6 @@
-"""Quality over a whole split, exact: AUC, normalized entropy, log loss, calibration, TorchRec's names and definitions; places of items.
+"""Quality over a whole split, exact: AUC, normalized entropy, log loss, calibration, TorchRec's names and definitions. Places of items.
 
-TorchRec's own `auc` looks at a window of recent samples; here every sample counts, and the order in which samples come does not matter.
+TorchRec's own `auc` looks at a window of recent samples. Here every sample counts, and the order in which samples come does not matter.
 """
 
 from __future__ import annotations

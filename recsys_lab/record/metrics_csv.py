@@ -57,7 +57,7 @@ class MetricsCsv:
 
 
 def read_metrics(folder: Path) -> list[dict[str, float | None]]:
-    """The rows of `folder`/metrics.csv with numbers, None where blank; empty where there is no such file."""
+    """The rows of `folder`/metrics.csv with numbers, None where blank. Empty where there is no such file."""
     path = Path(folder) / METRICS_FILE
     if what_is(path) == NOTHING:
         return []

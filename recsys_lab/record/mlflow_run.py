@@ -4,7 +4,7 @@ Without a server the run goes to a database in the run folder. A server that goe
 kept and sent again later, at the latest when the run ends.
 
 Rank 0 calls `start` before training and `finish` after the record is written, in the same process. A resumed run goes on in the same
-MLflow run where the server still has it; its id is kept in `mlflow/runs.json`.
+MLflow run where the server still has it. Its id is kept in `mlflow/runs.json`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RunLogger:
         """`start` logs the whole config."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Figures of `step`; those of a step that the run has already are the same and left out. Never fails."""
+        """Figures of `step`. Those of a step that the run has already are the same and left out. Never fails."""
         self._keep(metrics, step or 0)
         if time.monotonic() >= self._not_before:
             self._try(self._send, "it is asked again later")

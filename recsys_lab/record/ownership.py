@@ -130,7 +130,7 @@ class Ownership:
         self.before, self._inner = written(self.folder), _inner(self.folder)
 
     def withdraw(self) -> None:
-        """Leaves the folder as it was found, and lets go of it; what others put there stays."""
+        """Leaves the folder as it was found, and lets go of it. What others put there stays."""
         remove((written(self.folder) | _inner(self.folder)) - self.before - self._inner)
         self._release()
         remove(self._made)
@@ -145,7 +145,7 @@ class Ownership:
 
 
 def _make(folder: Path, made: list[Path]) -> None:
-    """Makes `folder` and its missing parents; appends to `made` what it made."""
+    """Makes `folder` and its missing parents. Appends to `made` what it made."""
     for path in (*reversed(folder.parents), folder):
         with contextlib.suppress(FileExistsError):
             if not path.is_dir():

@@ -1,4 +1,4 @@
-"""The record of a run: `result.json`, schema 1. Measured and simulated are separate objects; what was not done is null, never zero."""
+"""The record of a run: `result.json`, schema 1. Measured and simulated are separate objects. What was not done is null, never zero."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def _part(part: Any) -> dict | None:
 def plan_summary(
     plan: ShardingPlan, access: AccessStatistics | None, workload: Workload | None, stores: Sequence[StoreFacts] = ()
 ) -> PlanSummary:
-    """`plan` in figures. Without `workload`, bytes are those of the weights alone; without a table's `access`, shares are None.
+    """`plan` in figures. Without `workload`, bytes are those of the weights alone. Without a table's `access`, shares are None.
 
     Every tier is named, also one that holds no row: its zero is a count.
     """

@@ -164,7 +164,7 @@ class Run:
 
     @property
     def best_auc(self) -> dict[str, float]:
-        """The best reachable AUC by split, where the truth was planted; empty where unknown."""
+        """The best reachable AUC by split, where the truth was planted. Empty where unknown."""
         return (self.environment.get("data") or {}).get("best_auc") or {}
 
     @property

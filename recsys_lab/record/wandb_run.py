@@ -1,6 +1,6 @@
 """One Weights & Biases run per job, through W&B's own client. The only file that imports wandb.
 
-Offline unless the user is logged in; nothing is ever asked, and nothing is written outside the run folder.
+Offline unless the user is logged in. Nothing is ever asked, and nothing is written outside the run folder.
 Rank 0 calls `start` before training and `finish` after the record is written, in the same process.
 
 A resumed run: online it goes on in the same W&B run. Offline it becomes a new W&B run with the first one's id in
@@ -147,7 +147,7 @@ def logged_in() -> bool:
 
 @contextlib.contextmanager
 def _inside(folder: Path) -> Iterator[None]:
-    """W&B keeps its caches and staged files in the home folder; while this lasts, in the run folder."""
+    """W&B keeps its caches and staged files in the home folder. While this lasts, in the run folder."""
     ours = {f"WANDB_{kind}_DIR": str(folder / "wandb" / kind.lower()) for kind in ("CACHE", "DATA", "CONFIG", "ARTIFACT")}
     before = {key: os.environ.get(key) for key in ours}
     os.environ.update(ours)

@@ -1,4 +1,4 @@
-"""The baselines beside a model's quality, in sentences and as rows of a table; what to try where a model loses to the regression."""
+"""The baselines beside a model's quality, in sentences and as rows of a table. What to try where a model loses to the regression."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def baseline_sentences(record: Mapping[str, Any]) -> list[str]:
 
 
 def verdict(record: Mapping[str, Any]) -> list[str]:
-    """Where the model loses to the regression, by how much, and what to try; else nothing."""
+    """Where the model loses to the regression, by how much, and what to try. Else nothing."""
     found = record.get("baselines")
     gaps = lost_by(record["quality"] or {}, found["logistic_regression"]) if found else {}
     if not gaps:

@@ -90,7 +90,7 @@ def plotly_digest() -> str:
 
 
 def table(section: Table, level: int = 3) -> str:
-    """A section's table under its heading, its note below; the note alone where there are no rows."""
+    """A section's table under its heading, its note below. The note alone where there are no rows."""
     parts = [f"<h{level}>{escape(section.title)}</h{level}>"] if level else []
     if section.rows:
         css = {column: ' class="right"' if column in section.right else "" for column in section.columns}

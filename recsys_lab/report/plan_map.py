@@ -70,7 +70,7 @@ def plan_map(plan: ShardingPlan, name: str) -> Chart:
 
 
 def _ticks(plan: ShardingPlan) -> dict[str, Any]:
-    """Where hosts begin, at most thirty-two of them; of one host every rank."""
+    """Where hosts begin, at most thirty-two of them. Of one host every rank."""
     every = plan.ranks_per_host * max(1, -(-plan.hosts // 32)) if plan.hosts > 1 else 1
     return {"tickmode": "linear", "tick0": 0, "dtick": every}
 

@@ -16,7 +16,7 @@ OPEN, LIMIT = "rgba(128,128,128,0.35)", "#c0392b"
 
 
 def learning_curve(rows: Sequence[Mapping[str, float | None]], best_auc: float | None = None) -> list[Chart]:
-    """Training loss and validation AUC, or NDCG@10 of held-out items, over steps; none where nothing was logged."""
+    """Training loss and validation AUC, or NDCG@10 of held-out items, over steps. None where nothing was logged."""
     loss, auc, ndcg = (_points(rows, metric) for metric in ("train_loss", "validation_auc", "validation_ndcg_10"))
     shown = (("training loss", loss, None), ("validation AUC", auc, best_auc), ("validation NDCG@10", [] if auc else ndcg, None))
     return [_curve(i, title, points, best) for i, (title, points, best) in enumerate(shown) if points]
@@ -133,7 +133,7 @@ def _fullest_of_hosts(held: list[dict[str, int]], plan: ShardingPlan) -> list[di
 
 
 def iteration_bar(name: str, phases_ms: Mapping[str, float | None], whole_ms: float, title: str) -> Chart:
-    """One bar of `whole_ms`, divided into its phases; what no phase accounts for is grey. `title` says measured or simulated."""
+    """One bar of `whole_ms`, divided into its phases. What no phase accounts for is grey. `title` says measured or simulated."""
     known = [(phase.replace("_", " "), value, colour(i)) for i, (phase, value) in enumerate(phases_ms.items()) if value]
     rest = whole_ms - sum(value for _, value, _ in known)
     if rest > 0.005 * whole_ms:

@@ -27,7 +27,7 @@ _INDENT, _NARROWEST = 12, 40
 
 
 def _line(word: str, text: str, wraps: bool = True) -> None:
-    """A fact behind its word. On a terminal it is wrapped between words, unless it is a command; in a file it stays one line."""
+    """A fact behind its word. On a terminal it is wrapped between words, unless it is a command. In a file it stays one line."""
     width = max(CONSOLE.width - _INDENT, _NARROWEST)
     if wraps and CONSOLE.is_terminal:
         text = "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))

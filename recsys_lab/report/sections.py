@@ -233,7 +233,7 @@ def phases(run: Run, origin: str) -> Table:
 
 
 def _added(part: dict) -> str:
-    """What a process takes on top of what it took without a model; records of earlier versions do not have it."""
+    """What a process takes on top of what it took without a model. Records of earlier versions do not have it."""
     return f", training takes {human_bytes(part['added_memory_bytes'])}" if part.get("added_memory_bytes") is not None else ""
 
 

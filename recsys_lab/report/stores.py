@@ -58,7 +58,7 @@ def stores_here(run: Run) -> Table | None:
 
 
 def hits(run: Run) -> dict[str, tuple[float | None, float | None]]:
-    """By table with a cache, the share of hits that was measured, and the one expected of the same steps; over all ranks."""
+    """By table with a cache, the share of hits that was measured, and the one expected of the same steps. Over all ranks."""
     ranks = (run.result["measured"] or {}).get("stores") or []
     names = dict.fromkeys(name for rank in ranks for name in rank)
     of_table = {name: [rank[name] for rank in ranks if name in rank] for name in names}
@@ -152,7 +152,7 @@ def _smallest_useful(points: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _ticks(places: Sequence[float]) -> list[int]:
-    """Of the points, those that are far enough apart on an axis to be named; the last one is."""
+    """Of the points, those that are far enough apart on an axis to be named. The last one is."""
     apart, named = APART * (places[-1] - places[0]), [len(places) - 1]
     for number in range(len(places) - 2, -1, -1):
         if places[named[-1]] - places[number] >= apart:

@@ -19,7 +19,7 @@ def check_scheme(where: str, scheme: str, allowed: Sequence[str], problem: str) 
 
 
 def forced_schemes(tables: Sequence[Table], force: Mapping[str, str] | None, allowed: Sequence[str], problem: str) -> dict[str, str]:
-    """Table name -> the scheme that `force` (table name or glob -> scheme) gives it; a later entry wins.
+    """Table name -> the scheme that `force` (table name or glob -> scheme) gives it. A later entry wins.
 
     Raises UserError for a scheme that is not `allowed`, which is the `problem`, and for a pattern without a table.
     """

@@ -2,7 +2,7 @@
 
 An iteration is over when its links have carried everything, however it was shared out. That moment grows with every cost, which the moment
 at which one piece of background is done does not: an embedding exchange that is ready sooner goes first. So what others wait for is done
-no sooner than its links rest, and so is the last exchange of ids; those before it, which only it waits for, are done when they fit in.
+no sooner than its links rest, and so is the last exchange of ids. Those before it, which only it waits for, are done when they fit in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class First:
-    """What goes first on the links of some ranks [K]: when it begins and ends to fill each, ms; both 0 where it does not."""
+    """What goes first on the links of some ranks [K]: when it begins and ends to fill each, ms. Both 0 where it does not."""
 
     begin: np.ndarray
     end: np.ndarray

@@ -2,12 +2,12 @@
 
     all_to_all                    a message to each other rank, near and far side by side
     scatter, gather               the same from or to one rank, beside those of other roots (`rooted.py`)
-    reduce_scatter, all_gather    a ring; each rank of a host drives its own over its own cross-host link
+    reduce_scatter, all_gather    a ring. Each rank of a host drives its own over its own cross-host link
     all_reduce                    the fastest of ring, tree and, where a cluster's switches add up (NVLS, SHARP), in the network
     broadcast                     a tree
 
 Intra-host and cross-host bytes move at the same time. Bytes are those that a rank puts in (`recsys_lab.plan.steps`). Links above leaf
-switches carry a part of what hosts send (`Cluster.leaf_oversubscription`); a ring passes them once each way, an all-to-all with all.
+switches carry a part of what hosts send (`Cluster.leaf_oversubscription`). A ring passes them once each way, an all-to-all with all.
 On CPU devices a reduce-scatter is priced as the all-reduce that gloo makes of it, with its copies.
 """
 
@@ -30,7 +30,7 @@ from recsys_lab.units import US_PER_MS, transfer_ms
 
 @dataclass(frozen=True, order=True)
 class Cost:
-    """ms of a collective: `ms` in all. Its bytes would fill the links for `wire_ms`; the rest is latency, and what it does not reach of the
+    """ms of a collective: `ms` in all. Its bytes would fill the links for `wire_ms`. The rest is latency, and what it does not reach of the
     links (`spare_ms`), in which others may use them.
 
     `spans`: of an exchange in pieces, from when to when each is under way, as shares of `ms`.
@@ -117,9 +117,9 @@ def group_cost(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> 
 
 
 def copied_bytes(kind: str, size: int, size_bytes: float, cluster: Cluster) -> float:
-    """Of a collective of `size` ranks that put in `size_bytes` each: what gloo copies on each rank; nothing of NCCL's.
+    """Of a collective of `size` ranks that put in `size_bytes` each: what gloo copies on each rank. Nothing of NCCL's.
 
-    Its reduce-scatter is an all-reduce of a copy of what is put in; its all-gather fills one piece, and is taken out of it.
+    Its reduce-scatter is an all-reduce of a copy of what is put in. Its all-gather fills one piece, and is taken out of it.
     """
     if cluster.device.kind != "cpu":
         return 0.0
@@ -138,7 +138,7 @@ def _cost(latency_us: float, *levels: tuple[float, float]) -> Cost:
 
 
 def _all_to_all(shape: Shape, size_bytes: float, cluster: Cluster) -> Cost:
-    """One message to each other rank; a rank's bytes are split evenly over the ranks of the group."""
+    """One message to each other rank. A rank's bytes are split evenly over the ranks of the group."""
     part = size_bytes / shape.size
     near, far = shape.local - 1, shape.size - shape.local
     near_messages, far_messages = messages(shape, cluster)

@@ -95,7 +95,7 @@ def launches(step: Step, profile: Profile, workload: Workload | None) -> int:
 def layers_of(step: Step, profile: Profile, workload: Workload | None) -> list[tuple[DenseLayer, int]]:
     """The layers that a dense step runs, where they are known, each with its number of matrix products.
 
-    Of a step in two parts: what needs embeddings, or their gradients need, is the rest's; the bottom MLP is the other part's. So are, where
+    Of a step in two parts: what needs embeddings, or their gradients need, is the rest's. The bottom MLP is the other part's. So are, where
     gradients of weights are computed last, those of all layers.
     """
     if workload is None or step.kind != "dense" or step.role != DENSE:
@@ -128,7 +128,7 @@ def _rate_tflops(step: Step, cluster: Cluster, profile: Profile) -> float:
 
 
 def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Cluster, profile: Profile, workload: Workload) -> float:
-    """Each product of each layer by its own roofline; then what else the step does: other FLOPs (dot products) and element-wise work.
+    """Each product of each layer by its own roofline. Then what else the step does: other FLOPs (dot products) and element-wise work.
 
     Element-wise work moves the activations once forward and twice backward, in the compute format.
     """

@@ -1,6 +1,6 @@
 """The host of a rank: it issues an iteration's steps one after another, and runs ahead of its device.
 
-An iteration takes the longer of two timelines. The device's has each step when what it needs is there; the host's has what issuing costs,
+An iteration takes the longer of two timelines. The device's has each step when what it needs is there. The host's has what issuing costs,
 a launch for each kernel. Where nothing makes the host wait for the device within an iteration, it is a whole iteration ahead, and only
 the sum of its launches counts. Where it reads sizes that an exchange brings, it waits for them, and steps after that begin no sooner than
 it has issued them. A CPU issues a step on the cores that compute it: its launches come before each step, and nothing runs ahead.

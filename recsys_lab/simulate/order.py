@@ -32,7 +32,7 @@ def is_dense_work(step: Step) -> bool:
 
 
 def _bottom_apart(steps: list[Step]) -> list[Step]:
-    """The forward's part that needs no embedding begins at once; the backward's comes when the embeddings' gradients are on their way."""
+    """The forward's part that needs no embedding begins at once. The backward's comes when the embeddings' gradients are on their way."""
     dense = {step.phase: step for step in steps if is_dense_work(step)}
     ahead = {phase: f"{step.name}.{AHEAD}" for phase, step in dense.items()}
     rest = {step.name: f"{step.name}.{REST}" for step in dense.values()}

@@ -1,4 +1,4 @@
-"""A software profile: how well a framework uses the hardware. Read from `conf/profile/*.yaml`; every record names its profile."""
+"""A software profile: how well a framework uses the hardware. Read from `conf/profile/*.yaml`. Every record names its profile."""
 
 from __future__ import annotations
 

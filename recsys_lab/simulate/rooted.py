@@ -2,7 +2,7 @@
 
 An exchange in pieces issues all of them and then waits. Gloo's process group has two threads on every rank, which take pieces up in order.
 A part of a piece (what one rank sends to another) moves when both have taken the piece up. From then on it is the kernel's, and the
-sender's thread goes on to the next; the taker's is held until all of its parts have come. So the exchange goes in rounds: all parts that
+sender's thread goes on to the next. The taker's is held until all of its parts have come. So the exchange goes in rounds: all parts that
 can move do, share the links evenly, and when the busiest link has carried its own, threads are free for the next round. Parts that stay
 in a host, where others leave it, are there before the round ends and hold nobody up. Scatters, of which every rank but one takes a part, go
 two by two; gathers, which only the root takes, nearly all at once, if no rank is root of many.
@@ -29,7 +29,7 @@ Part = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Round:
-    """`latency_us` of the messages of the rank that has most; `wire_ms` of the busiest link; the pieces of which it moves parts."""
+    """`latency_us` of the messages of the rank that has most; `wire_ms` of the busiest link. The pieces of which it moves parts."""
 
     latency_us: float
     wire_ms: float
@@ -75,7 +75,7 @@ def parts_in_rounds(kind: str, roots: tuple[int, ...], hosts: tuple[int, ...], t
         held[rank] -= not left[number, rank]
 
     def take_up(rank: int) -> list[Part]:
-        """The next piece; the parts that can move now."""
+        """The next piece. The parts that can move now."""
         number, following[rank] = following[rank], following[rank] + 1
         held[rank], up[number, rank] = held[rank] + 1, True
         moving = [part for part in _parts(kind, number, roots[number], size, rank) if up[number, part[1]] and up[number, part[2]]]
@@ -101,7 +101,7 @@ def parts_in_rounds(kind: str, roots: tuple[int, ...], hosts: tuple[int, ...], t
 
 
 def _parts(kind: str, number: int, root: int, size: int, rank: int | None = None) -> list[Part]:
-    """Of a piece; those that `rank` sends or takes."""
+    """Of a piece. Those that `rank` sends or takes."""
     others = [other for other in range(size) if other != root] if rank in (None, root) else [rank]
     return [(number, root, other) if kind == "scatter" else (number, other, root) for other in others if other is not None]
 
@@ -129,12 +129,12 @@ def _priced(moved: np.ndarray, parts_bytes: np.ndarray, group: np.ndarray, clust
 
 
 def _busiest(ends: np.ndarray, figures: np.ndarray) -> float:
-    """The sum of `figures` [parts] at the end that has most; a link carries both directions at once. `ends` [parts, 2]."""
+    """The sum of `figures` [parts] at the end that has most. A link carries both directions at once. `ends` [parts, 2]."""
     return max((float(np.bincount(side, figures).max()) for side in ends.T if len(side)), default=0.0)
 
 
 def _root(step: Step, group: Sequence[int]) -> int:
-    """Where in `group` the rank is that has all bytes; where the step does not say, the first."""
+    """Where in `group` the rank is that has all bytes. Where the step does not say, the first."""
     figures = step.bytes_of_rank if step.kind == "scatter" else step.received_of_rank
     return int(np.argmax([figures[rank] for rank in group])) if len(figures) > 1 else 0
 

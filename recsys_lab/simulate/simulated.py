@@ -53,7 +53,7 @@ class Simulated:
 
     `interval_ms`: of the iteration, from the profile's residuals, wider outside of its fit; None where it was not fitted to anything.
     `cost_per_billion_samples`: in dollars at the cluster's `price`, both None without one. `software`: the profile's figures.
-    `added_memory_bytes`: what a process of the rank with most takes when it trains, on top of what it took before it had a model; on a
+    `added_memory_bytes`: what a process of the rank with most takes when it trains, on top of what it took before it had a model. On a
     GPU, of its tensors. `extrapolates`: in words, what the profile was fitted on where this is something else.
     """
 

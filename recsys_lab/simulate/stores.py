@@ -93,7 +93,7 @@ def _of_hosts(figures: np.ndarray, cluster: Cluster) -> np.ndarray:
 def in_the_open(
     step: Step, ready: np.ndarray, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile
 ) -> Placed:
-    """Rows of this batch: nothing computes meanwhile."""
+    """Rows of this batch: nothing computes at that time."""
     made = _moved(step, np.maximum(ready, streams["compute"]), overhead, streams, cluster, profile)
     streams["compute"] = made.end
     return made
@@ -131,7 +131,7 @@ def _moved(step: Step, ready: np.ndarray, overhead: float, streams: dict[str, np
 
 
 def behind_kernels(placed: Collection[Placed], cluster: Cluster, profile: Profile) -> dict[str, Placed]:
-    """What the link carries beside kernels that use it too, done when the link rests; nothing where it does not meet any.
+    """What the link carries beside kernels that use it too, done when the link rests. Nothing where it does not meet any.
 
     Kernels go first. The moment at which a link rests is the latest of: a beginning, and all that begins with it or later.
     """

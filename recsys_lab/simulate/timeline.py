@@ -84,7 +84,7 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
 
 
 def _is_done(step: Step, cluster: Cluster, profile: Profile) -> bool:
-    """A CPU's input is there; ids that each rank reads are not exchanged."""
+    """A CPU's input is there. Ids that each rank reads are not exchanged."""
     if step.kind == "host_to_device":
         return cluster.device.kind != "cpu"
     return profile.exchanges_ids or step.phase != "input" or not step.is_collective
@@ -140,7 +140,7 @@ def _collective(
 
 
 def _in_pieces(whole: Placed, pieces: Sequence[Step], spans: np.ndarray) -> dict[str, Placed]:
-    """An exchange, piece by piece; the link carries all of it before the end of the last. `spans` [2, P, R]: of the whole."""
+    """An exchange, piece by piece. The link carries all of it before the end of the last. `spans` [2, P, R]: of the whole."""
     last, took, found = spans[1].argmax(axis=0), whole.end - whole.start, {}
     for number, piece in enumerate(pieces):
         begin, end = (np.where(share == 1.0, whole.end, whole.start + share * took) for share in spans[:, number])
@@ -179,7 +179,7 @@ def _place_next_ids(
 
 
 def _groups(step: Step, ranks: int, costs: list[Cost]) -> list[tuple[list[int], Cost]]:
-    """The ranks of each group, with what it costs them; one rank for all where all are alike."""
+    """The ranks of each group, with what it costs them. One rank for all where all are alike."""
     return [([0], max(costs))] if ranks == 1 else [(list(group), cost) for group, cost in zip(step.groups, costs)]
 
 

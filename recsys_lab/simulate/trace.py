@@ -26,8 +26,8 @@ CLOSE_MS = 1e-9
 
 
 def trace_json(timeline: Timeline, bounds: Mapping[str, str] | None = None) -> dict:
-    """Complete events in microseconds, a track a stream, and more for what is under way beside others of its stream; the slowest rank, then
-    the one that computes least; memory as counters. `bounds`: by name of a step, what bounds it.
+    """Complete events in microseconds, a track a stream, and more for what is under way beside others of its stream. The slowest rank, then
+    the one that computes least. Memory as counters. `bounds`: by name of a step, what bounds it.
     """
     named = _rank(1, timeline.title, timeline.events, bounds or {})
     if timeline.least:

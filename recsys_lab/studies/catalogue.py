@@ -51,7 +51,7 @@ class Item:
 
     @property
     def command(self) -> str:
-        """The one that makes it; of a long one the last that the head of its YAML shows, which has what it must be given."""
+        """The one that makes it. Of a long one the last that the head of its YAML shows, which has what it must be given."""
         return self.commands[-1 if self.budget == LONG else 0] if self.target else ""
 
     @property
@@ -75,7 +75,7 @@ class Paper:
 
 @cache
 def papers() -> tuple[Paper, ...]:
-    """Those with a paper.yaml, in the order of their names; their items in the order of the paper, figures first."""
+    """Those with a paper.yaml, in the order of their names. Their items in the order of the paper, figures first."""
     return tuple(_paper(path) for path in sorted(EXPERIMENTS.glob("*/paper.yaml")))
 
 

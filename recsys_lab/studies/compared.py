@@ -16,7 +16,7 @@ LONGEST = 70  # letters of a line's name
 
 
 def draw_compared(study: Study, folder: Path) -> list[Path]:
-    """A panel for amounts and one for percentages; a hollow point is there by construction."""
+    """A panel for amounts and one for percentages. A hollow point is there by construction."""
     compared = [line for line in study.lines if line.error is not None]
     if not compared:
         return _draw_ours(study, folder)

@@ -1,4 +1,4 @@
-"""`python -m recsys_lab PAPER STUDY`: studies of one paper, printed; nothing is left but the pictures that are asked for."""
+"""`python -m recsys_lab PAPER STUDY`: studies of one paper, printed. Nothing is left but the pictures that are asked for."""
 
 from __future__ import annotations
 

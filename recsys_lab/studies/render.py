@@ -54,7 +54,7 @@ def markdown_table(table: Table) -> str:
 
 
 def lines_csv(study: Study) -> str:
-    """Every line of the study; its error is relative, or in points where the unit is %."""
+    """Every line of the study. Its error is relative, or in points where the unit is %."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(LINE_COLUMNS)

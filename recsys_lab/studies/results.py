@@ -60,7 +60,7 @@ def folder_of(item: Item, runs: Path) -> Path:
 
 
 def known(item: Item, runs: Path) -> Known:
-    """The newest of the results in `runs`; else what is committed; else not run."""
+    """The newest of the results in `runs`. Else what is committed. Else not run."""
     if item.target is None:
         return Known(item, item.state, f"{item.why}; the nearest: {item.nearest}")
     named = [*runs.glob(f"*_{item.paper}_{item.name}/{RESULT_FILE}"), folder_of(item, runs) / RESULT_FILE]
@@ -107,7 +107,7 @@ def committed_verdicts(paper: str) -> dict[str, Any]:
 
 
 def record_verdicts(runs: Path) -> list[Path]:
-    """Writes experiments/PAPER/verdicts.json again from the results in `runs`; what was not run here keeps what it says."""
+    """Writes experiments/PAPER/verdicts.json again from the results in `runs`. What was not run here keeps what it says."""
     written = []
     for paper in papers():
         kept = committed_verdicts(paper.name)

@@ -51,8 +51,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Study:
-    """`statements`: what the paper says in words, and whether ours agrees. `data`: more for --json. `draw` writes pictures to a folder;
-    without it the lines are drawn. `shown`: the lines in a closer table, for people.
+    """`statements`: what the paper says in words, and whether ours agrees. `data`: more for --json. `draw` writes pictures to a folder.
+    Without it the lines are drawn. `shown`: the lines in a closer table, for people.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What is seen while studies run: a bar in a terminal; where there is none, a line now and then. Both on stderr."""
+"""What is seen while studies run: a bar in a terminal. Where there is none, a line now and then. Both on stderr."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Waiting:
             self.next_line_s += EVERY_S
 
     def ended(self, seconds: float) -> None:
-        """It took so long; the next one runs."""
+        """It took so long. The next one runs."""
         self.spent_s, self.usual_s = self.spent_s + seconds, self.usual_s + self.studies[self.number][1]
         self.number, self.next_line_s = self.number + 1, FIRST_S
 

@@ -19,7 +19,7 @@ ARROWS = {True: "\N{UPWARDS ARROW}", False: "\N{DOWNWARDS ARROW}"}
 
 
 def value_tables(ablation: Ablation, status: bool = True) -> list[Table]:
-    """Quality a split, then speed, measured and simulated never in one table; each with the choices that vary. A cell has lines.
+    """Quality a split, then speed, measured and simulated never in one table. Each with the choices that vary. A cell has lines.
 
     `status`: the first has a column that says what failed or is missing, and why, if anything did.
     """

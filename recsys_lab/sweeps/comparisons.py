@@ -1,7 +1,7 @@
 """Every row of an ablation table against its baseline: one exact test a figure, corrected for all of the table's tests at once.
 
 Rows that share their seeds with the baseline: the seeds' signs are flipped for all tests together. The others: Mann-Whitney's U, with
-Holm's correction; each kind gets its share of the level by its number of tests. A test that could show nothing, however large the
+Holm's correction. Each kind gets its share of the level by its number of tests. A test that could show nothing, however large the
 difference, is not asked: that follows from the number of seeds alone, before any figure is looked at.
 """
 
@@ -60,7 +60,7 @@ class Comparison:
 
 
 def compare_all(sides: Mapping[Key, Side], bases: Sequence[int | None], level: float) -> dict[Key, Comparison]:
-    """All `sides` (by row and figure) against those of the rows in `bases`; the chance of any false claim is at most `level`."""
+    """All `sides` (by row and figure) against those of the rows in `bases`. The chance of any false claim is at most `level`."""
     asked: dict[Key, tuple[Side, Side]] = {}
     for (row, name), side in sides.items():
         base = bases[row]
@@ -83,7 +83,7 @@ def _positive(*sides: Side) -> bool:
 
 
 def paired(ours: Side, base: Side) -> dict[str, float]:
-    """The differences by shared seed; none where fewer than half of either's seeds are shared: the test should not rest on a few."""
+    """The differences by shared seed. None where fewer than half of either's seeds are shared: the test should not rest on a few."""
     shared = [seed for seed in ours.by_seed if seed in base.by_seed]
     if 2 * len(shared) < max(len(ours.by_seed), len(base.by_seed)):
         return {}

@@ -10,7 +10,7 @@ from recsys_lab.units import GB
 
 @dataclass(frozen=True)
 class Figure:
-    """Its name, which begins with the split or with its origin; its place in result.json; its digits; how two are compared."""
+    """Its name, which begins with the split or with its origin. Its place in result.json. Its digits. How two are compared."""
 
     name: str
     path: str

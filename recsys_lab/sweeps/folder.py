@@ -46,7 +46,7 @@ def ask_for(sweep: Path, jobs: Sequence[Sequence[str]]) -> None:
 
 
 def planned(sweep: Path) -> list[dict[str, str]]:
-    """The choices of every job that was ever asked for; empty where nobody said."""
+    """The choices of every job that was ever asked for. Empty where nobody said."""
     path = sweep / SWEEP_FILE
     if what_is(path) == NOTHING:
         return []

@@ -38,7 +38,7 @@ CODES = {kind.__name__: kind.exit_code for kind in (UserError, PlanDoesNotFit, R
 
 @contextmanager
 def show(asked: Invocation, codes: list[int], mine: Ownership | None) -> Iterator[SweepShown | None]:
-    """What the sweep that is `asked` for shows while it runs; nothing for a single run. To `codes` it adds those of jobs elsewhere.
+    """What the sweep that is `asked` for shows while it runs. Nothing for a single run. To `codes` it adds those of jobs elsewhere.
 
     `mine`: the sweep's folder; None on torchrun's ranks other than 0, which write nothing.
     """
@@ -51,7 +51,7 @@ def show(asked: Invocation, codes: list[int], mine: Ownership | None) -> Iterato
 
 
 def in_sweep(shown: SweepShown | None, job: StartedJob, folder: Path, writes: bool) -> int:
-    """One job from its head to its line in the table; the exit code. KeyboardInterrupt and Terminated end the whole sweep."""
+    """One job from its head to its line in the table. The exit code. KeyboardInterrupt and Terminated end the whole sweep."""
     if writes:
         say.job(job.number, job.overrides)
     assert shown is not None  # a sweep has one
@@ -81,7 +81,7 @@ def codes_elsewhere(asked: Invocation, codes: Sequence[int]) -> list[int]:
 
 
 def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int | None:
-    """Runs `config` in `folder`, one of a sweep's; the exit code. None where a job with just this config has finished in the sweep.
+    """Runs `config` in `folder`, one of a sweep's. The exit code. None where a job with just this config has finished in the sweep.
 
     A run of the same config that was cut short goes on from its last checkpoint. What another config left is set aside.
     `ablation.repeat=true` runs everything again. `writes`: False on torchrun's ranks other than 0.

@@ -24,7 +24,7 @@ SPECIAL = {
 
 
 def as_latex(ablation: Ablation) -> str:
-    """Every table, to be included with \\input; the notes are the first one's caption."""
+    """Every table, to be included with \\input. The notes are the first one's caption."""
     tables = [*value_tables(ablation), *(_narrow(table) for table in comparison_tables(ablation))]
     notes = " ".join(note if note.endswith(".") else f"{note}." for note in explained(ablation))
     caption = f"Median over seeds; in brackets the range. {notes}"

@@ -105,7 +105,7 @@ class SweepShown:
         return f"{self.ended} of {len(self.asked)} jobs done, {failed} failed, {_minutes(went)} so far{left}; {self.folder}/ablation.html"
 
     def table(self) -> Group:
-        """A row a configuration, a column a seed; of configurations that do not fit the screen, those around the one that runs."""
+        """A row a configuration, a column a seed. Of configurations that do not fit the screen, those around the one that runs."""
         if self.running is None and time.monotonic() - self.last_written > RELOAD_S:  # its jobs run elsewhere
             self.jobs, self.last_written = read_jobs(self.folder), time.monotonic()
         rows = fold(self.jobs)

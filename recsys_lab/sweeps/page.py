@@ -14,7 +14,7 @@ from recsys_lab.sweeps.text import LEGEND
 
 
 def as_html(ablation: Ablation, reload_s: int | None = None) -> str:
-    """The page. `reload_s`: while the sweep runs, an open page reloads itself so often; it still asks nothing of the network."""
+    """The page. `reload_s`: while the sweep runs, an open page reloads itself so often. It still asks nothing of the network."""
     name = ablation.folder.resolve().name
     jobs = [job for row in ablation.rows for job in row.jobs]
     state = f"{sum(job.completed for job in jobs)} of {len(jobs)} jobs completed"

@@ -34,7 +34,7 @@ Curve = dict[float, tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class Axis:
-    """A figure of a row, the median over its seeds; which way it is better; how it is written."""
+    """A figure of a row, the median over its seeds. Which way it is better. How it is written."""
 
     path: str
     words: str
@@ -73,7 +73,7 @@ def learning_bands(ablation: Ablation) -> list[Chart]:
 
 
 def _curve(row: Row, column: str) -> Curve:
-    """step -> least, median and most over the seeds that logged it; only steps that all of them have."""
+    """step -> least, median and most over the seeds that logged it. Only steps that all of them have."""
     by_step: dict[float, list[float]] = {}
     for job in row.done:
         try:
@@ -96,7 +96,7 @@ def _curves(column: str, title: str, curves: dict[int, Curve], places: dict[int,
 
 
 def _traces(curve: Curve, place: int, of: int, name: str) -> list[dict[str, Any]]:
-    """The band and the median; a click on the median's entry hides both."""
+    """The band and the median. A click on the median's entry hides both."""
     steps, low, high = list(curve), [three[0] for three in curve.values()], [three[2] for three in curve.values()]
     own: dict[str, Any] = {"type": "scatter", "legendgroup": str(place), "name": name}
     fill = COLOURS[place % len(COLOURS)]
@@ -116,9 +116,9 @@ def _traces(curve: Curve, place: int, of: int, name: str) -> list[dict[str, Any]
 
 
 def pareto(ablation: Ablation) -> str | None:
-    """Two figures of each row against each other; on the line are rows that no other beats in both. None where rows have not two.
+    """Two figures of each row against each other. On the line are rows that no other beats in both. None where rows have not two.
 
-    Quality against throughput and bytes; where nothing was trained, throughput against bytes.
+    Quality against throughput and bytes. Where nothing was trained, throughput against bytes.
     """
     quality = next((axis for axis in _QUALITY if any(axis.of(row) is not None for row in ablation.rows)), None)
     pairs = [(x, quality) for x in (_MEASURED, _SIMULATED, _BYTES)] if quality else [(_BYTES, _SIMULATED)]

@@ -41,7 +41,7 @@ class SweepJob:
 
     @property
     def error(self) -> str:
-        """Why it has no figures; empty where it has."""
+        """Why it has no figures. Empty where it has."""
         if self.folder is None:
             return "not run yet"
         if self.broken:

@@ -1,4 +1,4 @@
-"""A search over configurations by Optuna: each trial is a configuration that runs with every seed; bad ones are cut short.
+"""A search over configurations by Optuna: each trial is a configuration that runs with every seed. Bad ones are cut short.
 
 A trial is judged by the median over its seeds of a figure of the validation split. Two things stop early, by the median of earlier
 trials at the same point (Golovin et al. 2017, Google Vizier, section 3.2.2). A run stops if its figure after an epoch is worse. A trial
@@ -31,7 +31,7 @@ _DIGITS = 4  # of a drawn number: more would tell nothing, and make long command
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """`metric` of the validation split. `startup_trials` are drawn at random and never cut; nothing is cut where `prune` is false."""
+    """`metric` of the validation split. `startup_trials` are drawn at random and never cut. Nothing is cut where `prune` is false."""
 
     metric: Annotated[str, OneOf(METRICS)]
     n_trials: Annotated[int, Range(1, 10**5)]

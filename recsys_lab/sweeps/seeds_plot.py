@@ -18,7 +18,7 @@ OTHER = "var(--soft)"
 
 
 def picture(ablation: Ablation, figure: Figure) -> str:
-    """SVG text. Rows stand in the table's order; only measured figures have the right-hand half, only they are tested."""
+    """SVG text. Rows stand in the table's order. Only measured figures have the right-hand half, only they are tested."""
     names = [ablation.name(index) for index in range(len(ablation.rows))]
     left = min(18 + LETTER * max(map(len, names)), WIDTH * 0.42)
     tested = {index: comparison for (index, name), comparison in ablation.comparisons.items() if name == figure.name}
@@ -43,7 +43,7 @@ def _cut(name: str, width: float) -> str:
 
 
 def _seeds(ablation: Ablation, figure: Figure, x0: float, x1: float, bottom: float) -> list[str]:
-    """A dot a seed, a bar at the median; a row without figures says so."""
+    """A dot a seed, a bar at the median. A row without figures says so."""
     every = [value for row in ablation.rows for value in row.values(figure)]
     ticks = nice_ticks(min(every), max(every))
     parts = [text(x0, 34, "each seed, and the median")]

@@ -29,7 +29,7 @@ class Estimate:
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test of paired `differences`, exact given their ties; zeros say nothing and are dropped.
+    """Two-sided p of Wilcoxon's signed-rank test of paired `differences`, exact given their ties. Zeros say nothing and are dropped.
 
     Under the null hypothesis each difference is as likely to be -d as d, as between two configurations that do not differ.
     """
@@ -87,7 +87,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def flipped_together(differences: np.ndarray) -> list[float]:
-    """P of each column of paired `differences` [seeds, tests], corrected for all being asked at once; a seed that a test lacks is 0.
+    """P of each column of paired `differences` [seeds, tests], corrected for all being asked at once. A seed that a test lacks is 0.
 
     Westfall and Young's step-down of the largest statistic (1993, algorithm 4.1) over all ways to flip the seeds' signs, every test's
     alike: exact where the differences are symmetric under the null hypothesis. The chance of any false claim is then at most the
@@ -109,7 +109,7 @@ def flipped_together(differences: np.ndarray) -> list[float]:
 
 
 def _flips(seeds: int) -> np.ndarray:
-    """Signs [ways, seeds], the first way all +; the first seed's never flips, since only the sum's size counts."""
+    """Signs [ways, seeds], the first way all +. The first seed's never flips, since only the sum's size counts."""
     if seeds <= 13:
         ways = np.arange(2 ** (seeds - 1))
         return 1.0 - 2.0 * ((ways[:, None] >> np.arange(seeds)[::-1]) & 1)
@@ -119,7 +119,7 @@ def _flips(seeds: int) -> np.ndarray:
 
 
 def least_p(seeds: int, others: int | None = None) -> float:
-    """The smallest p that a test of `seeds` flipped pairs can have; with `others`, the rank-sum test of so many against so many."""
+    """The smallest p that a test of `seeds` flipped pairs can have. With `others`, the rank-sum test of so many against so many."""
     return min(1.0, 2 / (2**seeds if others is None else math.comb(seeds + others, seeds)))
 
 
@@ -132,7 +132,7 @@ def least_seeds(level: float, paired: bool = True) -> int:
 def seeds_needed(ours: Sequence[float], base: Sequence[float], level: float, paired: bool, power: float = 0.8) -> int | None:
     """Seeds of each that would show, at `level` with probability `power`, a difference as large beside its spread as the one seen.
 
-    By the normal approximation of the t test with Guenther's correction for few seeds; unpaired divided by 3 / pi, the efficiency of
+    By the normal approximation of the t test with Guenther's correction for few seeds. Unpaired divided by 3 / pi, the efficiency of
     rank tests (Lehmann, 1975). Never fewer than `least_seeds`. None where nothing differs, or where no spread can be had from so few.
     """
     x, y = np.asarray(ours, np.float64), np.asarray(base, np.float64)

@@ -17,7 +17,7 @@ from recsys_lab.sweeps.table import Ablation
 
 
 def as_csv(ablation: Ablation) -> str:
-    """One row a configuration. NAME_median, _min, _max, _std; against its baseline NAME_difference or NAME_ratio.
+    """One row a configuration. NAME_median, _min, _max, _std. Against its baseline NAME_difference or NAME_ratio.
 
     Of measured figures also _low, _high, _confidence, _p and _verdict. Absent is blank.
     """
@@ -127,7 +127,7 @@ def _markdown(cell: str) -> str:
 
 
 def print_ablation(ablation: Ablation) -> None:
-    """The tables in the terminal, at most 120 columns; in a narrow one a table is shown in parts, each with the choices of its rows."""
+    """The tables in the terminal, at most 120 columns. In a narrow one a table is shown in parts, each with the choices of its rows."""
     out = console(most=120, without=120)
     out.print(f"Ablation: {HEADER}", style="bold")
     for table in value_tables(ablation, status=False):

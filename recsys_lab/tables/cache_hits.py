@@ -86,7 +86,7 @@ def _lru(rows: np.ndarray, chance: np.ndarray, cached: float, after: float) -> n
 
 
 def _lfu_settled(rows: np.ndarray, chance: np.ndarray, cached: float, in_flight: int) -> np.ndarray:
-    """The rows read most often stay; the others are there as long as a batch that read them is in flight, or just was."""
+    """The rows read most often stay. The others are there as long as a batch that read them is in flight, or just was."""
     recent = -np.expm1(in_flight * np.log1p(-chance))
     begins = np.cumsum(rows) - rows
 
@@ -107,7 +107,7 @@ def _lfu(rows: np.ndarray, chance: np.ndarray, cached: float, in_flight: int, af
     recent = -np.expm1(min(in_flight, after) * np.log1p(-chance))
 
     def held(level: float) -> np.ndarray:
-        """Rows above `level`; of those at it the share that its fraction leaves."""
+        """Rows above `level`. Of those at it the share that its fraction leaves."""
         whole = math.floor(level)
         stay = binom.sf(whole, after, chance) + (1 - (level - whole)) * binom.pmf(whole, after, chance)
         return np.maximum(stay, recent)

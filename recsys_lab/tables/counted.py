@@ -22,7 +22,7 @@ class CountedLaw:
 
     @staticmethod
     def of(counts: np.ndarray, detail: str) -> CountedLaw:
-        """Of `counts` [E], how often each row was looked up; not all zero."""
+        """Of `counts` [E], how often each row was looked up. Not all zero."""
         rows, values = compress(counts, BUCKETS)
         share = rows * values / float(counts.sum(dtype=np.float64))
         return CountedLaw(int(rows.sum()), tuple(rows.tolist()), tuple(share.tolist()), detail)

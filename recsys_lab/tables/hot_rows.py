@@ -1,7 +1,7 @@
 """Where a table's hottest rows lie, and so which of its ranks serve more look-ups than their share of its rows: stragglers by skew.
 
 Ids are hashed, so a row lies on a rank by chance, the likelier the more of the table's rows that rank has. Of rows with few look-ups
-every rank has its share; the few with many make the difference, and they are dealt one by one: one draw, by the table's name, the same
+every rank has its share. The few with many make the difference, and they are dealt one by one: one draw, by the table's name, the same
 every time.
 """
 
@@ -20,7 +20,7 @@ OF_RANGE, MOST = 16, 16_384
 
 
 def served_shares(access: TableAccess, ranges: Sequence[tuple[int, int]]) -> dict[int, float]:
-    """Of a table's look-ups, the share that goes to each of its `ranges` (start, rows), by start; they add up to 1."""
+    """Of a table's look-ups, the share that goes to each of its `ranges` (start, rows), by start. They add up to 1."""
     return dict(zip((start for start, _ in ranges), _drawn(access.table, access.bucket_rows, access.bucket_p, tuple(n for _, n in ranges))))
 
 

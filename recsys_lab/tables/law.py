@@ -79,7 +79,7 @@ class RankLaw:
     def access(self, table: str, rows: int, mean_length: float, buckets: int = 4096) -> TableAccess:
         """Access statistics of a table of `rows` rows with `mean_length` look-ups a sample, in up to `buckets` geometric groups of rows.
 
-        p is the expected number of look-ups of a row a sample. It may exceed 1 where the sequences repeat an id; see `TableAccess`.
+        p is the expected number of look-ups of a row a sample. It may exceed 1 where the sequences repeat an id. See `TableAccess`.
         """
         law = self.scaled(rows)
         edges = np.unique(np.geomspace(1, rows + 1, num=min(buckets, rows) + 1).round().astype(np.int64)) - 1
@@ -122,7 +122,7 @@ class RankLaw:
 
     @cached_property
     def _factors(self) -> np.ndarray:
-        """[pieces] what makes the density continuous; the first is 1."""
+        """[pieces] what makes the density continuous. The first is 1."""
         knees = np.asarray(self.knees) + self.shift
         return np.concatenate([[1.0], np.exp(np.cumsum(np.diff(self.exponents) * np.log(knees)))]) if self.knees else np.ones(1)
 

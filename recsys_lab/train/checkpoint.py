@@ -34,9 +34,9 @@ from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
 @dataclass(frozen=True)
 class Piece:
     """`tensor` stands at `offset` (one number a dimension) in the whole tensor called `key`. Hi/lo split weights and those with a
-    master are FP32 in the file; they are joined and split a few rows at a time.
+    master are FP32 in the file. They are joined and split a few rows at a time.
 
-    `rows` int64, distinct: of the whole tensor, the row that each of its rows is; then the first offset means nothing.
+    `rows` int64, distinct: of the whole tensor, the row that each of its rows is. Then the first offset means nothing.
     """
 
     key: str
@@ -181,7 +181,7 @@ class Reader:
 
 
 def _copy_extents(piece: Piece, saved: _Saved) -> int:
-    """Copies what both have; how many elements."""
+    """Copies what both have. How many elements."""
     there, here = _overlap(piece.offset, piece.tensor.shape, saved.offset, saved.shape)
     if any(cut.start >= cut.stop for cut in there):
         return 0

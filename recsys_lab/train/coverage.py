@@ -34,7 +34,7 @@ def hot_rows(plan: ShardingPlan, hottest: Hottest) -> dict[str, np.ndarray]:
 
 
 class WatchTiers(pl.Callback):
-    """Look-ups count from the first training step on; resuming starts from zero."""
+    """Look-ups count from the first training step on. Resuming starts from zero."""
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         sharded: ShardedModel = trainer.strategy.sharded  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ class Seen:
 
 
 def gather(sharded: ShardedModel) -> Seen:
-    """Collective; the same on every rank."""
+    """Collective. The same on every rank."""
     mine = (sharded.watch.lookups(), {table: ids.cpu().numpy() for table, ids in sharded.watch.kept_ids().items()})
     everyone: list = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
@@ -84,7 +84,7 @@ def coverage(
 
 
 def sampled_access(known: TableAccess, ids: np.ndarray, rows: int) -> tuple[TableAccess, np.ndarray]:
-    """Statistics from some look-ups of a table, and its rows that were seen, in falling frequency; ties by lower id."""
+    """Statistics from some look-ups of a table, and its rows that were seen, in falling frequency. Ties by lower id."""
     found, counts = np.unique(ids, return_counts=True)
     seen = found[np.argsort(-counts, kind="stable")]
     bucket_rows, values = distinct(counts)

@@ -31,7 +31,7 @@ class Evaluation(Protocol):
 
 
 class ClickEvaluation:
-    """Of logits [B] against labels. `held_out`: items that are to be found too, by scoring candidates row by row; random ones
+    """Of logits [B] against labels. `held_out`: items that are to be found too, by scoring candidates row by row. Random ones
     and all items each only where that takes no more than `most_pairs` rows, else their metrics are None."""
 
     def __init__(self, split: str, loader: RankLoader, held_out: HeldOutItems | None = None, most_pairs: int = 0):

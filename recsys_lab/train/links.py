@@ -15,7 +15,7 @@ SENT_BYTES = 8  # the column of a device's line
 
 
 def own_device() -> str | None:
-    """The device between the hosts, where the launcher gave the ranks one that nobody else uses; else None."""
+    """The device between the hosts, where the launcher gave the ranks one that nobody else uses. Else None."""
     return os.environ.get("GLOO_SOCKET_IFNAME") if "RECSYS_LAB_OWN_LINK" in os.environ else None
 
 
@@ -28,7 +28,7 @@ def sent_bytes(device: str) -> int:
 
 @dataclass
 class LinkCounter:
-    """Counts over `steps` iterations. `mark` is collective; before the first and after the last of them."""
+    """Counts over `steps` iterations. `mark` is collective. Before the first and after the last of them."""
 
     device: str
     marks: list[int] = field(default_factory=list)

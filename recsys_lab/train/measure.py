@@ -31,7 +31,7 @@ WARM_UP = 3
 
 
 class Measure(pl.Callback):
-    """Times every iteration after the first few; records the collectives of `record_steps` of them.
+    """Times every iteration after the first few. Records the collectives of `record_steps` of them.
 
     An iteration runs from the end of the one before to its own end, waiting for data included, evaluations left out. `steady`: whether
     the collectives of the batch that ends are those of one iteration. `before`: bytes that this process used when it had no model yet.
@@ -111,7 +111,7 @@ class Measure(pl.Callback):
         self._stores_before = trainer.strategy.sharded.stores()  # type: ignore[attr-defined]  # the strategy is ours
 
     def _count_stores(self, trainer: pl.Trainer) -> None:
-        """By table with a cache, what an iteration of this rank hits, misses and moves on average; evaluations between them included."""
+        """By table with a cache, what an iteration of this rank hits, misses and moves on average. Evaluations between them included."""
         sharded, steps = trainer.strategy.sharded, max(1, self._steps)  # type: ignore[attr-defined]
         for table, counts in sharded.stores().items():
             self.stores[table] = {name: (count - self._stores_before[table][name]) / steps for name, count in counts.items()}
@@ -190,7 +190,7 @@ class Measure(pl.Callback):
 
 
 def names_of(seen: list[Recorded], steps: Steps, rank: int) -> list[str]:
-    """For each recorded collective, the step of the same kind and group that comes next; the last one takes the rest (buckets)."""
+    """For each recorded collective, the step of the same kind and group that comes next. The last one takes the rest (buckets)."""
     waiting: dict[tuple, list[str]] = defaultdict(list)
     for step in steps.collectives:
         group = step.group_of(rank)

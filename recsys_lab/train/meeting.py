@@ -4,7 +4,7 @@ torchrun keeps one store while it restarts ranks, with the addresses of those th
 attempt before had, and write under it. Nobody counts attempts: torchrun's agents count those that they saw, and need not have seen
 the same.
 
-Every rank puts its own word into the store. The first publishes the list of all of them, again whenever it changes; each rank confirms
+Every rank puts its own word into the store. The first publishes the list of all of them, again whenever it changes. Each rank confirms
 a list with its own word in it. When all have confirmed one list, that is the name. A word that an earlier attempt left is in no list that
 is confirmed, since its rank is gone.
 """
@@ -53,6 +53,6 @@ def _one(store: dist.Store, key: str) -> str:
 
 
 def _all(store: dist.Store, key: str, world_size: int) -> list[str]:
-    """Of every rank; empty while one is missing."""
+    """Of every rank. Empty while one is missing."""
     keys = [f"{ROOM}/{key}/{rank}" for rank in range(world_size)]
     return [value.decode() for value in store.multi_get(keys)] if store.check(keys) else []

@@ -25,7 +25,7 @@ def keep_memory() -> None:
 
 
 def watch(device: torch.device) -> int | None:
-    """Bytes that this process uses on `device` now; from here on `peak_bytes` counts. None where the system does not tell.
+    """Bytes that this process uses on `device` now. From here on `peak_bytes` counts. None where the system does not tell.
 
     Memory that was freed and kept is released first. A later step would use it again unseen.
     """

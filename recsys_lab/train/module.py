@@ -40,6 +40,6 @@ class ClickModule(pl.LightningModule):
 
 
 def loggable(figures: dict[str, Any]) -> dict[str, float]:
-    """The validation metrics by the names that logs have; how many rows or users they are of is no metric."""
+    """The validation metrics by the names that logs have. How many rows or users they are of is no metric."""
     sizes = ("examples", "users")
     return {f"validation_{name}": float(value) for name, value in figures.items() if name not in sizes and value is not None}

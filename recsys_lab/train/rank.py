@@ -128,7 +128,7 @@ def train(job: Job) -> dict[str, Any] | None:
 
 
 def _prune(options: PruneOptions | None) -> Prune:
-    """Cuts the run short where a search says so; without one never."""
+    """Cuts the run short where a search says so. Without one never."""
     options = options or PruneOptions("auc", [])
     return Prune(options.metric, options.metric in HIGHER_IS_BETTER, options.bounds)
 
@@ -241,7 +241,7 @@ def _tidy(folder: Path, resumes: bool) -> Path | None:
 def _evaluate_splits(
     strategy: ShardedStrategy, data: DataSet, objective: Objective, loader: Loaders, options: TrainerOptions, device: torch.device
 ) -> dict[str, Any]:
-    """Exact quality of the final weights on every split that can be judged; train only up to its limit of rows."""
+    """Exact quality of the final weights on every split that can be judged. Train only up to its limit of rows."""
     if not data.learnable:
         return {}
     found = {}

@@ -44,8 +44,8 @@ class ShardedStrategy(ParallelStrategy):
     `example` is any batch of this rank: it is passed through the model once, before training. `run`: the run's fingerprint, by which its
     checkpoints are distinguished from those of others. `has_begun`: all that a checkpoint holds has been read.
 
-    Automatic optimization: DistributedDataParallel sits below the module and averages the dense gradients in its backward pass;
-    table gradients stay sparse and are applied in the optimizer's step (docs/decisions/sparse-optimizers.md).
+    Automatic optimization: DistributedDataParallel sits below the module and averages the dense gradients in its backward pass.
+    Table gradients stay sparse and are applied in the optimizer's step (docs/decisions/sparse-optimizers.md).
     """
 
     def __init__(self, shard: Shard, optimizer: OptimizerOptions, total_steps: int, steps_per_epoch: int, example: Batch, run: str = ""):
@@ -187,7 +187,7 @@ class ShardedStrategy(ParallelStrategy):
         self._load_random_state()
 
     def _load_random_state(self) -> None:
-        """Of a rank that was there when the checkpoint was written; another one keeps what its seed gave it."""
+        """Of a rank that was there when the checkpoint was written. Another one keeps what its seed gave it."""
         assert self._reader is not None
         if f"rng.{self.global_rank}" not in self._reader:
             return
@@ -200,7 +200,7 @@ class ShardedStrategy(ParallelStrategy):
             torch.cuda.set_rng_state(state)
 
     def load_weights(self, folder: Path) -> None:
-        """The weights of another checkpoint of this run; optimizers stay as they are."""
+        """The weights of another checkpoint of this run. Optimizers stay as they are."""
         checkpoints.checked_trainer(folder, self._run, self.global_rank, self.world_size)
         self._reader = Reader(folder)
         self.load_model_state_dict({})
@@ -231,7 +231,7 @@ def _meeting_place(timeout: timedelta) -> tuple[dist.Store, int, int]:
 
 
 def seed_rank(seed: int, rank: int) -> None:
-    """Every generator of this process; ranks draw apart (dropout). First weights do not come from here: see models/table_weights.py."""
+    """Every generator of this process. Ranks draw apart (dropout). First weights do not come from here: see models/table_weights.py."""
     mixed = (seed * 1_000_003 + rank) % 2**32
     random.seed(mixed)
     np.random.seed(mixed)
@@ -239,7 +239,7 @@ def seed_rank(seed: int, rank: int) -> None:
 
 
 def json_of(value: Any) -> Any:
-    """Lightning's checkpoint as plain JSON: one-element tensors as numbers; nothing else that is not plain is expected."""
+    """Lightning's checkpoint as plain JSON: one-element tensors as numbers. Nothing else that is not plain is expected."""
     if isinstance(value, dict):
         return {str(k): json_of(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,5 +1,5 @@
 """Writes a safetensors file a few rows at a time. Its library wants every tensor whole, which for hi/lo split weights would take a
-second copy of the table; it reads parts of what is written here.
+second copy of the table. It reads parts of what is written here.
 
 The format: eight bytes of the header's length, the header in JSON (by name: dtype, shape, where the data begin and end), the data.
 """
@@ -36,7 +36,7 @@ _NAMES = {
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Content], metadata: Mapping[str, str]) -> int:
-    """Writes `tensors` by name; weights in several parts as FP32. On disk when it returns the CRC-32 of the file. Raises OSError."""
+    """Writes `tensors` by name. Weights in several parts as FP32. On disk when it returns the CRC-32 of the file. Raises OSError."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     # Large elements first: then all of them begin where their kind may be read from.
     ordered = dict(sorted(tensors.items(), key=lambda item: -_dtype(item[1]).itemsize))

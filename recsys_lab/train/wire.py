@@ -8,7 +8,7 @@ def wire_bytes(
 ) -> tuple[float, float]:
     """(intra_host, cross_host) payload bytes that `rank` sends in a collective into which it puts `bytes`.
 
-    Counted as the backend moves them; headers (0.2 to 0.7 % of large messages) are left out. n ranks, buffer S:
+    Counted as the backend moves them. Headers (0.2 to 0.7 % of large messages) are left out. n ranks, buffer S:
     - all_to_all: S / n to each other rank. Uneven splits are counted as if they were even.
     - all_reduce: gloo and NCCL send round a ring, 2 S (n - 1) / n, all of it to the next rank of the group.
     - reduce_scatter: gloo makes an all-reduce of it, and it is counted as one; NCCL's ring sends S (n - 1) / n.

@@ -22,9 +22,9 @@ _TAB, _LINE_FEED = ord("\t"), ord("\n")
 
 
 class CriteoFormat:
-    """Ids are parsed to the 32-bit numbers that they are; tables come later, when the whole file is known.
+    """Ids are parsed to the 32-bit numbers that they are. Tables come later, when the whole file is known.
 
-    Dense values are log(x + 1); negative counts (rare, as low as -3) count as 0, as in the public DLRM code, and so do missing ones.
+    Dense values are log(x + 1). Negative counts (rare, as low as -3) count as 0, as in the public DLRM code, and so do missing ones.
     """
 
     header = None

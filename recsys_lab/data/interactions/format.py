@@ -88,7 +88,7 @@ def check_given(kind: str | None, columns: Sequence[str] | None) -> None:
 
 
 def fields_of(line: str, separator: str) -> list[str]:
-    """A line's fields; of blanks any number separates."""
+    """A line's fields. Of blanks any number separates."""
     return re.split(" +", line.strip(" ")) if separator == " " else line.split(separator)
 
 

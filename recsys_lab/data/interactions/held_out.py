@@ -66,7 +66,7 @@ class HeldOut:
 @dataclass(frozen=True)
 class Candidates:
     """A split with `per_user` rows a user of `held_out`, one a candidate: the held-out item, then those drawn (0 where there are no
-    more); with `sampled` 0 every item, 1 and on. Its labels mean nothing."""
+    more). With `sampled` 0 every item, 1 and on. Its labels mean nothing."""
 
     held_out: HeldOut
     sampled: int

@@ -1,6 +1,6 @@
 """Histories: every user's interactions in the order of time, as flat arrays that are memory-mapped.
 
-Rows of the item table are 1 to `items`; row 0 stands for no item, and is never looked up: sequences are jagged.
+Rows of the item table are 1 to `items`. Row 0 stands for no item, and is never looked up: sequences are jagged.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Histories:
         )
 
     def save(self, folder: Path) -> dict:
-        """Writes the arrays; returns what `load` must know, as plain data."""
+        """Writes the arrays. Returns what `load` must know, as plain data."""
         arrays = {
             "ids": self.ids.astype(np.int32),
             "first": self.first.astype(np.int64),

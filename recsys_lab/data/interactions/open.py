@@ -57,7 +57,7 @@ def open_interactions(
 ) -> OpenDataSet:
     """The data set in `root`/`file`. `wanted` is ignored: the data decide the tables.
 
-    `pooling`: of all features; none makes them sequences. `passes`: of the train split over the users, each with other negatives.
+    `pooling`: of all features. None makes them sequences. `passes`: of the train split over the users, each with other negatives.
     Raises UserError for a missing or bad file, and for options that cannot go together.
     """
     if objective == "next_item" and pooling != "none":
@@ -109,7 +109,7 @@ def _held_out(inputs: Inputs, seed: int, path: Path) -> dict[str, HeldOut]:
 
 
 def _measured(data: OpenDataSet, passes: int, cache: Path) -> OpenDataSet:
-    """`data` with how often each row is looked up in the first pass over the users; the others differ in the random negatives alone."""
+    """`data` with how often each row is looked up in the first pass over the users. The others differ in the random negatives alone."""
     samples = data.splits["train"].rows // passes
 
     def prepare(folder: Path) -> dict:

@@ -19,8 +19,8 @@ _ITEMS = ("item_id", "item", "movie_id", "asin")
 def categories_of(path: Path, items: Sequence[str]) -> np.ndarray:
     """int32 [items + 1]: the category of item row 1, 2, ...: 1 and on by the order of their names, 0 where none is known.
 
-    A JSON file is {item: [attribute, ...]}; a RecBole .item file has a header and a column `class`. The first one counts.
-    `items` are the names of the item rows from 1 on; of others nothing is kept. Raises UserError for a file that is neither.
+    A JSON file is {item: [attribute, ...]}. A RecBole .item file has a header and a column `class`. The first one counts.
+    `items` are the names of the item rows from 1 on. Of others nothing is kept. Raises UserError for a file that is neither.
     """
     text = _text(path)
     first = _from_json(text, path) if text.lstrip()[:1] == "{" else _from_table(text.rstrip("\n").replace("\r\n", "\n").split("\n"), path)
@@ -62,7 +62,7 @@ def _from_json(text: str, path: Path) -> dict[str, str]:
 
 
 def _from_table(lines: list[str], path: Path) -> dict[str, str]:
-    """Tab-separated lines under a header; several classes are separated by blanks."""
+    """Tab-separated lines under a header. Several classes are separated by blanks."""
     names = [field.rsplit(":", 1)[0].lower() for field in lines[0].split("\t")] if lines else []
     item = next((i for i, name in enumerate(names) if name in _ITEMS), None)
     kind = next((i for i, name in enumerate(names) if name in _CLASSES), None)

@@ -40,7 +40,7 @@ def splits(column: pl.Series, where: Where) -> np.ndarray:
 
 
 def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> np.ndarray:
-    """float32 [N]; a missing one is the mean of train.
+    """float32 [N]. A missing one is the mean of train.
 
     `scale` standard: mean 0 and variance 1 in train; log: of the logarithm of 1 + |x|, with x's sign, the same; none: as it is.
     """

@@ -37,7 +37,7 @@ class TableLines:
     _held_bytes: int = 0
 
     def checked(self) -> Iterator[bytes]:
-        """The blocks of the file. Raises UserError, with the line, for the first row that is not as the header says; see `header_of`.
+        """The blocks of the file. Raises UserError, with the line, for the first row that is not as the header says. See `header_of`.
 
         The reader would give a second column of one name a name of its own, and take what is not there for missing values.
         """
@@ -157,5 +157,5 @@ def _header(names: Sequence[str], path: Path, number: int) -> tuple[str, ...]:
 
 
 def _lines(block: bytes) -> list[bytes]:
-    """The lines of a block, each with its line feed; a carriage return alone ends none."""
+    """The lines of a block, each with its line feed. A carriage return alone ends none."""
     return [line + b"\n" for line in block.split(b"\n")[:-1]]

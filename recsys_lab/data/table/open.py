@@ -44,7 +44,7 @@ def open_table(
     rows_per_table: HashedRows,
     cache: str | None,
 ) -> OpenDataSet:
-    """CSV, TSV or Parquet in `root`, a row a sample, columns by name; text also as .gz.
+    """CSV, TSV or Parquet in `root`, a row a sample, columns by name. Text also as .gz.
 
     There is a file a split (train.*, valid.*, test.*, or `splits`), or one file (`file`, or the only one) whose rows are divided. They are
     divided by the words in `split_column`, or by shares, with the `held_out` rows last or random.
@@ -99,7 +99,7 @@ def _dropped(path: Path, drop: Sequence[str], own: set[str | None], named: Seque
 def _columns(
     path: Path, own: set[str | None], dense: Sequence[str] | None, categorical: Sequence[str] | None, dropped: frozenset[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Dense and categorical columns; those that the config does not name, from the first rows of `path`. `own` are taken otherwise."""
+    """Dense and categorical columns. Those that the config does not name, from the first rows of `path`. `own` are taken otherwise."""
     for key, columns in (("dense", dense), ("categorical", categorical)):
         for column in columns or ():
             if column in own or (key == "categorical" and column in (dense or ())):

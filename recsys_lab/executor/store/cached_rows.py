@@ -97,7 +97,7 @@ class CachedRows:
         return tempfile.TemporaryFile(dir=self.folder, buffering=0)
 
     def counts(self) -> dict[str, int]:
-        """Since the start: hits and misses, of the distinct rows of each batch; bytes read from and written to the file."""
+        """Since the start: hits and misses, of the distinct rows of each batch. Bytes read from and written to the file."""
         self._settle()
         seen = self._cache.counts()
         moved = {f"bytes_{way}": seen[f"rows_{way}"] * self.record_bytes for way in ("read", "written")}
@@ -199,7 +199,7 @@ class CachedRows:
             raise self._refused(error) from None
 
     def _check_size(self) -> None:
-        """Raises EOFError for a file that was cut: to write behind its end would make zeros of what is missing."""
+        """Raises EOFError for a file that was cut: writing behind its end would fill the missing rows with zeros."""
         if os.fstat(self._file.fileno()).st_size != self._size:
             raise EOFError("the file is shorter than it was")
 

@@ -27,7 +27,7 @@ def on_hosts(table: Table, columns: Sequence[tuple[Sequence[int], int, int]]) ->
 
 
 def example(table: Table, number: int, hosts: int, ranks_per_host: int, scheme: str) -> Placement:
-    """Tables are spread over hosts; the grid's column shards over two of them."""
+    """Tables are spread over hosts. The grid's column shards over two of them."""
     columns = []
     for host, start, stop in halves(table, [(number + i) % hosts for i in range(hosts)]):
         columns.append((range(host * ranks_per_host, (host + 1) * ranks_per_host), start, stop))

@@ -1,6 +1,6 @@
 """Rows in blocks over a group of ranks: all ranks, or, of FlexShard's host-sharded tier, those of each host.
 
-As TorchRec does it. Pooled parts are summed and handed out by a reduce-scatter, whose backward is an all-gather; the rows of a
+As TorchRec does it. Pooled parts are summed and handed out by a reduce-scatter, whose backward is an all-gather. The rows of a
 sequence travel as they are, in an all-to-all each way. Replicas of a block (one a host) all-reduce their gradients.
 """
 
@@ -11,7 +11,7 @@ from recsys_lab.plan.steps import Step
 
 
 def lower_row_blocks(context: Context) -> tuple[list[Step], list[Step]]:
-    """(input and forward, backward) steps. Every feature has a length on every rank; each id goes to the rank with its row."""
+    """(input and forward, backward) steps. Every feature has a length on every rank. Each id goes to the rank with its row."""
     served, lengths = lookups_of_ranks(context), context.features * context.group_batch
     inputs = input_distribution(context, lengths, context.ids_per_sample * context.batch, lengths + context.per_rank(), served)
     forward, backward = _rows_travel(context) if context.is_sequence else _sums_travel(context)

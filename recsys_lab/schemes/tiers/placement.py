@@ -69,7 +69,7 @@ EXAMPLES = ((1 / 5, 1 / 4), (1 / 2, 1 / 2), (1 / 3, 0.0), (0.0, 1.0), (0.0, 0.0)
 
 
 def reference_cases(tables: tuple[Table, ...], hosts: int, ranks_per_host: int) -> Iterator[ShardingPlan]:
-    """Every table in all tiers; then tables in fewer, each in others."""
+    """Every table in all tiers. Then tables in fewer, each in others."""
 
     def example(table: Table, shares: tuple[float, float]) -> Placement:
         replicated = int(table.rows * shares[0])

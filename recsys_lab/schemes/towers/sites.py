@@ -21,7 +21,7 @@ PERMUTES = ("rows", "ids", "none")
 class Sites:
     """S = `count` sites of M = `ranks` ranks and `towers` towers each. A rank is `place` of M in its site.
 
-    Peers are the ranks with the same place in each site; peer order sorts all ranks by (place, site).
+    Peers are the ranks with the same place in each site. Peer order sorts all ranks by (place, site).
     """
 
     count: int

@@ -6,7 +6,7 @@
     all_to_all      one call
 
 An exchange is under way from the look-up until somebody reads its rows, and back again. Two autograd functions, as in TorchRec: `_Start`
-issues and `_Finish` waits; in the backward pass `_Finish` issues and `_Start` waits. What is computed between them overlaps. Blocking, each
+issues and `_Finish` waits. In the backward pass `_Finish` issues and `_Start` waits. What is computed between them overlaps. Blocking, each
 waits for what it issues. Each way to exchange has a call there (`spread`) and back (`collect`), and leaves the waiting to others.
 
 Shapes: R ranks, B samples of one rank, C columns of all tables, O of this rank's.
@@ -89,7 +89,7 @@ def exchange_by(embeddings: Part, request: Request) -> None:
 
 
 class PooledExchange(nn.Module):
-    """[R * B, columns of this rank's tables] -> [B, columns of all tables], rank after rank; all ranks have B samples each.
+    """[R * B, columns of this rank's tables] -> [B, columns of all tables], rank after rank. All ranks have B samples each.
 
     Gradients are divided by R on their way back: behind the exchange they are of the mean over the ranks' losses.
     """

@@ -25,7 +25,7 @@ def in_columns(table: Table, scheme: str, columns: Iterable[tuple[int, int, int]
 
 
 def halves(table: Table, ranks: Sequence[int]) -> list[tuple[int, int, int]]:
-    """The table's columns in two shards, for `in_columns`; a single column is one shard."""
+    """The table's columns in two shards, for `in_columns`. A single column is one shard."""
     middle = table.dim // 2
     edges = [(0, middle), (middle, table.dim)] if middle else [(0, table.dim)]
     return [(ranks[i % len(ranks)], *columns) for i, columns in enumerate(edges)]

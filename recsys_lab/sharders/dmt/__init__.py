@@ -1,7 +1,7 @@
 """DMT's planner (Luo et al. 2024, arXiv 2403.00877): features into towers, towers onto ranks.
 
 `affinity`: 3.3: how alike features are over a probe of training, and where that puts them in a plane.
-`partition`: 3.3: balanced groups of features by constrained K-means; the naive strided groups.
+`partition`: 3.3: balanced groups of features by constrained K-means, and the naive strided groups.
 `partition_file`: a partition saved, loaded, compared.
 `towers`: `TowerOptions`: which features make which tower.
 `volume`: 3.1.3: what a table moves, by how it is cut.

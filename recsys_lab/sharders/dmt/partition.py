@@ -27,7 +27,7 @@ def strided(items: int, groups: int) -> list[list[int]]:
 
 
 def size_bounds(items: int, groups: int, ratio: float) -> list[tuple[int, int]]:
-    """(least, most) items of a group such that the largest has at most `ratio` times as many as the smallest; the evenest last.
+    """(least, most) items of a group such that the largest has at most `ratio` times as many as the smallest. The evenest last.
 
     With `ratio` 1 sizes differ by one where `items` cannot be divided evenly, as in the paper's own example.
     """

@@ -21,7 +21,7 @@ class Partition:
 
     `strategy`: coherent, diverse or strided. `features` [F] name the rows of `affinity` [F, F] and of `coordinates` [F, n].
     `balance`: largest size over smallest, greatest load over the mean, and each tower's bytes looked up a sample.
-    `source`: what the affinity was measured on; plain JSON.
+    `source`: what the affinity was measured on. Plain JSON.
     """
 
     towers: tuple[tuple[str, ...], ...]

@@ -54,7 +54,7 @@ class Loads:
 
 
 def place(site: Site, loads: Loads) -> dict[str, Placement]:
-    """By table. Cut by columns where ranks would have no work, or where a table is too large for one; by rows where that moves less."""
+    """By table. Cut by columns where ranks would have no work, or where a table is too large for one. By rows where that moves less."""
     shards = _first_cut(site, loads)
     while True:
         placements, sizes = _assigned(site, loads, shards)
@@ -99,7 +99,7 @@ def _work_for_all(site: Site, loads: Loads) -> dict[str, int]:
 
 
 def _cut_more(site: Site, loads: Loads, shards: dict[str, int], names: Sequence[str]) -> bool:
-    """Cuts that of the tables `names` further whose shard is largest; into row blocks where no columns are left. False: none can be."""
+    """Cuts that of the tables `names` further whose shard is largest. Into row blocks where no columns are left. False: none can be."""
     tables = sorted((t for t in site.tables if t.name in names and shards[t.name]), key=lambda t: -loads.size(t, t.dim) / shards[t.name])
     for table in tables:
         if shards[table.name] < _most(table, len(site.ranks)):
@@ -157,6 +157,6 @@ def _next(table: Table, shards: int) -> int:
 
 
 def _columns(table: Table, shards: int) -> list[tuple[int, int]]:
-    """Equal widths, multiples of `LEAST_COLUMNS`; the last may be narrower."""
+    """Equal widths, multiples of `LEAST_COLUMNS`. The last may be narrower."""
     width = math.ceil(table.dim / shards / LEAST_COLUMNS) * LEAST_COLUMNS
     return [(start, min(start + width, table.dim)) for start in range(0, table.dim, width)]

@@ -29,7 +29,7 @@ class Split:
     in_host: int
 
     def aligned(self, rows: int, world_size: int) -> Split:
-        """Rounded down to multiples of the ranks, tier by tier; a tier that reaches the end of the table, which has `rows`, stays whole."""
+        """Rounded down to multiples of the ranks, tier by tier. A tier that reaches the end of the table, which has `rows`, stays whole."""
         if self.replicated == rows:
             return self
         replicated = self.replicated // world_size * world_size
@@ -62,7 +62,7 @@ class Trade:
         return tiers.communication_ms - baseline.communication_ms
 
     def least_memory(self) -> int:
-        """Point A of figure 5: replicated rows beyond the memory-neutral break-point; more or fewer would take more memory."""
+        """Point A of figure 5: replicated rows beyond the memory-neutral break-point. More or fewer would take more memory."""
         return self.rows.above(break_point(replication, row_sharding, "memory_bytes", self.setting))
 
     def least_communication(self) -> int:
@@ -96,7 +96,7 @@ def two_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
 
 
 def three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
-    """Section 4.5: replicate up to point A; then Flex until the memory is spent or communication-neutral; the rest row-wise.
+    """Section 4.5: replicate up to point A. Then Flex until the memory is spent or communication-neutral. The rest row-wise.
 
     Returns the two-tier split where replication leaves less to the global all-to-all than Flex does. A third tier never adds to it.
     """

@@ -54,7 +54,7 @@ def setting_of(
     replica_multiplier: float | None = None,
     bandwidths: dict[str, float] | None = None,
 ) -> Setting:
-    """A run's setting. Without `replica_multiplier` both multipliers are our executor's for the run's optimizer; with it a row-sharded
+    """A run's setting. Without `replica_multiplier` both multipliers are our executor's for the run's optimizer. With it a row-sharded
     row costs its weights alone, as in table 2."""
     multipliers = REPLICA_MULTIPLIER[workload.sparse_optimizer], SHARD_MULTIPLIER[workload.sparse_optimizer]
     if replica_multiplier is not None:
@@ -99,7 +99,7 @@ class Costs:
 
 
 def row_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
-    """RW: E / U rows a rank; each look-up's row is sent by the rank that holds it and kept by the one that asked."""
+    """RW: E / U rows a rank. Each look-up's row is sent by the rank that holds it and kept by the one that asked."""
     looked_up = s.batch_size * length
     return Costs(
         static_memory_bytes=s.shard_multiplier * e / s.world_size * d * s.dtype_bytes,
@@ -111,7 +111,7 @@ def row_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
 
 
 def column_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
-    """CW: all rows, D / U columns of each; every rank is sent all ids."""
+    """CW: all rows, D / U columns of each. Every rank is sent all ids."""
     looked_up = s.batch_size * length
     return Costs(
         static_memory_bytes=s.shard_multiplier * e * d / s.world_size * s.dtype_bytes,
@@ -123,7 +123,7 @@ def column_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
 
 
 def replication(e: Any, d: Any, length: Any, s: Setting) -> Costs:
-    """DP: all rows on every rank; only the gradients of all rows travel."""
+    """DP: all rows on every rank. Only the gradients of all rows travel."""
     looked_up = s.batch_size * length
     return Costs(
         static_memory_bytes=s.replica_multiplier * e * d * s.dtype_bytes,

@@ -1,6 +1,6 @@
 """Splits from p row by row, in any order, without sorting them: coarse buckets first, then row by row where a tier ends.
 
-30 million rows take half a second; sorting them and summing along takes several, most of it spent on memory.
+30 million rows take half a second. Sorting them and summing along takes several, most of it spent on memory.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from recsys_lab.sharders.flexshard.allocate import Split, Trade
 
 @dataclass(frozen=True)
 class Flip:
-    """`what` is `now`; on the other `side` (above | below) of `at`, `effect`."""
+    """`what` is `now`. On the other `side` (above | below) of `at`, `effect`."""
 
     what: str
     unit: str

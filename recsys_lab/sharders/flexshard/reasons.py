@@ -96,7 +96,7 @@ def sentences(reasons: Reasons) -> tuple[str, ...]:
 
 
 def alternative_rows(reasons: Reasons) -> tuple[tuple[str, ...], ...]:
-    """One row a plan, this one first; columns are `COLUMNS`."""
+    """One row a plan, this one first. Columns are `COLUMNS`."""
     return tuple(
         (
             c.name,

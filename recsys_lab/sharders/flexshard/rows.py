@@ -61,7 +61,7 @@ class Rows:
         return _before(self.count * self.dim * self.p)
 
     def elements(self, k: np.ndarray | float) -> np.ndarray:
-        """Elements of the first `k` rows; k may lie between rows."""
+        """Elements of the first `k` rows. `k` may lie between rows."""
         return _upto(k, self.rows_before, self.elements_before)
 
     def traffic(self, k: np.ndarray | float) -> np.ndarray:

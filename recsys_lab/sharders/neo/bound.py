@@ -21,7 +21,7 @@ def bound_of_plans(options: Sequence[Sequence[Cut]], ranks: int) -> float:
 def bound_of_placement(costs: Sequence[float], bins: Sequence[float]) -> float:
     """No placement of pieces of these `costs` on `bins`, which cost so much already, has a costliest bin below this.
 
-    All evenly; the largest piece on the cheapest bin; and as one bin gets two of the m + 1 largest pieces, the two smallest of those.
+    All evenly. The largest piece on the cheapest bin. And as one bin gets two of the m + 1 largest pieces, the two smallest of those.
     """
     m, least = len(bins), min(bins)
     falling = sorted(costs, reverse=True)

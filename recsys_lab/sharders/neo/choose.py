@@ -1,4 +1,4 @@
-"""Which way each table is cut. The paper leaves that to who trains; here it is the least cost in all with no piece above a limit."""
+"""Which way each table is cut. The paper leaves that to who trains. Here it is the least cost in all with no piece above a limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MORE_BYTES = 1.1
 def chosen(options: Sequence[Sequence[Cut]], limit_ms: float, room: Size) -> list[Cut]:
     """A cut for each table: the cheapest over all ranks of those whose pieces fit a rank and cost it no more than `limit_ms`.
 
-    Where no cut stays below the limit, the one with the smallest largest piece; where none fits a rank, the one with the fewest bytes.
+    Where no cut stays below the limit, the one with the smallest largest piece. Where none fits a rank, the one with the fewest bytes.
     """
     return [_of_table(cuts, limit_ms, room) for cuts in options]
 

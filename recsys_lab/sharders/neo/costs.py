@@ -75,7 +75,7 @@ class Setting:
 
 
 def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, given: Setting) -> Cost:
-    """Of a shard with the share `rows` of the table's rows and `cols` columns, on each rank that holds it; nothing where it is empty."""
+    """Of a shard with the share `rows` of the table's rows and `cols` columns, on each rank that holds it. Nothing where it is empty."""
     if not rows or not cols:
         return Cost()
     length, batch, ranks = given.access[table.name].mean_length, given.batch_size, given.cluster.world_size
@@ -99,7 +99,7 @@ def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, given: Se
 
 @dataclass(frozen=True)
 class RankCosts:
-    """Weighted ms of each rank [R]; of communication by scheme, as the tables of one scheme are exchanged together.
+    """Weighted ms of each rank [R]. Of communication by scheme, as the tables of one scheme are exchanged together.
 
     `worst_ms`: what an iteration waits for, as look-up and each exchange wait for their slowest rank.
     """

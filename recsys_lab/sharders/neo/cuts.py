@@ -50,7 +50,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Cut:
-    """A table under a scheme. `pieces`: to be placed on ranks, or on hosts of `holders` ranks each; one for all ranks under `OF_ALL`."""
+    """A table under a scheme. `pieces`: to be placed on ranks, or on hosts of `holders` ranks each. One for all ranks under `OF_ALL`."""
 
     scheme: str
     holders: int

@@ -47,7 +47,7 @@ def repaired(
 
 @dataclass(frozen=True)
 class _Changes:
-    """What a bin gives others and takes from them, [c] each; piece -1 is none. `gives`, `takes`: as `_Bins.weight` [c, 4]."""
+    """What a bin gives others and takes from them, [c] each. Piece -1 is none. `gives`, `takes`: as `_Bins.weight` [c, 4]."""
 
     mine: np.ndarray
     theirs: np.ndarray
@@ -69,7 +69,7 @@ class _Bins:
         np.add.at(self.used, self.found, self.weight)
 
     def lacks(self) -> np.ndarray:
-        """Bytes that each bin lacks; none where not above zero."""
+        """Bytes that each bin lacks. None where not above zero."""
         return (self.used[:, 2:] - self.room).max(axis=1)
 
     def relieve_memory(self, a: int) -> bool:

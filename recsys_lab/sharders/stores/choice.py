@@ -66,7 +66,7 @@ def with_caches(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], po
 
 
 def _chosen(shards: _Shards, free: np.ndarray) -> np.ndarray:
-    """[T]: at the lowest price of a byte at which every rank fits, and with what is left over spent."""
+    """[T]: at the lowest price of a byte at which every rank fits, with the remaining memory spent."""
     low, high = 1e-18, 1.0  # ms a byte
     while (shards.bytes_of_ranks(shards.at_price(high)) > free).any():
         high *= 1e3
@@ -127,7 +127,7 @@ class _Shards:
         return found
 
     def at_price(self, price: float) -> np.ndarray:
-        """[T]: of each table the best choice at so many ms a byte; at inf, that with the fewest bytes."""
+        """[T]: of each table the best choice at so many ms a byte. At inf, that with the fewest bytes."""
         cost = np.where(np.isfinite(self.ms), self.of_tables(), math.inf) if math.isinf(price) else self.ms + price * self.of_tables()
         return cost.argmin(axis=1)
 
@@ -224,7 +224,7 @@ def _link(cluster: Cluster) -> float:
 
 
 def _disk_ms(rows: float, size: int, cluster: Cluster) -> float:
-    """Of so many rows read and written, at a rank's part of its host's disk; without figures a row takes as long as 4 KiB at 1 GB/s."""
+    """Of so many rows read and written, at a rank's part of its host's disk. Without figures a row takes as long as 4 KiB at 1 GB/s."""
     disk, ranks = cluster.disk, cluster.ranks_per_host
     if disk is None:
         return 2 * rows * 4.096e-3 * ranks
@@ -234,7 +234,7 @@ def _disk_ms(rows: float, size: int, cluster: Cluster) -> float:
 
 
 def _free_bytes(plan: ShardingPlan, inputs: PlanInputs) -> np.ndarray:
-    """[R]: what is left for tables beside all else that lasts, and for all of it beside the buffers."""
+    """[R]: the memory that remains for tables beside all else that lasts, and for all of it beside the buffers."""
     memory, cluster = bytes_of_ranks(plan, inputs.workload), inputs.cluster
     tables = np.asarray(memory.weights) + np.asarray(memory.optimizer_state)
     whole = int(cluster.device.memory_gb * 1e9)

@@ -33,7 +33,7 @@ from recsys_lab.schemes.towers.layout import Layout, columns_of
 
 
 class SPTT(Part):
-    """A batch's features -> with tower modules what each tower gives [B, O], in the towers' order; else a KeyedTensor, as the unsharded
+    """A batch's features -> with tower modules what each tower gives [B, O], in the towers' order. Else a KeyedTensor, as the unsharded
     collection of the request's tables. Has no torch parameters: tables are in `batches`, tower modules in `modules_here`. Collective.
     """
 

@@ -8,7 +8,7 @@ the network and the ranks are measured alone (`network`), and the simulator is t
 - `flexshard_3tier_comm_speedup`, `flexshard_2tier_comm_speedup`: how many times shorter the time is in which the exchange of embeddings
   transfers, on FlexShard's RM-2 a thousand times smaller (as many look-ups a row as the paper has). A collective transfers from when the
   last of its ranks has come; what overlaps is counted once. `..._in_flight`: from when a rank itself has issued it, so that waiting for
-  late ranks is in it. `..._bound`: bytes on a host's link, row-wise over tiers, those of the dense part too.
+  late ranks is in it. `..._bound`: bytes on a host's link, row-wise over tiers, those of the dense arch too.
 - `dmt_throughput_ratio`: examples a second, four towers that compress four times over the strong baseline (torchrec_strong, both with
   FP16 communication), on a DLRM whose exchange is most of its iteration.
 - `counter_vs_steps`: bytes that the kernel counted on the links over the payload of the recorded collectives, by sharder.

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CALIBRATED_ON, PREDICTED = (1, 2), 4
 SHARDERS = ("torchrec", "torchrec_row_wise", "flexshard_3tier", "dmt")
 NETWORK = ("launcher=emulated", "launcher.link_gb_s=0.05", "launcher.timeout_s=120")
-#: The model that was calibrated on, and another: more and wider tables, a larger dense part, ten times the ids.
+#: The model that was calibrated on, and another: more and wider tables, a larger dense arch, ten times the ids.
 MODELS = {
     "dcn": ("model=dcn", "data=synthetic"),
     "dlrm": ("model=dlrm", "model.embedding_dim=64", "data=random", "data.rows_per_table=[" + ",".join(["20000"] * 24) + "]"),

@@ -35,7 +35,7 @@ class Ratio:
 class LineFigures:
     """Of one line, medians over rounds, ms of an iteration. `wire_ms`: what the bytes counted on a host's link take at its rate.
 
-    `of_link`: what share of the time in which embeddings are under way the link would need for all bytes, those of the dense part too.
+    `of_link`: what share of the time in which embeddings are under way the link would need for all bytes, those of the dense arch too.
     """
 
     transfer_ms: float

@@ -66,7 +66,7 @@ def access(model: str, buckets: int = BUCKETS) -> AccessStatistics:
 
 
 def workload(model: str) -> Workload:
-    """The table alone: the paper publishes nothing of the dense part."""
+    """The table alone: the paper publishes nothing of the dense arch."""
     return Workload(int(published().setting.batch_size), 0, 0.0, 0.0, 0.0, "row_wise_adagrad", "sgd", {"history": mean_length(model)})
 
 

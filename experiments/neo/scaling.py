@@ -108,7 +108,7 @@ def figure10(hosts: list[int]) -> Study:
     notes = (
         *NOTES,
         "The figure has no numbers in the text. Published beside ours is MAD-Max's split for model A on 128 A100, a model of costs too; "
-        "from it the dense part's efficiency, the share of memory bandwidth of look-ups and the all-reduce's bandwidth were taken.",
+        "from it the dense arch's efficiency, the share of memory bandwidth of look-ups and the all-reduce's bandwidth were taken.",
     )
     return Study("figure10", question, tuple(lines), statements, notes, {"hosts": found}, lambda folder: _draw(folder, found))
 

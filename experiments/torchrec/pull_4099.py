@@ -33,7 +33,7 @@ FP32_BYTES = 4
 #: What finding a batch's rows in the cache moves in device memory: of each id, a sort of 8-byte keys (eight passes of key and place, read
 #: and written) and where it is; of each different row, its set of 32 tags of 8 bytes and as many counters.
 BYTES_OF_ID, BYTES_OF_ROW = 8 * 2 * 16 + 16, 2 * 32 * 8
-#: Of an iteration's dense part, what comes before the backward pass.
+#: Of an iteration's dense arch, what comes before the backward pass.
 FORWARD = 1 / 3
 NOTES = (
     "The GPU is not named. H100: over PCIe 5 x16, of which the profile torchrec reaches 80 % (assumed for all GPUs, not fitted here).",

@@ -1,4 +1,4 @@
-"""The models of the published points: tables, how they are looked up, and the dense part."""
+"""The models of the published points: tables, how they are looked up, and the dense arch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXPONENT = 1.1
 
 @dataclass(frozen=True)
 class Model:
-    """Tables with their access statistics, and the dense part of one sample."""
+    """Tables with their access statistics, and the dense arch of one sample."""
 
     tables: tuple[Table, ...]
     access: AccessStatistics

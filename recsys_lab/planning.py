@@ -86,10 +86,12 @@ def planned_as(experiment: Experiment, data: DataSet, plan: ShardingPlan) -> Pla
 def plan_here(experiment: Experiment, data: DataSet, named: Planned, rows: int | None) -> Planned:
     """The plan that trains here: the named cluster's own if the launcher starts that many ranks, else one for this machine.
 
+    Caches that hold the rows of the named cluster's batch may be too small for a larger one: then it is one for this machine, too.
     `rows`: the most that a table may have here, None for no limit.
     """
     launcher = experiment.launcher
-    if (named.cluster.hosts, named.cluster.ranks_per_host) == (launcher.hosts, launcher.ranks_per_host) and rows is None:
+    as_many = (named.cluster.hosts, named.cluster.ranks_per_host) == (launcher.hosts, launcher.ranks_per_host) and rows is None
+    if as_many and not (named.plan.has_stores and experiment.batch_size_here > named.workload.batch_size):
         return named
     data = data if rows is None else capped(data, rows)
     inputs = plan_inputs(experiment, data, this_machine(experiment), experiment.batch_size_here, named.plan.towers)

@@ -2,7 +2,7 @@
 
     .venv/bin/python experiments/benchmarks/ranks_on_one_machine.py [--rounds N] [--batch N] [OVERRIDES]
 
-Two lines of run.py take turns: by default, 2 hosts x 2 ranks with a thread each, and one rank with 2 threads on four times the batch.
+Two lines of run.py take turns: 2 hosts x 2 ranks with a thread each, as by default, and one rank with 2 threads.
 `ranks4_vs_1_process` is the median over rounds of the ratio of their iterations, each the median that `result.json` has.
 `startup_s` is the median of the seconds from the command to the end of the first training step of 2 x 2 ranks. Prints one JSON object.
 """
@@ -34,13 +34,10 @@ FIXED = ("mode=train", "logger=none", "baselines=false", *LONG)
 def main() -> None:
     line = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     line.add_argument("--rounds", type=int, default=3)
-    line.add_argument("--batch", type=int, default=2048, help="samples of a rank of four; by default those of data=synthetic")
+    line.add_argument("--batch", type=int, default=2048, help="samples of all ranks together; by default those of data=synthetic")
     line.add_argument("overrides", nargs="*")
     chosen = line.parse_args()
-    lines = {
-        "ranks": (*RANKS, f"data.batch_size={chosen.batch}", *chosen.overrides),
-        "one": (*ONE, f"data.batch_size={4 * chosen.batch}", *chosen.overrides),
-    }
+    lines = {name: (*words, f"data.batch_size={chosen.batch}", *chosen.overrides) for name, words in (("ranks", RANKS), ("one", ONE))}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         rounds = [{name: run(folder / f"{name}{number}", *words) for name, words in lines.items()} for number in range(chosen.rounds)]

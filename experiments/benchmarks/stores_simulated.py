@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.benchmarks.larger_than_memory import RANKS, Contender, cgroup
+from experiments.benchmarks.larger_than_memory import BATCH, RANKS, Contender, cgroup
 from recsys_lab.calibrate.disk import SCRATCH
 from recsys_lab.record.environment import cpu_model
 
@@ -64,7 +64,13 @@ def train(folder: Path, name: str, conf: Path, budget_gb: float, given: argparse
     contender = Contender("cache", given.gb, budget_gb, given.scratch, 0, given.steps)
     words = [word for word in contender.words(own) if word != "mode=train"]
     cluster = (f"hydra.searchpath=[file://{conf}]", "cluster=here", "profile@simulate.profile=here")
-    steps = ("mode=auto", "baselines=false", f"trainer.max_steps={given.steps}", "trainer.evaluate_train_rows=0")
+    steps = (
+        "mode=auto",
+        "baselines=false",
+        f"trainer.max_steps={given.steps}",
+        "trainer.evaluate_train_rows=0",
+        f"simulate.batch_size={BATCH // RANKS}",
+    )
     with cgroup(budget_gb + BESIDE_GB) as group:
         run(["run.py", *words, *cluster, *steps, f"hydra.run.dir={own / 'run'}"], group)
     found = json.loads((own / "run" / "result.json").read_text())

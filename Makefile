@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-long test-triton test-notebooks notebooks test-ecosystem lint pictures docs
+.PHONY: help env demo test test-long test-triton test-notebooks notebooks test-ecosystem lint pictures screens docs
 MAKEFLAGS += --no-print-directory
 
 LOCK ?= auto
@@ -59,6 +59,9 @@ lint: env  ## ruff, formatting, types
 
 pictures: env  ## the pictures of README.md, drawn from what decide says now (a minute)
 	$(PY) -m docs.generator.pictures
+
+screens: env  ## screenshots of reports, sweeps and decide's page for the docs (wants Chromium; two minutes)
+	$(PY) -m docs.generator.screens
 
 docs: env .venv-docs/ready  ## the docs as a site in site/: open site/index.html
 	$(PY) -m docs.generator .site-pages

@@ -55,7 +55,7 @@ def path_of(text: str, key: str) -> Path:
 
 
 def check_name(path: Path, where: object) -> None:
-    """UserError for a name that is not UTF-8 or has control characters: reports, records and the reader of tables need it as text."""
+    """UserError for a name that is not UTF-8 or has control characters. Reports, records and the reader of tables need it as text."""
     if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in str(path)):
         what = "the name is not UTF-8, or has control characters in it"
         raise UserError(what, where=where, given=ascii(str(path)), remedy="rename the file or the folder")

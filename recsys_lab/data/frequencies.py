@@ -1,4 +1,4 @@
-"""Row frequencies in a file: what planners that place tables row by row are given when it is not the train split's own.
+"""Row frequencies in a file. Planners that place tables row by row use them in place of the train split's own.
 
 One .npz: `samples`, and for each table int64 [E], how often each row was looked up in them. Nothing in it is pickled.
 """

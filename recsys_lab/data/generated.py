@@ -177,7 +177,10 @@ def _exact(mean_length: float) -> float:
 
 
 def _affine(rows: int, stream: np.uint64) -> tuple[int, int]:
-    """A factor prime to `rows`, near rows times the golden ratio, and a shift. Smaller for giant tables: rank x factor must be 63 bits."""
+    """A factor prime to `rows`, near rows times the golden ratio, and a shift.
+
+    For giant tables it is smaller, as rank x factor must fit 63 bits.
+    """
     factor = max(1, min(int(rows * _GOLDEN_RATIO), 2**62 // rows))
     while gcd(factor, rows) != 1:
         factor += 1

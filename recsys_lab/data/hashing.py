@@ -1,4 +1,4 @@
-"""Counter-based random numbers: every value is a pure function of a key and a counter, so any row can be made alone, in any order.
+"""Counter-based random numbers. Every value is a pure function of a key and a counter, so any row can be made alone, in any order.
 
 The mixer is splitmix64 (Steele, Lea, Flood 2014): the n-th number of stream `key` is `mix(key + n * GOLDEN)`.
 """

@@ -50,10 +50,10 @@ def as_batch(rows: Rows, keys: list[str], padded: int, global_valid: int) -> Bat
 class RankLoader:
     """Iterates over `Batch`es from the position that was set last (at first: epoch 0, batch 0) to the end of that epoch.
 
-    A batch owns its memory: it stays valid as long as it is kept. Nothing is reused by us, as no consumer could know until when.
-    Pinned memory (`pin_memory`) is reused by torch's pinning allocator, which waits for the copies that read it.
-    Every rank yields `len(self)` batches an epoch, each of B = ceil(batch_size / world_size) rows with padding.
-    The epoch's order depends on seed and epoch only, not on world_size or batch_size.
+    A batch owns its memory: it stays valid as long as it is kept. The loader reuses no buffer, as no consumer could know until when one is
+    valid. Pinned memory (`pin_memory`) is reused by torch's pinning allocator, which waits for the copies that read it. Every rank yields
+    `len(self)` batches an epoch, each of B = ceil(batch_size / world_size) rows with padding. The epoch's order depends on seed and epoch
+    only, not on world_size or batch_size.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class RankLoader:
         return made
 
     def positions(self, batch: int) -> np.ndarray:
-        """int64: which positions of the epoch are this rank's part of global batch number `batch`. In file order they are its rows."""
+        """int64: the positions of the epoch that are this rank's part of global batch number `batch`. In file order they are its rows."""
         begin = batch * self.batch_size
         first, end = rank_slice(min(self.batch_size, self.split.rows - begin), self.rank, self.world_size)
         return np.arange(begin + first, begin + end, dtype=np.int64)

@@ -16,7 +16,7 @@ _BLOCK_ROWS = 1 << 16
 
 
 def measure_row_counts(dataset: DataSet, rows: int | None = None) -> list[np.ndarray]:
-    """int64 [rows of the table] for each table: how often the first `rows` samples (None: all) of train look each row up."""
+    """For each table int64 [rows of the table]: how often the first `rows` samples (None: all) of train look each row up."""
     split = dataset.splits["train"]
     samples = split.rows if rows is None else min(rows, split.rows)
     counts = {f.table_name: np.zeros(f.rows, np.int64) for f in dataset.features}

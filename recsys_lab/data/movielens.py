@@ -9,7 +9,7 @@ from recsys_lab.data.sources import check_root, find_file, missing_file, named_f
 from recsys_lab.data.text import OnBadLine
 from recsys_lab.ranges import Length, Seed
 
-#: The ratings' file by release (1M and 10M; 20M, 25M, 32M and the latest; 100K; 100K as RecBole has it) and what its columns are.
+#: The ratings' file by release, and its columns. Releases are 1M and 10M; 20M, 25M, 32M and the latest; 100K; and 100K as RecBole has it.
 RELEASES = {
     "ratings.dat": ["user", "item", "rating", "time"],
     "ratings.csv": None,  # its header says so

@@ -1,7 +1,7 @@
 """The order of an epoch: a pseudo-random bijection of [0, N), computed where it is asked for and never stored.
 
-A Feistel network over 2k bits permutes [0, 4**k); results outside [0, N) are permuted again until they fall inside (cycle walking,
-Black and Rogaway 2002). As 4**k < 4N, that takes fewer than four rounds on average.
+A Feistel network over 2k bits permutes [0, 4**k). Results outside [0, N) are permuted again until they fall inside (cycle walking, Black
+and Rogaway 2002). As 4**k < 4N, that takes fewer than four rounds on average.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Split(Protocol):
 
 
 class HeldOutItems(Protocol):
-    """Users of a split with one held-out item each. User r of [0, rows) is row r of the split where that has a row a user."""
+    """Users of a split with one held-out item each. User r of [0, rows) is row r of the split, where the split has a row for each user."""
 
     @property
     def rows(self) -> int: ...

@@ -1,11 +1,14 @@
-"""A digest of a file that costs the same however large it is: of all of a small one, of the size and of blocks of a large one."""
+"""A digest of a file at a cost that does not grow with the file.
+
+It covers all of a small file, or the size and some blocks of a large one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
-#: Files up to this size are read whole; of larger ones so many bytes, in blocks that lie evenly from the first byte to the last.
+#: Files up to this size are read whole. Of larger ones as many bytes are read, in blocks spread evenly from the first byte to the last.
 WHOLE_BYTES = 16 << 20
 BLOCK_BYTES = 64 << 10
 

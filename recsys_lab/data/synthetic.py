@@ -1,17 +1,15 @@
 """Synthetic clicks with a planted truth, so that the best reachable AUC is known without any download.
 
-The true logit of a row is a sum of three parts.
+The true logit of a row is the sum of
+- an effect of every id, normal for frequent ids and shrinking for rare ones, weighted by feature;
+- for a few pairs of features, the dot product of two latent vectors, one for each id. Only interactions can express these effects;
+- effects of the dense values: linear for all, a bend for some;
+and its label is a Bernoulli draw from it. Every value is a pure function of (seed_of_truth, split, row, column).
 
-- Every id has an effect, weighted by feature. It is normal for frequent ids and shrinks for rare ones.
-- A few pairs of features add the dot product of two latent vectors, one of either id. Only interactions can express these effects.
-- Dense values have effects: linear for all, a bend for some.
-
-The label is a Bernoulli draw from it. Every value is a pure function of (seed_of_truth, split, row, column).
-
-With `groups`, every feature is in one of so many groups. They stand for parts of a catalogue, a user or a context that act together.
-Each pair of features of one group interacts, and no others do. An id has one latent value. So a group's part of the logit is a
-factorization machine of rank one within the group. A model that multiplies embeddings does best to turn a group's embeddings into one
-direction. The tower partitioner of DMT looks for that.
+With `groups`, every feature is in one of so many groups. Groups stand for the parts of a catalogue, a user or a context that act together.
+Each pair of features of one group interacts, and no others do. An id has one latent value, so within a group the logit is a factorization
+machine of rank one. A model that multiplies embeddings does best to turn a group's embeddings into one direction. That is what DMT's tower
+partitioner looks for.
 """
 
 from __future__ import annotations
@@ -92,8 +90,11 @@ class Truth:
 
     @cached_property
     def pairs(self) -> list[tuple[int, int]]:
-        """Features that interact: all within a group. Without groups each is in one pair at most, drawn among the smaller tables
-        of more than two rows, whose ids recur often."""
+        """Features that interact: all within a group.
+
+        Without groups each feature is in at most one pair. Pairs are drawn among the smaller tables of more than two rows, whose ids recur
+        often.
+        """
         if self.groups:
             return [pair for group in self.groups for pair in combinations(group, 2)]
         by_rows = sorted((i for i, f in enumerate(self.shape.features) if f.rows > 2), key=lambda i: (self.shape.features[i].rows, i))
@@ -187,7 +188,7 @@ def open_synthetic(
     """The features that are `wanted`, else one a table. `seed_of_truth` fixes the truth and every draw: another seed, another data set.
     `groups`: how many groups of features interact within themselves only; None: a few pairs interact.
 
-    The best AUC of each split is kept in the cache. Where that cannot be written it is computed again each time.
+    The best AUC of each split is kept in the cache. Where the cache cannot be written, it is computed each time.
     """
     sizes = {"train": rows_train, "validation": rows_validation, "test": rows_test}
     shape = Shape(make_features(wanted, rows_per_table, look_ups), dense_features, float(exponent), seed_of_truth)

@@ -16,7 +16,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _LABEL = re.compile(r"0{0,17}[01]")
 _HEX = re.compile(r"[0-9a-fA-F]{1,8}")
 _EMPTY_EXTRA = re.compile(rb"^((?:[^\t\n]*\t){39}[^\t\n]*)\t+$", re.MULTILINE)
-#: What no good line has, and the parser would take: a minus other than that of a count, and a count of more digits than 18.
+#: What no good line has, though the parser would take it: a minus other than that of a count, and a count of more than 18 digits.
 _AMISS = re.compile(rb"(?<!\t)-|-(?![0-9])|[0-9]{19}")
 _TAB, _LINE_FEED = ord("\t"), ord("\n")
 
@@ -24,7 +24,7 @@ _TAB, _LINE_FEED = ord("\t"), ord("\n")
 class CriteoFormat:
     """Ids are parsed to the 32-bit numbers that they are. Tables come later, when the whole file is known.
 
-    Dense values are log(x + 1). Negative counts (rare, as low as -3) count as 0, as in the public DLRM code, and so do missing ones.
+    Dense values are log(x + 1). Negative counts (rare, as low as -3) and missing ones count as 0, as in the public DLRM code.
     """
 
     header = None

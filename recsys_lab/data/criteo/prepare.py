@@ -1,7 +1,7 @@
-"""Prepares Criteo's files. Each is read once into columns that hold the raw 32-bit values.
+"""Prepares Criteo's files.
 
-Then the tables are made from the train rows, and the values become rows of tables in place. Memory is constant, except for the distinct
-values of a vocabulary.
+Each is read once into columns of raw 32-bit values. Then tables are made from the train rows, and values are replaced in place by rows of
+tables. Memory is constant, except for the distinct values of a vocabulary.
 """
 
 from __future__ import annotations

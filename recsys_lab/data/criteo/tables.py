@@ -1,4 +1,4 @@
-"""From Criteo's 32-bit values to rows of tables: by hashing into a chosen number of rows, or by a vocabulary built on the train rows."""
+"""Maps Criteo's 32-bit values to rows of tables. It hashes them into a chosen number of rows, or builds a vocabulary on the train rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Users' held-out items, to be found among others: the item, what the user had before it, and random items that it never had."""
+"""Users' held-out items, to be found among others.
+
+A user has the item, a history before it, and random items that are not in the history.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +68,11 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Candidates:
-    """A split with `per_user` rows a user of `held_out`, one a candidate: the held-out item, then those drawn (0 where there are no
-    more). With `sampled` 0 every item, 1 and on. Its labels mean nothing."""
+    """A split with `per_user` rows a user of `held_out`, one for each candidate.
+
+    The held-out item comes first, then those drawn (0 where there are no more). With `sampled` 0 every item is a candidate, from 1 on. Its
+    labels mean nothing.
+    """
 
     held_out: HeldOut
     sampled: int

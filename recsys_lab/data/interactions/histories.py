@@ -13,9 +13,10 @@ import numpy as np
 from recsys_lab.data import hashing
 from recsys_lab.data.columns import mapped
 
-#: Fewer, and there is nothing left to train on once two are held out: such a user is in the train split alone.
+#: With fewer, nothing is left for training once two are held out. Such a user is in the train split alone.
 FEWEST_TO_HOLD_OUT = 3
-#: Rows of the time table: 0 before a user's first interaction, 1 for no time between, 2 + floor(log2(gap)) for more, cut at the last.
+#: Rows of the time table: 0 before a user's first interaction, 1 for no time between, else 2 + floor(log2(gap)). The last row takes all
+#: longer gaps.
 TIME_ROWS = 48
 
 
@@ -23,8 +24,8 @@ TIME_ROWS = 48
 class Unseen:
     """The items that a user has not had, numbered 0, 1, ... in rising order, without a list of them.
 
-    `keys` [sum of distinct items]: for the i-th smallest item s of user u, u (items + 1) + (s - 1 - i): how many unseen items are below s.
-    `first` int64 [U + 1]: where a user's keys begin.
+    `keys` [sum of distinct items]: for the i-th smallest item s of user u, u (items + 1) + (s - 1 - i). The bracket counts the unseen items
+    below s. `first` int64 [U + 1]: where a user's keys begin.
     """
 
     items: int
@@ -131,7 +132,7 @@ class Histories:
 def histories_of(
     users: np.ndarray, ids: np.ndarray, times: np.ndarray | None, n_users: int, items: int, categories: np.ndarray | None
 ) -> Histories:
-    """From interactions [N] in file order: sorted by user, then by time. Equal times, and none, keep the order of the file."""
+    """From interactions [N] in file order. They are sorted by user, then by time where there are times. Ties keep the file's order."""
     order = np.argsort(users, kind="stable") if times is None else np.lexsort((times, users))
     users, ids = users[order], ids[order]
     first = np.searchsorted(users, np.arange(n_users + 1))

@@ -15,14 +15,14 @@ Column = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a row says of a history: at most its `max_length` last items, and with them `categories` and `times`, if the model has them."""
+    """What a row says of a history: at most its `max_length` last items. `categories` and `times` come with them if the model has them."""
 
     histories: Histories
     max_length: int
     times: bool
 
     def cut(self, ends: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where in the flat arrays, int64 [sum], the last of `lengths` [B] interactions before `ends` [B] are, and how many, int64 [B]."""
+        """Where in the flat arrays, int64 [sum], the last of `lengths` [B] interactions before `ends` [B] are. Also how many, int64 [B]."""
         kept = np.minimum(lengths, self.max_length)
         return stretches(ends - kept, kept), kept
 

@@ -1,7 +1,7 @@
 """User-item interactions: logs and sequences, by leave-one-out. A user's last item is the test, the one before it the validation.
 
-Two objectives. next_item: a row a user, its history with the item after each of its items and one that it never had.
-click: a history, a candidate item, and whether the user had it next.
+Two objectives. next_item: a row is a user's history, with the item after each of its items and an item that the user never had. click: a
+row is a history, a candidate item, and whether the user had it next.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _held_out(inputs: Inputs, seed: int, path: Path) -> dict[str, HeldOut]:
 
 
 def _measured(data: OpenDataSet, passes: int, cache: Path) -> OpenDataSet:
-    """`data` with how often each row is looked up in the first pass over the users. The others differ in the random negatives alone."""
+    """`data` with how often each row is looked up in the first pass over the users. Other passes differ in the random negatives alone."""
     samples = data.splits["train"].rows // passes
 
     def prepare(folder: Path) -> dict:

@@ -1,6 +1,7 @@
 """Rows of histories for a model: which ids each row of a split has. Every row is a function of its number alone.
 
-A train split is `passes` passes over the same users, each with negatives of its own: row = pass * rows of a pass + row of the pass.
+A train split is `passes` passes over the same users, each with negatives of its own. The row number is pass * rows of a pass + row of the
+pass.
 """
 
 from __future__ import annotations
@@ -78,9 +79,10 @@ class HistoriesBefore:
 
 @dataclass(frozen=True)
 class Clicks:
-    """Two rows an interaction of a train part, but for a user's first. Both have the items before it as `item`.
+    """Two rows for each interaction of a train part except a user's first.
 
-    `candidate` is the interaction's item (label 1), then one that the user has not had (label 0).
+    Both have the items before it as `item`. The `candidate` is the interaction's item (label 1), or one that the user has not had (label
+    0).
     """
 
     inputs: Inputs

@@ -1,4 +1,4 @@
-"""What is known of items beside who had them: one category each, from a JSON of attribute lists or a RecBole .item file."""
+"""What is known of items beside who had them. It is one category each, from a JSON of attribute lists or a RecBole .item file."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def splits(column: pl.Series, where: Where) -> np.ndarray:
 def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> np.ndarray:
     """float32 [N]. A missing one is the mean of train.
 
-    `scale` standard: mean 0 and variance 1 in train; log: of the logarithm of 1 + |x|, with x's sign, the same; none: as it is.
+    `scale` standard: mean 0 and variance 1 in train. log: the same of the logarithm of 1 + |x|, with x's sign. none: unchanged.
     """
     words = column.str.strip_chars().replace(["", "NaN", "nan"], None)
     parsed = words.cast(pl.Float64, strict=False)
@@ -73,7 +73,10 @@ def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> n
 
 
 def vocabulary(column: pl.Series, train: np.ndarray, min_count: int) -> tuple[np.ndarray, int]:
-    """Rows int32 [N] and how many the table has: missing, rare or unknown, then values of train by falling frequency, ties by value."""
+    """Rows int32 [N], and how many rows the table has.
+
+    Missing, rare or unknown values come first, then values of train by falling frequency, ties by value.
+    """
     words = column.replace("", None)
     counted = words.filter(pl.Series(train)).drop_nulls().value_counts(name="seen").rename({column.name: "value"})
     kept = counted.filter(pl.col("seen") >= min_count).sort(["seen", "value"], descending=[True, False])["value"]

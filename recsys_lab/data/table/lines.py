@@ -1,4 +1,4 @@
-"""The lines of a table as text: its separator, the names in its header, and the first line that is not as the header says.
+"""The lines of a table as text: its separator, the names in its header, and the first line that does not match the header.
 
 A row is a line, or several where quotes hold a line's end.
 """
@@ -39,7 +39,7 @@ class TableLines:
     def checked(self) -> Iterator[bytes]:
         """The blocks of the file. Raises UserError, with the line, for the first row that is not as the header says. See `header_of`.
 
-        The reader would give a second column of one name a name of its own, and take what is not there for missing values.
+        The reader would rename a second column of the same name. It would take absent cells for missing values.
         """
         for block in blocks(self.path):
             self._take(block)
@@ -131,7 +131,7 @@ def header_of(path: Path) -> TableLines:
 
 
 def first_rows(path: Path, rows: int) -> pl.DataFrame:
-    """At most the first `rows` rows, every column as text, to look at: missing cells are empty, and no line is refused but the header."""
+    """At most the first `rows` rows, every column as text, to look at. Missing cells are empty. No line but the header is refused."""
     header, found = header_of(path), list[list[str]]()
     text = next(blocks(path, _LOOK_BYTES)).decode("utf-8", errors="replace")
     with contextlib.suppress(csv.Error):  # the whole file is looked at when it is read

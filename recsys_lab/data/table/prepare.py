@@ -1,4 +1,4 @@
-"""Prepares a table of clicks: text is read once into Parquet, then column by column into arrays that are read in any order.
+"""Prepares a table of clicks. Text is read once into Parquet, then column by column into arrays that are read in any order.
 
 Memory holds one column at a time. Rows are stored split after split: train, validation, test, each in the order of its file.
 """
@@ -142,7 +142,7 @@ def _sha256(path: Path) -> str:
 
 
 def _reserved(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
-    """A file of its full size, mapped to be written: its space is taken first, so that a full disk is an error and not a crash."""
+    """A file of its full size, mapped for writing. Its space is allocated first, so a full disk is an error and not a crash."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     with path.open("wb") as file:
         if size:

@@ -1,4 +1,7 @@
-"""From an experiment and its data to plans, steps and their price: for the named cluster, and for what trains here in its place."""
+"""From an experiment and its data to plans, steps and their price.
+
+There is one set for the named cluster, and one for the processes that train here.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ class Planned:
 
 
 def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = None, batch_size: int | None = None) -> Planned:
-    """The plan of the tables of `data`, and its steps: for the named cluster and its batch a rank, unless others are given.
+    """The plan of the tables of `data`, and its steps. It is for the named cluster and its batch a rank, unless others are given.
 
     Raises UserError for what cannot be planned, PlanDoesNotFit.
     """
@@ -154,7 +157,7 @@ def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_si
 
 
 def most_rows_here(experiment: Experiment, named: Planned) -> int | None:
-    """The most rows a table may have so that all tables, with optimizer state, fit this machine; None if they fit as they are, or if
+    """The most rows a table may have so that all tables, with optimizer state, fit this machine; None if they fit as they are. None also if
     the plan is for this machine and leaves some of them on its disk.
     """
     if experiment.cluster.name == LOCAL and named.plan.has_stores:

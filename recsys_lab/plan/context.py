@@ -117,7 +117,8 @@ class Context:
     def rows_there(self, kind: str, groups: Groups, sent: Figures, taken: Figures | None = None, **where: Any) -> list[Step]:
         """Looked-up rows on their way to the ranks whose samples want them: numbers that each rank puts in, and takes out.
 
-        `where`: the step's `name` behind the prefix, what it is `after`, and whose `tables` rows they are, where these are not the usual.
+        `where` is the step's `name` behind the prefix, what it is `after`, and the `tables` whose rows they are. The last two are given
+        where they are not the usual.
         """
         usual = {"name": f"output.{kind}", "after": (f"{self.prefix}.lookup",), "tables": self.names}
         return self._travel("forward", self.precision.forward_comm_bytes, kind, groups, sent, taken, **usual | where)
@@ -191,8 +192,10 @@ def copy_of_batch(tables: Iterable[Table], access: AccessStatistics, workload: W
 
 
 def lookups_of_ranks(context: Context) -> np.ndarray:
-    """Look-ups that each rank serves in an iteration. Ids are hashed, hot rows lie anywhere: a row shard serves its share of the rows, or,
-    where `context.hot_rows`, what falls to it (hot_rows.py).
+    """Look-ups that each rank serves in an iteration.
+
+    Ids are hashed, so hot rows lie anywhere. A row shard serves its share of the rows. Where `context.hot_rows`, it serves the look-ups
+    that fall to it (hot_rows.py).
     """
     served = [0.0] * context.plan.world_size
     for one in _held(context):
@@ -216,7 +219,7 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     """The look-up (bytes read: look-ups x row bytes; made: FP32 rows) and the update of the scheme's tables.
 
     The update reads one gradient row for each look-up. It reads and writes weights and optimizer state of each distinct row once. Where
-    gradients were summed over replicas, it does so for every row. The device does not read rows in the host's memory without a cache.
+    gradients were summed over replicas, it does so for every row. Rows in the host's memory, without a cache, are not the device's to read.
     """
     read, written, rows, pieces, made = ([0.0] * context.plan.world_size for _ in range(5))  # lists: a plan may have a million shards
     optimizer = context.workload.sparse_optimizer

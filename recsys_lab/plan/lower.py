@@ -1,7 +1,7 @@
 """Lower a plan to the steps of one training iteration, as TorchRec and DistributedDataParallel really do it.
 
-The collectives (kinds, groups, bytes per rank) were found by recording them, and a test holds the executor's recorded collectives
-against these. Formats: ids int64, lengths int32. Pooled embeddings travel in `precision.forward_comm` / `backward_comm`.
+The collectives (kinds, groups, bytes per rank) were found by recording them. A test compares the executor's recorded collectives with
+these. Formats: ids int64, lengths int32; pooled embeddings travel in `precision.forward_comm` / `backward_comm`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def lower(
     whose rows a store's cache must keep at a time.
 
     The tables of one family of schemes are exchanged together: one input distribution and one output distribution each. All split sizes are
-    exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables, and for an exchange that
-    the plan's tables do not have.
+    exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables. Also for an exchange that the
+    plan's tables do not have.
     """
     check_sequences(plan)
     check_exchange(plan, exchange, overlap)

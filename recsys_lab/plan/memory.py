@@ -52,12 +52,9 @@ class RankMemory:
 def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     """What the shards of each rank need, and the dense arch on every rank.
 
-    Buffers are in FP32, and each has its gradient.
-
-    - The rows that a rank looks up for others: pooled rows of the whole global batch, or the rows of sequences that it serves.
-    - The rows that it receives for its own batch.
-    - The gradient of replicated rows as it travels, which has all of them.
-    - The dense arch's activations.
+    Buffers are in FP32, each with its gradient. They are the rows that a rank looks up for others, the rows that it receives for its own
+    batch, and the dense arch's activations. For others it looks up pooled rows of the whole global batch, or the rows of the sequences that
+    it serves. Replicated rows add a gradient of all of them, in the format in which it travels.
     """
     world, batch = plan.world_size, workload.batch_size
     state, buffers, places, beneath, weights = [0] * world, [0] * world, [0] * world, [0] * world, plan.weight_bytes_of_ranks()
@@ -91,7 +88,7 @@ def _vectors(table: Table, workload: Workload) -> float:
 
 
 def _module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
-    """Of tower modules: on the ranks that a scheme gives them, else all of them on every rank, for its own samples."""
+    """Of tower modules, on the ranks that a scheme gives them. Else all ranks have all of them, for their own samples."""
     for scheme in schemes_of(plan):
         if scheme.module_memory:
             return scheme.module_memory(plan, workload)
@@ -101,7 +98,7 @@ def _module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
 
 
 def _served(table: Table, placement: Placement, plan: ShardingPlan, workload: Workload) -> Callable[[Shard], float]:
-    """Of a shard, the rows, pooled or not, that a rank looks up in it for its own and other ranks' samples, and then sends."""
+    """Of a shard, the rows, pooled or not, that a rank looks up for its own and other ranks' samples. It then sends them."""
     served_ranks, everyone = scheme_of(placement).served_ranks, 0 if scheme_of(placement).at_home else plan.world_size
     if served_ranks is None and not everyone:
         return lambda shard: 0.0
@@ -172,7 +169,7 @@ def check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> N
 
 
 def bytes_beneath(cluster: Cluster, kind: str) -> float:
-    """What rows with such a store may fill of a host: its memory, or its disk. inf where its size is not known."""
+    """What rows with such a store may fill of a host's memory, or of its disk. inf where its size is not known."""
     if kind == DISK_CACHED:
         return math.inf if cluster.disk is None else cluster.disk.size_gb * 1e9
     return math.inf if cluster.host is None else cluster.host.memory_gb * 1e9

@@ -1,4 +1,4 @@
-"""What a sharding scheme is: one way to lay a table out, with everything that a plan, its steps and its explanation need to know of it.
+"""What a sharding scheme is: one way to lay a table out. It has all that a plan, its steps and its explanation need to know of it.
 
 The schemes of this package are the folders of `recsys_lab/schemes`, found there and listed nowhere. Others `register` themselves.
 """

@@ -1,14 +1,9 @@
 """Steps: a plan lowered, for one batch shape, to an ordered graph of look-ups, collectives and dense work.
 
-Ranks that do the same share one entry: every figure is given for each rank in `bytes_of_rank`, or once where all are alike.
-The bytes of a collective are those of the buffer that a rank puts in.
-
-- All-to-all and reduce-scatter: the whole buffer, the rank's own part included.
-- All-reduce: its tensor.
-- All-gather and gather: its part.
-- Scatter: all parts at the root, nothing elsewhere.
-
-The recorder counts the same way.
+Ranks that do the same share one entry. Every figure is given for each rank in `bytes_of_rank`, or once where all are alike. The bytes of a
+collective are those of the buffer that a rank puts in. In an all-to-all or a reduce-scatter that is what it hands over, its own part
+included. In an all-reduce it is its tensor, in an all-gather or a gather its part. In a scatter it is all parts at the root and nothing
+elsewhere. The recorder counts the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the rows of a table stay that is larger than the devices' memory: host memory or disk, some of them cached."""
+"""Where the rows of a table larger than the devices' memory stay: in host memory or on disk, with some of them cached."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Store:
         return 0 if self.kind == HOST else round(self.cached_share * rows)
 
     def place_bytes(self, rows: int) -> int:
-        """What a cache of a shard of so many rows needs to find each of them, and to count how often each was read."""
+        """Bytes that a cache of a shard of so many rows needs besides the rows.
+
+        It has to find each row, and count how often each was read.
+        """
         return 0 if self.kind == HOST else rows * PLACE_BYTES * (2 if self.policy == LFU else 1)
 
 

@@ -45,7 +45,7 @@ def store_facts(plan: ShardingPlan, access: AccessStatistics, workload: Workload
 def expected_counts(
     plan: ShardingPlan, access: AccessStatistics, batch_size: int, in_flight: int, rank: int, steps: int
 ) -> dict[str, dict[str, float]]:
-    """By table with a cache, what an iteration of `rank` hits and misses (distinct rows): the mean of a run's first `steps`."""
+    """By table with a cache, the hits and misses (distinct rows) in an iteration of `rank`. It is the mean of a run's first `steps`."""
     found: dict[str, dict[str, float]] = {}
     for table, placement in zip(plan.tables, plan.placements):
         store, shares = placement.store, [s.rows / table.rows for s in placement.shards if rank in s.ranks]
@@ -69,7 +69,7 @@ def samples_of(placement: Placement, world_size: int, batch_size: int) -> int:
 
 
 def least_share(table: Table, placement: Placement, access: TableAccess, samples: int, in_flight: int) -> float:
-    """Of the rows of each shard, those that its cache must hold at least: what the batches in flight read of it."""
+    """The share of each shard's rows that its cache must hold at least: those that the batches in flight read."""
     shards = [shard for shard in placement.shards if shard.rows]
     return max(needed_rows(access, samples, in_flight, s.rows / table.rows) / s.rows for s in shards)
 

@@ -77,7 +77,7 @@ def misses_of(access: AccessStatistics, one: Held, in_flight: int) -> float:
 
 
 def record_bytes(table: Table, cols: int, workload: Workload) -> int:
-    """A row of a shard with so many columns as a store has it: its weights, as they are stored, and its optimizer state."""
+    """Bytes of a row of a shard with so many columns in a store. They are the weights, as they are stored, and the optimizer state."""
     return cols * table.row_bytes // table.dim + workload.table_state_bytes(1, cols)
 
 

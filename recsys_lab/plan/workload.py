@@ -62,7 +62,7 @@ class Workload:
 
     @property
     def dense_bytes(self) -> int:
-        """Weights as they are stored, gradients as the model has them and FP32 optimizer state of the dense arch, on every rank."""
+        """Bytes of the dense arch on every rank: weights as they are stored, gradients as the model has them and FP32 optimizer state."""
         return self.dense_bytes_of(self.dense_parameters)
 
     def dense_bytes_of(self, parameters: int) -> int:

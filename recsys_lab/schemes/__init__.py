@@ -1,10 +1,8 @@
 """Sharding schemes: one folder for each way to lay a table out.
 
-Each has the same faces, which its `__init__` puts together as `SCHEMES`, with its words.
-
-- `placement`: Where shards are, also in reference cases.
-- `lower`: The steps of an iteration.
-- `execute`: How it really runs, where TorchRec's collection alone does not do it. No other file imports torch.
+Each has the same faces: `placement` says where shards are, also in reference cases. `lower` gives the steps of an iteration. `execute` runs
+it where TorchRec's collection alone does not; no other file imports torch. Words explain it. Its `__init__` puts them together as
+`SCHEMES`.
 
     replicated   every rank holds the table
     whole        whole tables and column shards, each on one rank

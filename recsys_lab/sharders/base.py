@@ -1,4 +1,4 @@
-"""What every sharder is: a frozen dataclass of its options that plans, adapts a plan to other ranks, and gives its reasons."""
+"""What every sharder is: a frozen dataclass of its options. It plans, adapts a plan to other ranks, and gives its reasons."""
 
 from __future__ import annotations
 

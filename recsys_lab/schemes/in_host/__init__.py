@@ -1,4 +1,4 @@
-"""Rows split over the ranks of a host: of whole tables, or of column shards on hosts of their own (a grid)."""
+"""Rows split over the ranks of a host. They are those of whole tables, or of column shards on hosts of their own (a grid)."""
 
 from functools import partial
 

@@ -1,7 +1,7 @@
 """The rows of a table, or of its column shards, split over the ranks of one host.
 
-Pooled parts are reduce-scattered within the host, then travel between peers in an all-to-all, as TorchRec's
-TwRwPooledEmbeddingSharding and GridPooledEmbeddingSharding do it. Backward in the opposite order, with an all-gather.
+Pooled parts are reduce-scattered within the host, then travel between peers in an all-to-all. The backward pass goes in the opposite order,
+with an all-gather. TorchRec's TwRwPooledEmbeddingSharding and GridPooledEmbeddingSharding do the same.
 """
 
 from __future__ import annotations

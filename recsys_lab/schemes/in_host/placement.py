@@ -1,4 +1,4 @@
-"""The rows of a table over the ranks of one host; or of each column shard, over those of a host of its own."""
+"""The rows of a table over the ranks of one host. Or those of each column shard, over the ranks of a host of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rank holds all the rows, and the gradients of all of them are all-reduced: a replicated table, or FlexShard's replicated tier."""
+"""Every rank holds all the rows, and all gradients are all-reduced. The table is replicated, or in FlexShard's replicated tier."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rows in blocks over a group of ranks: all ranks, or, of FlexShard's host-sharded tier, those of each host.
 
-As TorchRec does it. Pooled parts are summed and handed out by a reduce-scatter, whose backward is an all-gather. The rows of a
-sequence travel as they are, in an all-to-all each way. Replicas of a block (one a host) all-reduce their gradients.
+As TorchRec does it. Pooled parts are summed and handed out by a reduce-scatter, whose backward is an all-gather. The rows of a sequence
+travel as they are, in an all-to-all each way. Replicas of a block (one a host) all-reduce their gradients.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     host-sharded   exchanged within the host; gradients all-reduced between peers
     row-sharded    exchanged over all ranks
 
-What the tiers give for a pooled table is added up in memory, tiers.merge, which counts the sorting of its ids by tier as well; its gradient
-is taken apart in tiers.gradient.split. A sequence's rows only go to their places, which no step counts.
+What the tiers give for a pooled table is added up in memory in the step tiers.merge. That step also counts the sorting of its ids by tier.
+Its gradient is taken apart in tiers.gradient.split. A sequence's rows only go to their places, which no step counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recsys_lab.schemes.row_blocks.lower import lower_row_blocks
 from recsys_lab.tables import AccessStatistics, Table
 from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, TIERS
 
-#: How often sorting an id out reads or writes a number as large as an id: once for all tiers, and more for each.
+#: How often sorting an id out reads or writes a number as large as an id. There is one figure for all tiers, and one for each.
 PASSES, PASSES_A_TIER = 36, 11
 FP32_BYTES = 4
 
@@ -42,7 +42,10 @@ def lower_tiers(context: Context) -> tuple[list[Step], list[Step]]:
 
 
 def _in_memory(context: Context, columns: list[int], ahead: list[Step], back: list[Step]) -> tuple[list[Step], list[Step]]:
-    """The steps of the tiers, which give `columns` for a sample, with those that add up what they give and take it apart again."""
+    """The steps of the tiers, which give `columns` for a sample.
+
+    With them come the steps that add up the parts and take the gradient apart.
+    """
     given, together = sum(columns), context.output_columns
     sorting = ID_BYTES * context.ids_per_sample * (PASSES + PASSES_A_TIER * len(columns))
     adding = FP32_BYTES * (3 * (given - together) + 2 * together)  # two are read and one is written; then all side by side

@@ -1,4 +1,4 @@
-"""A table row by row: its hottest rows on every rank, the next once in every host, the others once (arXiv 2301.02959, section 4.4)."""
+"""A table row by row (arXiv 2301.02959, section 4.4). Its hottest rows are on every rank, the next once in every host, the others once."""
 
 from __future__ import annotations
 

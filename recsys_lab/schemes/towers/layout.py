@@ -1,7 +1,7 @@
 """Who looks up what: a plan whose tables are in towers, read rank by rank.
 
-A slot is one feature in one shard: what a rank looks up for the samples of all ranks. A rank's slots are in one order everywhere, those of
-whole rows or columns first, then those of row blocks, whose pooled parts are yet to be summed.
+A slot is one feature in one shard: what a rank looks up for the samples of all ranks. A rank's slots are in one order everywhere. Those of
+whole rows or columns come first. Those of row blocks follow, whose pooled parts are yet to be summed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Layout:
 
     @cached_property
     def blocks(self) -> tuple[tuple[Slot, ...], ...]:
-        """By rank, the slots of row blocks: every rank of a site has all of the site's, also where its block has no row."""
+        """By rank, the slots of row blocks. Every rank of a site has all of the site's, also where its block has no row."""
         held: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
         tower_of = tower_of_features(self.plan.towers)
         for feature, table in self.row_features:

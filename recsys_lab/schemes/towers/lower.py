@@ -98,7 +98,7 @@ class _Volume:
 
 
 def _inputs(volume: _Volume) -> list[Step]:
-    """A feature goes once to each column shard of its table, and cut by row to the blocks of a row-wise one."""
+    """A feature goes once to each column shard of its table. It is cut by row for the blocks of a row-wise table."""
     context, order = volume.context, volume.sites.peer_order if volume.plan.permute == "none" else volume.context.world
     ids = 0.0
     for table, placement in context.placed:

@@ -1,7 +1,7 @@
 """Where towers live (DMT, section 3.1): T towers over H hosts, T and H dividing each other.
 
-If T <= H a tower has K = H / T hosts; else a host has T / H towers. A site is a set of ranks that hold towers together: the K hosts of
-one tower, or the one host of several. Sites are consecutive hosts, so a site's ranks are consecutive.
+If T <= H a tower has K = H / T hosts; else a host has T / H towers. A site is a set of ranks that hold towers together. It is the K hosts
+of one tower, or the one host of several. Sites are consecutive hosts, so a site's ranks are consecutive.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from recsys_lab.errors import UserError
 from recsys_lab.plan.sharding_plan import ShardingPlan
 
-#: What SPTT brings into peer order (DMT, section 3.1.3): looked-up rows, ids before the look-up, or nothing, because the ids already
-#: travel in a process group that is in peer order.
+#: What SPTT brings into peer order (DMT, section 3.1.3): looked-up rows, ids before the look-up, or nothing. Nothing is needed where ids
+#: already travel in a process group that is in peer order.
 PERMUTES = ("rows", "ids", "none")
 
 

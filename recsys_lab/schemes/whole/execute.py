@@ -1,5 +1,6 @@
-"""Whole tables and column shards are of a TorchRec collection, whose exchange of pooled rows may be replaced by that of the CPU DLRM paper
-(Kalamkar et al. 2020, sections IV-B and IV-C).
+"""Whole tables and column shards form a TorchRec collection.
+
+Its exchange of pooled rows may be replaced by that of the CPU DLRM paper (Kalamkar et al. 2020, sections IV-B and IV-C).
 
     scatter_list    a scatter a table, and a gather of its gradient
     fused_scatter   a scatter a rank, of all its tables' columns at once
@@ -67,8 +68,9 @@ class Scatters:
 
 
 def exchange_by(embeddings: Part, request: Request) -> None:
-    """Has `embeddings` exchange its tables' pooled rows as the request says, if all lie whole on a rank. all_to_all with overlap is
-    TorchRec's.
+    """Has `embeddings` exchange its tables' pooled rows as the request says, if all lie whole on a rank.
+
+    TorchRec's own is all_to_all with overlap.
     """
     if not isinstance(embeddings, ShardedBags) or TABLE_WISE not in embeddings._sharding_types:
         return

@@ -43,8 +43,8 @@ def lower_whole(context: Context) -> tuple[list[Step], list[Step]]:
 def scattered(context: Context) -> tuple[list[Step], list[Step]]:
     """(forward, backward) steps of the exchange by scatters, as the CPU DLRM paper does it (Kalamkar et al. 2020, section IV-B).
 
-    A scatter's root puts in the pooled rows of all samples, the others nothing. Each takes out those of its own samples. Back, a gather:
-    each rank puts in its samples' gradients, and the root takes out all of them.
+    A scatter's root puts in the pooled rows of all samples, the others nothing. Each rank takes out those of its own samples. Back, a
+    gather: each rank puts in its samples' gradients, and the root takes out all of them.
     """
     forward: list[Step] = []
     backward: list[Step] = []

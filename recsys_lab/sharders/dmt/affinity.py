@@ -18,8 +18,8 @@ from recsys_lab.errors import UserError
 STRATEGIES = {"coherent": lambda affinity: 1.0 - affinity, "diverse": lambda affinity: affinity}
 #: Coordinates are sought from so many random starts at once; the least stress counts.
 STARTS, STEPS, RATE = 16, 2000, 0.05
-#: In a plane points stand in one another's way. They start with so many dimensions more, in which they can pass, and which are pressed
-#: flat, ever harder, over this share of the steps; the rest is the plane's alone.
+#: In a plane points stand in one another's way. They start with so many dimensions more, in which they can pass each other. Over this share
+#: of the steps the extra dimensions are pressed flat, ever harder. The remaining steps are in the plane alone.
 SPARE_DIMS, PRESSED_SHARE, PRESSURE = 3, 0.8, 40.0
 
 
@@ -54,7 +54,7 @@ def distances(affinity: np.ndarray, strategy: str) -> np.ndarray:
 
 
 def coordinates(distances: np.ndarray, dims: int = 2, seed: int = 0, starts: int = STARTS) -> tuple[np.ndarray, float]:
-    """X [F, n] with |X_i - X_j| close to D(i, j), and the stress that is left: sum over j < i of (|X_i - X_j| - D(i, j))^2.
+    """X [F, n] with |X_i - X_j| close to D(i, j). Also the remaining stress: the sum over j < i of (|X_i - X_j| - D(i, j))^2.
 
     Adam from `starts` random starts drawn from `seed`, side by side, with spare dimensions at first. The same arguments give the same bits.
     """
@@ -68,7 +68,7 @@ def coordinates(distances: np.ndarray, dims: int = 2, seed: int = 0, starts: int
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch with one thread: for tensors too small to be shared out, and for bits that do not depend on the machine's cores."""
+    """Torch with one thread. Tensors too small to be shared out need no more, and bits then do not depend on the machine's cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

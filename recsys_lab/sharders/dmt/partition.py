@@ -27,7 +27,9 @@ def strided(items: int, groups: int) -> list[list[int]]:
 
 
 def size_bounds(items: int, groups: int, ratio: float) -> list[tuple[int, int]]:
-    """(least, most) items of a group such that the largest has at most `ratio` times as many as the smallest. The evenest last.
+    """(least, most) items of a group, such that the largest has at most `ratio` times as many as the smallest.
+
+    The evenest bounds come last.
 
     With `ratio` 1 sizes differ by one where `items` cannot be divided evenly, as in the paper's own example.
     """
@@ -45,8 +47,8 @@ def balanced_groups(points: np.ndarray, groups: int, ratio: float = 1.0, loads: 
     """Items by number, list[list[int]], in `groups` groups of points [F, n] that lie together.
 
     `ratio`: R of the paper, how many times larger the largest group may be than the smallest. `loads` [F]: bytes looked up a sample.
-    Of the groupings that K-means finds from `SEEDS` seeds and that are about as tight as the tightest, the one with the smallest
-    greatest load is taken: balance is never bought with coherence. Groups are in the order of their first items.
+    K-means finds groupings from `SEEDS` seeds. Of those about as tight as the tightest, the one with the smallest greatest load is taken.
+    So balance is never bought with coherence. Groups are in the order of their first items.
     """
     from k_means_constrained import KMeansConstrained  # takes a second: only where a partition is made
 

@@ -54,7 +54,10 @@ class Loads:
 
 
 def place(site: Site, loads: Loads) -> dict[str, Placement]:
-    """By table. Cut by columns where ranks would have no work, or where a table is too large for one. By rows where that moves less."""
+    """By table.
+
+    A table is cut by columns where ranks would have no work, or where it is too large for one. It is cut by rows where that moves less.
+    """
     shards = _first_cut(site, loads)
     while True:
         placements, sizes = _assigned(site, loads, shards)
@@ -87,7 +90,10 @@ def _first_cut(site: Site, loads: Loads) -> dict[str, int]:
 
 
 def _work_for_all(site: Site, loads: Loads) -> dict[str, int]:
-    """One shard a table, more where there are fewer tables than ranks: the table with the most work in a shard is cut further."""
+    """One shard for each table, more where there are fewer tables than ranks.
+
+    Then the table with the most work in a shard is cut further.
+    """
     shards = {table.name: 1 for table in site.tables}
     while sum(shards.values()) < len(site.ranks):
         open_to = [t for t in site.tables if shards[t.name] < _most(t, len(site.ranks))]

@@ -18,8 +18,9 @@ COLUMNS = ("plan", "ids", "inside sites", "between peers", "permuted")
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes that the busiest rank hands over in an iteration, both ways: ids over all ranks, rows inside its site, rows to its peers, and
-    what is permuted in memory.
+    """Bytes that the busiest rank hands over in an iteration, both ways.
+
+    They are ids over all ranks, rows inside its site, rows to its peers, and what is permuted in memory.
     """
 
     name: str

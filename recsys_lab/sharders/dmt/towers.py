@@ -30,7 +30,7 @@ class TowerOptions:
     def towers(self, tables: Sequence[Table], cluster: Cluster) -> Towers:
         """T groups of feature names. A table's features are all in one tower.
 
-        Raises UserError where T and the hosts do not divide each other, where there are more towers than tables, and for a partition of
+        Raises UserError where T and the hosts do not divide each other, where there are more towers than tables, and where a partition has
         other features.
         """
         if self.partition:

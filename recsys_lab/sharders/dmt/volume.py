@@ -1,11 +1,11 @@
-"""What a table in a tower moves for one sample, by how it is cut: the paper's specialisations (section 3.1.3), compared by bytes.
+"""What a table in a tower moves for one sample, by how it is cut. It compares the paper's specialisations (section 3.1.3) by bytes.
 
 | cut | ids, over all ranks | pooled rows, inside the site |
 |---|---|---|
 | n column shards (n = 1: the whole table) | sent n times | each once, by all-to-all |
 | row blocks on M ranks | sent once; a length for each block | M times, by reduce-scatter: parts that are yet to be summed |
 
-Rows travel forward and their gradients backward. So row blocks pay where bags are long: one that is looked up L times sends 8 L bytes to
+Rows travel forward and their gradients backward. So row blocks pay where bags are long. A bag that is looked up L times sends 8 L bytes to
 each column shard.
 """
 

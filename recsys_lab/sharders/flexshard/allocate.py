@@ -1,7 +1,7 @@
 """How many rows each tier gets (FlexShard, sections 4.3 to 4.6), on rows in falling p. Costs are those beyond row-wise sharding.
 
-An allocation is two numbers: how many rows the replicated and the host-sharded tier have. The hottest belong in the first, the next in
-the second, whether memory or communication counts.
+The number of rows in each tier is enough to describe an allocation. The hottest rows belong in the replicated tier and the next in the
+host-sharded one, whether memory or communication counts. So an allocation is two numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Split:
     in_host: int
 
     def aligned(self, rows: int, world_size: int) -> Split:
-        """Rounded down to multiples of the ranks, tier by tier. A tier that reaches the end of the table, which has `rows`, stays whole."""
+        """Rounded down to multiples of the ranks, tier by tier. A tier that reaches the table's end, at `rows`, stays whole."""
         if self.replicated == rows:
             return self
         replicated = self.replicated // world_size * world_size
@@ -98,7 +98,8 @@ def two_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
 def three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
     """Section 4.5: replicate up to point A. Then Flex until the memory is spent or communication-neutral. The rest row-wise.
 
-    Returns the two-tier split where replication leaves less to the global all-to-all than Flex does. A third tier never adds to it.
+    Many rows may lie just behind point A. Replicating them can leave less to the global all-to-all than Flex does. Then the two-tier split
+    is returned, so a third tier never adds to the global all-to-all.
     """
     two = two_tier(trade, budget_bytes)
     if two is None:
@@ -113,12 +114,12 @@ def three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
 def optimal_three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
     """The split with the least communication of all within the budget.
 
-    Each number of replicated rows has as many Flex rows as are worth it and fit. The best such number wins. Of equally good ones, that
-    with fewest replicated rows does.
+    For each number of replicated rows, it takes as many Flex rows as are worth it and fit. Then it takes the best such number. Of equally
+    good ones, the one with fewest replicated rows.
 
-    If rows could be divided, the cost would be convex in the number of replicated rows: a linear programme with that number given. So a
-    bisection finds its minimum. Whole rows are tried one by one around it, wherever any could be better. The result is exact for tables
-    of one dimension. For several it may leave less than a row of memory unused.
+    If rows could be divided, the cost would be convex in the number of replicated rows, as it is a linear programme for each number. So a
+    bisection finds its minimum. Whole rows are then tried one by one around it, until none further off could be better. Exact for tables of
+    one dimension; for several it may leave less than a row of memory unused.
     """
     affordable = trade.affordable(budget_bytes)
     if affordable is None:

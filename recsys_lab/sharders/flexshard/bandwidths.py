@@ -15,7 +15,8 @@ from recsys_lab.ranges import OneOf, Positive, check
 class Bandwidths:
     """GB/s, payload over time: bytes that a rank puts into the collective over the seconds it takes. Infinite where nothing travels.
 
-    `ar_cross_gb_s` counts all E rows, as table 3 does, of which a rank all-reduces E / W: it is that of a whole host, W ranks together.
+    `ar_cross_gb_s` counts all E rows, as table 3 does, though a rank all-reduces E / W of them. It is the bandwidth of a whole host, W
+    ranks together.
     """
 
     a2a_global_gb_s: float
@@ -27,8 +28,8 @@ class Bandwidths:
     def of(cluster: Cluster, given: Mapping[str, float] | None = None) -> Bandwidths:
         """From the links of `cluster`, large messages, no latency; `given` replaces single fields.
 
-        All-to-all: of a rank's bytes (W - 1) / U go to its own host and (U - W) / U to others, both at once. All-reduce: a ring moves
-        2 (n - 1) / n of the payload. Every rank of a host drives a ring over its own cross-host link. UserError for what cannot be.
+        All-to-all: of a rank's bytes (W - 1) / U go to its own host and (U - W) / U to others, both at once. All-reduce: a ring moves 2 (n
+        - 1) / n of the payload. Every rank of a host drives a ring over its own cross-host link. UserError for what cannot be.
         """
         hosts, near = cluster.hosts, cluster.ranks_per_host
         world = hosts * near

@@ -1,7 +1,7 @@
 """FlexShard's analytical model (arXiv 2301.02959, sections 3.2 and 4.2, tables 1 to 3): what one rank expects of one iteration.
 
-Every cost is linear in E (rows) and L (look-ups a sample). So a function here serves a table, and a range of rows, where L is the sum of
-their p (equation 2). It serves a single row (E = 1, L = p), and numpy arrays of these.
+Every cost is linear in E (rows) and L (look-ups a sample). So one function serves a table, a range of rows, a single row, and numpy arrays
+of these. For a range L is the sum of the rows' p (equation 2). For a single row E = 1 and L = p.
 """
 
 from __future__ import annotations
@@ -54,8 +54,11 @@ def setting_of(
     replica_multiplier: float | None = None,
     bandwidths: dict[str, float] | None = None,
 ) -> Setting:
-    """A run's setting. Without `replica_multiplier` both multipliers are our executor's for the run's optimizer. With it a row-sharded
-    row costs its weights alone, as in table 2."""
+    """A run's setting.
+
+    Without `replica_multiplier` both multipliers are our executor's for the run's optimizer. With it a row-sharded row costs its weights
+    alone, as in table 2.
+    """
     multipliers = REPLICA_MULTIPLIER[workload.sparse_optimizer], SHARD_MULTIPLIER[workload.sparse_optimizer]
     if replica_multiplier is not None:
         multipliers = replica_multiplier, 1.0
@@ -76,7 +79,7 @@ class Costs:
 
     `rows_accessed`: rows read from the rank's own memory (table 2 multiplies by D: elements). `dynamic_memory_bytes` is what is alive at
     once, not summed over the passes: table 5's rows follow only so. `dynamic_communication_ms` is table 3's entry forward and again
-    backward, as section 3.2 has it: 307 ms for 3.9 GB each way (table 6) is 25 GB/s, what the network can do, only if both are counted.
+    backward, as section 3.2 has it. 307 ms for 3.9 GB each way (table 6) is 25 GB/s, what the network can do, only if both are counted.
     """
 
     static_memory_bytes: Any = 0.0
@@ -99,7 +102,7 @@ class Costs:
 
 
 def row_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
-    """RW: E / U rows a rank. Each look-up's row is sent by the rank that holds it and kept by the one that asked."""
+    """RW: E / U rows a rank. The rank that holds a look-up's row sends it. The rank that requested it keeps it."""
     looked_up = s.batch_size * length
     return Costs(
         static_memory_bytes=s.shard_multiplier * e / s.world_size * d * s.dtype_bytes,

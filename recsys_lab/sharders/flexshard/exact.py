@@ -1,4 +1,4 @@
-"""Splits from p row by row, in any order, without sorting them: coarse buckets first, then row by row where a tier ends.
+"""Splits from p row by row, in any order, without sorting them. It goes by coarse buckets first, then row by row where a tier ends.
 
 30 million rows take half a second. Sorting them and summing along takes several, most of it spent on memory.
 """
@@ -23,7 +23,7 @@ CHUNK = 1 << 18  # rows that stay in the cache
 def split_rows(tables: Sequence[tuple[np.ndarray, int]], setting: Setting, rule: Callable[[Trade], Split | None]) -> Split | None:
     """What `rule` makes of all rows of `tables`: (p float64 [E] >= 0 in any order, dimension) each.
 
-    Two tiers, and three by the paper's rule, are exactly what all rows in order would give: a bucket that no tier ends in is in one tier
+    Two tiers, and three by the paper's rule, are exactly what all rows in order would give. A bucket in which no tier ends lies in one tier
     as a whole, and its sums are exact. The optimal rule may look for its end in a neighbouring bucket, which is as good to a part in 1e6.
     """
     top = max(int(_keys(np.array([p.max()]))[0]) for p, _ in tables if len(p))

@@ -181,7 +181,7 @@ def _place(table: Table, split: Split, cluster: Cluster) -> Placement:
 
 
 def _same_tiers(plan: ShardingPlan, cluster: Cluster) -> ShardingPlan:
-    """`plan` on other ranks: each row in the tier that it has, tables that are placed as a whole by the same scheme."""
+    """`plan` on other ranks. Each row keeps its tier. Tables that are placed as a whole keep their scheme."""
     schemes = {p.table: p.scheme for p in plan.placements if p.scheme != FLEXSHARD}
     whole = whole_placements(plan.tables, schemes, cluster)
     placements = tuple(whole.get(t.name) or _place(t, _tiers_of(p), cluster) for t, p in zip(plan.tables, plan.placements))

@@ -16,8 +16,8 @@ from recsys_lab.tables import Table, TableAccess
 class Rows:
     """`count` int64 [n] rows with probability `p` float64 [n], falling, of `dim` [n] elements each; `table` [n] is each bucket's table.
 
-    A row's memory and traffic both scale with its dimension, so what a row gains for its memory depends on p alone, and falling p is
-    the right order for tables of different dimensions too.
+    A row's memory and traffic both scale with its dimension. So the gain of a row for its memory depends on p alone. Falling p is the right
+    order for tables of different dimensions too.
     """
 
     count: np.ndarray
@@ -92,7 +92,7 @@ class Rows:
 
 
 def _before(values: np.ndarray) -> np.ndarray:
-    """Sums as float64, which holds whole numbers up to 9e15: np.searchsorted would copy an array of another type at every call."""
+    """Sums as float64, which holds whole numbers up to 9e15. np.searchsorted would copy an array of another type at every call."""
     summed = np.empty(len(values) + 1)
     summed[0] = 0
     np.cumsum(values, out=summed[1:])

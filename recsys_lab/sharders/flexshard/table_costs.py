@@ -1,8 +1,8 @@
 """What a whole table costs in its tiers, sequence or pooled: the figures that a plan is judged by.
 
-A pooled feature sends one row a sample, however long it is (figure 1 of FlexShard, right column). Sharded by row, TorchRec makes a
-partial sum for every sample of the global batch and reduce-scatters them: dense, the same however few rows or look-ups are left. So a
-tier of a pooled table costs that as soon as it has a row, and taking rows out of it saves ids and look-ups only.
+A pooled feature sends one row a sample, however long it is (figure 1 of FlexShard, right column). Sharded by row, TorchRec makes a partial
+sum for every sample of the global batch and reduce-scatters these. The exchange is dense, and the same however few rows or look-ups remain.
+So a tier of a pooled table costs that as soon as it has a row. Taking rows out of it saves ids and look-ups only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The pieces of all tables on their ranks: what all ranks hold first, then pieces of hosts, then those of single ranks around them."""
+"""Puts the pieces of all tables on their ranks.
+
+First come the pieces that all ranks hold, then those of hosts, then those of single ranks around them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ from recsys_lab.tables import Table
 
 @dataclass(frozen=True)
 class PricedPlan:
-    """A plan, its ranks' costs, whether its pieces found memory, and what they and any plan of these tables cost at least."""
+    """A plan, its ranks' costs, and whether its pieces found memory.
+
+    Also the least cost of these pieces, and of any plan of these tables.
+    """
 
     plan: ShardingPlan
     costs: RankCosts

@@ -10,7 +10,7 @@ from recsys_lab.sharders.neo.cuts import Cut
 def bound_of_plans(options: Sequence[Sequence[Cut]], ranks: int) -> float:
     """No plan of these tables has a costliest rank below this many ms. `options`: all cuts of each table.
 
-    The cheapest cut of each table, evenly over all ranks; or the table whose largest piece is largest under the cut that makes it least.
+    The cheapest cut of each table, evenly over all ranks. Or the largest piece of one table, under the cut that makes that piece least.
     Memory is not asked.
     """
     evenly = sum(min(cut.total_ms for cut in cuts) for cuts in options) / ranks
@@ -21,7 +21,8 @@ def bound_of_plans(options: Sequence[Sequence[Cut]], ranks: int) -> float:
 def bound_of_placement(costs: Sequence[float], bins: Sequence[float]) -> float:
     """No placement of pieces of these `costs` on `bins`, which cost so much already, has a costliest bin below this.
 
-    All evenly. The largest piece on the cheapest bin. And as one bin gets two of the m + 1 largest pieces, the two smallest of those.
+    All evenly, or the largest piece on the cheapest bin. One bin gets two of the m + 1 largest pieces, so the two smallest of those are a
+    bound too.
     """
     m, least = len(bins), min(bins)
     falling = sorted(costs, reverse=True)

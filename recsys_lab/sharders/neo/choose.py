@@ -13,15 +13,19 @@ MORE_BYTES = 1.1
 
 
 def chosen(options: Sequence[Sequence[Cut]], limit_ms: float, room: Size) -> list[Cut]:
-    """A cut for each table: the cheapest over all ranks of those whose pieces fit a rank and cost it no more than `limit_ms`.
+    """A cut for each table. It is the cheapest over all ranks of those whose pieces fit a rank and cost it no more than `limit_ms`.
 
-    Where no cut stays below the limit, the one with the smallest largest piece. Where none fits a rank, the one with the fewest bytes.
+    Where no cut stays below the limit, it is the one with the smallest largest piece. Where none fits a rank, it is the one with the fewest
+    bytes.
     """
     return [_of_table(cuts, limit_ms, room) for cuts in options]
 
 
 def smallest(options: Sequence[Sequence[Cut]]) -> list[Cut]:
-    """The finest cuts, whatever they cost, but none that fills ranks more than the others in all: a last resort where memory is short."""
+    """The finest cuts, whatever they cost, but none that fills ranks more than the others in all.
+
+    It is a last resort where memory is short.
+    """
     found = []
     for cuts in options:
         least = min(cut.total_bytes for cut in cuts)

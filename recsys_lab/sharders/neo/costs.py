@@ -1,7 +1,7 @@
-"""What a shard costs each rank that holds it, in ms: communication by message volume, load by what is looked up (Neo, section 4.1).
+"""What a shard costs each rank that holds it, in ms (Neo, section 4.1). Communication is by message volume, load by what is looked up.
 
 Volume over bandwidth stands for the time of a message, and latency is added once a shard. The load of a rank is the sum over its shards of
-global batch x look-ups a sample x embedding dimension, here in bytes over the memory's bandwidth. Each has a weight.
+global batch x look-ups a sample x embedding dimension. Here it is in bytes over the memory's bandwidth. Each has a weight.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Setting:
 
 
 def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, given: Setting) -> Cost:
-    """Of a shard with the share `rows` of the table's rows and `cols` columns, on each rank that holds it. Nothing where it is empty."""
+    """Of a shard with the share `rows` of the table's rows and `cols` columns, on each rank that holds it. An empty shard costs nothing."""
     if not rows or not cols:
         return Cost()
     length, batch, ranks = given.access[table.name].mean_length, given.batch_size, given.cluster.world_size

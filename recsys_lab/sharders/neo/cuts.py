@@ -1,4 +1,4 @@
-"""The ways in which a table can be cut: its pieces, and what each costs and fills on the ranks that it lands on."""
+"""The ways in which a table can be cut. A cut has pieces, and each piece costs and fills something on the ranks that it lands on."""
 
 from __future__ import annotations
 
@@ -84,7 +84,10 @@ class Cut:
 
 
 def cuts_of(index: int, table: Table, schemes: Sequence[str], given: Setting, workload: Workload) -> list[Cut]:
-    """All cuts of the table under `schemes` that TorchRec can run: by columns in 2, 3, 4, 6, 8, ... pieces, up to one a rank or a host."""
+    """All cuts of the table under `schemes` that TorchRec can run.
+
+    By columns they have 2, 3, 4, 6, 8, ... pieces, up to one a rank or a host.
+    """
     cluster = given.cluster
     found = []
     for scheme in schemes:

@@ -1,4 +1,4 @@
-"""4D parallelism by level of the hierarchy (Neo, sections 4 and 4.1): one rule for the hosts, one for the ranks within a host.
+"""4D parallelism by level of the hierarchy (Neo, sections 4 and 4.1). There is one rule for the hosts, one for the ranks within a host.
 
 A rule says how what a level is given is divided among its members: `table` gives it to one of them whole, `row` and `column` cut it, `data`
 gives all of it to each. Table-row-wise, the paper's example, gives a table to one host and cuts its rows over that host's ranks.

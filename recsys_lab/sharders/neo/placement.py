@@ -27,8 +27,9 @@ def karmarkar_karp(costs: Sequence[float], bins: Sequence[float]) -> list[int]:
     """The largest differencing method (Karmarkar and Karp 1982) for m bins.
 
     A partition is m sums, falling. At the start each piece is one, with m - 1 empty sets, and so are the bins' own costs. The two
-    partitions whose largest and smallest sums differ most become one, the largest sum of one with the smallest of the other and so on,
-    which leaves the difference of the differences, until one remains. Then each piece is traced to its set, and that to its bin.
+    partitions whose largest and smallest sums differ most become one. The largest sum of one joins the smallest of the other, and so on.
+    The difference of the differences remains. This goes on until one partition remains. Then each piece is traced to its set, and that to
+    its bin.
     """
     m, order = len(bins), np.argsort(-np.asarray(bins, dtype=float), kind="stable")
     sums = [np.asarray(bins, dtype=float)[order]]

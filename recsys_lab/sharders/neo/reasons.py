@@ -1,4 +1,4 @@
-"""Why a plan of neo_4d is as it is: its schemes, the costs of its ranks beside their bounds, and what other choices would cost.
+"""Why a plan of neo_4d is as it is. It shows the schemes, the costs of its ranks beside their bounds, and what other choices would cost.
 
 Costs are those of the planner's model (`costs`): simulated ms, to compare plans by.
 """

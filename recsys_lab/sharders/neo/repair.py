@@ -1,7 +1,7 @@
 """Pieces moved after they were placed: off bins that would lack memory, and so that look-up and exchange are each even.
 
 The heuristics of the paper look at one cost, the sum, and at no memory. But ranks that have looked up wait for the slowest before they
-exchange: a bin with many look-ups is not made good by one with much to send.
+exchange. A bin with many look-ups is not made good by one with much to send.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def repaired(
 ) -> list[int] | None:
     """`found`, changed until every bin has room for its pieces, or None where no single change helps; `costs`: of the bins without them.
 
-    A change moves a piece of one bin to another, or exchanges two. First the bin that lacks most memory: the change that leaves the two
-    bins cheapest of those that end its lack, else the one that takes most off it. Then, to even out, the bin that has most to send or most
-    to look up, as long as the sum of both maxima falls.
+    A change moves a piece of one bin to another, or exchanges two. First comes the bin that lacks most memory. Of the changes that end its
+    lack, the one that leaves the two bins cheapest is taken, else the one that takes most off it. Then, to even out, comes the bin that has
+    most to send or most to look up, as long as the sum of both maxima falls.
     """
     bins = _Bins(pieces, found, costs, room)
     most = 4 * (len(pieces) + len(room))

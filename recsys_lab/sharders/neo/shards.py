@@ -33,8 +33,9 @@ def placements_of(table: Table, cut: Cut, where: Sequence[tuple[Piece, int]], cl
 
 
 def exchanged_together(placements: Sequence[Placement]) -> tuple[Placement, ...]:
-    """Where some tables are cut by columns, whole ones count as one column piece each: under one scheme TorchRec exchanges all of them at
-    once, and one exchange is as even as their sum.
+    """Where some tables are cut by columns, whole ones count as one column piece each.
+
+    Under one scheme TorchRec exchanges all of them at once. One exchange is as even as their sum.
     """
     if all(placement.scheme != COLUMN_WISE for placement in placements):
         return tuple(placements)

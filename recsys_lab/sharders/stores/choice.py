@@ -1,11 +1,11 @@
 """Which tables of a plan leave device memory, and how much of each its cache holds.
 
-Every table that ranks hold alone stays as it is, or gets a store with one of some sizes of cache. A choice weighs the time of rows on
-their way against bytes of memory, at one price of a byte for all tables. That price is the lowest at which every rank fits (the Lagrangian
-relaxation of a knapsack; Everett, "Generalized Lagrange Multiplier Method", 1963). The remaining memory then buys what still fits.
+Every table that ranks hold alone stays as it is, or gets a store with one of some sizes of cache. A choice weighs the time that rows on
+their way take against bytes of memory. All tables have one price of a byte: the lowest at which every rank fits. This is the Lagrangian
+relaxation of a knapsack (Everett, "Generalized Lagrange Multiplier Method", 1963). What is left over then buys what still fits.
 
 A row with a store is in the host's memory whether a cache holds it or not. Where that memory is too small for all such tables, those with
-most look-ups a byte stay in device memory as a whole.
+most look-ups a byte stay whole in device memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from recsys_lab.units import human_bytes
 
 #: Sizes of a cache that are tried, from the smallest that works to nearly all rows.
 SIZES = 48
-#: Of the rows, those that a cache holds at most: a table with more of them cached stays in memory as a whole.
+#: Of the rows, those that a cache holds at most. A table with more of them cached stays in memory as a whole.
 MOST_CACHED = 0.95
 #: What a store costs an iteration however little moves, per shard: rows of it travel on their own.
 STORE_MS = 0.05
@@ -142,9 +142,9 @@ class _Shards:
         return np.bincount(self.rank // self.ranks_per_host, weights=held, minlength=self.hosts)
 
     def within(self, beneath: float, free: np.ndarray) -> _Shards:
-        """The same with tables that must stay as a whole, so that all others take no more than `beneath` of a host.
+        """The same, with some tables that must stay as a whole. All others then take no more than `beneath` of a host.
 
-        In falling order of what they would wait for a byte, those that a too small host has and that are no larger than what is `free`.
+        Tables of a host that is too small, no larger than what is `free`. They are in falling order of what they would wait for a byte.
         """
         least, found = self.at_price(math.inf), self
         waits = self.ms[np.arange(len(least)), least] / np.maximum(self.of_tables()[:, 0], 1.0)
@@ -224,7 +224,10 @@ def _link(cluster: Cluster) -> float:
 
 
 def _disk_ms(rows: float, size: int, cluster: Cluster) -> float:
-    """Of so many rows read and written, at a rank's part of its host's disk. Without figures a row takes as long as 4 KiB at 1 GB/s."""
+    """Time for so many rows read and written, at a rank's part of its host's disk.
+
+    Without figures a row takes as long as 4 KiB at 1 GB/s.
+    """
     disk, ranks = cluster.disk, cluster.ranks_per_host
     if disk is None:
         return 2 * rows * 4.096e-3 * ranks

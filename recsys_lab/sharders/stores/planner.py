@@ -13,9 +13,9 @@ from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.stores.choice import memory_span_gb, with_caches
 from recsys_lab.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NONE
 
-#: The room that a sharder is given in turn, as a multiple of what a rank holds on average, until its plan can be made to fit.
+#: The room that a sharder is given in turn, until its plan can be made to fit. It is a multiple of what a rank holds on average.
 ROOM = (1.25, 2.0, 4.0, math.inf)
-#: The last one, of all that a rank holds: tables are then spread so evenly that hosts with little room hold them.
+#: The last one is all that a rank holds. Tables are then spread so evenly that hosts with little room hold them.
 EVEN = 1.02
 Plans: TypeAlias = Callable[[PlanInputs], ShardingPlan]
 
@@ -54,7 +54,10 @@ class Stores:
         raise last
 
     def span_gb(self, inputs: PlanInputs, plan: ShardingPlan) -> tuple[float, float]:
-        """The memory a rank that `plan`, whatever its stores, needs: with the smallest caches that work, and with all rows in it."""
+        """The memory a rank that `plan` needs, whatever its stores.
+
+        The least is with the smallest caches that work, the most with all rows in it.
+        """
         return memory_span_gb(plan.without_stores(), inputs, self._kinds_of(plan, inputs), self.policy, self.in_flight)
 
     def at(self, inputs: PlanInputs, plan: ShardingPlan, memory_gb: float) -> ShardingPlan:
@@ -70,7 +73,8 @@ class Stores:
     def _kinds(self, inputs: PlanInputs) -> tuple[tuple[str, ...], ...]:
         """Stores that tables may have, in the order in which they are tried.
 
-        Those that are named. Else the hosts' memory, where it and the devices together hold all tables. Else the disk.
+        A named store is the only one. Else the hosts' memory comes first, where it holds all tables, alone or with the devices. The disk
+        comes after it.
         """
         if self.store != AUTO:
             return () if self.store == NONE else ((self.store,),)

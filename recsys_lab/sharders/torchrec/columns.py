@@ -39,7 +39,7 @@ def first_widths(
 
 
 def more_shards(plan: ShardingPlan, access: AccessStatistics, types: Types) -> dict[str, int]:
-    """Widths of tables of `plan` that are to be cut by columns, or into narrower ones, for each idle rank to get a shard.
+    """Widths of tables of `plan` to be cut by columns, or into narrower ones. With them each idle rank gets a shard.
 
     The shards with most columns to look up are halved first. Empty where nothing is idle or can be cut; `types`: what tables may be.
     """

@@ -1,4 +1,4 @@
-"""What TorchRec's planner copies deeply, copied as cheaply as it can be: of a plan for 1,024 ranks those copies were three quarters.
+"""What TorchRec's planner copies deeply, copied as cheaply as it can be. Those copies were three quarters of a plan for 1,024 ranks.
 
 Storages and times of ranks and shards are replaced, never changed, so copies share them.
 """

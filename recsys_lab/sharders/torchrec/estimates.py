@@ -1,4 +1,4 @@
-"""TorchRec's estimates, made once for shards that are alike: it makes them for every shard of a table that is cut over all ranks."""
+"""TorchRec's estimates, made once for shards that are alike. TorchRec makes them for every shard of a table that is cut over all ranks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""TorchRec's search space with the memory that tables take as they are stored: it counts what a look-up reads, in that format the
-optimizer's state too.
+"""TorchRec's search space with the memory that tables take as they are stored.
+
+TorchRec counts what a look-up reads, and the optimizer's state in that format too.
 """
 
 from __future__ import annotations

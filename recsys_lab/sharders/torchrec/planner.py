@@ -150,7 +150,7 @@ def _could_fit(tables: tuple[Table, ...], cluster: Cluster, workload: Workload) 
 
 
 def _does_not_fit(inputs: PlanInputs, types: Types) -> PlanDoesNotFit:
-    """Why TorchRec found no plan: even the most even one lacks memory (with its figures), or the allowed types are too coarse."""
+    """Why TorchRec found no plan. Even the most even one lacks memory (with its figures), or the allowed types are too coarse."""
     RowWise().plan(inputs)  # raises PlanDoesNotFit if that is so
     tables, cluster, workload = inputs.tables, inputs.cluster, inputs.workload
     room = cluster.usable_memory_bytes - workload.dense_bytes

@@ -1,5 +1,6 @@
-"""Which rows are hot, from the data, and each id of a batch to its tier: what `recsys_lab.tables.remap` says, on the device and for all
-tables at once.
+"""Finds the hot rows from the data, and assigns each id of a batch to its tier.
+
+It is `recsys_lab.tables.remap` on the device and for all tables at once.
 
 Shapes: T tables, F features in the tables' order, B samples, N ids.
 """
@@ -35,7 +36,7 @@ class TierPart:
 class TierSplit:
     """Of tables, as they are placed.
 
-    One binary search among the hot ids of all tables: each table's ids are moved behind those of the tables before it.
+    One binary search among the hot ids of all tables. Each table's ids are moved behind those of the tables before it.
     """
 
     def __init__(self, placed: Sequence[tuple[Table, Placement]], remaps: Mapping[str, Remap], device: torch.device):
@@ -56,7 +57,7 @@ class TierSplit:
             hot.append(remaps[t.name].sorted_ids + base)
             tier.append((row >= replicated).astype(np.int8))
             local.append(np.where(row >= replicated, row - replicated, row))
-        # One entry more than there are hot ids, which no id equals: what is larger than all of them is found there.
+        # There is one entry more than hot ids, which no id equals. Ids larger than all of them are found there.
         self._hot = torch.from_numpy(np.concatenate([*hot, [np.iinfo(np.int64).max]])).to(device)
         self._tier = torch.from_numpy(np.concatenate([*tier, [0]]).astype(np.int8)).to(device)
         self._local = torch.from_numpy(np.concatenate([*local, [0]]).astype(np.int64)).to(device)
@@ -97,7 +98,8 @@ class TierSplit:
 def remaps_of(request: Request) -> dict[str, Remap]:
     """By table. Collective.
 
-    Raises UserError where the request's hot rows lack a table, do not match the plan or the table, or differ between the ranks.
+    Raises UserError where the request's hot rows lack a table or differ between the ranks. Also where they do not match the plan or the
+    table.
     """
     remaps, hot_rows = {}, request.hot_rows
     for table, placement in request.placed:

@@ -6,10 +6,10 @@
 | host-sharded | between the ranks of a host | over its peers on the other hosts |
 | row-sharded | between all ranks | nowhere |
 
-TorchRec's row-wise exchange serves the last two. Each tier has process groups of its own: their collectives run beside one another. All of
-a pass is under way at once: every exchange of ids is issued before one is waited for, so is every exchange of rows, and the replicated tier
-is looked up while they travel. Autograd runs last what was made first, so in the backward pass, too, all exchanges of gradients are issued
-first; then the replicated tier's gradient leaves, then the host-sharded tier's as soon as it is there.
+TorchRec's row-wise exchange serves the last two. Each tier has process groups of its own: their collectives run beside one another. All
+exchanges of a pass are in flight at once. Every exchange of ids is issued before one is awaited. The same holds of the rows. The replicated
+tier is looked up while they travel. Autograd runs last what was made first. So in the backward pass, too, all exchanges of gradients are
+issued first. Then the replicated tier's gradient leaves, then the host-sharded tier's as soon as it is there.
 
 Shapes: B samples, D columns, N ids of all tiers, n of one.
 """
@@ -43,8 +43,10 @@ from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED, TIERS
 
 
 def parts_of(request: Request) -> tuple[dict[str, TorchRecPart], dict[str, BatchedLookup]]:
-    """The tiers of the request's tables, by name, without those that have no rows: those that are exchanged, in the order in which their
-    exchanges are issued, and those that are looked up at home. Pooled rows are summed; a mean is for the caller to divide.
+    """The tiers of the request's tables by name, without those that have no rows.
+
+    First those that are exchanged, in the order in which their exchanges are issued. Then those that are looked up at home. Pooled rows are
+    summed; a mean is for the caller to divide.
 
     A tier whose process group has one member only is looked up at home. Collective: every rank makes all groups, its own or not.
     """
@@ -93,7 +95,7 @@ def _whole_tier(config: Config, begin: int) -> HeldShard:
 
 @dataclass(frozen=True)
 class Tiered:
-    """A batch cut by tier (`tier` of each of its ids), and the ids of those tiers that are exchanged on their way."""
+    """A batch cut by tier (`tier` of each of its ids). The ids of the tiers that are exchanged are on their way."""
 
     batch: KeyedJaggedTensor
     tier: torch.Tensor

@@ -14,7 +14,7 @@ from recsys_lab.tables.tiers import TIERS
 class TierWatch(Watch):
     """Of this rank's own batches, in passes that train. Counting costs a few small kernels a step and never waits for the device.
 
-    The ids that are kept lie in one piece, a ring a table, which takes the same memory from the first step on.
+    The kept ids lie in one piece, a ring for each table. It takes the same memory from the first step on.
     """
 
     def __init__(self, split: TierSplit, device: torch.device):

@@ -1,7 +1,7 @@
 """Step a of SPTT: every feature of every sample goes to the ranks that look it up. One all-to-all over all ranks, ids and lengths apart.
 
-The same for all schemes: a feature goes whole to each column shard of its table, and cut by row to the blocks of a row-wise one.
-B, the samples of a rank, is the same on all ranks.
+The same for all schemes. A feature goes whole to each column shard of its table. It is cut by row for the blocks of a row-wise table. B,
+the samples of a rank, is the same on all ranks.
 
 Shapes: R ranks, B samples, F features, K slots of this rank, N ids.
 """
@@ -77,7 +77,7 @@ class OnTheWay:
         ]
 
     def received(self) -> KeyedJaggedTensor:
-        """What this rank looks up: for each of its K slots the bags of all ranks' samples, rank after rank in the distribution's order."""
+        """What this rank looks up. Each of its K slots has the bags of all ranks' samples, rank after rank in the distribution's order."""
         self._wait()
         lengths, ids = _chosen(self._theirs, self._to.arrive, len(self._theirs[1]))
         keys = [str(slot) for slot in range(self._to.own)]

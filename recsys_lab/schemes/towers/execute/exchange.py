@@ -1,7 +1,7 @@
 """Steps c, d and f of SPTT: the peer permute of rows, the exchange inside a site, the exchange between peers.
 
 Each exchange takes, in its backward pass, the mean over its group of what comes back. So behind step f gradients are of the mean over the
-peers' losses, and behind step d of the mean over all ranks'.
+peers' losses. Behind step d they are of the mean over all ranks' losses.
 
 Shapes: B samples a rank, S sites, M ranks of a site, C columns.
 """
@@ -37,10 +37,10 @@ class Inside:
 
 
 class InsideSite(torch.autograd.Function):
-    """Step d. `rows` [M * P, C of this rank] and `counts` [M * P, counts] in peer order, where P = S * B are the samples of one place.
+    """Step d. `rows` [M * P, C of this rank] and `counts` [M * P, counts] are in peer order. P = S * B are the samples of one place.
 
-    -> for the samples of this rank's place: whole rows [P, sum of all places' columns] by an all-to-all, the sums of parts [P, parts] and
-    of counts [P, counts] by a reduce-scatter. Both are under way at the same time, forward and backward.
+    -> for the samples of this rank's place: whole rows [P, sum of all places' columns] by an all-to-all. The sums of parts [P, parts] and
+    of counts [P, counts] come by a reduce-scatter. Both are under way at the same time, forward and backward.
     """
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Tower modules (DMT, section 3.2) on the ranks of their site. Their gradients never leave it.
 
 Each rank of a site runs its towers on the samples of its peers. All ranks of a site together see every sample. So the mean of their
-gradients over the site is that over all samples, and DistributedDataParallel over the site does it while the backward pass goes on.
+gradients over the site is the mean over all samples. DistributedDataParallel over the site makes it during the backward pass.
 """
 
 from __future__ import annotations

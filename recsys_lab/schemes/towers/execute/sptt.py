@@ -33,8 +33,10 @@ from recsys_lab.schemes.towers.layout import Layout, columns_of
 
 
 class SPTT(Part):
-    """A batch's features -> with tower modules what each tower gives [B, O], in the towers' order. Else a KeyedTensor, as the unsharded
-    collection of the request's tables. Has no torch parameters: tables are in `batches`, tower modules in `modules_here`. Collective.
+    """A batch's features -> with tower modules the output of each tower [B, O], in the towers' order.
+
+    Else a KeyedTensor, as the unsharded collection of the request's tables gives. Has no torch parameters: tables are in `batches`, tower
+    modules in `modules_here`. Collective.
     """
 
     _lookup: BatchedLookup
@@ -92,13 +94,16 @@ class SPTT(Part):
         return super().train(mode)
 
     def _look_up(self, features: KeyedJaggedTensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pooled rows [R * B, columns of this rank's slots], and the lengths [R * B, n] of the bags that are divided after their sum."""
+        """Pooled rows [R * B, columns of this rank's slots]. Also the lengths [R * B, n] of the bags that are divided after their sum."""
         rows = self._lookup(features)
         lengths = features.lengths().view(-1, rows.shape[0])[self._averaged]
         return rows, lengths.t().to(rows.dtype)
 
     def _exchange(self, rows: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """[P, columns of whole rows], place after place, and [P, columns of row blocks], summed, and divided where the mean is wanted."""
+        """[P, columns of whole rows], place after place, and [P, columns of row blocks].
+
+        The latter are summed, and divided where the mean is wanted.
+        """
         if self._inside is None:
             whole, parts = rows.split(self._own_columns, dim=1)
         else:

@@ -1,8 +1,8 @@
 """When links have carried what goes last: ids of the next batch and dense gradients, behind every exchange of embeddings.
 
-An iteration is over when its links have carried everything, however it was shared out. That moment grows with every cost, which the moment
-at which one piece of background is done does not: an embedding exchange that is ready sooner goes first. So what others wait for is done
-no sooner than its links rest, and so is the last exchange of ids. Those before it, which only it waits for, are done when they fit in.
+An iteration is over when its links have carried everything, however it was shared out. That moment grows with every cost. The moment at
+which one piece of background is done does not: an embedding exchange that is ready sooner goes first. So what others wait for is done no
+sooner than its links rest. The same holds of the last exchange of ids. Those before it, which only it waits for, are done when they fit in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class First:
-    """What goes first on the links of some ranks [K]: when it begins and ends to fill each, ms. Both 0 where it does not."""
+    """What goes first on the links of some ranks [K]. It says when it begins and ends to fill each, ms; both are 0 where it does not."""
 
     begin: np.ndarray
     end: np.ndarray
@@ -24,7 +24,7 @@ class First:
 def at_rest_ms(begin: float, ms: float, first: Sequence[First]) -> float:
     """When the links have carried `ms` of background from `begin` on, and all of `first`.
 
-    A link that rests only when there is nothing to carry is done at the latest of: a beginning, and all that begins with it or later.
+    A link rests only when there is nothing to carry. It is done at the latest of: a beginning, and all that begins with it or later.
     """
     ranks = len(first[0].begin) if first else 1
     begins = np.array([np.full(ranks, begin), *(o.begin for o in first)])

@@ -1,4 +1,4 @@
-"""What a collective costs on a cluster, by algorithm: a start, latency x steps, and bytes on the slowest level of links.
+"""What a collective costs on a cluster, by algorithm. It is a start, latency x steps, and bytes on the slowest level of links.
 
     all_to_all                    a message to each other rank, near and far side by side
     scatter, gather               the same from or to one rank, beside those of other roots (`rooted.py`)
@@ -7,8 +7,8 @@
     broadcast                     a tree
 
 Intra-host and cross-host bytes move at the same time. Bytes are those that a rank puts in (`recsys_lab.plan.steps`). Links above leaf
-switches carry a part of what hosts send (`Cluster.leaf_oversubscription`). A ring passes them once each way, an all-to-all with all.
-On CPU devices a reduce-scatter is priced as the all-reduce that gloo makes of it, with its copies.
+switches carry a part of what hosts send (`Cluster.leaf_oversubscription`). A ring passes them once each way, an all-to-all with all. On CPU
+devices a reduce-scatter is priced as the all-reduce that gloo makes of it, with its copies.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from recsys_lab.units import US_PER_MS, transfer_ms
 
 @dataclass(frozen=True, order=True)
 class Cost:
-    """ms of a collective: `ms` in all. Its bytes would fill the links for `wire_ms`. The rest is latency, and what it does not reach of the
-    links (`spare_ms`), in which others may use them.
+    """ms of a collective: `ms` in all. Its bytes would fill the links for `wire_ms`; the rest is latency. Others may use the links then,
+    and also what it leaves of their rate (`spare_ms`).
 
     `spans`: of an exchange in pieces, from when to when each is under way, as shares of `ms`.
     """
@@ -119,7 +119,7 @@ def group_cost(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> 
 def copied_bytes(kind: str, size: int, size_bytes: float, cluster: Cluster) -> float:
     """Of a collective of `size` ranks that put in `size_bytes` each: what gloo copies on each rank. Nothing of NCCL's.
 
-    Its reduce-scatter is an all-reduce of a copy of what is put in. Its all-gather fills one piece, and is taken out of it.
+    gloo's reduce-scatter is an all-reduce of a copy of what is put in. Its all-gather fills one piece, and is copied out of it.
     """
     if cluster.device.kind != "cpu":
         return 0.0
@@ -157,14 +157,14 @@ Levels = tuple[tuple[float, float], tuple[float, float]]
 
 
 def _links(shape: Shape, intra_bytes: float, intra_gb_s: float, cross_bytes: float, share: float, cluster: Cluster) -> Levels:
-    """Both levels at once, each at `share` of its bandwidth, what the protocol wastes of it included: ms, and the share taken."""
+    """Both levels at once, each at `share` of its bandwidth, with what the protocol wastes of it. Returns ms, and the share taken."""
     intra = transfer_ms(intra_bytes, intra_gb_s * share) if shape.local > 1 else 0.0
     cross = transfer_ms(cross_bytes, cluster.cross_host.around_gb_s * share) if shape.hosts > 1 else 0.0
     return (intra, cluster.intra_host.taken_by(intra_gb_s)), (cross, cluster.cross_host.taken_by(cluster.cross_host.around_gb_s))
 
 
 def _around(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Levels:
-    """Every rank of a host drives its own ring or tree over its own cross-host link, so a link carries 1 / `local` of the bytes."""
+    """Every rank of a host drives its own ring or tree over its own cross-host link. So a link carries 1 / `local` of the bytes."""
     return _links(shape, size_bytes, cluster.intra_host.around_gb_s, size_bytes / shape.local, given.share, cluster)
 
 

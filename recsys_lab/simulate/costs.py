@@ -1,4 +1,7 @@
-"""What each step costs each rank: look-ups and updates by bytes, dense work by the roofline of its layers, collectives by algorithm."""
+"""What each step costs each rank.
+
+Look-ups and updates are priced by bytes, dense work by the roofline of its layers, collectives by algorithm.
+"""
 
 from __future__ import annotations
 
@@ -88,15 +91,15 @@ def collective_step_cost(pieces: Sequence[Step], cluster: Cluster, profile: Prof
 
 
 def launches(step: Step, profile: Profile, workload: Workload | None) -> int:
-    """Kernels, or groups of them, that the host starts for a step: one, and one for each product of a dense layer."""
+    """Kernels, or groups of them, that the host starts for a step. It is one, and one more for each product of a dense layer."""
     return 1 + sum(products for _, products in layers_of(step, profile, workload))
 
 
 def layers_of(step: Step, profile: Profile, workload: Workload | None) -> list[tuple[DenseLayer, int]]:
     """The layers that a dense step runs, where they are known, each with its number of matrix products.
 
-    Of a step in two parts: what needs embeddings, or their gradients need, is the rest's. The bottom MLP is the other part's. So are, where
-    gradients of weights are computed last, those of all layers.
+    Layers of a step in two parts. What needs embeddings, or is needed for their gradients, is the rest's. The bottom MLP is the other
+    part's. So are, where gradients of weights are computed last, those of all layers.
     """
     if workload is None or step.kind != "dense" or step.role != DENSE:
         return []

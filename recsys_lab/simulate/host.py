@@ -1,8 +1,8 @@
 """The host of a rank: it issues an iteration's steps one after another, and runs ahead of its device.
 
-An iteration takes the longer of two timelines. The device's has each step when what it needs is there. The host's has what issuing costs,
-a launch for each kernel. Where nothing makes the host wait for the device within an iteration, it is a whole iteration ahead, and only
-the sum of its launches counts. Where it reads sizes that an exchange brings, it waits for them, and steps after that begin no sooner than
+An iteration takes the longer of two timelines. The device's timeline has each step when its inputs are there. The host's has the cost of
+issuing, a launch for each kernel. The host may not have to wait for the device within an iteration. Then it is a whole iteration ahead, and
+only the sum of its launches counts. Where it reads sizes that an exchange brings, it waits for them. Steps after that begin no sooner than
 it has issued them. A CPU issues a step on the cores that compute it: its launches come before each step, and nothing runs ahead.
 """
 

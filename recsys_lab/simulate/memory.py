@@ -34,7 +34,7 @@ class MemoryAt:
 
 
 def added_memory_bytes(steps: Steps, cluster: Cluster, profile: Profile, memory: RankMemory) -> float:
-    """On the rank with most: what lasts, the buffers of a step as the software has them, and what its libraries take."""
+    """On the rank with most: what lasts, the buffers of a step as the software has them, and the memory of its libraries."""
     passing = profile.buffer_factor * (np.asarray(memory.buffers) + _copied(steps, cluster))
     return float((np.asarray(memory.lasting) + np.asarray(memory.kept) + passing).max()) + profile.process_memory_mb * MB
 
@@ -51,8 +51,8 @@ def _copied(steps: Steps, cluster: Cluster) -> np.ndarray:
 def memory_over_time(events: Sequence[Event], memory: RankMemory, rank: int, workload: Workload) -> list[MemoryAt]:
     """Of `rank`, whose `events` these are, at every moment at which it changes.
 
-    Activations grow over the dense forward and shrink over the dense backward. What a collective takes out stays until the phase that reads
-    it has ended: ids and embeddings until their gradients are on their way, gradients until the optimizer has read them.
+    Activations grow over the dense forward and shrink over the dense backward. The output of a collective stays until the phase that reads
+    it has ended. Ids and embeddings stay until their gradients leave, gradients until the optimizer has read them.
     """
     changes: list[tuple[float, float, float]] = []  # ms, activations, communication
     own = [event for event in events if not event.elsewhere]

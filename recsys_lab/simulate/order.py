@@ -12,11 +12,11 @@ from recsys_lab.simulate.stores import is_brought
 
 
 def ordered(steps: tuple[Step, ...], profile: Profile, workload: Workload | None) -> list[Step]:
-    """The order in which steps are issued, from the given one.
+    """The given order with three changes.
 
-    The bottom MLP is apart from the rest where exchanges run beside it. Background traffic stands where something waits for it. An
-    overlapped all-reduce of dense gradients stands before the dense optimizer. An overlapped input distribution is the next batch's: it
-    begins with the dense arch's forward and stands at the end. Where collectives run beside each other, all precede the first update.
+    The bottom MLP is apart from the rest where exchanges run beside it. An overlapped all-reduce of dense gradients goes before the dense
+    optimizer, which waits for it. An overlapped input distribution is the next batch's. It begins with the dense arch's forward and is
+    awaited at the end. Where collectives run beside each other, all are issued before the first update.
     """
     found = _sync_late(list(steps)) if "dense_sync" in profile.overlaps else list(steps)
     if "collectives" in profile.overlaps:

@@ -26,12 +26,14 @@ def phase_of(event: Event) -> str:
 
 
 def exposed_phases(events: Iterable[Event], host_ms: float = 0.0) -> dict[str, float]:
-    """Milliseconds by what the iteration waits for: compute first, then communication that nothing hides, then rows of
-    tables with a store (which no other iteration tells), then the input's copy. Kernels that read such rows where they are compute nothing.
+    """Milliseconds by what the iteration waits for.
 
-    Where nothing runs, the host issues what comes next, or others are late for an exchange that comes next: their time is the exchange's.
-    `host_ms`: until when the host issues, which may be behind all events. Background traffic is waited for when nothing else begins before
-    it is done: beside pauses of the host it is not what takes time.
+    Compute comes first, then communication that nothing hides. Then come rows of tables with a store (which no other iteration has), then
+    the input's copy. Kernels that read such rows where they are compute nothing.
+
+    Where nothing runs, the host issues what comes next, or others are late for an exchange that comes next. That time counts as the
+    exchange's. `host_ms`: until when the host issues, which may be behind all events. Background traffic is waited for when nothing else
+    begins before it is done. Beside pauses of the host it does not take the time.
     """
     events = [event for event in events if not event.elsewhere]
     begins = [event.start_ms for event in events if not _is_background(event)]
@@ -62,5 +64,8 @@ def _is_background(event: Event) -> bool:
 
 
 def _waited_for(event: Event, now_ms: float, begins: Sequence[float]) -> bool:
-    """Whether the rank has nothing to begin (at one of `begins`) between now and the end of `event`, or that is no background."""
+    """Whether the iteration waits for `event`.
+
+    That is so where it is no background, or where the rank begins nothing (at one of `begins`) between now and its end.
+    """
     return not _is_background(event) or not any(now_ms <= begin < event.end_ms for begin in begins)

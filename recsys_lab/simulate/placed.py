@@ -10,8 +10,8 @@ from recsys_lab.plan.steps import Step
 
 #: What a host's link carries beside compute, and its disk.
 COPY, DISK = "copy", "disk"
-#: Streams of a rank: collectives of ids, of embeddings across hosts and within one, and of dense gradients, what comes from the host and
-#: goes there, and what its disk reads and writes, each in order.
+#: Streams of a rank, each in order. There are collectives of ids, of embeddings across hosts, of embeddings within one, and of dense
+#: gradients. The other streams are what comes from the host, what goes there, and what its disk reads and writes.
 STREAMS = ("compute", "input", "across", "within", "dense_sync", COPY, DISK)
 LINKS = ("far", "near")
 BACKGROUND = ("input", "dense_sync")

@@ -1,8 +1,10 @@
-"""What a library of collectives adds to the links: how it starts, what a step costs in each of its protocols, and what they keep of a link.
+"""What a library of collectives adds to the links.
 
-NCCL's latencies are the constants of its own tuning model (its LL, LL128 and Simple protocols; ring and tree). The shares of a link and
-the fill of Simple's pipeline are fitted to published all-reduces of 8 A100 and 8 H200, 1 MB to 8 GB. A link's `latency_us` is a step of
-LL. The others add to it. Gloo and oneCCL have one protocol, whose figures are those of the links alone.
+It says how a collective starts, what a step costs in each protocol, and the share of a link that it loses.
+
+NCCL's latencies are the constants of its own tuning model (its LL, LL128 and Simple protocols; ring and tree). The shares of a link and the
+fill of Simple's pipeline are fitted. The points are published all-reduces of 8 A100 and 8 H200, 1 MB to 8 GB. A link's `latency_us` is a
+step of LL; the others add to it. Gloo and oneCCL have one protocol, whose figures are those of the links alone.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Scatters and gathers: each moves bytes from, or to, one rank alone, so that those of several roots use links side by side.
+"""Scatters and gathers. Each moves bytes from, or to, one rank alone, so those of several roots use links side by side.
 
 An exchange in pieces issues all of them and then waits. Gloo's process group has two threads on every rank, which take pieces up in order.
-A part of a piece (what one rank sends to another) moves when both have taken the piece up. From then on it is the kernel's, and the
-sender's thread goes on to the next. The taker's is held until all of its parts have come. So the exchange goes in rounds: all parts that
-can move do, share the links evenly, and when the busiest link has carried its own, threads are free for the next round. Parts that stay
-in a host, where others leave it, are there before the round ends and hold nobody up. Scatters, of which every rank but one takes a part, go
-two by two; gathers, which only the root takes, nearly all at once, if no rank is root of many.
-NCCL's collectives follow one another on a stream, and each is a round of its own.
+A part of a piece (what one rank sends to another) moves when both have taken the piece up. From then on the kernel moves it, and the
+sender's thread takes the next piece. The receiver's thread is held until all of its parts have come. So the exchange goes in rounds. All
+parts that can move do so and share the links evenly. When the busiest link has carried its own, threads are free for the next round. Parts
+that stay in a host, where others leave it, are there before the round ends and hold nobody up. Of a scatter, every rank but one takes a
+part, so scatters go two by two. Of a gather only the root takes parts. So nearly all gathers go at once, if no rank is root of many. NCCL's
+collectives follow one another on a stream, and each is a round of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class Round:
 
 
 def exchanges(steps: Iterable[Step]) -> list[tuple[Step, ...]]:
-    """`steps` in their order, each alone but for pieces of one exchange: scatters, or gathers, in a row that wait for the same."""
+    """`steps` in their order, each alone but for pieces of one exchange.
+
+    Pieces are scatters, or gathers, in a row that wait for the same.
+    """
     found: list[tuple[Step, ...]] = []
     for step in steps:
         last = found[-1][-1] if found else None
@@ -62,7 +65,7 @@ def rounds_of(pieces: Sequence[Step], group: Sequence[int], cluster: Cluster) ->
 
 @lru_cache(maxsize=256)
 def parts_in_rounds(kind: str, roots: tuple[int, ...], hosts: tuple[int, ...], threads: int) -> tuple[tuple[Part, ...], ...]:
-    """Which parts move in which round: scatters or gathers, one of each of `roots`, in a group whose ranks are on `hosts`."""
+    """Which parts move in which round. There are scatters or gathers, one for each of `roots`, in a group whose ranks are on `hosts`."""
     size = len(hosts)
     if threads == 1:
         return tuple(tuple(_parts(kind, number, root, size)) for number, root in enumerate(roots))

@@ -53,8 +53,8 @@ class Simulated:
 
     `interval_ms`: of the iteration, from the profile's residuals, wider outside of its fit; None where it was not fitted to anything.
     `cost_per_billion_samples`: in dollars at the cluster's `price`, both None without one. `software`: the profile's figures.
-    `added_memory_bytes`: what a process of the rank with most takes when it trains, on top of what it took before it had a model. On a
-    GPU, of its tensors. `extrapolates`: in words, what the profile was fitted on where this is something else.
+    `added_memory_bytes`: what a process of the rank with most takes in training, on top of what it took before it had a model. On a GPU it
+    counts its tensors. `extrapolates`: in words, what the profile was fitted on where this is something else.
     """
 
     cluster: str
@@ -78,7 +78,7 @@ class Simulated:
 class Timeline:
     """Where each step lies in the simulated iteration of the slowest rank, and its memory. `title` says what was simulated.
 
-    `least`: the same of the rank that computes least, empty where all are alike: between the two lies what waits for stragglers.
+    `least`: the same of the rank that computes least, empty where all are alike. Between the two lies what waits for stragglers.
     """
 
     title: str
@@ -129,8 +129,9 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
 
 
 def interval(iteration_ms: float, profile: Profile, cluster: Cluster) -> Interval | None:
-    """Times and over 1 + 1.645 times the relative error that the profile had on points that it was not fitted to, on systems that it was
-    fitted to or on others; None on another kind of device than theirs.
+    """Times and over 1 + 1.645 times the profile's relative error on points that it was not fitted to.
+
+    There is one error for systems that it was fitted to, and one for others. None on another kind of device than theirs.
     """
     error = profile.relative_error
     if error is None or profile.fitted_kind != cluster.device.kind:

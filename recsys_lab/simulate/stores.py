@@ -1,9 +1,9 @@
-"""Rows of tables with a store on their way between a device and its host's memory or disk: what they cost, and when they come.
+"""Rows of tables with a store on their way between a device and its host's memory or disk. It says what they cost, and when they come.
 
-A host's ranks share its memory and its disk: a step lasts until the host's last byte is there, on all its ranks. A rank's own link carries
-one thing at a time, and so does a disk, so that an iteration is no shorter than all that one of them carries. Without a cache the rows are
-read and written by the kernels that compute, which go first on the link. What a cache takes in and gives back is the next batch's where a
-profile overlaps "input": it begins when that batch's ids could be there, and is waited for at the iteration's end.
+A host's ranks share its memory and its disk. A step lasts until the host's last byte is there, on all its ranks. A rank's own link carries
+one thing at a time, and so does a disk. So an iteration is no shorter than all that one of them carries. Without a cache the rows are read
+and written by the kernels that compute, which go first on the link. Rows that a cache takes in and gives up are the next batch's where a
+profile overlaps "input". Their transfer begins when that batch's ids could be there. The iteration's end waits for it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _moved(step: Step, ready: np.ndarray, overhead: float, streams: dict[str, np
 
 
 def behind_kernels(placed: Collection[Placed], cluster: Cluster, profile: Profile) -> dict[str, Placed]:
-    """What the link carries beside kernels that use it too, done when the link rests. Nothing where it does not meet any.
+    """What the link carries beside kernels that use it too. It is done when the link rests. It is nothing where it meets no such kernel.
 
     Kernels go first. The moment at which a link rests is the latest of: a beginning, and all that begins with it or later.
     """

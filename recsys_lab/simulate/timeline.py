@@ -1,13 +1,13 @@
 """Steps placed in time, for every rank: a compute stream, and streams of communication.
 
 A stream does one thing at a time. A rank's link (within its host, or across hosts) carries the embeddings of one collective at a time.
-Others may use the link while a collective only waits for its latency. They also have the rest of the link's line rate (`Link.line_gb_s`).
-Ids of the next batch and dense gradients that overlap go behind every embedding (`background.py`). A collective begins when the last of
-its group is ready, so ranks with more to do hold the others up. What the profile names runs beside compute. All else waits its turn. A
-GPU's host issues the steps one after another and runs ahead of the device (`host.py`). A CPU issues and computes on the same cores.
-Where the profile names `collectives`, process groups have threads of their own. A collective is under way from when it is issued.
-Latencies pass side by side, and a rank waits only for what its next step needs.
-Rows that a cache reads or writes back pass the host's link and its disk beside compute, as input does (`stores.py`).
+While a collective has only its latency to bear, others may use the link. They may also use what it leaves of the link's line rate
+(`Link.line_gb_s`). What is waited for last, ids of the next batch and dense gradients where they overlap, goes behind every embedding
+(`background.py`). A collective begins when the last of its group is ready. So ranks with more to do hold the others up. What the profile
+names runs beside compute; all else waits its turn. A GPU's host issues the steps one after another and runs ahead of the device
+(`host.py`). A CPU issues and computes on the same cores. Where it names `collectives`, process groups have threads of their own. A
+collective is in flight from when it is issued. Latencies pass side by side, and a rank waits only for what its next step needs. Rows that a
+cache takes in or gives up use the host's link and its disk beside compute, as input does (`stores.py`).
 
 Every time here grows with every cost, so that nothing faster makes an iteration slower.
 """
@@ -45,8 +45,10 @@ def schedule(steps: Steps, cluster: Cluster, profile: Profile, workload: Workloa
 
 
 def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload | None = None) -> Schedule:
-    """All steps, in the order of `steps` but for what the profile lets overlap: that begins when it is ready and its link is free, and
-    holds up only what comes after it. Where all ranks are alike, one of them is placed for all. A CPU's input is there and not copied.
+    """All steps, in the order of `steps` but for what the profile lets overlap.
+
+    A step that overlaps begins when it is ready and its link is free. It holds up only what comes after it. Where all ranks are alike, one
+    of them is placed for all. A CPU's input is there and not copied.
     """
     ranks = 1 if _all_alike(steps) else steps.world_size
     cluster, streams = of_profile(cluster, profile), {name: np.zeros(ranks) for name in (*STREAMS, *LINKS)}
@@ -152,8 +154,9 @@ def _in_pieces(whole: Placed, pieces: Sequence[Step], spans: np.ndarray) -> dict
 def _place_next_ids(
     steps: Sequence[Step], placed: dict[str, Placed], ranks: int, overhead: float, cluster: Cluster, profile: Profile
 ) -> dict[str, np.ndarray]:
-    """The next batch's ids, one exchange after another, where embeddings leave links free. All else is placed. Of each, by name, when it
-    would be done on links of its own: rows of its ids may be fetched from then on.
+    """The next batch's ids, one exchange after another, where embeddings leave links free.
+
+    All else is placed. Returns by name of each when it would be done on links of its own. Rows of its ids may be fetched from then on.
     """
     there: dict[str, np.ndarray] = {}
     begin, queued_ms, of_link_ms, last, rest = (np.zeros(ranks) for _ in range(5))
@@ -211,7 +214,10 @@ def _all_alike(steps: Steps) -> bool:
 
 
 def _first_bucket_ms(step: Step, ms: float, placed: dict[str, Placed], profile: Profile) -> np.ndarray:
-    """When an all-reduce in equal buckets begins: not before the backward has filled the first, and so that the last follows its end."""
+    """When an all-reduce in equal buckets begins.
+
+    It begins not before the backward has filled the first, and so that the last follows its end.
+    """
     whole = [p for p in placed.values() if is_dense_work(p.step) and p.step.phase == "backward"]
     start, end = whole[0].start, whole[-1].end
     buckets = max(math.ceil(step.max_bytes / (profile.dense_bucket_mib * MIB)), 1)

@@ -26,8 +26,9 @@ CLOSE_MS = 1e-9
 
 
 def trace_json(timeline: Timeline, bounds: Mapping[str, str] | None = None) -> dict:
-    """Complete events in microseconds, a track a stream, and more for what is under way beside others of its stream. The slowest rank, then
-    the one that computes least. Memory as counters. `bounds`: by name of a step, what bounds it.
+    """Complete events in microseconds, a track for each stream, and more for what is in flight beside others of its stream.
+
+    The slowest rank comes first, then the one that computes least. Memory is counters. `bounds`: by name of a step, what bounds it.
     """
     named = _rank(1, timeline.title, timeline.events, bounds or {})
     if timeline.least:
@@ -71,7 +72,7 @@ def _rank(process: int, title: str, events: Sequence[Event], bounds: Mapping[str
 
 
 def _tracks(events: Sequence[Event]) -> list[int]:
-    """Of each event the first track of its stream that is free when it starts: a viewer shows one thing at a time on each."""
+    """The first track of its stream that is free when an event starts, for each event. A viewer shows one thing at a time on each."""
     busy_until: dict[int, float] = {}
     found = [0] * len(events)
     for number in sorted(range(len(events)), key=lambda number: events[number].start_ms):

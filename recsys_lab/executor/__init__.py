@@ -1,1 +1,1 @@
-"""What all schemes share when they run: a model and a plan become a model that trains on the current process group (`shard`)."""
+"""What all schemes share when they run. `shard` turns a model and a plan into a model that trains on the current process group."""

@@ -1,4 +1,4 @@
-"""The ids of the next batch on their way while this one computes: the idea of TorchRec's TrainPipelineSparseDist, for any training loop.
+"""Sends the ids of the next batch while this one computes. This is the idea of TorchRec's TrainPipelineSparseDist, for any training loop.
 
     begin   ids are sorted by receiver, and how many go where is exchanged     before this batch's forward pass
     send    the numbers are here. Lengths and ids leave                        before its backward pass

@@ -3,8 +3,8 @@
 TorchRec keeps what it does well: who sends which ids to whom, and which rows come back. Its look-up kernels are replaced
 by `TableBatch`, whose update is exact under every optimizer and sharding type (docs/decisions/sparse-optimizers.md).
 
-Means of rows that lie on several ranks are divided here. TorchRec 1.8 would do it. But where one table of a collection needs it, it
-divides the tables of other sharding types as well. Sums become means, and means are divided twice.
+Means of rows that lie on several ranks are divided here. TorchRec 1.8 divides them too. But where one table of a collection needs it,
+TorchRec also divides the tables of other sharding types. Sums become means, and means are divided twice.
 """
 
 from __future__ import annotations

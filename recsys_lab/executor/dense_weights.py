@@ -1,6 +1,6 @@
-"""The dense arch's weights where they are not plain FP32: the model's parameters are BF16, and what the optimizer needs lies beside them.
+"""The dense arch's weights where they are not plain FP32. The model's parameters are BF16. What the optimizer needs lies beside them.
 
-All parameters of a rank lie one after the other in one store, of which each parameter is a view: one update moves them all.
+All parameters of a rank lie one after the other in one store, and each parameter is a view of it. One update moves them all.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class DenseWeights:
 
 
 def in_model_format(model: nn.Module, format: str, tables: str) -> dict[str, torch.Tensor]:
-    """Makes every parameter outside of the module `tables` one of the format that the model computes in, and returns what they were,
-    FP32 by name. Before DistributedDataParallel, which goes by the parameters' format.
+    """Converts every parameter outside of the module `tables` to the format that the model computes in.
+
+    Returns their former FP32 values by name. Before DistributedDataParallel, which goes by the parameters' format.
     """
     first = {}
     for path, module in model.named_modules():

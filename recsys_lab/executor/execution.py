@@ -68,7 +68,7 @@ class Request:
 class Part(nn.Module):
     """Runs some of a model's tables, in and out like their unsharded collection: a KeyedTensor, or a JaggedTensor a feature.
 
-    Collectives are issued in `begin`, in what that gives and in `issue`, so that those of several parts are under way together.
+    A part issues collectives in `begin`, in what that returns, and in `issue`. So those of several parts are in flight together.
     """
 
     @property

@@ -9,9 +9,9 @@
 Ids, lengths and sizes are integers and stay so. A sum that a collective makes (reduce-scatter, all-reduce) is made in the format that
 travels. Everything is FP32 again before anything is computed with it.
 
-Gradients are multiplied by 1,024 before they become FP16 and divided afterwards, as FP32: a sample's gradient is about 1 / B, and FP16
-loses bits below 6e-5 and everything below 6e-8. FP16 ends at 65,504. A gradient saturates at 64, in an average at 32 so that no sum
-overflows. BF16 has FP32's range with 8 of its 24 binary digits: it needs neither.
+Gradients are multiplied by 1,024 before they become FP16, and divided afterwards, as FP32. A sample's gradient is about 1 / B. FP16 loses
+bits below 6e-5 and everything below 6e-8. FP16 ends at 65,504; a gradient saturates at 64, in an average at 32 so that no sum overflows.
+BF16 has FP32's range with 8 of its 24 binary digits: it needs neither.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str], 
 
 
 class BatchedLookup(nn.Module):
-    """Ids of F features -> pooled rows [B, sum of the features' widths], or, of sequences, a row for each id [N, D].
+    """Ids of F features -> pooled rows [B, sum of the features' widths]. Of sequences a row for each id [N, D].
 
     `replicas`: the ranks that hold the same shards, or None.
     """
@@ -71,7 +71,7 @@ class BatchedLookup(nn.Module):
         self._fetched.append((features, held))
 
     def finished(self) -> Finished:
-        """What `fetch` wants to know: asked for when a batch's ids leave, so that what is fetched depends on no thread's speed."""
+        """What `fetch` wants to know. It is read when a batch's ids leave, so that no thread's speed decides what is fetched."""
         return [[] if batch.cached is None else batch.cached.finished() for batch in self.batches]
 
     def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:

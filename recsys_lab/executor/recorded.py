@@ -25,7 +25,7 @@ import torch.distributed as dist
 BACKEND = "recorded"
 #: Kinds that only Python waits for: what C++ gets must be its own.
 AWAITED = ("all_to_all", "scatter", "gather")
-#: By kind: which argument of a process group's methods is what a rank puts in, and the methods that are recorded as this kind.
+#: By kind: which argument of a process group's methods a rank puts in, and the methods that are recorded as this kind.
 COLLECTIVES = {
     "all_reduce": (0, ("allreduce", "allreduce_coalesced")),
     "all_to_all": (1, ("all_to_all_single", "alltoall")),

@@ -1,8 +1,8 @@
 """The gradients of rows that several ranks hold alike: averaged over them while the backward pass goes on.
 
-The all-reduce is issued in the backward pass and waited for in the optimizer's step, so it runs beside the other exchanges. It has
-all the rows, in the format in which gradients travel: the one copy of the gradient that a replicated table costs (FlexShard, section
-4.2). What is read from it comes in chunks, so that an update of many rows needs no second copy.
+The all-reduce is issued in the backward pass and awaited in the optimizer's step. So it runs beside the other exchanges. It carries all the
+rows, in the format of gradients on the wire. This is the one copy of the gradient that a replicated table costs (FlexShard, section 4.2).
+What is read from it comes in chunks, so that an update of many rows needs no second copy.
 
 Shapes: R rows of the batch's matrix, D columns, U distinct rows of one chunk.
 """

@@ -1,5 +1,5 @@
-"""Optimizers of embedding tables: SGD, Adagrad, row-wise Adagrad, Adam. Exact, and lazy: a row moves only in a step in which
-its gradient, summed over the global batch, is not zero.
+"""Optimizers of embedding tables: SGD, Adagrad, row-wise Adagrad, Adam. They are exact and lazy. A row moves only in a step in which its
+gradient, summed over the global batch, is not zero.
 
 | optimizer | state | update of a touched row, gradient g |
 |---|---|---|
@@ -8,8 +8,8 @@ its gradient, summed over the global batch, is not zero.
 | row_wise_adagrad | one h a row, starts at 0 | h += mean over the columns of g^2; w -= lr g / (sqrt(h) + eps) (Neo, section 4.1.4) |
 | adam | m, v, start at 0 | as torch.optim.SparseAdam: w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps), t the global step |
 
-"Not zero" is judged on the part of the row that a rank holds. Row-wise Adagrad keeps one state a row *of a shard*: on
-column-wise shards the mean is over the shard's columns, so it differs from the unsharded table. That is inherent.
+"Not zero" is judged on the part of the row that a rank holds. Row-wise Adagrad keeps one state a row *of a shard*. On column-wise shards
+the mean is over the shard's columns, so it differs from the unsharded table. That is inherent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The shards that a rank holds, looked up and updated together. Plain PyTorch, the same on CPU and GPU.
 
-Shards of equal width lie one above the other in one matrix. So a look-up is one `embedding_bag` for all of them (of sequences, one
-`embedding`), and an update one pass (recsys_lab.kernels). The backward pass writes no gradient of the weights. It keeps the ids and the
-gradient of what was looked up, and the optimizer goes from them to each touched row. So nothing as large as a table is ever made. A row
-that is not in the batch cannot move. Only rows that several ranks hold alike have a whole gradient, which they average (`replicas`).
+Shards of equal width lie one above the other in one matrix. One `embedding_bag` (of sequences, one `embedding`) looks all of them up, and
+one pass updates them (recsys_lab.kernels). The backward pass writes no gradient of the weights. It keeps the ids and the gradient of the
+output. The optimizer goes from these to each touched row. So nothing as large as a table is ever made, and a row that is not in the batch
+cannot move. Only of rows that several ranks hold alike is there a whole gradient, which they average (`replicas`).
 
 Shapes: B samples, F features, D width of a shard, R rows of all shards together, N ids, U distinct ids.
 """
@@ -23,7 +23,7 @@ from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.kernels.torch_embedding import summed
 from recsys_lab.plan.store import Store
 
-#: Rows are filled in pieces of about this many elements, which stay in the cache: no part of a table is made twice.
+#: Rows are filled in pieces of about this many elements, which stay in the processor's cache. No part of a table is made twice.
 FILL_ELEMENTS = 1 << 17
 
 
@@ -64,8 +64,10 @@ class Touched:
 
 
 class TableBatch:
-    """Shards of one width, one format and one mode, in the order of the features that read them. There is at least one. One with a store is
-    alone, and then what is laid out like the weights has a row for each slot of its cache (`cached`).
+    """Shards of one width, one format and one mode, in the order of the features that read them.
+
+    There is at least one. A shard with a store is alone. Then what is laid out like the weights has a row for each slot of its cache
+    (`cached`).
 
     `replicas` hold the same shards (data parallelism); None: this rank alone does. `out_dtype`: of looked-up rows, which are summed in
     FP32 and rounded once; BF16 where nothing but a model in BF16 reads them.
@@ -152,7 +154,7 @@ class TableBatch:
             self.replicas.start(*self.summed(touched))
 
     def summed(self, touched: Touched) -> tuple[torch.Tensor, torch.Tensor]:
-        """Distinct rows [U] in rising order, and for each the sum in FP32 [U, D] of its gradients in the order of its ids."""
+        """Distinct rows [U] in rising order. For each the sum of its gradients in FP32 [U, D], in the order of its ids."""
         if touched.distinct:
             return touched.lookups.ids, touched.grad
         lookups = touched.lookups

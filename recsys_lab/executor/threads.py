@@ -1,7 +1,7 @@
 """Cores for communication alone, so that its threads do not take those of compute (sections IV-C and VI-D1).
 
-A launcher may bind each rank to cores of its own, as the paper does with a socket. Then each rank has its own for communication too.
-Where all ranks may use all cores, they share those for communication as they share the others.
+A launcher may bind each rank to cores of its own, as the paper does with a socket. Then each rank has its own cores for communication.
+Where all ranks may use all cores, they also share those for communication.
 """
 
 from __future__ import annotations

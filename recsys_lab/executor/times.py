@@ -1,8 +1,8 @@
-"""Where the time of communication goes (sections IV-C and VI-D): in preparing it, in waiting for it, and, beside compute, in transfer.
+"""Where the time of communication goes (sections IV-C and VI-D). It is spent in preparation, in waiting, and, beside compute, in transfer.
 
-Preparation is what the exchange of rows does but wait: copies into flat buffers, conversions, copies out of them, the sharing out among
-ranks. Waiting is what the training thread does nothing in. Transfer runs from a collective's issue to its end and is recorded
-with it (`recsys_lab.executor.recorded`). All of it is noted while collectives are recorded, and costs nothing else.
+Preparation is all that the exchange of rows does but wait: copies into flat buffers, conversions, copies out of them, and sharing out among
+ranks. Waiting is what the training thread does nothing in. Transfer runs from a collective's issue to its end and is recorded with it
+(`recsys_lab.executor.recorded`). All of it is noted while collectives are recorded, and costs nothing else.
 
 What DistributedDataParallel copies into its buckets is not seen. Its waiting is what follows the last gradient.
 """

@@ -1,8 +1,8 @@
 """Compiles the C++ kernels at first use, into a folder of the user's cache, and loads them.
 
-The folder is named by a digest of the sources, the compiler, its flags and the processor, so that nothing stale is ever loaded. A library
-that somebody else could have put there, or that is not the one that was built, is compiled again. Ranks that start at once wait for the
-first. RECSYS_LAB_KERNELS=torch keeps to PyTorch.
+The folder is named by a digest of the sources, the compiler, its flags and the processor. So nothing stale is ever loaded. A library that
+somebody else could have put there, or that is not the one that was built, is compiled again. Ranks that start at once wait for the first.
+RECSYS_LAB_KERNELS=torch keeps to PyTorch.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def built() -> Path:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether the library in `folder` is the one that was built there, and only this user and root could have changed it since."""
+    """Whether the library in `folder` is the one that was built there. Only this user and root may have been able to change it since."""
     target, about = folder / "kernels.so", folder / ABOUT
     try:
         if any(map(why_untrusted, (folder, target, about))):

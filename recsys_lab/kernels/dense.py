@@ -1,9 +1,9 @@
-"""Work between the matrix products of a dense arch, in one pass each.
+"""The work between the matrix products of a dense arch, in one pass each.
 
-That is the dots of all pairs of vectors, and the backward passes of a ReLU and of a layer with one output.
+It is the dots of all pairs of vectors, and the backward passes of a ReLU and of a layer with one output.
 
-Tensors are FP32 or BF16 on a CPU. Sums are FP32's, in an order that does not depend on the threads. Each function's definition in torch is
-in its docstring. It serves where `recsys_lab.kernels.available()` is False.
+Tensors are FP32 or BF16 on a CPU. Sums are FP32's, in an order that does not depend on the threads. Each function's docstring defines it in
+torch. That definition runs where `recsys_lab.kernels.available()` is False.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pages of tables. A look-up at random needs a page's address each time. With pages of 2 MB the processor keeps most of them at hand."""
+"""Pages of tables. A random look-up needs a page's address each time. With pages of 2 MB the processor's TLB holds most of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ADVISE_HUGE = 14  # MADV_HUGEPAGE of Linux
 
 
 def empty_in_huge_pages(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
-    """A contiguous tensor that is not filled. A large one on a CPU begins with a page of 4 kB and is, where it can be, in huge ones.
+    """A contiguous tensor that is not filled. On a CPU a large one begins at a page of 4 kB and lies, where possible, in huge pages.
 
-    So a row of two cache lines is one pair of lines, which the processor fetches together, and no row shares a pair with its neighbour.
+    So a row of two cache lines is one pair of lines, which the processor fetches together. No row shares a pair with its neighbour.
     """
     count, size = math.prod(shape), dtype.itemsize
     if (device is not None and device.type != "cpu") or count * size < PAGE_BYTES:

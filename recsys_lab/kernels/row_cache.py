@@ -28,7 +28,7 @@ MOST_PLACES = (1 << 31) - 4
 
 
 def places_of(rows: int) -> int:
-    """Records that the file of so many rows has room for: a quarter more, so that rows that leave together lie together."""
+    """Records that the file of so many rows has room for. It is a quarter more, so that rows that leave together lie together."""
     return min(rows + rows // 4 + 64, MOST_PLACES)
 
 
@@ -83,8 +83,10 @@ class RowCache:
         weakref.finalize(self, _functions().cache_free, self._cache)
 
     def take(self, ids: torch.Tensor) -> tuple[torch.Tensor, np.ndarray, np.ndarray, np.ndarray]:
-        """For `ids` [N] their slots, int32. The distinct slots, pinned until `release`. Rows that were never written, rising, and
-        their slots, which the caller fills. Raises TooFewSlots and IndexError, and then has changed nothing.
+        """Takes `ids` [N] into the cache.
+
+        Returns their slots, int32; the distinct slots, pinned until `release`; the rows that were never written, rising; and their slots,
+        which the caller fills. Raises TooFewSlots and IndexError, and then has changed nothing.
         """
         ids = ids.contiguous()
         slots, needed = torch.empty(len(ids), dtype=torch.int32), _i64()

@@ -1,5 +1,6 @@
-"""Weights as they are stored between steps, in any of the formats of `recsys_lab.tables.spec`: of tables and of the dense arch alike.
-Hi/lo split ones are Split-SGD-BF16 (Kalamkar et al. 2020, section VII).
+"""Weights as they are stored between steps, in any format of `recsys_lab.tables.spec`.
+
+They are those of tables and of the dense arch alike. Hi/lo split ones are Split-SGD-BF16 (Kalamkar et al. 2020, section VII).
 
 | format | `model`: what forward and backward read | `rest`: what the optimizer needs besides |
 |---|---|---|

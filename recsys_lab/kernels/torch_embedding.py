@@ -1,7 +1,7 @@
 """The embedding kernels in plain PyTorch, on any device. This is what they mean; C++ gives the same bits (recsys_lab/kernels/embedding.py).
 
-Every sum is in FP32, from zero and in the order of the ids. The gradient of a row with more than PIECE occurrences is summed by pieces of
-so many, then piece after piece. So several threads can share it, and the result does not depend on their number.
+Every sum is in FP32, from zero and in the order of the ids. The gradient of a row with more than PIECE occurrences is summed in pieces of
+PIECE, and then over the pieces in order. So several threads can share it, and the result does not depend on their number.
 
 Shapes: E rows, D dimension, B samples, F features, N ids, U distinct rows.
 """
@@ -160,7 +160,7 @@ def _change(
 
 
 def _root(values: torch.Tensor) -> torch.Tensor:
-    """Square roots rounded to nearest. torch's own in FP32 can be off by the last bit, by where a number stands in memory."""
+    """Square roots rounded to nearest. torch's own FP32 root can be off by the last bit, depending on where a number stands in memory."""
     return values.double().sqrt().float()
 
 

@@ -1,8 +1,8 @@
 """The Triton kernels as functions of tensors on a GPU. Arguments have been looked at before, as for C++ (native.py).
 
-What an update goes by is made in torch: ids sorted stably, and where each row's occurrences begin. For that the host waits for the GPU
-once or twice an update. An id outside the table is found then, too (IndexError). A look-up waits for nothing: there such an id ends the
-process by an assertion on the GPU, as torch's own look-ups do.
+What an update goes by is made in torch: ids sorted stably, and where each row's occurrences begin. For that the host waits for the GPU once
+or twice an update. An id outside the table is also found then (IndexError). A look-up waits for nothing. There such an id ends the process
+by an assertion on the GPU, as in torch's own look-ups.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def update(
 
 @dataclass(frozen=True)
 class _Runs:
-    """Where each row occurs: `order` [N], positions of the ids by row, equal ones in their order. Row touched[u] at [begins[u],
-    begins[u + 1]) of it. Rows with more than PIECE occurrences have `many[u]` pieces, numbered from first_parts[u]; others none.
+    """Where each row occurs: `order` [N], positions of the ids by row, equal ones in their order. Row touched[u] is at [begins[u], begins[u
+    + 1]) of it. Rows with more than PIECE occurrences have `many[u]` pieces, numbered from first_parts[u]; others none.
     """
 
     order: torch.Tensor

@@ -1,8 +1,8 @@
-"""The embedding kernels in Triton, as programs of a GPU. triton_embedding.py launches them; torch_embedding.py says what they mean.
+"""The embedding kernels in Triton, as programs of a GPU. triton_embedding.py launches them. torch_embedding.py says what they mean.
 
-A look-up is a program a bag, an update a program a distinct row. A program sums in the order of the ids. So nothing is atomic, and every
-run gives the same bits. 16-bit floats of hi/lo split weights are read as integers, whose bits are put together here. No product may be
-contracted with a sum (OPTIONS). Quotients and roots are rounded to nearest. FP32's bits are then the definition's.
+A look-up is a program for each bag. An update is a program for each distinct row. A program sums in the order of the ids, so nothing is
+atomic and every run gives the same bits. The BF16 parts of hi/lo split weights are read as integers, and their bits are joined here. No
+product may be contracted with a sum (OPTIONS), quotients and roots are rounded to nearest: FP32's bits are then the definition's.
 
 Shapes: E rows, D columns (`DIM`, held in `BLOCK`, a power of two), B samples, F features, N ids, U distinct rows. Written in Triton's
 language, which mypy does not know. `FORMAT` is a key of triton_embedding.FORMATS.
@@ -56,7 +56,10 @@ def sum_pieces(
     parts, begins, ends, grad, order, sources, factors, offsets, features, samples, grad_stride,
     DIM: tl.constexpr, BLOCK: tl.constexpr, GRAD_BF16: tl.constexpr, SOURCED: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
-    """Piece p of a row with many occurrences, places [begins[p], ends[p]) of `order` -> its summed gradient, row p of `parts` (FP32)."""
+    """Piece p of a row with many occurrences -> its summed gradient, row p of `parts` (FP32).
+
+    The piece is places [begins[p], ends[p]) of `order`.
+    """
     piece = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < DIM
@@ -75,9 +78,9 @@ def move_rows(
     DIM: tl.constexpr, BLOCK: tl.constexpr, PIECE: tl.constexpr, FORMAT: tl.constexpr, RULE: tl.constexpr, DECAYS: tl.constexpr,
     GRAD_BF16: tl.constexpr, SOURCED: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr, LOW: tl.constexpr,
 ):  # fmt: skip
-    """Distinct row u, touched[u], sums its gradient over places [begins[u], begins[u + 1]) of `order`, and moves once.
+    """Distinct row u, touched[u], sums its gradient over places [begins[u], begins[u + 1]) of `order` and moves once.
 
-    With more than PIECE occurrences it sums over its `parts`, from first_parts[u] on. `rate` to `new_square`: as Rule, in FP32.
+    A row with more than PIECE occurrences sums its `parts` from first_parts[u] on instead. `rate` to `new_square`: as Rule, in FP32.
     """
     number = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)

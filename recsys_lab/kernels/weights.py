@@ -1,4 +1,4 @@
-"""SGD over weights in any format, a vector at a time: what torch.optim.SGD does, in one pass that makes no FP32 copy."""
+"""SGD over weights in any format, a vector at a time. It does what torch.optim.SGD does, in one pass that makes no FP32 copy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Attention over sequences: causal self-attention (SASRec, Kang and McAuley 2018) and that of one target over a history (DIN, Zhou
-et al. 2018, with softmax weights). Shapes: N rows of B sequences, D their dimension.
+"""Attention over sequences.
+
+One kind is causal self-attention (SASRec, Kang and McAuley 2018). The other is attention of one target over a history (DIN, Zhou et al.
+2018, with softmax weights). Shapes: N rows of B sequences, D their dimension.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from recsys_lab.ranges import DenseFeatures, DepthFromZero, Dimension, Length, R
 class DCNTowers:
     """A tower module's cross layers, and the `vectors` of `dim` each that it projects them to; `dim` null: as the embeddings.
 
-    `vectors` null: one a feature, as listing 2 says. The FLOPs of DMT's table 4 are those of one a tower and one cross layer.
+    `vectors` null: one for each feature, as listing 2 says. The FLOPs of DMT's table 4 are those of one vector a tower and one cross layer.
     `over_layers`: the over MLP's in a model with towers; null: the same as without.
     """
 
@@ -104,7 +104,7 @@ DCN.with_towers = DCNWithTowers
 
 
 class DCNTower(nn.Module):
-    """[B, F, N] -> [B, `vectors` D]: a smaller CrossNet and a projection (listing 2), which one feature of D = N can do without."""
+    """[B, F, N] -> [B, `vectors` D]: a smaller CrossNet and a projection (listing 2). One feature of D = N needs no projection."""
 
     def __init__(
         self, features: int, width: int, tower: DCNTowers, vectors: int, dim: int, device: torch.device | None, *, normalise: bool = False

@@ -6,8 +6,8 @@ dense [B, K] ---> K fields -+         |                                         
 sparse -> tables -> F fields+         |                                                |
                                       +-> concat of all V_i -> deep MLP ---------------+
 
-A row of a table is [V | w], D + 1 columns: the embedding and the first-order weight of an id, in one look-up. A dense feature is a field
-with one row, times its value. A bag is one field: what its pooling makes of its rows. The bias is the deep MLP's last.
+A row of a table is [V | w], D + 1 columns. It holds the embedding and the first-order weight of an id, in one look-up. A dense feature is a
+field with one row, times its value. A bag is one field: what its pooling makes of its rows. The bias is the deep MLP's last.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class DeepFM(ClickModel):
         return dim, 1
 
     def reset_parameters(self) -> None:
-        """Rows of dense features start so small that dots of pairs do not drown the deep part, and large enough that values count."""
+        """Rows of dense features start small enough that dots of pairs do not drown the deep MLP.
+
+        They start large enough that values count.
+        """
         if self.dense_rows is not None:
             nn.init.uniform_(self.dense_rows.weight, -0.1, 0.1)
 
@@ -77,7 +80,7 @@ class DeepFM(ClickModel):
 
 
 def second_order(vectors: Tensor) -> Tensor:
-    """[B, n, D] -> [B]: dot products of all pairs of different vectors, added up in O(n D): half of (sum V)^2 - sum V^2
+    """[B, n, D] -> [B]: dot products of all pairs of different vectors, added up in O(n D). It is half of (sum V)^2 - sum V^2.
 
     (Rendle 2010, "Factorization Machines", lemma 3.1).
     """

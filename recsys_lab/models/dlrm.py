@@ -95,7 +95,10 @@ class DLRM(InteractionModel):
         return self.first_order(self.over(self.interact(self.read_dense(dense), vectors)).squeeze(1), dense, vectors)
 
     def interact(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        """What the bottom MLP gives, [B, D] or None, before the dots of every pair of it and `vectors`, each entry [B, any number, D]."""
+        """The bottom MLP's output, [B, D] or None, before the dots of every pair of it and `vectors`.
+
+        Each entry of `vectors` is [B, any number, D].
+        """
         if isinstance(self.normalise, nn.Identity):  # then the parts need no copy, and the first is what stands before the dots
             return dot_interaction(*with_bottom(bottom, vectors), lead=bottom is not None)
         dots = dot_interaction(self.together(bottom, vectors))
@@ -117,7 +120,7 @@ DLRM.with_towers = DLRMWithTowers
 
 
 class DLRMTower(nn.Module):
-    """[B, F, N] -> [B, D (c F + p)]: each vector projected, as many as c times, beside p linear combinations of all (listing 1)."""
+    """[B, F, N] -> [B, D (c F + p)]: c projections of each vector, beside p linear combinations of all (listing 1)."""
 
     def __init__(self, features: int, width: int, c: int, p: int, dim: int, device: torch.device | None, *, normalise: bool = False):
         super().__init__()

@@ -24,8 +24,9 @@ def history_of(features: Sequence[str]) -> tuple[str, ...]:
 def placed_rows(
     looked_up: Mapping[str, JaggedTensor], features: Sequence[str], scale: float, place: nn.Embedding
 ) -> tuple[Tensor, Tensor, Places]:
-    """[N, D]: the vectors of `features` added and scaled, with the vector of each row's place, counted from the end. The last of `place`
-    is shared by all that are earlier. Also the lengths [B], and the places.
+    """[N, D]: the vectors of `features` added and scaled, plus the vector of each row's place, counted from the end.
+
+    All earlier places share the last row of `place`. Also the lengths [B], and the places.
     """
     vectors = [looked_up[name].values() for name in features]
     lengths = looked_up[features[0]].lengths()

@@ -4,9 +4,9 @@
     Q K^T + relative bias -> SiLU / length -> causal -> times V                                  (2: pointwise, not softmax)
     LayerNorm, times U -> linear -> + X                                                          (3)
 
-No softmax: a row's weights need not sum to one, so how often something was seen counts, and there is no wide layer behind. Its bias is of
-places. The paper's second one, of times, is had as a feature (`data.time`) that is added to each row.
-Shapes: N rows of B sequences, T the longest of a group, D embedding dimension, h heads.
+There is no softmax. A row's weights need not sum to one, so how often something was seen counts. No wide layer follows. Its bias is of
+places. The paper's second bias, of times, is a feature here (`data.time`) that is added to each row. Shapes: N rows of B sequences, T the
+longest of a group, D embedding dimension, h heads.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.layers import embedding_bags, feature_names
 from recsys_lab.tables import Table
 
-#: Of the usual first values of tables, where a component of them goes into the logit: there they are noise until they are learnt.
+#: Of the usual first values of tables, where a component of them is added to the logit. There they are noise until they are learnt.
 FIRST_ORDER_SHARE = 1 / 3
 
 
@@ -56,7 +56,10 @@ class InteractionModel(ClickModel):
         self.first_dense = nn.Linear(dense_width, 1, bias=False, device=device) if wanted and dense_width else None
 
     def first_order(self, logits: Tensor, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        """`logits` [B] with the first-order part, if there is one, of dense [B, K] and of `vectors`, each entry [B, any number, D]."""
+        """`logits` [B] plus the first-order part, if there is one.
+
+        It is of dense [B, K] and of `vectors`, each entry [B, any number, D].
+        """
         if not self.has_first_order:
             return logits
         for part in vectors:
@@ -64,7 +67,10 @@ class InteractionModel(ClickModel):
         return logits if self.first_dense is None else logits + self.first_dense(dense).squeeze(1)
 
     def together(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        """All that interacts, [B, n, D]: the dense features' [B, D], where there is one, and `vectors`, each entry [B, any number, D]."""
+        """All that interacts, [B, n, D].
+
+        It is the dense features' vector [B, D], where there is one, and `vectors`, each entry [B, any number, D].
+        """
         return self.normalise(torch.cat(with_bottom(bottom, vectors), dim=1))
 
 

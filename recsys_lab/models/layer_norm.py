@@ -9,8 +9,8 @@ from torch import Tensor, nn
 class LayerNorm(nn.LayerNorm):
     """torch's. [..., N] of 16 bits is normalised in FP32 and given back in its own format.
 
-    torch's own on CPU sums the gradients of scale and shift in the format of its input, row after row. In BF16 a sum stands still once it
-    is 256 times the next term. For 4,096 samples with ten features each, shift's was a third of the true one.
+    torch's own on CPU adds up the gradients of scale and shift in the format of its input, row after row. In BF16 a sum stands still once
+    it is 256 times the next term. Of 4,096 samples with ten features each, shift's came out at a third of what it is.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -22,8 +22,9 @@ _POOLING = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 
 
 def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> EmbeddingBagCollection:
-    """TorchRec's collection of pooled tables. Raises UserError for a sequence feature, which these models cannot read, and for a name that
-    no module of PyTorch's can have.
+    """TorchRec's collection of pooled tables.
+
+    Raises UserError for a sequence feature, which these models cannot read. Also for a name that no module of PyTorch's can have.
     """
     taken = nn.ModuleDict()
     for table in tables:
@@ -97,7 +98,7 @@ def mlp(in_size: int, layers: Sequence[int], device: torch.device | None, *, dro
 
 
 class LowRankCross(nn.Module):
-    """DCN-v2's cross layers with W = U V of rank r: x <- x0 * (U V x + b) + x (Wang et al. 2021, equation 2). [B, N] -> [B, N]."""
+    """DCN-v2's cross layers with W = U V of rank r (Wang et al. 2021, equation 2): x <- x0 * (U V x + b) + x. [B, N] -> [B, N]."""
 
     def __init__(self, width: int, layers: int, rank: int, device: torch.device | None):
         super().__init__()
@@ -126,8 +127,10 @@ LONG_VECTORS = 32
 
 
 def dot_interaction(*parts: Tensor, lead: bool = False) -> Tensor:
-    """Vectors in parts, each [B, any number, D], F in all -> [B, F (F - 1) / 2]: dot products of all pairs of different vectors, the strict
-    upper triangle row by row. `lead`: the first vector itself before them, [B, D + F (F - 1) / 2].
+    """Vectors in parts, each [B, any number, D], F in all -> [B, F (F - 1) / 2].
+
+    These are the dot products of all pairs of different vectors, the strict upper triangle row by row. `lead`: the first vector itself
+    before them, [B, D + F (F - 1) / 2].
 
     On a CPU by a kernel of ours for long vectors, which reads them where they are. Else pair by pair for few vectors and many samples
     (DMT, section 4), or through all F * F dots. Which is faster where: experiments/benchmarks/dot_products.py.
@@ -168,7 +171,10 @@ def dots_of_all(x: Tensor) -> Tensor:
 
 
 def dots_of_pairs(x: Tensor) -> Tensor:
-    """`dot_interaction` of two vectors or more as a product and a sum a pair: all samples at once, where `bmm` takes them one by one."""
+    """`dot_interaction` of two vectors or more, as a product and a sum for each pair.
+
+    It takes all samples at once, where `bmm` takes them one by one.
+    """
     return torch.stack([(a * b).sum(1) for a, b in combinations(x.unbind(1), 2)], dim=1)
 
 

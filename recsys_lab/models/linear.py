@@ -21,13 +21,13 @@ LEAST_TO_ONE = 1 << 18
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False, read_once: bool = False) -> Tensor:
-    """x [B, I], weight [O, I], bias [O] of one format -> x weight^T + bias [B, O], through a ReLU if asked for.
+    """x [B, I], weight [O, I], bias [O] of one format -> x weight^T + bias [B, O]. If asked, a ReLU follows.
 
     `read_once`: nothing but one operation whose backward pass makes a new tensor reads the result. Then the gradient of that passes its
     ReLU in place, where a hook that kept it would find it changed.
 
-    Large products on CPU come from oneDNN, in FP32 too, where torch would take MKL: which knows no AVX-512 on a processor of AMD's.
-    Sums are in another order there than torch's, and the same every time.
+    Large products on CPU use oneDNN, in FP32 too. torch would use MKL, which does not use AVX-512 on AMD processors. Sums are in another
+    order there than torch's, and the same every time.
     """
     if large(x, weight):
         return _Linear.apply(x, weight, bias, relu, read_once)

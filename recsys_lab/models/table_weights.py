@@ -1,7 +1,7 @@
-"""First values of a table's weights: a function of seed, table and position only, so that any shard can make its own part.
+"""First values of a table's weights. They depend on seed, table and position only, so any shard can make its own part.
 
-Uniform in [-b, b) with b = sqrt(1 / rows), TorchRec's choice. Each value is 24 bits of SplitMix64 (Steele, Lea and Flood,
-"Fast splittable pseudorandom number generators", 2014) at a counter: row by row, two columns a 64-bit draw.
+Uniform in [-b, b) with b = sqrt(1 / rows), TorchRec's choice. Each value is 24 bits of SplitMix64 (Steele, Lea and Flood, "Fast splittable
+pseudorandom number generators", 2014) at a counter. The counter goes row by row, two columns to a 64-bit draw.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 dense [B, K] -> bottom MLP -> 1 x [B, N] -+-> interaction layer -> ... -> interaction layer -> concat -> over MLP -> logit [B]
 sparse -> tables ----------> F x [B, N] --+
 
-A layer's operators each see all its vectors and make some new ones, as in DHEN (Zhang et al. 2022, "A Deep and Hierarchical Ensemble
+Each operator of a layer sees all its vectors and makes some new ones. DHEN does so (Zhang et al. 2022, "A Deep and Hierarchical Ensemble
 Network", figure 2). With towers, each tower has a layer of the same operators for its features alone (DMT, section 5.2.2).
 """
 
@@ -26,7 +26,7 @@ OPERATORS = 4
 
 
 class InteractionLayer(nn.Module):
-    """[B, n, N] -> [B, 4 m, N]: each operator makes m vectors of all n, which a linear mixture of the n is added to.
+    """[B, n, N] -> [B, 4 m, N]: each operator makes m vectors of all n. A linear mixture of the n is added to them.
 
     dots: those of every pair, -> linear. cross: a low-rank cross layer over all values, mixed to m. MLP: all values -> `width` -> m.
     attention: each vector over all of them, with one head, mixed to m. The vectors are normalised first, as the first values of a large

@@ -1,1 +1,1 @@
-"""Tables larger than memory: rows in a file, some of them cached in front of the kernels that look up and update."""
+"""Tables larger than memory. Rows are in a file, and a cache of them serves the kernels that look up and update."""

@@ -1,4 +1,4 @@
-"""The weights, or one state, of a shard with a store, as checkpoints read and write them: a few rows at a time, never all."""
+"""The weights, or one state, of a shard with a store, as checkpoints read and write them. A few rows move at a time, never all."""
 
 from __future__ import annotations
 

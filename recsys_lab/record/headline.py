@@ -1,4 +1,4 @@
-"""What a tracker outside of the run folder gets when a run ends: the record's figures by flat name, and which files."""
+"""What a tracker outside of the run folder gets when a run ends. It is the record's figures by flat name, and which files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Quality over a whole split, exact: AUC, normalized entropy, log loss, calibration, TorchRec's names and definitions. Places of items.
 
-TorchRec's own `auc` looks at a window of recent samples. Here every sample counts, and the order in which samples come does not matter.
+TorchRec's own `auc` looks at a window of recent samples. Here every sample counts, and the order of samples does not matter.
 """
 
 from __future__ import annotations
@@ -62,12 +62,13 @@ def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> 
 
 
 def retrieval(above: ArrayLike, equal: ArrayLike, places: int = PLACES) -> tuple[float, float]:
-    """Hit rate and NDCG at `places` of users' held-out items, from how many other items scored `above` [N] and `equal` [N] to it.
+    """Hit rate and NDCG at `places` of users' held-out items.
 
-    One item is right, so the ideal DCG is 1. NDCG is the mean of 1 / log2(place + 1), 0 below the first `places` (Kang and McAuley 2018,
-    section IV-C). Items of equal score could stand in any order. Both figures are the mean over all orders. So a model that scores every
-    item alike gets what chance would.
-    The result depends on the set of pairs alone, to the last bit, not on their order.
+    `above` [N] counts the other items that scored higher, `equal` [N] those that scored the same.
+
+    One item is right, so the ideal DCG is 1: NDCG is the mean of 1 / log2(place + 1), 0 below the first `places` (Kang and McAuley 2018,
+    section IV-C). Items of equal score could stand in any order. Both figures are the mean over all orders, so a model that scores every
+    item alike gets the figures of chance. The result depends on the set of pairs alone, to the last bit, not on their order.
     """
     a, e = np.asarray(above, np.int64), np.asarray(equal, np.int64)
     assert a.shape == e.shape and a.ndim == 1 and a.size, f"above {a.shape} and equal {e.shape} must be alike, flat and not empty"

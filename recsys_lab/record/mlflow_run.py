@@ -1,10 +1,10 @@
 """One MLflow run per job, through MLflow's own client. The only file that imports mlflow.
 
-Without a server the run goes to a database in the run folder. A server that goes away does not end a training: what it did not take is
-kept and sent again later, at the latest when the run ends.
+Without a server the run goes to a database in the run folder. A server that goes away does not end a training. What it did not take is kept
+and sent again later, at the latest when the run ends.
 
-Rank 0 calls `start` before training and `finish` after the record is written, in the same process. A resumed run goes on in the same
-MLflow run where the server still has it. Its id is kept in `mlflow/runs.json`.
+Rank 0 calls `start` before training and `finish` after the record is written, in the same process. A resumed run continues the same MLflow
+run where the server still has it. Its id is kept in `mlflow/runs.json`.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _experiment(client: Any, name: str, artifacts: str | None) -> str:
 
 
 def _begin(client: Any, experiment_id: str, name: str, tags: Mapping[str, str], config: dict[str, Any]) -> Any:
-    """A run with the config: each value as a parameter, cut where MLflow takes no more, and all of it in config.json."""
+    """A run with the config. Each value is a parameter, cut where MLflow takes no more. All of it is in config.json."""
     from mlflow.entities import Param
     from mlflow.tracking.context.registry import resolve_tags
 

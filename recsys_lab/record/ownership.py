@@ -1,4 +1,4 @@
-"""A folder and who has it: one process at a time, and of what lies in it only what a run writes is ever removed.
+"""A folder and its owner. One process owns it at a time. Only what a run writes is ever removed from it.
 
 The lock is the kernel's (flock): it goes with the process, however that ends.
 """

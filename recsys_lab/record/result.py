@@ -44,7 +44,7 @@ class WireBytes:
 
 @dataclass(frozen=True)
 class Replanning:
-    """What a plan made from the last look-ups would cover, by tier, beside what this one covers of the same `judged_on` look-ups.
+    """What a plan made from the last look-ups would cover, by tier. Beside it is what this plan covers of the same `judged_on` look-ups.
 
     `saving`: of the global exchange, the row-sharded share. `worth_it`: it is more than `threshold`.
     """
@@ -83,11 +83,9 @@ class Measured:
     `peak_memory_bytes`: of the whole process on a CPU, of its tensors on a GPU; `added_memory_bytes`: what came on top of what it used when
     it had no model yet. `coverage` is of plans that place tables row by row; `links` of launchers whose hosts have links of their own.
     `exchange_ms`, of plans whose tables lie whole on a rank: what communication takes, {embedding: {preparation, transfer, waiting}, dense:
-    {transfer, waiting}}.
-    `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}, how long any such collective is in flight, and how
-    long after all of its ranks have come.
-    `stores`: of each rank, by table with a cache, hits and misses (distinct rows) and bytes read and written an iteration, and
-    `hits_expected`, `misses_expected` by the access statistics.
+    {transfer, waiting}}. `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}. The first is how long any such
+    collective is in flight, the second how long after all of its ranks have come. `stores`: of each rank, by table with a cache, hits and
+    misses (distinct rows) and bytes read and written an iteration. `hits_expected` and `misses_expected` follow from the access statistics.
     """
 
     backend: str
@@ -203,13 +201,9 @@ def _plan(plan: PlanSummary | None) -> dict | None:
 
 
 def _measured(measured: Measured | None) -> dict | None:
-    """Some figures only where they exist.
+    """`coverage` is there only where the plan has tiers, `exchange_ms` only where its tables are whole.
 
-    `coverage`: where the plan has tiers.
-    `exchange_ms`: where its tables are whole.
-    `links`, `transfer_ms`: where hosts have links.
-    `added_memory_bytes`: where the system reports it.
-    `stores`: where the plan has some.
+    `links` and `transfer_ms` need hosts with links, `added_memory_bytes` a system that reports it, `stores` a plan with stores.
     """
     figures = _part(measured)
     sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores")

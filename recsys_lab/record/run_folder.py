@@ -1,5 +1,6 @@
-"""A run folder read back: everything that the page, the terminal and the comparison show comes from here, and has the shape that it had
-when it was written.
+"""A run folder read back.
+
+All that the page, the terminal and the comparison show comes from here. It has the shape that it had when it was written.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Offline unless the user is logged in. Nothing is ever asked, and nothing is written outside the run folder.
 Rank 0 calls `start` before training and `finish` after the record is written, in the same process.
 
-A resumed run: online it goes on in the same W&B run. Offline it becomes a new W&B run with the first one's id in
-`config.resumed_from`, since an offline client cannot see how far the first one came. All ids are kept in `wandb/ids.json`.
+A resumed run: online it goes on in the same W&B run. Offline it becomes a new W&B run with the first one's id in `config.resumed_from`. An
+offline client cannot see how far the first one came. All ids are kept in `wandb/ids.json`.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def start(
 ) -> RunLogger:
     """A Lightning logger on a new W&B run in `folder`/wandb, with `config` as it ran. `group` is the sweep's name.
 
-    `mode`: auto is online if the user is logged in (API key in the environment, .netrc or W&B's settings), else offline.
-    UserError for online without being logged in.
+    `mode`: auto is online if the user is logged in, else offline. The API key is in the environment, .netrc or W&B's settings. UserError
+    for online without being logged in.
     """
     import wandb
 

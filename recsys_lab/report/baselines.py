@@ -1,4 +1,7 @@
-"""The baselines beside a model's quality, in sentences and as rows of a table. What to try where a model loses to the regression."""
+"""The baselines beside a model's quality, in sentences and as rows of a table.
+
+Where a model loses to the regression, it says what to try.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from recsys_lab.record.run_folder import Run, flat, value_at
 from recsys_lab.report.sections import Table
 from recsys_lab.units import human_bytes, human_count
 
-#: Figures of the record: name, path into result.json, how it is written, and whether a difference or a ratio says more.
+#: Figures of the record: name, path into result.json, format, and whether a difference or a ratio says more.
 FIGURES: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("validation AUC", "quality.validation.auc", "{:.5f}".format, "difference"),
     ("validation NE", "quality.validation.ne", "{:.5f}".format, "difference"),

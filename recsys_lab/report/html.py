@@ -57,7 +57,9 @@ svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: v
 
 
 def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None, scripts: Sequence[str] | None = None) -> str:
-    """A whole page. The policy in its head forbids every request, also one that a mistake of ours would make, and any script but ours.
+    """A whole page.
+
+    The policy in its head forbids every request, also one that a mistake of ours would make. It also forbids any script but ours.
 
     `reload_s`: the open page reloads itself so often. `scripts`: of a page with charts, what runs after charts.js; None: no charts.
     """

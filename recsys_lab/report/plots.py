@@ -53,7 +53,7 @@ def _curve(place: int, title: str, points: Sequence[tuple[float, float]], best: 
 
 
 def gauge(used: float, limit: float) -> str:
-    """A level bar, as HTML, of what lasts from step to step on the fullest rank in what a plan may fill of it."""
+    """A level bar, as HTML, of the fullest rank. It shows what lasts from step to step in what a plan may fill of that rank."""
     said = f"fullest rank in all: {human_bytes(used)} of {human_bytes(limit)}, {used / limit:.1%} (weights, optimizer state, dense arch)"
     return (
         f'<p><b>{escape(said)}</b></p><meter min="0" max="{max(limit, used):.0f}" high="{limit:.0f}" value="{used:.0f}">'

@@ -58,7 +58,7 @@ def stores_here(run: Run) -> Table | None:
 
 
 def hits(run: Run) -> dict[str, tuple[float | None, float | None]]:
-    """By table with a cache, the share of hits that was measured, and the one expected of the same steps. Over all ranks."""
+    """By table with a cache, the measured share of hits, and the one expected of the same steps. Both are over all ranks."""
     ranks = (run.result["measured"] or {}).get("stores") or []
     names = dict.fromkeys(name for rank in ranks for name in rank)
     of_table = {name: [rank[name] for rank in ranks if name in rank] for name in names}
@@ -125,7 +125,7 @@ def store_curve(run: Run) -> Chart | None:
 
 
 def curve_words(points: Sequence[Mapping[str, Any]]) -> str:
-    """The chosen point, the least memory that works and the least that is as good as all of it, in a sentence each."""
+    """A sentence for each of three points: the chosen one, the least memory that works, and the least that is as good as all of it."""
     own = next(point for point in points if point["chosen"])
     useful, least, whole = _smallest_useful(points), points[0], points[-1]
     said = [

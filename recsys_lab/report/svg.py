@@ -1,4 +1,4 @@
-"""Small pieces of SVG, drawn by hand: no script, light and dark by the CSS variables of the page, sharp in print."""
+"""Small pieces of SVG, drawn by hand. They need no script, follow the page's CSS variables in light and dark, and print sharply."""
 
 from __future__ import annotations
 

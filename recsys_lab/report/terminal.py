@@ -22,7 +22,7 @@ def console(most: int = 100, without: int = 80) -> Console:
 
 
 def parts_of(table: Table, width: int, keep: Collection[str]) -> list[Table]:
-    """`table` as tables that fit into `width`: each has the columns in `keep` and as many of the others as there is room for."""
+    """`table` as tables that fit into `width`. Each has the columns in `keep` and as many of the others as there is room for."""
     others = [i for i, column in enumerate(table.columns) if column not in keep]
     groups: list[list[int]] = [[]]
     for i in others:
@@ -62,7 +62,10 @@ def print_table(out: Console, table: Table, most_rows: int | None = None, keep: 
 
 
 def _narrowest(columns: Sequence[str], rows: Sequence[tuple[str, ...]], kept: Collection[str]) -> int:
-    """The width below which a kept column would lose letters: its longest line, or a short word for one that wraps; 3 between columns."""
+    """The width below which a kept column would lose letters.
+
+    It is that of its longest line, or of a short word for one that wraps. There are 3 between columns.
+    """
     width = 3 * (len(columns) - 1)
     for i, column in enumerate(columns):
         lines = [line for cell in (column, *(row[i] for row in rows)) for line in cell.split("\n")]

@@ -1,4 +1,4 @@
-"""What is seen while something of known size runs: a bar in a terminal. Where there is none, a line every ten seconds. Both on stderr."""
+"""What is shown while something of known size runs: a bar in a terminal, else a line every ten seconds. Both on stderr."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class InputAhead(pl.Callback):
         self._leaves, self._steady = False, True
 
     def steady(self) -> bool:
-        """Whether this batch's collectives are those of one iteration: its own ids came ahead and those of a batch like it leave."""
+        """Whether this batch's collectives are those of one iteration. Its own ids then came ahead, and those of a batch like it leave."""
         return self._steady
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Batch, batch_idx: int) -> None:

@@ -65,8 +65,10 @@ def _read(split: Split, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None
 
 
 class _OneHot:
-    """A column for each value of each feature in the sample that is fitted, counted where a bag has it more than once. Dense values with
-    mean 0 and variance 1. Values that the sample lacks have no column."""
+    """A column for each value of each feature in the fitted sample, counted where a bag has it more than once.
+
+    Dense values have mean 0 and variance 1. Values that the sample lacks have no column.
+    """
 
     def __init__(self, features: int):
         self.features = features

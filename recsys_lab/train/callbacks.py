@@ -24,8 +24,8 @@ Log = Callable[[Mapping[str, Any]], None]
 class Checkpoints(pl.Callback):
     """A checkpoint every `every_steps` steps, at the end of an epoch in which one fell due, and at the end. Keeps the last two.
 
-    One that falls due on an epoch's last step waits until the epoch has been evaluated, so that a resumed run evaluates it neither
-    twice nor never.
+    One that falls due on an epoch's last step waits until the epoch has been evaluated. So a resumed run evaluates it neither twice nor
+    never.
     """
 
     KEEP = 2

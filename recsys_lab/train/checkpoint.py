@@ -1,9 +1,9 @@
 """Sharded checkpoints: safetensors and JSON, nothing pickled.
 
-A checkpoint is a folder. Every rank writes the pieces it owns to `rank_R.safetensors`, whose header says where each piece stands
-in its tensor; `trainer.json` holds the rest. A piece is read back by extents, or by the ids of its rows where they lie anywhere in
-the tensor, so another placement or another number of ranks reads the same checkpoint. The folder is written under another name and
-renamed when whole: a kill leaves the previous one good.
+A checkpoint is a folder. Every rank writes the pieces it owns to `rank_R.safetensors`, whose header says where each piece stands in its
+tensor; `trainer.json` holds the rest. A piece is read back by extents, or by the ids of its rows where they lie anywhere in the tensor. So
+another placement or another number of ranks reads the same checkpoint. The folder is written under another name and renamed when whole: a
+kill leaves the previous one good.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
 
 @dataclass(frozen=True)
 class Piece:
-    """`tensor` stands at `offset` (one number a dimension) in the whole tensor called `key`. Hi/lo split weights and those with a
-    master are FP32 in the file. They are joined and split a few rows at a time.
+    """`tensor` stands at `offset` (one number a dimension) in the whole tensor called `key`.
+
+    Hi/lo split weights and those with a master are FP32 in the file. They are joined and split a few rows at a time.
 
     `rows` int64, distinct: of the whole tensor, the row that each of its rows is. Then the first offset means nothing.
     """

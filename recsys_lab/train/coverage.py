@@ -1,7 +1,7 @@
-"""How much of the look-ups FlexShard's tiers really cover while training, and what a plan from what is looked up now would save.
+"""How much of the look-ups FlexShard's tiers really cover in training. It also says what a plan from the latest look-ups would save.
 
-Three answers for each tier. Planned: from the access statistics. Measured: every look-up of this run's training. Of a new plan: made from
-one part of the last ids and judged on the other, so that it cannot flatter itself.
+There are three answers for each tier. Planned follows from the access statistics. Measured counts every look-up of this run's training. The
+third is of a new plan, made from one half of the last ids and judged on the other, so that it cannot flatter itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Replan = Callable[[AccessStatistics], ShardingPlan]
 
 
 def hot_rows(plan: ShardingPlan, hottest: Hottest) -> dict[str, np.ndarray]:
-    """int64 ids of the rows that the plan replicates (everywhere or once a host), in falling frequency, by table placed row by row."""
+    """int64 ids of the rows that the plan replicates (everywhere or once a host), in falling frequency.
+
+    They are by table placed row by row.
+    """
     rows = {placement.table: tier_rows(placement) for placement in plan.placements if is_tiered(placement)}
     return {table: hottest(table, tiers[REPLICATED] + tiers[HOST_SHARDED]) for table, tiers in rows.items()}
 

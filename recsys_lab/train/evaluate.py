@@ -1,4 +1,4 @@
-"""What the predictions of a whole split are worth, gathered from all ranks: clicks by AUC and log loss, next items by their place."""
+"""Scores the predictions of a whole split, gathered from all ranks. Clicks are scored by AUC and log loss, next items by their place."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ class Evaluation(Protocol):
 
 
 class ClickEvaluation:
-    """Of logits [B] against labels. `held_out`: items that are to be found too, by scoring candidates row by row. Random ones
-    and all items each only where that takes no more than `most_pairs` rows, else their metrics are None."""
+    """Of logits [B] against labels.
+
+    `held_out`: items that are to be found too, by scoring candidates row by row. Random ones and all items are scored only where each takes
+    no more than `most_pairs` rows. Else their metrics are None.
+    """
 
     def __init__(self, split: str, loader: RankLoader, held_out: HeldOutItems | None = None, most_pairs: int = 0):
         self.split, self.loader, self.held_out, self.most_pairs = split, loader, held_out, most_pairs

@@ -1,4 +1,4 @@
-"""How many items score above a user's held-out one: by vectors, where a score is a dot product, or by a click model's logits.
+"""How many items score above a user's held-out one. It goes by vectors, where a score is a dot product, or by a click model's logits.
 
 Items may be sharded over the ranks. Every rank has users of its own, and takes part in equally many look-ups of equal size.
 An item that the user had before is no candidate, unless it is the held-out one itself.
@@ -42,7 +42,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Of n users: the held-out item [n], the pairs (user, item) that are none beside it [2, m], and random items [n, S], 0 for none."""
+    """Of n users: the held-out item [n], pairs (user, item) that are no negatives [2, m], and random items [n, S], 0 for none."""
 
     target: Tensor
     excluded: Tensor
@@ -64,7 +64,7 @@ def unwrapped(model: nn.Module) -> ClickModel:
 
 
 def item_chunks(model: nn.Module, keys: list[str], items: int, item_rows: int, device: torch.device) -> Chunks:
-    """All item vectors of a model for the next item, looked up through its tables, wherever they are: item i in row i % `item_rows`."""
+    """All item vectors of a model for the next item, looked up through its tables, wherever they are. Item i is in row i % `item_rows`."""
     inner, size = unwrapped(model), min(CHUNK_ITEMS, items)
     lengths = torch.zeros(len(keys), size, dtype=torch.int32, device=device)
     lengths[keys.index(ITEM)] = 1

@@ -1,6 +1,6 @@
 """What a checkpoint consists of: every file with its size and checksum, and whose run it is of.
 
-Checksums are made while files are written, and compared before anything is read into a model: a byte that has changed since is refused.
+Checksums are made while files are written, and compared before anything is read into a model. A byte that has changed since is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.files import write_json, write_text
 
 MANIFEST_FILE = "manifest.json"
-#: In trainer.json too: a checkpoint of this version that has lost its manifest is not taken for an older one, which had none.
+#: In trainer.json too, so that a checkpoint of this version without its manifest is not taken for an older one, which had none.
 VERSION = 1
 _SUM = ".sum"
 _CHUNK_BYTES = 1 << 24

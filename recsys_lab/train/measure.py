@@ -190,7 +190,7 @@ class Measure(pl.Callback):
 
 
 def names_of(seen: list[Recorded], steps: Steps, rank: int) -> list[str]:
-    """For each recorded collective, the step of the same kind and group that comes next. The last one takes the rest (buckets)."""
+    """For each recorded collective, the next step of the same kind and group. The last one takes the rest (buckets)."""
     waiting: dict[tuple, list[str]] = defaultdict(list)
     for step in steps.collectives:
         group = step.group_of(rank)

@@ -4,9 +4,9 @@ torchrun keeps one store while it restarts ranks, with the addresses of those th
 attempt before had, and write under it. Nobody counts attempts: torchrun's agents count those that they saw, and need not have seen
 the same.
 
-Every rank puts its own word into the store. The first publishes the list of all of them, again whenever it changes. Each rank confirms
-a list with its own word in it. When all have confirmed one list, that is the name. A word that an earlier attempt left is in no list that
-is confirmed, since its rank is gone.
+Every rank puts its own word into the store. The first publishes the list of all of them, again whenever it changes. Each rank confirms a
+list with its own word in it. When all have confirmed one list, that is the name. A word that an earlier attempt left is in no list that is
+confirmed, since its rank is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory of a training process: what it frees is kept for its next step, and what a model adds to it is counted."""
+"""Memory of a training process. What it frees is kept for its next step, and what a model adds to it is counted."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _RESET_PEAK = "5"  # of clear_refs, proc(5)
 def keep_memory() -> None:
     """Has glibc keep what is freed, up to a gigabyte of a piece, as every step asks for the same again.
 
-    By default large buffers go back to the system. They come back as pages that must be cleared and mapped one by one. For batch 2,048 of
-    the small DLRM in BF16 that took a fifth of the time (docs/decisions/dense-bf16.md). Without glibc nothing happens.
+    By default large buffers return to the system and come back as pages that must be cleared and mapped one by one. For batch 2,048 of the
+    small DLRM in BF16 that took a fifth of the time (docs/decisions/dense-bf16.md). Without glibc nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -49,10 +49,12 @@ def click_loss(logits: Tensor, batch: Batch, parts: int) -> Tensor:
 
 
 def next_item_loss(logits: Tensor, batch: Batch, parts: int, *, mean_length: float) -> Tensor:
-    """Binary cross entropy of logits [N, 2], of the item that came next and of one that did not (Kang and McAuley 2018, equation 6).
+    """Binary cross entropy of logits [N, 2] (Kang and McAuley 2018, equation 6).
 
-    The sum over the N places, over the global batch's rows times the mean places a row of the train split: the exact number of places
-    in the global batch would need an exchange. Padding rows have no places. Without any place at all the graph is whole all the same.
+    One is of the item that came next, one of an item that did not.
+
+    The sum over the N places, divided by the global batch's rows times the mean places a row of the train split. The exact number of places
+    in the global batch would need an exchange. Padding rows have no places; without any place at all the graph is whole all the same.
     """
     summed = softplus(-logits[:, 0]).sum() + softplus(logits[:, 1]).sum()
     return summed * (parts / (batch.global_valid * mean_length))

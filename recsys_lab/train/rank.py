@@ -1,4 +1,4 @@
-"""The life of one rank: open the data, build the model, shard and train it, evaluate it, and on rank 0 write the record."""
+"""The life of one rank. It opens the data, builds the model, shards and trains it, and evaluates it. Rank 0 writes the record."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _prune(options: PruneOptions | None) -> Prune:
 
 
 def _with_coverage(record: Result, job: Job, data: DataSet, seen: Seen) -> Result:
-    """The record with how much of the traffic the plan's tiers covered, where it was measured and the plan has such tiers."""
+    """The record with how much of the traffic the plan's tiers covered. It is there where it was measured and the plan has such tiers."""
     hot = hot_rows(job.plan, data.hottest)
     if record.measured is None or not hot:
         return record

@@ -1,8 +1,8 @@
 """torch's optimizers on weights that are not plain FP32: joined, updated, split again.
 
-With hi/lo split weights and torch's SGD this is Split-SGD-BF16 (Kalamkar et al. 2020, section VII): the update is FP32's to the last
-bit, and nothing is kept but the hi/lo parts and the optimizer's own state. With a master it is the usual training in mixed precision.
-All parameters are one vector here, so an update is a few passes over memory, however many layers there are.
+With hi/lo split weights and torch's SGD this is Split-SGD-BF16 (Kalamkar et al. 2020, section VII). The update is FP32's to the last bit.
+It keeps nothing but the hi/lo parts and the optimizer's own state. With a master it is the usual training in mixed precision. All
+parameters are one vector here, so an update is a few passes over memory, however many layers there are.
 """
 
 from __future__ import annotations

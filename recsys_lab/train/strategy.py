@@ -32,7 +32,7 @@ from recsys_lab.train.meeting import meet
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer, scheduler
 from recsys_lab.train.stored_optimizer import make_state
 
-#: How long ranks wait at least for one another to start: they import for a while, and longer on a busy machine.
+#: How long ranks wait at least for one another to start. They import for a while, and longer on a busy machine.
 JOIN = timedelta(seconds=120)
 #: model -> its sharded form: an executor with everything but the model bound.
 Shard = Callable[[torch.nn.Module], ShardedModel]
@@ -102,8 +102,10 @@ class ShardedStrategy(ParallelStrategy):
         self.setup_precision_plugin()
 
     def _settle_buckets(self) -> None:
-        """One pass that trains nothing. DistributedDataParallel lays its buckets out again after its first backward pass, and the
-        order of a sum follows the layout: without this, the step after a resume would differ in its last bits.
+        """One pass that trains nothing.
+
+        DistributedDataParallel lays its buckets out again after its first backward pass, and the order of a sum follows the layout. Without
+        this, the step after a resume would differ in its last bits.
         """
         state = torch.get_rng_state()
         batch = self._example.to(self.root_device)

@@ -1,7 +1,10 @@
-"""Writes a safetensors file a few rows at a time. Its library wants every tensor whole, which for hi/lo split weights would take a
-second copy of the table. It reads parts of what is written here.
+"""Writes a safetensors file a few rows at a time.
 
-The format: eight bytes of the header's length, the header in JSON (by name: dtype, shape, where the data begin and end), the data.
+The format's own library wants every tensor whole. For hi/lo split weights that would take a second copy of the table. It reads parts of
+what is written here.
+
+The format is eight bytes of the header's length, the header in JSON, then the data. The header has by name the dtype, the shape, and where
+the data begin and end.
 """
 
 from __future__ import annotations

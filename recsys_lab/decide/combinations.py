@@ -1,7 +1,7 @@
 """The combinations of a question, each an experiment as run.py would resolve it.
 
-A config is composed for each value of an axis, not for each combination. Sharder, precision, optimizer and profile are groups apart. So an
-experiment takes each from the config in which it was chosen. `Combination.words` is the line of run.py with the same figures.
+A config is composed for each value of an axis, not for each combination. Sharder, precision, optimizer and profile are groups of their own.
+An experiment takes each from the config in which it was chosen. `Combination.words` is the line of run.py with the same figures.
 """
 
 from __future__ import annotations

@@ -89,7 +89,10 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
 
 
 def nothing_fits(priced: Sequence[Priced]) -> UserError:
-    """The mistake that no row has figures: over all rows the change that costs least. Where none lacks memory, why the first cannot be."""
+    """The error for a table without any figures.
+
+    It names the cheapest change over all rows. Where no row lacks memory, it says why the first is unsupported.
+    """
     rows = [row for one in priced for row in one.rows]
     lacking = [(row, one.combination.experiment.cluster) for one in priced for row in one.rows if not row.fits]
     if not lacking:

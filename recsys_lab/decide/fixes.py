@@ -1,4 +1,4 @@
-"""What would make a combination fit that does not: the nearest priced row that does, or the planner's change that costs least."""
+"""What would make a combination fit that does not. It is the nearest priced row that fits, or the planner's cheapest change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.cluster.price import GIVEN
 from recsys_lab.decide.rows import Row
 
-#: In the order of what a change asks of its user: a state of the optimizer, formats, how tables are placed, and other devices.
+#: In the order of what a change asks of its user. The optimizer's state comes first, then formats, then how tables are placed, then other
+#: devices.
 AXES = ("optimizer", "precision", "sharder", "cluster")
 #: A planner's words: how much is missing, what would change that, and how many hosts the change needs.
 LACKS = re.compile(r"lacks ([\d.]+ [kMGT]?B)")
@@ -19,7 +20,10 @@ HOSTS = re.compile(r"cluster\.hosts=(\d+)")
 
 
 def with_fixes(rows: Sequence[Row]) -> list[Row]:
-    """`rows`, where those that do not fit say which change makes them: the fewest axes, the first of them in `AXES`, the least cost."""
+    """`rows`, where each that does not fit says which change makes it fit.
+
+    The change has the fewest axes; ties go to the first in `AXES`, then to the least cost.
+    """
     able = [row for row in rows if row.fits and row.ms is not None]
     return [row if row.fits else replace(row, fix=_fix(row, [other for other in able if other.profile == row.profile])) for row in rows]
 
@@ -41,7 +45,7 @@ def _distance(row: Row, other: Row) -> tuple[bool, int, list[int]]:
 
 
 def least_change(lacking: Sequence[tuple[Row, Cluster]]) -> str:
-    """Of rows that do not fit, each with its cluster: the change of all that costs least an hour. Of two as dear the first.
+    """The change that costs least an hour, over rows that do not fit, each with its cluster. Ties go to the first.
 
     Where a cluster has no price it is the one with the fewest devices.
     """

@@ -32,7 +32,10 @@ COMPUTE = {"lookup": "look-ups", "update": "updates", "dense": "dense"}
 
 @dataclass(frozen=True)
 class Priced:
-    """A combination's rows, one for each of its profiles, and its plan. A row without figures and no plan where it cannot be planned."""
+    """A combination's rows, one for each of its profiles, and its plan.
+
+    Where it cannot be planned, there is a row without figures and no plan.
+    """
 
     combination: Combination
     rows: tuple[Row, ...]

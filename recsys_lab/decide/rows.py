@@ -93,8 +93,8 @@ class Row:
 class Change:
     """`time_change`: of a sample's time, relative: -0.1 is 10 % less; `cost_change`: of a sample's cost. None where it does not fit.
 
-    `ms`: of an iteration, which of twice the batch has twice the samples. `phase`: what changes most of the iteration, from
-    `phase_ms[0]` to `phase_ms[1]`, both for as many samples as the chosen row's iteration has.
+    `ms`: of an iteration, which of twice the batch has twice the samples. `phase`: what changes most of the iteration, from `phase_ms[0]`
+    to `phase_ms[1]`. Both are for as many samples as an iteration of the chosen row has.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Many studies one after the other, each in a process of its own: what one does, breaks or keeps in memory is nothing to the next."""
+"""Many studies one after the other, each in a process of its own. What one does, breaks or keeps in memory does not reach the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recsys_lab.studies.results import FAILED, Known, folder_of, known
 from recsys_lab.studies.waiting import Waiting
 
 LOG_FILE = "study.log"
-#: How often the time is reported while a study runs, and how long one that was interrupted has to end by itself.
+#: How often the time is reported while a study runs. And how long an interrupted study has to end by itself.
 TICK_S, PATIENCE_S = 0.5, 10.0
 Told = Callable[[Known, float | None], None]
 

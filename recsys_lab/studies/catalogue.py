@@ -1,4 +1,7 @@
-"""Every table and figure of the papers: its study in conf/experiment/PAPER, or why it has none, which experiments/PAPER/paper.yaml says."""
+"""Every table and figure of the papers.
+
+Its study is in conf/experiment/PAPER; where it has none, experiments/PAPER/paper.yaml gives the reason.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ class Item:
 
     @property
     def command(self) -> str:
-        """The one that makes it. Of a long one the last that the head of its YAML shows, which has what it must be given."""
+        """The command that makes it.
+
+        Of a long study it is the last that the head of its YAML shows, with the files that it must be given.
+        """
         return self.commands[-1 if self.budget == LONG else 0] if self.target else ""
 
     @property

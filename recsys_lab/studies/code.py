@@ -1,4 +1,4 @@
-"""Which code a study came out of: so that a result is not made again, and an old one is known as such."""
+"""Which code a study came out of. So a result is not made again, and an old one is known as such."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of a study that has none of its own: how far each figure is from the published one, or the figures themselves."""
+"""The picture of a study that has none of its own. It shows how far each figure is from the published one, or the figures themselves."""
 
 from __future__ import annotations
 

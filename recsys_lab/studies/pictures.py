@@ -32,7 +32,7 @@ STYLE: dict[Any, Any] = {
 
 @contextmanager
 def picture(path: Path, columns: int = 1, rows: int = 1, width: float = 9.0, height: float = 4.0) -> Iterator[tuple[Figure, list]]:
-    """A figure and its axes, row by row. Written to `path` and, for those who cannot open SVG, beside it as PNG."""
+    """A figure and its axes, row by row. It is written to `path`, and as PNG beside it for those who cannot open SVG."""
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(rows, columns, figsize=(width, height), squeeze=False, layout="constrained")
         for axis in axes.flat:

@@ -1,4 +1,4 @@
-"""What is known of each study: its newest result in the runs folder, else the verdict that is committed with the study."""
+"""What is known of each study: its newest result in the runs folder, else the committed verdict."""
 
 from __future__ import annotations
 

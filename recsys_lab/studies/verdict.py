@@ -1,4 +1,4 @@
-"""The verdict on a study: which of its figures agree, said in one sentence that is made of the figures that came out."""
+"""The verdict on a study. It says which figures agree, in one sentence that is made of the figures that came out."""
 
 from __future__ import annotations
 

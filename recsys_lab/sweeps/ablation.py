@@ -56,7 +56,7 @@ class WriteAblation(Callback):
 
 
 def log_ablation(ablation: Ablation, logger: DictConfig | None) -> None:
-    """The tables and the page as a run of the sweep's own, beside its jobs. Nothing where the logger keeps no tables."""
+    """The tables and the page as a run of the sweep's own, beside its jobs. It does nothing where the logger keeps no tables."""
     if logger is None or (target := logger.get("_target_")) not in KEEP_TABLES:
         return
     start = get_method(target)

@@ -13,14 +13,17 @@ NOT_THE_DATA = ("batch_size", "prefetch_batches", "frequencies", "cache", "objec
 
 @dataclass(frozen=True)
 class Bases:
-    """For each row the row that it is compared with: itself where it is a baseline, None where there is nothing to compare it with."""
+    """For each row the row that it is compared with.
+
+    It is the row itself where it is a baseline, None where there is no row to compare with.
+    """
 
     of_rows: tuple[int | None, ...]
     notes: tuple[str, ...]
 
 
 def find_bases(rows: Sequence[Row], varying: Sequence[str], baseline: str | None) -> Bases:
-    """`baseline` is `key=value,...`: each row is compared with the row that has those and else its own choices, or with the only one.
+    """`baseline` is `key=value,...`. Each row is compared with the row that has those and else its own choices, or with the only one.
 
     Without it, with the first configuration; `none` compares nothing. Never with a row of other data: no figure of quality would mean
     anything. A baseline that fits no row, or every one, becomes a note.

@@ -1,8 +1,8 @@
-"""Every row of an ablation table against its baseline: one exact test a figure, corrected for all of the table's tests at once.
+"""Every row of an ablation table against its baseline. There is one exact test a figure, corrected for all of the table's tests at once.
 
 Rows that share their seeds with the baseline: the seeds' signs are flipped for all tests together. The others: Mann-Whitney's U, with
-Holm's correction. Each kind gets its share of the level by its number of tests. A test that could show nothing, however large the
-difference, is not asked: that follows from the number of seeds alone, before any figure is looked at.
+Holm's correction; each kind gets its share of the level by its number of tests. A test that could show nothing, however large the
+difference, is not made. That follows from the number of seeds alone, before any figure is looked at.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ def _positive(*sides: Side) -> bool:
 
 
 def paired(ours: Side, base: Side) -> dict[str, float]:
-    """The differences by shared seed. None where fewer than half of either's seeds are shared: the test should not rest on a few."""
+    """The differences by shared seed.
+
+    There are none where fewer than half of either's seeds are shared: the test should not rest on a few.
+    """
     shared = [seed for seed in ours.by_seed if seed in base.by_seed]
     if 2 * len(shared) < max(len(ours.by_seed), len(base.by_seed)):
         return {}

@@ -10,7 +10,10 @@ from recsys_lab.units import GB
 
 @dataclass(frozen=True)
 class Figure:
-    """Its name, which begins with the split or with its origin. Its place in result.json. Its digits. How two are compared."""
+    """A figure's name, which begins with the split or with its origin.
+
+    Also its place in result.json, its digits, and how two are compared.
+    """
 
     name: str
     path: str

@@ -1,4 +1,4 @@
-"""A sweep's folder: what was asked for (`sweep.json`), and in which folder each job runs, in this call or in an earlier one."""
+"""A sweep's folder. It says what was requested (`sweep.json`), and the folder of each job, run in this call or in an earlier one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def choices(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def ask_for(sweep: Path, jobs: Sequence[Sequence[str]]) -> None:
-    """Keep in the folder which jobs this call asks for, after those of earlier calls, so that the table can show missing ones."""
+    """Keeps in the folder which jobs this call requests, after those of earlier calls. So the table can show missing ones."""
     known = planned(sweep)
     more = [job for overrides in jobs if (job := choices(overrides)) not in known]
     if more:
@@ -62,7 +62,7 @@ def jobs_in(sweep: Path) -> dict[str, dict[str, str]]:
 
 
 def folder_for(sweep: Path, overrides: Sequence[str], number: int) -> str:
-    """The name of the job's folder: the one that has these choices already, else its number, or the next one that is free."""
+    """The name of the job's folder. It is the one that has these choices already, else its number, or the next free one."""
     taken, wanted = jobs_in(sweep), choices(overrides)
     for name, known in taken.items():
         if known == wanted:

@@ -1,4 +1,4 @@
-"""One job of a sweep: what an earlier call in the same folder finished is not repeated, and what was cut short goes on."""
+"""One job of a sweep. What an earlier call in the same folder finished is not repeated, and a job that was cut short resumes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def job_folder(sweep: str, overrides: Sequence[str], number: int) -> str:
     return sweep_folder.folder_for(Path(sweep), list(overrides), number)
 
 
-# Not in a function: a job that SLURM starts resolves its folder as soon as this module is imported, before any line of ours runs.
+# Not in a function: a job that SLURM starts resolves its folder when this module is imported, before any line of ours runs.
 register_resolvers()
 OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
 
@@ -65,7 +65,7 @@ def in_sweep(shown: SweepShown | None, job: StartedJob, folder: Path, writes: bo
 
 
 def codes_elsewhere(asked: Invocation, codes: Sequence[int]) -> list[int]:
-    """The exit codes of the jobs of the sweep that is `asked` for, by their records, where they ran on other machines (SLURM).
+    """The exit codes of the jobs of the sweep that is `asked` for, where they ran on other machines (SLURM). Their records have them.
 
     `codes`: of those that ran here. 4 of a job that left no record.
     """

@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: a table at the foot of the terminal, a line a job where there is none, and ablation.html."""
+"""What a sweep shows while it runs. It is a table at the foot of the terminal, or a line for each job without one, and ablation.html."""
 
 from __future__ import annotations
 
@@ -105,7 +105,10 @@ class SweepShown:
         return f"{self.ended} of {len(self.asked)} jobs done, {failed} failed, {_minutes(went)} so far{left}; {self.folder}/ablation.html"
 
     def table(self) -> Group:
-        """A row a configuration, a column a seed. Of configurations that do not fit the screen, those around the one that runs."""
+        """A row for each configuration, a column for each seed.
+
+        Of configurations that do not fit the screen, it shows those around the running one.
+        """
         if self.running is None and time.monotonic() - self.last_written > RELOAD_S:  # its jobs run elsewhere
             self.jobs, self.last_written = read_jobs(self.folder), time.monotonic()
         rows = fold(self.jobs)

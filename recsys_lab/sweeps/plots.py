@@ -17,7 +17,7 @@ from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_bytes, human_count
 
 WIDTH, _TALL = 1180.0, 250.0
-#: So many rows have a colour, or a dashed one, of their own; of more the first are drawn as curves, and those on a Pareto line named.
+#: So many rows have a colour of their own, solid or dashed. Of more, the first are drawn as curves, and those on a Pareto line are named.
 MOST_ROWS = 2 * len(COLOURS)
 CURVES = {
     "train_loss": "training loss",
@@ -167,7 +167,10 @@ DIGIT, HIGH = 8.0, 10.0
 
 
 def label_places(points: Sequence[tuple[float, float]], words: Sequence[str]) -> list[tuple[float, float]]:
-    """Where the words of each point begin (left, baseline): as near to it as leaves the points and the words before it uncovered."""
+    """Where the words of each point begin (left, baseline).
+
+    They are as near to it as leaves the points and the words before it uncovered.
+    """
     covered = [(x - 3, y - 3, x + 3, y + 3) for x, y in points]
     places = []
     for (x, y), word in zip(points, words):
@@ -180,7 +183,10 @@ def label_places(points: Sequence[tuple[float, float]], words: Sequence[str]) ->
 
 
 def _around(wide: float) -> list[tuple[float, float]]:
-    """Offsets of a box of width `wide` from its point, the nearest first: right above, right below, left, then rings further out."""
+    """Offsets of a box of width `wide` from its point, the nearest first.
+
+    They go right above, right below, left, then to rings further out.
+    """
     rings = [(4 + ring * (wide + 2), 4 + ring * (HIGH + 1)) for ring in range(4)]
     return [
         offset

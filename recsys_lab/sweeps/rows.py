@@ -32,7 +32,7 @@ class SweepJob:
 
     @property
     def pruned(self) -> bool:
-        """Cut short by a search: what it came to is not what a whole run comes to, so it is no figure of the row's."""
+        """Whether a search cut it short. A whole run would come to something else, so its result is no figure of the row's."""
         return self.result is not None and self.result["status"] == "pruned"
 
     @property

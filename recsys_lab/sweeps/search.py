@@ -1,9 +1,9 @@
 """A search over configurations by Optuna: each trial is a configuration that runs with every seed. Bad ones are cut short.
 
-A trial is judged by the median over its seeds of a figure of the validation split. Two things stop early, by the median of earlier
-trials at the same point (Golovin et al. 2017, Google Vizier, section 3.2.2). A run stops if its figure after an epoch is worse. A trial
-stops if it is worse after some seeds. Both medians are known before a run begins, so it needs no word from the search while it trains.
-The same command proposes and cuts the same again.
+A trial is judged by the median over its seeds of a figure of the validation split. Two things are stopped early, by the rule of the median
+of earlier trials at the same point (Golovin et al. 2017, Google Vizier, section 3.2.2). One is a run whose figure after an epoch is worse
+than that median. The other is the remaining seeds of a trial that is worse after some seeds. Both are known before a run begins, so a run
+needs no word from the search while it trains. The same command proposes and cuts the same again.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _try(words: tuple[str, ...], space: Space, options: SearchOptions, earlier: 
 
 
 def _bounds(judges: Sequence[Tried], options: SearchOptions) -> tuple[str, ...]:
-    """The override that tells a run where it is cut: after each epoch but the last the median of earlier trials there."""
+    """The override that says where a run is cut. After each epoch but the last it is the median of earlier trials there."""
     last = max((epoch for t in judges for curve in t.curves for epoch in curve), default=0)
     bounds = [_median([t.after_epoch(epoch) for t in judges]) for epoch in range(last)]
     if all(bound is None for bound in bounds):

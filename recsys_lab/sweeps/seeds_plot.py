@@ -1,4 +1,4 @@
-"""A picture of one figure over a sweep: every seed's value, and beside it the change from the baseline with its interval."""
+"""A picture of one figure over a sweep. It shows every seed's value, and beside it the change from the baseline with its interval."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Two configurations over few seeds: exact rank tests, an estimate with its interval, effect sizes, and how many seeds would be needed.
+"""Compares two configurations over few seeds.
 
-Everything is exact for any number of seeds and any ties, by counting: SciPy's exact tests refuse ties, and its permutation tests
-take a tenth of a second each, too long for a table of a hundred. The tests hold these functions to SciPy's.
+It has exact rank tests, an estimate with its interval, effect sizes, and the number of seeds needed.
+
+Everything is exact for any number of seeds and any ties, by counting: SciPy's exact tests refuse ties. Its permutation tests take a tenth
+of a second each, too long for a table of a hundred. The tests hold these functions to SciPy's.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Estimate:
 def signed_rank_p(differences: Sequence[float]) -> float:
     """Two-sided p of Wilcoxon's signed-rank test of paired `differences`, exact given their ties. Zeros say nothing and are dropped.
 
-    Under the null hypothesis each difference is as likely to be -d as d, as between two configurations that do not differ.
+    Under the null hypothesis two configurations do not differ. Then each difference is as likely to be -d as d.
     """
     d = np.asarray(differences, dtype=np.float64)
     d = d[d != 0]
@@ -77,7 +79,7 @@ def cliffs_delta(ours: Sequence[float], base: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted for all being asked at once (Holm, 1979): the chance of any false claim is at most the level, whatever their dependence."""
+    """Adjusted for all being tested at once (Holm, 1979). The family-wise error is at most the level, whatever their dependence."""
     order = np.argsort(p_values, kind="stable")
     adjusted, highest = [1.0] * len(p_values), 0.0
     for place, index in enumerate(order):
@@ -87,12 +89,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def flipped_together(differences: np.ndarray) -> list[float]:
-    """P of each column of paired `differences` [seeds, tests], corrected for all being asked at once. A seed that a test lacks is 0.
+    """P of each column of paired `differences` [seeds, tests], corrected for all being tested at once. A seed that a test lacks is 0.
 
     Westfall and Young's step-down of the largest statistic (1993, algorithm 4.1) over all ways to flip the seeds' signs, every test's
-    alike: exact where the differences are symmetric under the null hypothesis. The chance of any false claim is then at most the
-    level, and unlike with Bonferroni's or Holm's correction of rank tests, six seeds can show a clear difference among any number of
-    tests. The statistic is |sum| / root of the sum of squares, which rises with the paired t. Beyond 13 seeds a drawn 8192 ways.
+    alike. It is exact where the differences are symmetric under the null hypothesis. The family-wise error is then at most the level. Six
+    seeds can show a clear difference among any number of tests, unlike with Bonferroni's or Holm's correction of rank tests. The statistic
+    is |sum| / root of the sum of squares, which rises with the paired t. Beyond 13 seeds a drawn 8192 ways.
     """
     seeds, tests = differences.shape
     norms = np.sqrt((differences**2).sum(axis=0))
@@ -119,7 +121,10 @@ def _flips(seeds: int) -> np.ndarray:
 
 
 def least_p(seeds: int, others: int | None = None) -> float:
-    """The smallest p that a test of `seeds` flipped pairs can have. With `others`, the rank-sum test of so many against so many."""
+    """The smallest p that a test of `seeds` flipped pairs can have.
+
+    With `others` it is that of the rank-sum test of so many against so many.
+    """
     return min(1.0, 2 / (2**seeds if others is None else math.comb(seeds + others, seeds)))
 
 
@@ -130,10 +135,12 @@ def least_seeds(level: float, paired: bool = True) -> int:
 
 
 def seeds_needed(ours: Sequence[float], base: Sequence[float], level: float, paired: bool, power: float = 0.8) -> int | None:
-    """Seeds of each that would show, at `level` with probability `power`, a difference as large beside its spread as the one seen.
+    """Seeds of each configuration that would show the difference, at `level` with probability `power`.
 
-    By the normal approximation of the t test with Guenther's correction for few seeds. Unpaired divided by 3 / pi, the efficiency of
-    rank tests (Lehmann, 1975). Never fewer than `least_seeds`. None where nothing differs, or where no spread can be had from so few.
+    The difference is as large beside its spread as the one seen.
+
+    By the normal approximation of the t test with Guenther's correction for few seeds. Unpaired seeds are divided by 3 / pi, the efficiency
+    of rank tests (Lehmann, 1975). Never fewer than `least_seeds`. None where nothing differs, or where no spread can be had from so few.
     """
     x, y = np.asarray(ours, np.float64), np.asarray(base, np.float64)
     if (len(x) < 2 or len(y) < 2) or x.mean() == y.mean():

@@ -1,4 +1,4 @@
-"""The errors that a user sees: one line that says what, where, what was given, what is allowed, and what to do.
+"""The errors that a user sees. Each is one line: what is wrong, where, what was given, what is allowed, and what to do.
 
 Exit codes: 0 done, 1 our bug (any other exception, with its traceback), 2 `UserError`, 3 `PlanDoesNotFit`, 4 `RankLost`,
 130 Ctrl-C, 143 `Terminated`.
@@ -55,7 +55,7 @@ class UserError(Exception):
 
 
 class PlanDoesNotFit(UserError):
-    """The plan needs more memory than a rank of the cluster has. Says how much and the nearest change that would fit."""
+    """The plan needs more memory than a rank of the cluster has. It says how much, and the nearest change that would fit."""
 
     exit_code = 3
 

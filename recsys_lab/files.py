@@ -120,7 +120,9 @@ _FORMULA = tuple("=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWID
 
 
 def csv_cell(value: Any) -> Any:
-    """`value` as a cell of a CSV that no spreadsheet computes: a text that begins as a formula does gets an apostrophe, a number stays.
+    """`value` as a cell of a CSV that no spreadsheet computes.
+
+    A text that begins as a formula does gets an apostrophe; a number stays as it is.
 
     A carriage return becomes a line feed: Python's writer does not quote one, and some readers would end the row there.
     """

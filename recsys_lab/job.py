@@ -1,4 +1,4 @@
-"""One job of one folder: runs the pipeline, and turns what goes wrong into a line, an exit code and a clean folder."""
+"""One job in one folder. It runs the pipeline, and turns what goes wrong into a line, an exit code and a clean folder."""
 
 from __future__ import annotations
 
@@ -148,7 +148,9 @@ class Ending:
         self.config, self.folder, self.codes, self.mine, self.sweep, self.writes = config, folder, codes, mine, sweep, writes
 
     def work(self) -> Callable[[], dict[str, Any] | None]:
-        """What the config asks for, ready to be called for its record: a study, a run, or what a run left that has ended before.
+        """What the config asks for, as a function that returns its record.
+
+        It is a study, a run, or the rest of a run that has ended before.
 
         Raises UserError for a config that cannot be.
         """

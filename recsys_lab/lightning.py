@@ -1,4 +1,6 @@
-"""The Lightning strategy for a module of the user's own: its embedding collections are sharded by a plan, the rest stays as it is.
+"""The Lightning strategy for a module of the user's own.
+
+It shards the module's embedding collections by a plan and leaves the rest as it is.
 
     from recsys_lab.lightning import ShardedStrategy
 

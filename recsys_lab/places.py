@@ -1,6 +1,6 @@
 """Where the package finds what lies beside it in a checkout: conf/, launchers/, experiments/, hydra_plugins/, requirements/ and run.py.
 
-An installed wheel carries them in recsys_lab/checkout, so that names as common as `launchers` are not put beside other packages.
+An installed wheel carries them in recsys_lab/checkout. A name as common as `launchers` would clash with other packages.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def check(value: Any, hint: Any, where: str, otherwise: str = "") -> None:
 
 
 def check_fields(part: Any, where: str, kind: type | None = None) -> None:
-    """The same of every field of `part`: of a dataclass, or of a mapping that has the keys of the dataclass `kind`."""
+    """Checks every field of `part` likewise. `part` is a dataclass, or a mapping that has the keys of the dataclass `kind`."""
     for name, hint in hints_of(kind or type(part)).items():
         if not isinstance(part, Mapping):
             check(getattr(part, name), hint, f"{where}.{name}".lstrip("."))

@@ -1,4 +1,7 @@
-"""What other sizes of cache would take: memory a rank against the simulated iteration, for a plan with tables larger than memory."""
+"""What other sizes of cache would take, for a plan with tables larger than memory.
+
+It sets memory a rank against the simulated iteration.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-#: All rows in the host's memory, read over the link between host and device; the same with a cache in device memory; in files on a disk,
-#: with a cache in memory.
+#: host: all rows are in the host's memory and read over the link between host and device. host_cached: the same with a cache in device
+#: memory. disk_cached: rows are in files on a disk, with a cache in memory.
 HOST, HOST_CACHED, DISK_CACHED = "host", "host_cached", "disk_cached"
 STORES = (HOST, HOST_CACHED, DISK_CACHED)
 #: The row read in fewest batches, or the one read longest ago.

@@ -1,7 +1,7 @@
-"""What the disk of this machine does for tables with rows in files: records read and written as a training's cache does it.
+"""Measures this machine's disk for tables with rows in files. It reads and writes records as the cache of a training does.
 
-The file system's page cache is used, as a training uses it: a file that fits in memory would be read from there. So its pages are written
-out and dropped before each measurement, and every record lies in a page of its own. Writes end when the disk has them.
+A training uses the file system's page cache. A file that fits in memory would be read from there. So its pages are written out and dropped
+before each measurement, and every record lies in a page of its own. Writes end when the disk has them.
 """
 
 from __future__ import annotations

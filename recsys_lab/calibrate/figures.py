@@ -1,7 +1,9 @@
-"""From what was measured to a cluster and a software profile: means, and fits of the simulator's own formulas to the measured pieces.
+"""Turns measurements into a cluster and a software profile.
 
-Memory bandwidth and peaks are measured. Links are fitted to collectives alone. The dense arch's share of the peak and the cost of a launch
-are fitted to layers alone, look-ups and updates to tables alone. Only `FITTED_TO_RUNS` are fitted to trainings.
+Some figures are means. Others are fits of the simulator's own formulas to the measured pieces.
+
+Memory bandwidth and peaks are measured directly. Links are fitted to collectives alone. The dense arch's share of the peak and the cost of
+a launch are fitted to layers alone. Look-ups and updates are fitted to tables alone. Only `FITTED_TO_RUNS` are fitted to trainings.
 """
 
 from __future__ import annotations
@@ -60,9 +62,9 @@ def cluster_of(measured: Measured, memory_gb: float, base: Cluster) -> Cluster:
 
 
 def with_host(cluster: Cluster, memory_gb: float, machines: float, disk: Disk | None) -> Cluster:
-    """`cluster` with the memory and the `disk` of its hosts, where a host is one of `machines` parts of a machine with so much memory.
+    """`cluster` with the memory and the `disk` of its hosts. A host is one of `machines` equal parts of a machine with `memory_gb`.
 
-    A GPU's measured bandwidth is not its host's, of which `cluster` says what it did. So it does of a disk that was not measured.
+    On a GPU the measured bandwidth is not the host's, so the host's stays as `cluster` had it. A disk that was not measured stays too.
     """
     if disk is not None:
         names = ("size_gb", "read_gb_s", "write_gb_s", "random_reads_per_s")
@@ -125,7 +127,10 @@ def layers_ms(time: DenseTime, cluster: Cluster, profile: Profile) -> float:
 
 
 def dots_figures(profile: Profile, cluster: Cluster, times: Sequence[DotsTime]) -> Profile:
-    """`profile` with the share of the peak that products of a few vectors reach: three of F x F x D, forward and backward."""
+    """`profile` with the share of the peak that products of a few vectors reach.
+
+    Three products of F x F x D are measured, forward and backward.
+    """
     if not times:
         return profile
     peak = cluster.device.peak_tflops[profile.peak_of_format["fp32"]]
@@ -134,9 +139,10 @@ def dots_figures(profile: Profile, cluster: Cluster, times: Sequence[DotsTime]) 
 
 
 def table_figures(profile: Profile, cluster: Cluster, times: Sequence[TableTime]) -> Profile:
-    """`profile` with the shares of the memory bandwidth that look-ups and updates reach, and the cost of each look-up of an update.
+    """`profile` with the measured cost of look-ups and updates.
 
-    Look-ups have two shares: of what they read, and of what they make. Each costs a launch beside, as the profile has it.
+    Both get a share of the memory bandwidth; look-ups have one for reads and one for their output. An update also gets a cost for each
+    look-up. Each has a launch beside it, as the profile says.
     """
     names = ("lookup_efficiency_forward", "output_efficiency", "lookup_efficiency_backward", "lookup_ns")
     gb_s = cluster.device.memory_bandwidth_gb_s * 1e6  # bytes a ms

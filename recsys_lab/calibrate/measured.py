@@ -27,7 +27,7 @@ class DotsTime:
 
 @dataclass(frozen=True)
 class TableTime:
-    """`ids` look-ups in `bags` bags, spread evenly over the `rows` of a table of `dim` FP32 columns. Their update is row-wise Adagrad's."""
+    """`ids` look-ups in `bags` bags, spread evenly over the `rows` of a table of `dim` FP32 columns. The update is row-wise Adagrad's."""
 
     ids: int
     bags: int

@@ -1,6 +1,8 @@
-"""What a rank measures of this machine: memory, matrix products, dense layers, look-ups and updates, while all other ranks do the same.
+"""What a rank measures of this machine.
 
-Ranks that share cores slow each other down, as they do in training. So every figure is taken with all of them at it for the same time.
+It times memory, matrix products, dense layers, look-ups and updates while all other ranks do the same.
+
+Ranks that share cores slow each other down, as they do in training. So all ranks measure each figure at the same time.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from recsys_lab.ranges import Positive
 class Host:
     """The memory of a whole host. Its cluster checks it.
 
-    Of a CPU cluster this is the memory of its sockets once more: a rank's tables and its host's rows are in the same.
+    On a CPU cluster this is the memory of its sockets. A rank's tables and its host's rows share it.
     """
 
     name: str

@@ -159,7 +159,7 @@ class Cluster:
         return tuple(range(self.world_size))
 
     def share_across_leaves(self, hosts: int) -> float:
-        """Of what a rank sends evenly to `hosts` consecutive hosts but its own, the share that passes the links above the leaves."""
+        """A rank sends evenly to `hosts` consecutive hosts but its own. This is the share that passes the links above the leaves."""
         if not self.hosts_per_leaf or hosts <= self.hosts_per_leaf:
             return 0.0
         return (hosts - self.hosts_per_leaf) / (hosts - 1)

@@ -20,7 +20,10 @@ INTERRUPTED = 130  # as a shell says it
 
 
 def main(argv: list[str]) -> int:
-    """Lists, or runs first what --run names. 1 where a study failed, 130 where it was interrupted: what had ended is shown and recorded."""
+    """Lists the studies, or first runs those that --run names.
+
+    Returns 1 where a study failed and 130 where it was interrupted. What had ended is shown and recorded.
+    """
     line = parser("studies", "Every table and figure of the papers: reproduced within what, deviates and why, or what it would need.")
     line.add_argument("--json", action="store_true", help="print one JSON object")
     line.add_argument("--run", nargs="+", metavar="WHAT", help="quick, long, all, or studies such as flexshard/table6; then their states")

@@ -56,9 +56,9 @@ def _ranks_measured(_root_: DictConfig) -> int:
 
 
 def time_figure(key: str, default: float, *, _root_: DictConfig) -> float:
-    """`${calibrated_time:profile.launch_overhead_us,X}`: the time of a rank's own work with its part of a core.
+    """`${calibrated_time:profile.launch_overhead_us,X}`: what a rank's own work takes with its part of a core.
 
-    It is the measured one, or X with `SHARE_ON_FILE`. It is scaled to the part of a core that a rank has with the launcher's ranks.
+    It is the measured value, or X with `SHARE_ON_FILE`. Either is scaled to the part of a core that each of the launcher's ranks has.
     """
     measured = figure(key, None, _root_=_root_)
     share = SHARE_ON_FILE if measured is None else core_share(_ranks_measured(_root_))

@@ -32,9 +32,10 @@ def built(group: str, choice: str) -> Any:
 
 
 def cluster_here(hosts: int, ranks_per_host: int) -> Any:
-    """`conf/cluster/local.yaml` of so many hosts and ranks: a Cluster, with its own figures, not calibrated ones.
+    """`conf/cluster/local.yaml` of so many hosts and ranks: a Cluster.
 
-    The record of a run for another cluster does not hold calibrated ones. The plan here must not depend on what it does not hold.
+    Its figures are those of the YAML, not calibrated ones. The record of a run for another cluster does not hold calibrated figures, so the
+    plan here must not depend on them.
     """
     register_resolvers()
     launcher = {"hosts": hosts, "ranks_per_host": ranks_per_host}

@@ -1,4 +1,4 @@
-"""The command line, checked before Hydra acts on it: what cannot be run is refused in one line and leaves nothing behind."""
+"""Checks the command line before Hydra acts on it. What cannot be run is refused in one line and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ MOST_JOBS = 10_000
 class Invocation:
     """What a command line asks for. `config` is of a single run or of a sweep's first job, None of `--help` and its kin.
 
-    `argv` is what Hydra is to be given: the user's words, with `++` before keys of free-form mappings, which Hydra would refuse. A sweep's
-    seeds come first, so that every configuration has run once before any runs again. Its last word is `folder`, the run's or the
-    sweep's, whose name may hold the time. `jobs`: the overrides of every job of a sweep, empty where another sweeper decides. `overrides`:
-    the words of a single run.
+    `argv` is what Hydra gets: the user's words, with `++` before keys of free-form mappings. Hydra would refuse those. A sweep's seeds come
+    first, so that every configuration has run once before any runs again. Its last word is `folder`, the run's or the sweep's, whose name
+    may hold the time. `jobs`: the overrides of every job of a sweep, empty where another sweeper decides. `overrides`: the words of a
+    single run.
     """
 
     multirun: bool

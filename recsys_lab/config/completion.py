@@ -1,4 +1,4 @@
-"""What can stand where a command line of run.py breaks off: groups, choices, keys and values, read from the YAML files alone.
+"""Completes a command line of run.py: groups, choices, keys and values. They are read from the YAML files alone.
 
 A shell waits for it, so neither Hydra nor torch is imported: Hydra's own completion takes seconds, since it imports its plugins.
 """

@@ -1,4 +1,4 @@
-"""What the YAML files say of themselves: what each group is for, the choices that it has, and the comment of each key."""
+"""What the YAML files say of themselves. Each group has a purpose, its choices, and a comment for each key."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from recsys_lab.errors import UserError
 from recsys_lab.files import write_text
 from recsys_lab.tables.table_file import dim_of_tables
 
-#: These are not part of a run's identity, as they do not change what it computes: how it is shown, names of what other fields hold in
-#: full, a provider's price of today, and the folder of rows.
+#: Fields that do not change what a run computes, so they are no part of its identity. They are: how a run is shown, names of what other
+#: fields hold in full, a provider's price today, and where rows lie.
 NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices", "cluster.list_price", "sharder.scratch")
 CONFIG_FILE = "config.yaml"
 #: Without these a config.yaml is none of ours.
@@ -32,17 +32,15 @@ NEEDED = ("seed", "mode", "model", "sharder", "precision", "cluster", "data", "o
 def register_resolvers() -> None:
     """What the YAML may ask of this machine.
 
-    `${host_link_gb_s:R,G}`: what the link of a host of R ranks carries, where each has G of it.
-    `${of_ranks:R,X}`: what a host of R ranks has, where each has X of it; `${of_host:H,X}`: what one of H has of X.
-    `${local_memory_gb:H,R}`: its memory, in GB (1e9 bytes), for each of H x R ranks.
-    `${core_share:X,H,R}`: X for a core, times a rank's part of the cores where H x R ranks of one thread are more than they are.
-    `${core_time:X,H,R}`: X with a core of its own, over the same part.
-    `${run_name:E,M,S}`: of a run's folder: a study's own name, else those of model and sharder.
-    `${unique:}`: six digits that no other run has, for runs that begin in one second.
-    `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`, `${calibrated_host:KEY,X}`: what calibrate measured, of a
-    core, for a rank's part of one here, of the whole machine; X where it has not (calibrated.py).
-    `${table_file:FILE,dim|half_dim}`: of the tables of `model.file`, their one dimension, or half of it.
-    `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`: what torchrun started.
+    `${host_link_gb_s:R,G}`: what the link of a host of R ranks carries, where each has G of it. `${of_ranks:R,X}`: what a host of R ranks
+    has, where each has X of it; `${of_host:H,X}`: what one of H has of X. `${local_memory_gb:H,R}`: its memory, in GB (1e9 bytes), for each
+    of H x R ranks. `${core_share:X,H,R}`: X with a core to itself, times a rank's part of the cores. The part is below 1 where H x R ranks
+    of one thread are more than the cores. `${core_time:X,H,R}`: X with a core of its own, over the same part. `${run_name:E,M,S}`: of a
+    run's folder: a study's own name, else those of model and sharder. `${unique:}`: six digits that no other run has, for runs that begin
+    in one second. `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`, `${calibrated_host:KEY,X}`: what calibrate
+    measured, of a core, for a rank's part of one here, of the whole machine; X where it has not (calibrated.py).
+    `${table_file:FILE,dim|half_dim}`: of the tables of `model.file`, their one dimension, or half of it. `${torchrun_hosts:}`,
+    `${torchrun_ranks_per_host:}`: what torchrun started.
     """
     resolvers = {
         "host_link_gb_s": lambda ranks_per_host, gb_s: round(ranks_per_host * gb_s, 6),
@@ -123,7 +121,7 @@ def fingerprint(config: DictConfig) -> str:
 
 
 def identity(config: Mapping[str, Any]) -> str:
-    """The fingerprint of a run's plain `config` less its launcher: a run that other ranks go on with is the same run."""
+    """The fingerprint of a run's plain `config` less its launcher. A run that resumes on other ranks is the same run."""
     return _digest(config, (*NOT_IDENTITY, "launcher"))
 
 

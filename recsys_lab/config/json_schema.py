@@ -1,4 +1,4 @@
-"""The typed options as JSON Schema, a document for each group of conf/: with it an editor completes, explains and checks a YAML.
+"""The typed options as JSON Schema, a document for each group of conf/. With it an editor completes, explains and checks a YAML.
 
 Types, ranges and choices come from the annotations (ranges.py), defaults from signatures, descriptions from the comments in conf/.
 Any value may be an interpolation. A group that names a `_target_` is held to that one's keys, one that inherits it to the keys of any.
@@ -147,7 +147,10 @@ def _document(files: str, schema: Json) -> Json:
 
 
 def _of_files(conf: Path, group: str, schema: Json, keys: Iterable[str]) -> Json:
-    """A choice of a group, or a part of the whole config with these `keys` where a file says so: then it has the group as one of them."""
+    """A choice of a group; or a part of the whole config with these `keys`, where a file says so.
+
+    The part then has the group as one of its keys.
+    """
     if not any(map(is_global, (conf / group).glob("*.yaml"))):
         return schema
     return {

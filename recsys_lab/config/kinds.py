@@ -44,7 +44,7 @@ def _is_pythons(function: Callable) -> bool:
 
 
 def _takes(function: Callable, positions: int, names: tuple[str, ...]) -> bool:
-    """Whether it can be called with so many arguments by position and these by name, and declares what else it takes as keys."""
+    """Whether it takes so many arguments by position and these by name. It must declare its other arguments as keys."""
     signature = inspect.signature(function)
     if any(of.kind in (of.VAR_POSITIONAL, of.VAR_KEYWORD) for of in signature.parameters.values()):
         return False

@@ -33,7 +33,7 @@ _ACCEPTED: dict[tuple[type, str, bool, str], Mapping[str, Any]] = {}
 MOST_ACCEPTED = 4096
 logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it logs what we raise again
 
-#: By where they stand, keys that are not a target's: of the whole, of a group without target, and beside a target's own.
+#: Keys that are not a target's, by where they stand: in the whole config, in a group without target, and beside a target's own.
 PLAIN: dict[str, type] = {
     "": options.TopLevel,
     "optimizer": options.OptimizerOptions,

@@ -13,7 +13,7 @@ from recsys_lab.errors import UserError
 
 @dataclass(frozen=True)
 class Axis:
-    """A key that varies: over `choices`, or, without them, from `low` to `high`, whole numbers or not, evenly or in its logarithm."""
+    """A key that varies over `choices`, or, without them, from `low` to `high`. Numbers are whole or not, and even or logarithmic."""
 
     key: str
     choices: tuple[str, ...] = ()

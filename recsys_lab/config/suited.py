@@ -14,7 +14,7 @@ PATIENCE, MOST_EPOCHS, MOST_MINUTES = 4, 100, 10.0
 FEW_ROWS, TUNED_BATCH = 100_000, 512
 MOST_EPS, LEAST_EPS = 3e-3, 1e-8
 MOST_LR, LEAST_LR = 2e-2, 1e-3
-#: The dense arch overfits a table of at most so many rows before its first-order part is there, unless its rate is lower.
+#: Most rows of a table that the dense arch overfits before it has learnt the first-order part. A lower rate prevents that.
 DENSE_FEW_ROWS, DENSE_FEW_LR, DENSE_LR = 20_000, 1e-4, 1e-3
 
 
@@ -40,7 +40,7 @@ def suited(rows: int, batch_size: int, linear: bool, trainer: TrainerOptions, op
 
 
 def _damping(rows: int, batch_size: int) -> dict[str, Any]:
-    """Adam's eps is so large that a row with a small gradient moves little: rows of rare values stay near zero, as in ridge regression."""
+    """Adam's eps is so large that a row with a small gradient moves little. Rows of rare values stay near zero, as in ridge regression."""
     share = min(1.0, FEW_ROWS / rows)
     eps, lr = MOST_EPS * share * TUNED_BATCH / batch_size, max(MOST_LR * share**0.5, LEAST_LR)
     return {

@@ -20,7 +20,7 @@ _TARGET = re.compile(r"""_target_['"]?\s*:\s*['"]?([\w.]+)""")
 
 @dataclass(frozen=True)
 class Named:
-    """The modules that the user names: by a `_target_` on the command line, or in a YAML of the searchpath given there."""
+    """The modules that the user names. A `_target_` on the command line names one, or a YAML of the searchpath given there."""
 
     modules: frozenset[str] = frozenset()
 

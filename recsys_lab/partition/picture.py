@@ -92,7 +92,7 @@ def _plane(axes, partition: Partition) -> None:
 
 
 def principal(points: np.ndarray) -> np.ndarray:
-    """Coordinates [F, n] turned so that the first axis is the widest, then the second. The farthest point of each is on its right."""
+    """Coordinates [F, n] turned so that the first axis is the widest, then the second. The farthest point of each axis is on its right."""
     points = points - points.mean(axis=0)
     turned = points @ np.linalg.svd(points, full_matrices=False)[2].T
     farthest = np.abs(turned).argmax(axis=0)

@@ -1,4 +1,7 @@
-"""The precision policy: how tables and dense weights are stored, what the dense arch computes in, and what travels in which format."""
+"""The precision policy.
+
+It says how tables and dense weights are stored, what the dense arch computes in, and the format of each exchange.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Access statistics: the chance p that a row appears in one sample, compressed to buckets of rows with (nearly) equal p.
 
-The sum of p over a table's rows is the table's average length L (FlexShard, section 4.2). Where a sample can look a row up twice, p is
-its expected number of look-ups and may exceed 1: every cost follows look-ups, and so the sum stays L. No p is cut off at 1.
+The sum of p over a table's rows is the table's average length L (FlexShard, section 4.2). Where a sample can look a row up twice, p is its
+expected number of look-ups and may exceed 1. Every cost follows look-ups, so the sum stays L. No p is cut off at 1.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def compress(values: np.ndarray, buckets: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows int64, mean value float64) of at most `buckets` >= 2 groups of `values` [E] (counts or p, none negative), falling.
 
-    Exact where there are no more distinct values than buckets. Else the values of a group lie within a factor of
-    (greatest / least above 0) ** (1 / (buckets - 1)) of each other, and zeros have a group of their own. The sum is kept.
+    Exact where there are no more distinct values than buckets. Else the values of a group lie within a factor of (greatest / least above 0)
+    ** (1 / (buckets - 1)) of each other. Zeros have a group of their own. The sum is kept.
     """
     rows, found = distinct(values)
     if len(found) > buckets:

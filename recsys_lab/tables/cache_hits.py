@@ -23,7 +23,7 @@ HALVINGS = 60  # of a search
 
 @dataclass(frozen=True)
 class Hits:
-    """Of the rows that one batch reads, each counted once: how many there are, and how many the cache holds, on average."""
+    """Of the rows that one batch reads, each counted once: how many there are, and how many the cache holds. Both are means."""
 
     rows: float
     hits: float
@@ -38,7 +38,10 @@ class Hits:
 
 
 def needed_rows(access: TableAccess, samples: int, in_flight: int, share: float = 1.0) -> int:
-    """The fewest rows that a cache must hold: those of `in_flight` batches of `samples`, of a shard with `share` of the table's rows."""
+    """The fewest rows that a cache must hold.
+
+    They are those of `in_flight` batches of `samples`, of a shard with `share` of the table's rows.
+    """
     rows, chance = _in_batch(access, samples)
     read = -np.expm1(in_flight * np.log1p(-chance)) * share
     mean, variance = float(np.dot(rows, read)), float(np.dot(rows, read * (1 - read)))
@@ -73,7 +76,7 @@ def _in_batch(access: TableAccess, samples: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _lru(rows: np.ndarray, chance: np.ndarray, cached: float, after: float) -> np.ndarray:
-    """The chance that a row was read in the last T batches, in which as many different rows were read as the cache holds."""
+    """The chance that a row was read in the last T batches. In those as many different rows were read as the cache holds."""
     miss = np.log1p(-chance)
 
     def held(batches: float) -> np.ndarray:
@@ -86,7 +89,7 @@ def _lru(rows: np.ndarray, chance: np.ndarray, cached: float, after: float) -> n
 
 
 def _lfu_settled(rows: np.ndarray, chance: np.ndarray, cached: float, in_flight: int) -> np.ndarray:
-    """The rows read most often stay. The others are there as long as a batch that read them is in flight, or just was."""
+    """The rows read most often stay. The others stay while a batch that read them is in flight, or just was."""
     recent = -np.expm1(in_flight * np.log1p(-chance))
     begins = np.cumsum(rows) - rows
 
@@ -98,7 +101,10 @@ def _lfu_settled(rows: np.ndarray, chance: np.ndarray, cached: float, in_flight:
 
 
 def _lfu(rows: np.ndarray, chance: np.ndarray, cached: float, in_flight: int, after: int) -> np.ndarray:
-    """As counts are after so many batches: rows with counts above a level stay, and of those at the level as many as there is room for."""
+    """The cache as counts are after so many batches.
+
+    Rows with counts above a level stay. Of those at the level, as many stay as there is room for.
+    """
     from scipy.stats import binom  # takes a second, which a plan without a cache need not wait
 
     seen = -np.expm1(after * np.log1p(-chance))

@@ -1,8 +1,10 @@
-"""Where a table's hottest rows lie, and so which of its ranks serve more look-ups than their share of its rows: stragglers by skew.
+"""Where a table's hottest rows lie.
 
-Ids are hashed, so a row lies on a rank by chance, the likelier the more of the table's rows that rank has. Of rows with few look-ups
-every rank has its share. The few with many make the difference, and they are dealt one by one: one draw, by the table's name, the same
-every time.
+It says which of the table's ranks serve more look-ups than their share of its rows: stragglers by skew.
+
+Ids are hashed, so a row lies on a rank by chance. The chance is the rank's share of the table's rows. Of rows with few look-ups every rank
+has its share. The few rows with many look-ups make the difference. They are dealt one by one, in one draw by the table's name that is the
+same every time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Power laws in pieces: how look-ups fall over a table's rows, most frequent first, as a formula that can be drawn from.
+"""Power laws in pieces. They say how look-ups fall over a table's rows, most frequent first, as a formula that can be drawn from.
 
     density(x) ~ (x + shift) ** -exponent_i    between the knees i and i + 1, continuous, x in [0, rows]
 

@@ -3,8 +3,8 @@
     remapped row   0 ........ a | a ............ a + b | a + b ............. E
     tier           replicated   | host_sharded         | row_sharded
 
-Only the a + b hot ids are held. A cold id keeps its place among the cold ones, so an id that was never seen when planning is
-row-sharded, and a table of a billion rows costs no array of that length.
+Only the a + b hot ids are held. A cold id keeps its place among the cold ones. So an id that was never seen in planning is row-sharded, and
+a table of a billion rows costs no array of that length.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from recsys_lab.errors import UserError
 from recsys_lab.tables.spec import ELEMENT_BYTES, Table
 
-#: Of each table that is sharded by row, the ids of the last look-ups that a rank keeps, to judge its plan by.
+#: Of each table that is sharded by row, a rank keeps the ids of so many last look-ups, to judge its plan by.
 KEPT_IDS = 1 << 16
 
 
@@ -38,7 +38,7 @@ class Remap:
     def of(table: str, hot_ids: np.ndarray, replicated: int, host_sharded: int, ranks_per_host: int, rows: int) -> Remap:
         """From `hot_ids` int64 [a + b], in falling frequency. Raises UserError where they are not distinct rows of the table.
 
-        The i-th hottest host-sharded row is dealt to local rank i mod W, so that the ranks of a host serve equal load.
+        The i-th hottest host-sharded row is dealt to local rank i mod W. So the ranks of a host serve equal load.
         """
         hot_ids = np.asarray(hot_ids, np.int64)
         order = np.argsort(hot_ids)

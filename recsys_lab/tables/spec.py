@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 #: What an element of a number format takes.
 ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int64": 8, "int32": 4}
-#: What a stored weight takes, and how much of it a look-up reads: of hi/lo split weights, and of those with a master, the BF16 model.
+#: What a stored weight takes, and how much of it a look-up reads. Of hi/lo split weights, and of those with a master, it reads the BF16
+#: model.
 STORED_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "bf16_master": 6, "split_bf16": 4, "split_bf16_8": 3}
 READ_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "bf16_master": 2, "split_bf16": 2, "split_bf16_8": 2}
 TABLE_FORMATS = tuple(STORED_BYTES)

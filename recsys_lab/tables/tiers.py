@@ -1,6 +1,7 @@
 """FlexShard's words for where a row lives (arXiv 2301.02959, section 4.4): on every rank, once a host, or once.
 
-Every plan is summed up in them: a row of a replicated table is in the first tier, of any other table that is placed whole in the last.
+Every plan is summed up in them. A row of a replicated table is in the first tier. A row of any other table that is placed whole is in the
+last.
 """
 
 REPLICATED = "replicated"

@@ -1,4 +1,4 @@
-"""For the server of ranks: where a whole group of processes is told to end, it stays for its ranks, which write a checkpoint.
+"""For the server of ranks. Where a whole group of processes must end, it stays for its ranks, which write a checkpoint.
 
 It ends with the launcher.
 """

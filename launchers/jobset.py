@@ -1,7 +1,9 @@
-"""The manifest of a run: a JobSet (jobset.x-k8s.io/v1alpha2) of one indexed Job, a pod a host, in each torchrun with a rank a device.
+"""The manifest of a run: a JobSet (jobset.x-k8s.io/v1alpha2) of one indexed Job.
 
-Pods find one another through the JobSet's headless service: the first one's name in it is where torchrun's agents meet. A rank that is
-lost is started anew by torchrun, a pod by the JobSet, and both go on from the run's newest checkpoint on the claim.
+Each host is a pod, and in each pod torchrun starts a rank for each device.
+
+Pods find one another through the JobSet's headless service: the first one's name in it is where torchrun's agents meet. torchrun restarts a
+rank that is lost, the JobSet a pod. Both resume from the run's newest checkpoint on the claim.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def jobset(name: str, namespace: str, queue: str | None, pods: Pods, words: Sequ
 
 
 def _job(name: str, pods: Pods, words: Sequence[str]) -> dict[str, Any]:
-    """batch/v1: as many pods as hosts, all at once; one that fails ends the Job, and the JobSet makes all of them anew."""
+    """batch/v1: as many pods as hosts, all at once. One that fails ends the Job, and the JobSet makes all of them again."""
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "containers": [_container(name, pods, words)],

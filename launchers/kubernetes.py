@@ -40,7 +40,7 @@ IMAGE = Text(
 )
 INTERFACE = Text(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,14}(,[A-Za-z0-9][-A-Za-z0-9_.]{0,14})*", 255, "network interfaces such as eth0")
 PATH = Text(r"/[^:\x00-\x1f]*", 1024, "an absolute path without :")
-#: What a user says here and not to the pods: where the run folder lies here, how jobs of a sweep are made, whether to submit.
+#: What a user says here and not to the pods. It is where the run folder lies here, how jobs of a sweep are made, and whether to submit.
 HERE = ("hydra.", "hydra/", "resume=", "overwrite=", "launcher.submit=", "launcher=")
 
 

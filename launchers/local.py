@@ -16,7 +16,10 @@ HERE = ("launchers.local.launch", "launchers.emulated.launch")
 
 
 def prepare(config: DictConfig | None, young: bool) -> None:
-    """Where `config` trains on this machine, its ranks' server is forked now, if this process is `young`: a program's, not a notebook's."""
+    """Where `config` trains on this machine, the server of its ranks is forked now.
+
+    It must be a `young` process: a program's, not a notebook's.
+    """
     if not young or config is None:
         return
     if config.mode in ("auto", "train") and config.study is None and config.launcher.get("_target_") in HERE:

@@ -1,8 +1,8 @@
 """One process a rank on this machine: started, listened to, and stopped. Nothing hangs and nothing is left.
 
-Processes are forked from a server that has imported the heavy libraries once, so a start costs tenths of a second a rank. The server is
-itself a fork of the process that starts first, `warm`, or, where that was not called in time, a process of its own.
-Ranks see the same environment variables that torchrun sets.
+Processes are forked from a server that has imported the heavy libraries once. So a start costs tenths of a second a rank. The server is
+itself a fork of the process that starts first, `warm`. Where that was not called in time, it is a process of its own. Ranks see the same
+environment variables that torchrun sets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ THIS_MACHINE, LOOPBACK = "127.0.0.1", "lo"
 ON_THIS_MACHINE = {"GLOO_SOCKET_IFNAME": LOOPBACK, "NCCL_SOCKET_IFNAME": LOOPBACK}
 #: How long ranks may take to end after another one failed, before they are killed.
 GRACE_S = 3.0
-#: How long a rank that lost its peers tries to reach the first host, so that a host that is cut off can be named.
+#: How long a rank that lost its peers tries to reach the first host. So a host that is cut off can be named.
 REACH_S = 2.0
 #: Rounds that a thread of OpenMP waits in a loop before it sleeps; its own 300,000 make an iteration twenty times as long as soon as
 #: something else runs on the machine (docs/decisions/waiting-threads.md). Read when torch is loaded, which is later than here.
@@ -284,7 +284,7 @@ def _raise_first(failures: dict[int, Failure], silent: list[int], world: int, ra
 
 
 def _what_was_lost(failures: dict[int, Failure], silent: list[int], world: int, ranks_per_host: int) -> str:
-    """A process that died; else a host from which the first cannot be reached; else ranks that never answered; else who complained."""
+    """A process that died. Else a host from which the first cannot be reached, else ranks that never answered, else who complained."""
     died = [(rank, failure) for rank, failure in failures.items() if not failure.lost_peer]
     if died:
         rank, failure = died[0]

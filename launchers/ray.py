@@ -1,6 +1,6 @@
 """Ray: its workers are the ranks. A Ray of this machine's own is started where no cluster is named, and ends with the run.
 
-Ray Train starts the workers and starts all of them anew when one is lost; they go on from the newest checkpoint in the run folder.
+Ray Train starts the workers and restarts all of them when one is lost. They resume from the newest checkpoint in the run folder.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from recsys_lab.errors import RankLost, UserError
 from recsys_lab.ranges import Count, CountFromZero, Hosts, RanksPerHost, Text, Threads, Timeout
 
 ADDRESS = Text(r"auto|[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}", 255, "auto, or the head's HOST:PORT")
-#: Of the folder in the run folder in which Ray Train keeps what it knows of the run, until the run ends.
+#: The folder in the run folder in which Ray Train keeps what it knows of the run, until the run ends.
 STORAGE = "ray"
-#: A Ray of our own: it listens on loopback alone, as it does on systems without clusters, and wants a word that nobody else knows.
-#: Nobody hears of it. Ray reads these when it is imported.
+#: A Ray of our own. It listens on loopback alone, as it does on systems without clusters, and wants a token that nobody else knows. Nobody
+#: hears of it. Ray reads these when it is imported.
 OWN = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
 #: For what ranks exchange through Ray: nothing but their end, so it may be small.
 OBJECT_STORE_BYTES = 80 * 2**20
@@ -72,7 +72,7 @@ def launch(
 
 @contextmanager
 def _ray(address: str | None, cpus: int) -> Iterator[Any]:
-    """Ray, connected to the cluster at `address` or to one of our own, which is gone after the context with its folder."""
+    """Ray, connected to the cluster at `address` or to one of our own. Ours is gone after the context with its folder."""
     if address is None:
         os.environ.update(OWN)
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))

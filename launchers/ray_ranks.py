@@ -80,7 +80,7 @@ class _Meet(Backend):
 
 
 def _listen() -> tuple[str, int]:
-    """Where the ranks meet: rank 0 listens there from now on, on the address by which Ray knows its host and on no other."""
+    """Where the ranks meet. Rank 0 listens there from now on, on the address by which Ray knows its host and on no other."""
     address = ray.util.get_node_ip_address()
     listener = socket.create_server((address, 0), backlog=128, family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     port = listener.getsockname()[1]

@@ -1,8 +1,9 @@
 """Processes that torchrun started: this one is already a rank.
 
-torchrun restarts its ranks when one is lost (`--max-restarts N`). The store of its agents outlives them, and in it the first attempt has
-left where its run lies: the next one goes on there, from the newest checkpoint. Where the agents keep their store to themselves
-(TORCH_DISABLE_SHARE_RDZV_TCP_STORE), each attempt has one of its own that begins with rank 0's process group, and nothing is left in it.
+torchrun restarts its ranks when one is lost (`--max-restarts N`). The store of its agents outlives them, and the first attempt has left in
+it where its run lies. The next one resumes there, from the newest checkpoint. The agents may keep their store to themselves
+(TORCH_DISABLE_SHARE_RDZV_TCP_STORE). Then each attempt has a store of its own that begins with rank 0's process group, and nothing is left
+in it.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def remember(folder: Path | None) -> None:
 
 
 def as_started(config: DictConfig) -> DictConfig:
-    """`config` of a run that goes on, with as many hosts and ranks as torchrun has started this time, whoever started those before."""
+    """`config` of a resumed run, with as many hosts and ranks as torchrun has started this time. Others may have started those before."""
     if not is_rank() or not config.resume:
         return config
     config = OmegaConf.create(OmegaConf.to_container(config))
@@ -148,7 +149,7 @@ def _going_on(argv: list[str]) -> list[str]:
 
 
 def _naming_code(argv: list[str]) -> list[str]:
-    """The words that say where code comes from that is not ours: a run of it goes on only where they are said again."""
+    """The words that say where code comes from that is not ours. A run of it resumes only where they are given again."""
     words = [word for word in argv if "_target_" in word or word.lstrip("+").startswith("hydra.searchpath=")]
     places = [at for at, word in enumerate(argv) if word in ("--config-dir", "-cd")]
     return [*words, *(part for at in places for part in argv[at : at + 2]), *(w for w in argv if w.startswith(("--config-dir=", "-cd=")))]

@@ -1,8 +1,8 @@
 """Network namespaces that live as long as this process does.
 
-Each is held by a `cat` that reads from a pipe of ours: when we end, however that happens, the pipe closes, `cat` ends, and with the
-last process in it the namespace goes, its links with it. Nothing has a name on the machine, so nothing can be left behind.
-As root, or in a user namespace of our own where the system lets everybody have one.
+Each is held by a `cat` that reads from a pipe of ours. When we end, however that happens, the pipe closes and `cat` ends. With the last
+process in it the namespace goes, its links with it. Nothing has a name on the machine, so nothing can be left behind. As root, or in a user
+namespace of our own where the system lets everybody have one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Namespaces:
             holder.wait()
 
     def _hold(self, own_user: bool, first: Namespace | None) -> Namespace:
-        """Starts a process in a namespace of its own: the first one, where need be, in a user namespace that the others share."""
+        """Starts a process in a namespace of its own. The first one, where need be, is in a user namespace that the others share."""
         command = ["unshare", "--net", "cat"]
         if own_user:
             command = ["unshare", "--user", "--map-root-user", "--net", "cat"]

@@ -18,7 +18,7 @@ from recsys_lab.errors import UserError
 
 DEVICE = "eth0"
 MTU = 1500
-#: Buckets of 64 kB or less cut the kernel's large frames up and burn the CPU; queues of less than some MB collapse under an all-to-all.
+#: Buckets of 64 kB or less cut the kernel's large frames up and burn the CPU. Queues of less than some MB collapse under an all-to-all.
 BURST_KB, QUEUE_KB, TRUNK_QUEUE_KB, LOOPBACK_QUEUE_KB = 128, 8192, 32768, 8192
 MBIT_PER_GB = 8000.0
 #: What two cores can still send and receive; beyond it the processor is measured and not the link.
@@ -27,7 +27,10 @@ FASTEST_GB_S = 0.25
 
 @dataclass(frozen=True)
 class Links:
-    """Rates in GB/s one way: of a host's link, of the link between two racks (None: one rack), of the loopback (None: unshaped)."""
+    """Rates in GB/s one way.
+
+    They are of a host's link, of the link between two racks (None: one rack), and of the loopback (None: unshaped).
+    """
 
     host_gb_s: float
     racks: int = 1

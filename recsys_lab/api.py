@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a plan is as it is. `tables`: of each, where it lies and why. `alternatives`: other plans that its planner compared."""
+    """Why a plan is as it is.
+
+    Attributes:
+        sentences: size, schemes and balance of the plan, then the planner's own reasons.
+        tables: for each table its name, where it lies and why.
+        alternatives: other plans that the planner compared, with its figures; empty where it compares none.
+    """
 
     sentences: tuple[str, ...]
     tables: tuple[dict[str, str], ...]
@@ -42,7 +48,11 @@ class Explanation:
 
 
 class RunFailed(UserError):
-    """A run that ended with another exit code than 0, which `exit_code` is. What was wrong stands on stderr."""
+    """A run that ended with another exit code than 0. The reason stands on stderr.
+
+    Attributes:
+        exit_code: that of `python run.py`.
+    """
 
     def __init__(self, exit_code: int, folder: Path):
         super().__init__(f"the run ended with exit code {exit_code}; the reason was printed above", where=folder)
@@ -97,10 +107,16 @@ def plan(experiment: Experiment | str, *words: str, given: ShardingPlan | None =
 
 
 def explain(experiment: Experiment | str, *words: str, **keys: Any) -> Explanation:
-    """Why the plan is as it is. Takes and raises what `plan` does.
+    """Why the plan is as it is.
+
+    Args:
+        experiment, words, keys: those of `plan`.
 
     Returns:
         An Explanation; `print` shows its sentences.
+
+    Raises:
+        UserError, PlanDoesNotFit: as `plan` does.
 
     >>> print(explain("model=dcn_mlperf", "data=random", sharder="torchrec_row_wise", cluster="h100x64").tables[0]["where"])
     rows in equal blocks on ranks 0-63
@@ -117,10 +133,16 @@ def explain(experiment: Experiment | str, *words: str, **keys: Any) -> Explanati
 
 
 def simulate(experiment: Experiment | str, *words: str, given: ShardingPlan | None = None, **keys: Any) -> Simulated:
-    """What an iteration takes on the named cluster. Takes and raises what `plan` does.
+    """What an iteration takes on the named cluster.
+
+    Args:
+        experiment, words, given, keys: those of `plan`.
 
     Returns:
         A Simulated: `iteration_ms` with its 90 % interval, `phases_ms`, `collectives`, `bytes_per_rank`. The figures of `mode=simulate`.
+
+    Raises:
+        UserError, PlanDoesNotFit: as `plan` does. UserError also where the cluster lacks a figure that a step needs.
 
     >>> priced = simulate("model=dcn_mlperf", "data=random", sharder="torchrec_row_wise", cluster="h100x64")
     >>> priced.world_size, priced.iteration_ms > 0

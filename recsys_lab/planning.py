@@ -34,7 +34,14 @@ TABLES_SHARE_OF_MEMORY = 0.25
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan with its steps, what it was made from, and how it is executed."""
+    """A plan with its steps, what it was made from, and how it is executed.
+
+    Attributes:
+        inputs: tables, access statistics, cluster, precision and workload.
+        plan: where every shard lies.
+        steps: one iteration in order, with the bytes of each rank.
+        executor: the keys of `sharder.executor` that change the steps.
+    """
 
     inputs: PlanInputs
     plan: ShardingPlan
@@ -87,7 +94,7 @@ def planned_as(experiment: Experiment, data: DataSet, plan: ShardingPlan) -> Pla
 
 
 def plan_here(experiment: Experiment, data: DataSet, named: Planned, rows: int | None) -> Planned:
-    """The plan that trains here: the named cluster's own if the launcher starts that many ranks, else one for this machine.
+    """The plan that trains here. It is the named cluster's own if the launcher starts that many ranks, else one for this machine.
 
     Caches that hold the rows of the named cluster's batch may be too small for a larger one: then it is one for this machine, too.
     `rows`: the most that a table may have here, None for no limit.

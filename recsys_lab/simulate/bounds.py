@@ -12,7 +12,7 @@ from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.costs import collective_step_cost, device_step_ms, of_profile
 from recsys_lab.simulate.profile import Profile
 
-#: Twice as fast, a step that nothing else bounds takes half the time. A step that saves less than this share waits for what has no rate.
+#: At twice the speed a step that nothing else bounds takes half the time. A step that saves less than this waits for what has no rate.
 LEAST_SAVED = 0.2
 FIXED = "latency and overhead"
 HOST_LINK, DISK = "host link", "disk"

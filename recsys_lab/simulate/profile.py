@@ -14,36 +14,30 @@ COMPUTE_FORMATS = ("fp32", "fp16", "bf16")
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Shares of a peak are between 0 and 1. `sources` says, field by field, where the figure is from.
+    """How well a framework uses the hardware. Shares of a peak are between 0 and 1.
 
-    `overlaps`: what runs beside compute.
-
-    - `copy`: a later batch's input from the host.
-    - `input`: that, and the next batch's input distribution (a sparse pipeline).
-    - `dense_sync`: the all-reduce of the dense gradients, in buckets of `dense_bucket_mib`, beside the dense backward.
-    - `host_tier`: the exchanges of FlexShard's host-sharded tier. They have process groups of their own, and run beside compute and the
-      global exchange.
-    - `bottom`: the exchanges of embeddings and of their gradients, beside the bottom MLP.
-    - `weight_gradients`: with `bottom`, the exchange of embeddings' gradients also beside the gradients of the dense weights, which are
-      computed last.
-    - `collectives`: all that are issued before one of them is needed. They run beside each other, on process groups with threads of
-      their own (gloo's). A rank waits only for what its next step needs. Updates follow after the last collective is issued.
-
-    `peak_of_format`: the entry of `device.peak_tflops` for dense work in a compute format. An example is fp32: tf32, where the framework
-    allows TF32.
-
-    `launch_overhead_us`: the host's time to issue a kernel: each step, and each product of a dense layer. A GPU's host runs ahead of it
-    (`host.py`).
-    `kernel_us`: the device's time for a kernel beside its work, however small that is.
-    `exchanges_ids`: False where each rank reads the ids that it serves from its own input.
-    `iteration_overhead_ms`: the host's time before an iteration's first step.
-
-    `fitted_on`: the points that figures were fitted to, published ms.
-    `fitted_systems`: their devices, with the most hosts of each.
-    `relative_error`: the typical (RMS) error at such a point of a profile fitted without it. Intervals are made of it. None: nothing was
-    fitted, and there is no interval.
-    `relative_error_outside`: the same for systems that a fit knew nothing of: other devices, or more hosts. None: as within.
-    `fitted_kind`: the kind of device of those points. There is no interval for another kind.
+    Attributes:
+        name: every record has it.
+        overlaps: what runs beside compute, of `OVERLAPS`.
+            copy: a later batch's input from the host.
+            input: that, and the next batch's input distribution (a sparse pipeline).
+            dense_sync: the all-reduce of dense gradients, in buckets of `dense_bucket_mib`, beside the dense backward.
+            host_tier: the exchanges of FlexShard's host-sharded tier. They have process groups of their own.
+            bottom: the exchanges of embeddings and of their gradients, beside the bottom MLP.
+            weight_gradients: with bottom, the exchange of embeddings' gradients also beside the gradients of dense weights, computed last.
+            collectives: all that are issued before one is needed, on process groups with threads of their own (gloo's).
+                A rank waits only for what its next step needs. Updates are the optimizer's, after the last collective is issued.
+        peak_of_format: the entry of `device.peak_tflops` that dense work in a compute format uses; fp32: tf32 where that is allowed.
+        sources: where each figure is from, by field.
+        launch_overhead_us: the host's time to issue a kernel. Each step is one, and each product of a dense layer (`host.py`).
+        kernel_us: the device's time for a kernel beside its work.
+        exchanges_ids: False: each rank reads the ids that it serves from its own input.
+        iteration_overhead_ms: the host's time before an iteration's first step.
+        fitted_on: the points that figures were fitted to, published ms.
+        fitted_systems: their devices, each with the most hosts.
+        relative_error: typical (RMS) error on such a point of a profile fitted without it; None: nothing was fitted, no interval.
+        relative_error_outside: the same on systems that a fit had nothing of: other devices, or more hosts; None: as `relative_error`.
+        fitted_kind: the kind of device of those points. There is no interval for another kind.
     """
 
     name: str

@@ -49,12 +49,24 @@ class Interval:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The record's `simulated` object, field by field. `bytes_per_rank`: what lasts from step to step, as in the plan's summary.
+    """The record's `simulated` object, field by field.
 
-    `interval_ms`: of the iteration, from the profile's residuals, wider outside of its fit; None where it was not fitted to anything.
-    `cost_per_billion_samples`: in dollars at the cluster's `price`, both None without one. `software`: the profile's figures.
-    `added_memory_bytes`: what a process of the rank with most takes in training, on top of what it took before it had a model. On a GPU it
-    counts its tensors. `extrapolates`: in words, what the profile was fitted on where this is something else.
+    Attributes:
+        cluster: the cluster's name.
+        world_size: its ranks.
+        profile: the software profile's name.
+        examples_per_second: samples of all ranks.
+        iteration_ms: the sum of `phases_ms`.
+        phases_ms: what the iteration waits for, by phase, on the slowest rank.
+        collectives: those of the slowest rank, in order.
+        bytes_per_rank: memory that lasts from step to step, as in the plan's summary.
+        feasible: whether the plan fits the cluster's memory.
+        interval_ms: 90 % interval of the iteration, from the profile's residuals, wider outside of its fit; None: it was not fitted.
+        cost_per_billion_samples: dollars at `price`; None without a price.
+        software: the profile's figures.
+        added_memory_bytes: what training adds to a process of the fullest rank; on a GPU, in tensors.
+        extrapolates: in words, what the profile was fitted on, where this is something else.
+        price: of a device-hour; None: the cluster has none.
     """
 
     cluster: str
@@ -88,9 +100,20 @@ class Timeline:
 
 
 def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload) -> tuple[Simulated, Timeline]:
-    """One iteration of `steps` (the lowered `plan`) on `cluster` with the software `profile`.
+    """Prices one iteration.
 
-    Raises UserError where the cluster lacks a figure that a step needs, or has another number of ranks.
+    Args:
+        steps: the lowered `plan`.
+        cluster: of as many ranks as `steps`.
+        profile: the software's efficiencies and overlaps.
+        plan: gives the memory of each rank.
+        workload: one iteration of one rank.
+
+    Returns:
+        The record's figures, and the timelines of the slowest and the least busy rank.
+
+    Raises:
+        UserError: where the cluster lacks a figure that a step needs, or has another number of ranks.
     """
     if steps.world_size != cluster.world_size:
         raise UserError(

@@ -93,7 +93,7 @@ def _of_hosts(figures: np.ndarray, cluster: Cluster) -> np.ndarray:
 def in_the_open(
     step: Step, ready: np.ndarray, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile
 ) -> Placed:
-    """Rows of this batch: nothing computes at that time."""
+    """Rows of this batch. Nothing computes while they move."""
     made = _moved(step, np.maximum(ready, streams["compute"]), overhead, streams, cluster, profile)
     streams["compute"] = made.end
     return made

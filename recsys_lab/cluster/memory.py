@@ -12,6 +12,12 @@ class Host:
     """The memory of a whole host. Its cluster checks it.
 
     On a CPU cluster this is the memory of its sockets. A rank's tables and its host's rows share it.
+
+    Attributes:
+        name: for people.
+        memory_gb: GB (1e9 bytes), of all ranks together.
+        memory_bandwidth_gb_s: GB/s, of all ranks together.
+        source: where the figures are from.
     """
 
     name: str
@@ -24,8 +30,14 @@ class Host:
 class Disk:
     """All disks of a host together, as one. Its cluster checks it.
 
-    `read_gb_s`, `write_gb_s`: of large pieces in order. `random_reads_per_s`: of small records, many requests in flight. Rows that leave a
-    cache are written in order, so nothing asks for random writes.
+    Rows that leave a cache are written in order, so there are no random writes.
+
+    Attributes:
+        name: for people.
+        size_gb: GB (1e9 bytes).
+        read_gb_s, write_gb_s: GB/s of large pieces in order.
+        random_reads_per_s: of small records, many requests in flight.
+        source: where the figures are from.
     """
 
     name: str

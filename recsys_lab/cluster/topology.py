@@ -22,8 +22,15 @@ NUMBER_FORMATS = ("fp32", "tf32", "bf16", "fp16")
 class Device:
     """What one rank computes on. Its cluster checks it.
 
-    `peak_tflops`: by number format, dense TFLOP/s. `cache_mb`: last-level cache, where hot rows stay; None: not known, and no hit is
-    counted. `host_link_gb_s`: from the host's memory. Of a GPU, a simulation refuses None. A CPU's input lies in its own memory.
+    Attributes:
+        name: as `list_price.device` names it.
+        kind: cuda or cpu.
+        memory_gb: GB (1e9 bytes).
+        memory_bandwidth_gb_s: GB/s.
+        peak_tflops: dense TFLOP/s, by number format.
+        source: where the figures are from.
+        cache_mb: last-level cache, where hot rows stay; None: not known, and no hit is counted.
+        host_link_gb_s: GB/s from the host's memory; a GPU needs it to be simulated, a CPU's input is in its own memory.
     """
 
     name: str
@@ -38,21 +45,22 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """What one rank can send, one way, on this kind of link, and what a message costs before its first byte. Its cluster checks it.
+    """What one rank can send, one way, on this kind of link. Its cluster checks it.
 
-    `bandwidth_gb_s`: in an all-to-all.
-    `latency_us`: of a step of the smallest messages.
-    `ring_gb_s`: the bus bandwidth of a ring. It is of one rank within a host, and of one rank's own link across hosts. None: as in an
-    all-to-all.
-    `in_network_gb_s`: that of an all-reduce in the switches (NVLS, SHARP). None: they make none.
-    `message_us`: the cost of each message of an all-to-all. None: `latency_us`.
-    `start_us`: the cost of a collective that uses the link, once.
-    `shared`: the ranks of a host have one link together, and each its part of it. A rank that sends alone has all.
-    `line_gb_s`: what the link itself carries, where collectives reach much less of it. Others may use the rest. None: a collective takes
-    all of it.
-    `exchange_us`: the cost of starting an all-to-all, beside that.
-    `fall_per_doubling`: the share of its bandwidth that an all-to-all loses with each doubling of the ranks on other hosts that a rank
-    sends to. It is of a lossy or oversubscribed network, and 0 where flows do not disturb each other.
+    Attributes:
+        name: for people.
+        bandwidth_gb_s: GB/s in an all-to-all.
+        latency_us: of a step of the smallest messages.
+        source: where the figures are from.
+        ring_gb_s: bus bandwidth of a ring, of one rank within a host and of one rank's own link across hosts; None: as in an all-to-all.
+        in_network_gb_s: of an all-reduce that the switches make (NVLS, SHARP); None: they make none.
+        message_us: cost of each message of an all-to-all; None: `latency_us`.
+        start_us: cost of each collective that uses the link.
+        shared: the ranks of a host share one link; a rank that sends alone has all of it.
+        line_gb_s: rate of the link itself, where collectives leave some of it to others; None: a collective takes all.
+        exchange_us: cost of starting an all-to-all, beside `start_us`.
+        fall_per_doubling: share of its bandwidth that an all-to-all loses with each doubling of the ranks on other hosts that a rank
+            sends to, on a lossy or oversubscribed network; 0: flows do not disturb each other.
     """
 
     name: str
@@ -88,13 +96,23 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """H hosts of `ranks_per_host` ranks. `intra_host` and `cross_host` are per rank. Every figure has a source.
+    """H hosts of R ranks, one device each. Every figure has a source.
 
-    `reserved_memory_share`: for activations, buffers and the framework; TorchRec's planner keeps back as much.
-    `hosts_per_leaf`: hosts behind one leaf switch, whose links upwards carry 1 / `leaf_oversubscription` of what its hosts can send; 0: all
-    hosts reach each other at full speed. `price_per_device_hour`: of one rank's device, in dollars; None: as `list_price` has it, which is
-    no part of a config's identity. There are no costs where both are None. `host`, `disk`: of one host, for tables with a store. A plan or
-    a simulation that needs them refuses None.
+    Attributes:
+        name: for records.
+        hosts, ranks_per_host: H and R; rank r is on host r // R.
+        device: that of each rank.
+        intra_host, cross_host: links of one rank, within a host and across hosts.
+        reserved_memory_share: for activations, buffers and the framework; TorchRec's planner keeps back as much.
+        notes: what a reader should know of the figures.
+        hosts_per_leaf: hosts behind one leaf switch; 0: all hosts reach each other at full speed.
+        leaf_oversubscription: a leaf's links upwards carry 1 / this of what its hosts can send.
+        price_per_device_hour: dollars; None: as `list_price` has it. There are no costs where both are None.
+        list_price: a public price; no part of a config's identity.
+        host, disk: of one host, for tables with a store; a plan that needs them refuses None.
+
+    Raises:
+        UserError: for a figure out of its range, or too many ranks.
     """
 
     name: str

@@ -28,13 +28,22 @@ SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how
 
 @dataclass(frozen=True)
 class Context:
-    """The tables of one family of schemes, or a part of their rows, with everything that their bytes depend on.
+    """What `Scheme.lower` gets: the tables of one family of schemes, or a part of their rows.
 
-    `prefix` names the steps. Of a part, `placed` and `access` have its rows only. `exchange`: how whole tables' rows travel. `hot_rows`:
-    ranks that hold hot rows serve more look-ups than their share of the rows. `in_flight`: batches whose rows are in use at a time. `role`:
-    of the steps. `at_home`: every rank looks its own
-    batch up and sends nothing. `inside_hosts`: ids and rows travel within each host. `averaged`: several ranks hold the same rows, and
-    gradients of all of them are averaged.
+    Attributes:
+        prefix: begins the names of the steps.
+        plan: the whole plan.
+        placed: the tables to lower; of a part, with its rows only.
+        access: look-ups of those tables.
+        precision: formats on the wire and in compute.
+        workload: one iteration of one rank.
+        exchange: how pooled rows of whole tables travel, of `EXCHANGES`.
+        hot_rows: ranks that hold hot rows serve more look-ups than their share of the rows.
+        in_flight: batches whose rows are in use at a time.
+        role: of the steps.
+        at_home: every rank looks its own batch up and sends nothing.
+        inside_hosts: ids and rows travel within each host.
+        averaged: several ranks hold the same rows, and gradients of all of them are averaged.
     """
 
     prefix: str
@@ -115,7 +124,9 @@ class Context:
         return Step(name, "dense", phase, size, flops=flops, after=after, tables=self.names, number_format=compute, role=role)
 
     def rows_there(self, kind: str, groups: Groups, sent: Figures, taken: Figures | None = None, **where: Any) -> list[Step]:
-        """Looked-up rows on their way to the ranks whose samples want them: numbers that each rank puts in, and takes out.
+        """Looked-up rows on their way to the ranks whose samples want them.
+
+        `sent` and `taken` are numbers that each rank puts in and takes out.
 
         `where` is the step's `name` behind the prefix, what it is `after`, and the `tables` whose rows they are. The last two are given
         where they are not the usual.

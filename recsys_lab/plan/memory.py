@@ -52,9 +52,9 @@ class RankMemory:
 def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     """What the shards of each rank need, and the dense arch on every rank.
 
-    Buffers are in FP32, each with its gradient. They are the rows that a rank looks up for others, the rows that it receives for its own
-    batch, and the dense arch's activations. For others it looks up pooled rows of the whole global batch, or the rows of the sequences that
-    it serves. Replicated rows add a gradient of all of them, in the format in which it travels.
+    Buffers are in FP32, each with its gradient. They hold the rows that a rank looks up for others, and the rows that it receives for its
+    own batch. They also hold the dense arch's activations. For others it looks up pooled rows of the whole global batch, or the rows of the
+    sequences that it serves. Replicated rows add a gradient of all of them, in the format in which it travels.
     """
     world, batch = plan.world_size, workload.batch_size
     state, buffers, places, beneath, weights = [0] * world, [0] * world, [0] * world, [0] * world, plan.weight_bytes_of_ranks()
@@ -151,7 +151,7 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
 
 
 def check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> None:
-    """Raises PlanDoesNotFit where a host's memory or disk, of which the size is known, cannot hold the rows that are there."""
+    """Raises PlanDoesNotFit where a host's memory or disk cannot hold the rows that are there. Only known sizes are checked."""
     if not plan.has_stores:
         return
     for where, kinds in (("host.memory_gb", (HOST, HOST_CACHED)), ("disk.size_gb", (DISK_CACHED,))):
@@ -169,7 +169,7 @@ def check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> N
 
 
 def bytes_beneath(cluster: Cluster, kind: str) -> float:
-    """What rows with such a store may fill of a host's memory, or of its disk. inf where its size is not known."""
+    """What rows with such a store may fill of a host's memory, or of its disk. inf where the size is unknown."""
     if kind == DISK_CACHED:
         return math.inf if cluster.disk is None else cluster.disk.size_gb * 1e9
     return math.inf if cluster.host is None else cluster.host.memory_gb * 1e9
@@ -180,7 +180,10 @@ def _fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> bool:
 
 
 def _changes(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Iterator[tuple[str, ShardingPlan, Workload]]:
-    """Changes that may help, from small to large (optimizer, sharder, format, batch, hosts): for people, and plan and workload with it."""
+    """Changes that may help, from small to large (optimizer, sharder, format, batch, hosts).
+
+    Each is for people, with its plan and workload.
+    """
     smaller_state = replace(workload, sparse_optimizer="row_wise_adagrad")
     before, after = (sum(work.table_state_bytes(t.rows, t.dim) for t in plan.tables) for work in (workload, smaller_state))
     if after < before:

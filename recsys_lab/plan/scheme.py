@@ -29,7 +29,16 @@ Placed: TypeAlias = Sequence[tuple[Table, Placement]]
 
 @dataclass(frozen=True)
 class Rules:
-    """What shards of a table must be, beside covering each of its cells once."""
+    """What shards of a table must be, beside covering each of its cells once.
+
+    Attributes:
+        everywhere: one shard, on all ranks.
+        one_shard: the table has one shard.
+        all_rows: each shard has all rows.
+        all_columns: each shard has all columns.
+        one_host: all shards are on one host.
+        blocks: rows in equal blocks over the ranks of the `world`, or of each `host` that has a shard; empty: no blocks.
+    """
 
     everywhere: bool = False  # one shard, on all ranks
     one_shard: bool = False
@@ -41,8 +50,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class ModuleMemory:
-    """Bytes of the model's parts that only some ranks have: `lasting` and `buffers` of each rank. `received`: numbers that a rank takes for
-    each of its own samples in place of pooled rows; None: pooled rows.
+    """Bytes of the model's parts that only some ranks have.
+
+    Attributes:
+        lasting: bytes on each rank from step to step.
+        buffers: bytes on each rank within a step.
+        received: numbers that a rank takes for each of its samples in place of pooled rows; None: pooled rows.
     """
 
     lasting: tuple[int, ...]
@@ -52,15 +65,29 @@ class ModuleMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """One way to lay a table out. Its functions:
+    """One way to lay a table out.
 
-    `lower`: (input and forward, backward) steps of its tables, with the collectives that the executor really issues.
-    `words`: (where a table is, why) for people, from the table, its placement, the size on the rank with most of it, and the plan.
-    `reference_cases`: small plans of some tables on (hosts, ranks a host), which tests hold to an unsharded model and to their steps.
-    `validate`: UserError, with where, for shards that break more than the `rules`. `validate_plan`: the same of a plan, once.
-    `served_ranks`: of how many ranks a holder of a shard looks samples up, where that is not all; 0: its own alone, and nothing is sent.
-    `module_memory`: where the scheme decides which ranks have the model's tower modules. `sentences`: more words on a plan.
-    `check_execution`: UserError for tables that can be planned and priced, but not run.
+    Attributes:
+        name: as plans say it.
+        travels: what travels in an iteration because of it, for people.
+        execution: `module:name` of a `recsys_lab.executor.execution.Execution`. It is imported only where something runs.
+        lower: (input and forward, backward) steps of its tables, with the collectives that the executor really issues.
+        words: (where a table is, why) for people, from table, placement, size on the fullest rank, and plan.
+        reference_cases: small plans of some tables on (hosts, ranks a host). Tests compare them with an unsharded model and their steps.
+        rules: what its shards must be; None: `validate` alone decides.
+        family: schemes of one family are lowered together and name their steps by it; empty: the scheme alone.
+        tier: where its rows count, unless a shard says so itself.
+        sequences: whether it has an exchange of sequences.
+        at_home: every rank holds the table, so nothing is exchanged.
+        divides_evenly: each rank holds an equal part of each table.
+        sums_across_ranks: pooled rows are added up over ranks.
+        any_exchange: pooled rows may travel by each of `EXCHANGES`.
+        validate: raises UserError, with where, for shards that break more than the `rules`.
+        validate_plan: the same for a plan, once.
+        served_ranks: of how many ranks a holder of a shard looks samples up; 0: its own alone, nothing is sent; None: of all.
+        module_memory: memory of tower modules, where the scheme decides which ranks have them.
+        sentences: more words on a plan.
+        check_execution: raises UserError for tables that can be planned and priced, but not run.
     """
 
     name: str  # as plans say it
@@ -89,7 +116,11 @@ _KNOWN: dict[str, Scheme] = {}
 
 
 def register(*schemes: Scheme) -> None:
-    """Makes schemes known, such as those of a user's own package, by importing which they are registered."""
+    """Makes schemes known. A package of your own calls it when it is imported.
+
+    Args:
+        schemes: each with a name of its own.
+    """
     for scheme in schemes:
         assert _KNOWN.setdefault(scheme.name, scheme) == scheme, f"two schemes have the name {scheme.name}"
 

@@ -15,7 +15,11 @@ from recsys_lab.tables import Table
 class Shard:
     """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held alike by every rank of `ranks`.
 
-    `tier`: of rows that are placed one by one. They are then numbered after the remapping (`recsys_lab.tables.remap`). Else empty.
+    Attributes:
+        ranks: the ranks that hold it; more than one: replicas.
+        row_start, row_stop: rows of the table; of rows placed one by one, after the remapping (`recsys_lab.tables.remap`).
+        col_start, col_stop: columns of the table.
+        tier: of rows that are placed one by one; else empty.
     """
 
     ranks: tuple[int, ...]
@@ -48,7 +52,14 @@ def even_blocks(rows: int, count: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Placement:
-    """One table's shards under one scheme. Together the shards cover the table exactly once. `store`: None, all rows in device memory."""
+    """One table's shards under one scheme. Together they cover the table exactly once.
+
+    Attributes:
+        table: its name.
+        scheme: the name of a registered Scheme.
+        shards: in any order.
+        store: where rows outside of device memory stay; None: all rows are in device memory.
+    """
 
     table: str
     scheme: str
@@ -62,10 +73,15 @@ class Placement:
 
 @dataclass(frozen=True)
 class ShardingPlan:
-    """Placements of `tables` on `hosts` x `ranks_per_host` ranks, in the tables' order.
+    """Where every table lies: plain data, equal where every field is.
 
-    `sharder` names the planner that made the plan: `torchrec` also under `sharder=torchrec_strong`, which the record's choices name.
-    `towers` are groups of features. `permute`: what is brought into peer order where tables are in towers. Else empty.
+    Attributes:
+        sharder: the planner that made it. It is `torchrec` also under `sharder=torchrec_strong`, which the record's choices name.
+        hosts, ranks_per_host: the ranks that it is for.
+        tables: all tables of the model.
+        placements: one for each table, in their order.
+        towers: groups of features; empty: no towers.
+        permute: what is brought into peer order where tables are in towers; else empty.
     """
 
     sharder: str

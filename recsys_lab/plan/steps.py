@@ -18,37 +18,46 @@ COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broa
 MOVES = FETCH, WRITE_BACK = "fetch", "write_back"
 KINDS = ("lookup", "update", "dense", "host_to_device", *MOVES, *COLLECTIVES)
 PHASES = ("input", "forward", "backward", "optimizer")
-#: What a step is of. It is scheduled and priced by that.
-#:   sizes        How many ids go where, exchanged before all ids.
-#:   embedding    Ids, rows and gradients of tables.
-#:   tier         Rows that were sorted out from others of their table, table by table.
-#:   host_tier    The same, exchanged within hosts on process groups of their own.
-#:   dense        The dense arch: all ranks have it.
-#:   dense_sync   Its gradients, averaged in buckets as the backward pass makes them.
-#:   module       A part of the model that only some ranks have.
-#:   module_sync  Its gradients, averaged over those ranks.
-SIZES, EMBEDDING, TIER, HOST_TIER = "sizes", "embedding", "tier", "host_tier"
-DENSE, DENSE_SYNC, MODULE, MODULE_SYNC = "dense", "dense_sync", "module", "module_sync"
+#: The roles: what a step is of, which decides how it is scheduled and priced. First, how many ids go where; these travel before all ids.
+SIZES = "sizes"
+#: Ids, rows and gradients of tables.
+EMBEDDING = "embedding"
+#: Rows that were sorted out from others of their table, table by table.
+TIER = "tier"
+#: The same, exchanged within hosts on process groups of their own.
+HOST_TIER = "host_tier"
+#: The dense arch, which all ranks have, and its gradients, averaged in buckets as the backward pass makes them.
+DENSE, DENSE_SYNC = "dense", "dense_sync"
+#: A part of the model that only some ranks have, and its gradients, averaged over those ranks.
+MODULE, MODULE_SYNC = "module", "module_sync"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One piece of work of an iteration.
+    """One piece of work of an iteration. A figure "of_rank" has an entry for each rank, or one where all are alike.
 
-    `groups`: for a collective, every group of ranks that does it at the same time (disjoint, equal in kind).
-    `bytes_of_rank`: the bytes of each rank of the world. A collective counts those put in, host_to_device those from the host's memory.
-    Look-ups, updates and dense work count those read and written in the rank's own memory. A fetch or write_back counts those that move
-    between its device and a store. One entry stands for all ranks alike, here and below.
-    `flops`: per rank, dense work only, in `number_format`.
-    `after`: names of the steps that must end first.
-    `received_of_rank`: for an all-to-all, a scatter or a gather, the bytes that each rank takes out. Empty where they are those put in.
-    `blocks`: nothing else runs at that time, even if the software could.
-    `rows_of_rank`: for a look-up or an update, the look-ups that each rank serves. For a fetch or write_back, the records that move.
-    `shards_of_rank`: for a look-up or an update, the pieces of tables that each rank holds.
-    `written_of_rank`: the bytes of pooled rows (or of a sequence's rows) that a look-up makes, with empty bags' zeros.
-    `role`: one of those above.
-    `part`: the first or the second, where the simulator has cut a step in two.
-    `store`: the kind of store (`plan.store.STORES`) of a fetch or a write_back.
+    Attributes:
+        name: unique in the iteration; `after` uses it.
+        kind: one of `KINDS`.
+        phase: one of `PHASES`.
+        bytes_of_rank: bytes that a rank
+            puts in (collective),
+            takes from its host's memory (host_to_device),
+            reads and writes in its own memory (lookup, update, dense), or
+            moves between its device and a store (fetch, write_back).
+        groups: for a collective, every group of ranks that does it at the same time; disjoint, equal in kind.
+        flops: of each rank, for dense work only, in `number_format`.
+        after: names of the steps that must end first.
+        tables: names of the tables that it serves.
+        received_of_rank: bytes that a rank takes out of an all-to-all, a scatter or a gather, where they differ from those it puts in.
+        number_format: what dense work computes in.
+        blocks: nothing else runs at that time, even if the software could.
+        rows_of_rank: look-ups that a rank serves (lookup, update), or records that it moves (fetch, write_back).
+        shards_of_rank: pieces of tables that a rank holds (lookup, update).
+        written_of_rank: bytes of pooled rows, or of a sequence's rows, that a lookup makes; zeros of empty bags count.
+        role: what the step is of, one of those above; it decides how the step is scheduled and priced.
+        part: which part, of a step that the simulator has cut in two.
+        store: the kind of store of a fetch or a write_back (`plan.store.STORES`).
     """
 
     name: str
@@ -87,7 +96,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """The iteration in one valid serial order, for `world_size` ranks of `batch_size` samples each."""
+    """One iteration of all ranks.
+
+    Attributes:
+        world_size: ranks.
+        batch_size: samples of each rank.
+        steps: in one valid serial order.
+    """
 
     world_size: int
     batch_size: int

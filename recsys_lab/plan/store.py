@@ -1,4 +1,4 @@
-"""Where the rows of a table larger than the devices' memory stay: in host memory or on disk, with some of them cached."""
+"""Where the rows of a table larger than the devices' memory stay. They are in host memory or on disk, with some of them cached."""
 
 from __future__ import annotations
 

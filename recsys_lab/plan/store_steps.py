@@ -1,4 +1,4 @@
-"""Steps of tables with a store: rows on their way between a rank's device and the host's memory or a disk."""
+"""Steps of tables with a store. Rows move between a rank's device and the host's memory or a disk."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def store_steps(
 
 
 def misses_of(access: AccessStatistics, one: Held, in_flight: int) -> float:
-    """Rows that an iteration brings into the shard's cache, in the long run: of a shard, its share of the table's."""
+    """Rows that an iteration brings into the shard's cache, in the long run. It is the shard's part of the table's misses."""
     assert one.store is not None
     cached = one.store.cached_share * one.table.rows
     return cache_hits(access[one.table.name], one.store.policy, one.samples, cached, in_flight).misses * one.shard.rows / one.table.rows

@@ -35,11 +35,23 @@ class TowerWork:
 
 @dataclass(frozen=True)
 class Workload:
-    """One training iteration of one rank. FLOPs are multiply-adds times two, forward and backward, per sample.
+    """One training iteration of one rank. FLOPs are multiply-adds times two.
 
-    `towers`: the model's tower modules, in the order of its towers. None where rows pass through. All other figures of the dense arch
-    are without them. `layers`: the dense arch's matrix products with weights, none where they are not known. `dense_format`: how the
-    dense arch's weights are stored. `replica_format`: what gradients of table rows that several ranks hold alike are kept and sent in.
+    Figures of the dense arch do not contain tower modules, where the model has some.
+
+    Attributes:
+        batch_size: B, samples of the rank.
+        dense_parameters: of the dense arch.
+        forward_flops_per_sample, backward_flops_per_sample: of the dense arch.
+        activation_bytes_per_sample: of the dense arch.
+        sparse_optimizer: sgd, adagrad, row_wise_adagrad or adam.
+        dense_optimizer: of the dense arch.
+        lengths: L, look-ups a sample by table; needed of sequence tables only.
+        towers: the model's tower modules, in the order of its towers; none where rows pass through.
+        layers: the dense arch's matrix products with weights; none where they are not known.
+        dense_format: how the dense arch's weights are stored.
+        replica_format: in which gradients of rows that several ranks hold alike are kept and sent.
+        dense_features: of a sample, beside its ids.
     """
 
     batch_size: int  # B: samples per rank
@@ -62,7 +74,7 @@ class Workload:
 
     @property
     def dense_bytes(self) -> int:
-        """Bytes of the dense arch on every rank: weights as they are stored, gradients as the model has them and FP32 optimizer state."""
+        """Bytes of the dense arch on every rank. They are weights as stored, gradients as the model has them and FP32 optimizer state."""
         return self.dense_bytes_of(self.dense_parameters)
 
     def dense_bytes_of(self, parameters: int) -> int:

@@ -14,7 +14,16 @@ from recsys_lab.tables import AccessStatistics, Table
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """What a plan is made from. `towers`: groups of features, of a sharder that has towers."""
+    """What a plan is made from.
+
+    Attributes:
+        tables: rows, columns and formats, in the model's order.
+        access: look-ups a sample of each table, and how they fall over its rows.
+        cluster: every figure of hardware; there are no defaults.
+        precision: formats of storage, compute and exchanges.
+        workload: one iteration of one rank, with the batch size.
+        towers: groups of features, for a sharder that has towers.
+    """
 
     tables: tuple[Table, ...]
     access: AccessStatistics
@@ -31,7 +40,11 @@ class Reasons(Protocol):
         """Every figure behind it."""
 
     def told(self) -> dict[str, Any]:
-        """For people: {sentences, columns, rows}."""
+        """For people.
+
+        Returns:
+            {sentences, columns, rows}: sentences, and a table of what was compared.
+        """
 
 
 class Sharder(ABC):
@@ -39,12 +52,39 @@ class Sharder(ABC):
 
     @abstractmethod
     def plan(self, inputs: PlanInputs) -> ShardingPlan:
-        """The same inputs give the same plan. Raises UserError for options that cannot be, PlanDoesNotFit."""
+        """Places every table. The same inputs give the same plan.
+
+        Args:
+            inputs: all that it may depend on.
+
+        Returns:
+            A plan with one placement for each table, in their order.
+
+        Raises:
+            UserError: for options that cannot be.
+            PlanDoesNotFit: where a rank lacks memory (`recsys_lab.plan.memory.check_fits`).
+        """
 
     def adapt(self, named: PlanInputs, here: PlanInputs) -> ShardingPlan:
-        """The plan for `here`, whose ranks stand in for those of the `named` cluster."""
+        """A plan for the ranks that train here. By default it is `plan(here)`.
+
+        Args:
+            named: the inputs of the plan that was asked for.
+            here: those of the ranks that stand in for the named cluster.
+
+        Returns:
+            A plan for the ranks of `here`.
+        """
         return self.plan(here)
 
     def reasons(self, plan: ShardingPlan, inputs: PlanInputs) -> Reasons | None:
-        """Why `plan`, made of `inputs`, is as it is; None where the sharder cannot say."""
+        """Why a plan is as it is, for `show RUN --plan`.
+
+        Args:
+            plan: one of this sharder's.
+            inputs: those that it was made from.
+
+        Returns:
+            The reasons; None where the sharder cannot say.
+        """
         return None

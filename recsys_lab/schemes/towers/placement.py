@@ -55,7 +55,7 @@ def _tower(table: Table, placement: Placement, tower_of: dict[str, int]) -> int:
 
 
 def reference_cases(tables: tuple[Table, ...], hosts: int, ranks_per_host: int, scheme: str) -> Iterator[ShardingPlan]:
-    """As many towers as divide the hosts and have a table each, tables dealt to them in turn. With each permute."""
+    """As many towers as divide the hosts and have a table each. Tables are dealt to them in turn, with each permute."""
     count = max(n for n in range(1, min(hosts, len(tables)) + 1) if hosts % n == 0)
     sites = sites_of(count, hosts, ranks_per_host)
     towers = tuple(tuple(feature for table in tables[tower::count] for feature in table.features) for tower in range(count))

@@ -34,7 +34,7 @@ from recsys_lab.schemes.whole.placement import TABLE_WISE
 
 @dataclass(frozen=True)
 class Scatters:
-    """A scatter of each piece from the rank that looks it up, its root, and a gather of its gradient there.
+    """A scatter of each piece from the rank that looks it up, its root. A gather brings its gradient back there.
 
     `pieces`: (root, columns), in the order of a sample's pooled row.
     """
@@ -93,7 +93,7 @@ def exchange_by(embeddings: Part, request: Request) -> None:
 class PooledExchange(nn.Module):
     """[R * B, columns of this rank's tables] -> [B, columns of all tables], rank after rank. All ranks have B samples each.
 
-    Gradients are divided by R on their way back: behind the exchange they are of the mean over the ranks' losses.
+    Gradients are divided by R in the backward pass. Behind the exchange they are of the mean over the ranks' losses.
     """
 
     def __init__(self, way: AllToAll | Scatters, overlap: bool, formats: WireFormats):

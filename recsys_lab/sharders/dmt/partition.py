@@ -14,7 +14,7 @@ import numpy as np
 
 from recsys_lab.errors import UserError
 
-#: K-means is started from so many seeds for each bound on the sizes, and at most so many bounds are tried.
+#: K-means is started from so many seeds for each bound on the sizes. At most so many bounds are tried.
 SEEDS, MOST_BOUNDS = 16, 8
 #: Among groupings whose inertia is within this factor of the least, the one whose look-ups are most even counts.
 INERTIA_SLACK = 1.05

@@ -26,13 +26,15 @@ SCHEMES = ("auto", COLUMN_WISE, ROW_WISE, TABLE_WISE)
 
 @dataclass(frozen=True, kw_only=True)
 class DMT(Sharder):
-    """Every table inside the site of its tower. The inputs' towers: T groups of features, T and the hosts dividing each other.
+    """Every table inside the site of its tower. The inputs have T towers; T and the hosts divide each other.
 
-    `scheme`: one for all tables, or auto. Then tables are whole. They are cut by columns where a site has fewer of them than ranks, or
-    where one is too large for a rank. Multi-hot tables (more than one look-up a feature and sample) are cut by rows where that moves less
-    (`volume`). Pieces go to ranks in falling size, each where least bytes and least work are.
+    Pieces go to ranks in falling size, each where least bytes and least work are.
 
-    `permute`: what step c permutes: rows, ids, or none by a process group in peer order. auto is what moves least, which is none.
+    Attributes:
+        scheme: one for all tables, or auto.
+            auto leaves tables whole. It cuts by columns where a site has fewer tables than ranks, or one is too large for a rank.
+            It cuts multi-hot tables (more than one look-up a feature and sample) by rows where that moves less (`volume`).
+        permute: of step c: rows, ids, or none by a process group in peer order; auto: what moves least, which is none.
     """
 
     scheme: Annotated[str, OneOf(SCHEMES)] = "auto"

@@ -38,21 +38,26 @@ MORE_MEMORY = 0.1
 class FlexShard(Sharder):
     """The rows of every table in falling frequency: replicated, then (three tiers) host-sharded, the rest row-sharded.
 
-    `tiers`: 2 or 3.
-    `goal`: a point of figure 5: max_memory_savings (A), memory_neutral (B), max_communication_savings (C) or all_replicated (D). B needs
-    no more memory a rank than row-wise sharding, plus `extra_memory_gb`, which may be negative.
-    `rule`: of three tiers, paper (section 4.5) or optimal (the least communication within the same memory).
-    `replica_multiplier`: memory of a replicated row over that of its weights. None is our executor's, the paper has 6.
-    `bandwidths`: fields of `Bandwidths` in GB/s, in place of those that follow from the cluster.
-    `align`: tiers of a table are multiples of the number of ranks, as in table 5.
-    `force`: table name or glob -> the scheme of the whole table (`whole_tables.WHOLE`). A later entry wins.
-
     One host, or one rank a host, has no middle tier: three tiers are two there.
 
-    A pooled table is planned as if its rows were not pooled. So its tiers follow p alone, as the paper's do. It really gains less.
-    TorchRec's reduce-scatter moves a whole pooled row of each sample, however few rows a tier has. So rows that leave the row-sharded tier
-    only save the traffic of their ids, and even out look-ups. A table leaves the global exchange only without any row-sharded row.
-    `reasons` says how much that is.
+    A pooled table is planned as if its rows were not pooled. So its tiers follow p alone, as the paper's do. It really gains less, which
+    `reasons` shows. TorchRec's reduce-scatter moves a whole pooled row of each sample, however few rows a tier still has. Rows that leave
+    the row-sharded tier save the traffic of their ids and even out look-ups. Only a table without row-sharded rows leaves the global
+    exchange.
+
+    Attributes:
+        tiers: 2 or 3.
+        goal: a point of figure 5.
+            memory_neutral: B, no more memory a rank than row-wise sharding, plus `extra_memory_gb`.
+            max_memory_savings: A.
+            max_communication_savings: C.
+            all_replicated: D.
+        extra_memory_gb: GB a rank; it may be negative.
+        rule: of three tiers: paper (section 4.5), or optimal (the least communication within the same memory).
+        replica_multiplier: memory of a replicated row over that of its weights; None: our executor's. The paper has 6.
+        bandwidths: fields of `Bandwidths` in GB/s in place of those that follow from the cluster.
+        align: tiers of a table are multiples of the number of ranks, as in table 5.
+        force: table name or glob -> the scheme of the whole table (`whole_tables.WHOLE`); a later entry wins.
     """
 
     tiers: Annotated[int, OneOf((2, 3))]
@@ -65,8 +70,17 @@ class FlexShard(Sharder):
     force: dict[str, str] | None = None
 
     def plan(self, inputs: PlanInputs) -> ShardingPlan:
-        """Raises UserError for options that cannot be, PlanDoesNotFit if `extra_memory_gb` asks for more than can be saved, or the plan
-        is too big for a rank.
+        """Tiers for all tables together, within one memory budget.
+
+        Args:
+            inputs: all that the plan depends on.
+
+        Returns:
+            A plan with one placement for each table.
+
+        Raises:
+            UserError: for options that cannot be.
+            PlanDoesNotFit: where `extra_memory_gb` is more than can be saved, or a rank lacks memory.
         """
         self._check()
         tables, cluster = inputs.tables, inputs.cluster

@@ -29,8 +29,11 @@ from recsys_lab.sharders.options import KEY
 class Neo4D(Sharder):
     """The plan whose slowest ranks cost least, of those with pieces below each of a few limits (`choose.LIMITS`).
 
-    `placement`: greedy | karmarkar_karp. `schemes`: those that tables may have (null: all seven). The weights are of the two costs in ms.
-    `even_out`: pieces are moved after the heuristic, so that both costs are even, not their sum alone (`repair`).
+    Attributes:
+        placement: greedy or karmarkar_karp.
+        schemes: those that tables may have; None: all seven.
+        communication_weight, load_weight: of the two costs in ms.
+        even_out: pieces are moved after the heuristic, so that both costs are even, not their sum alone (`repair`).
     """
 
     placement: Annotated[str, OneOf(tuple(HEURISTICS))] = "karmarkar_karp"

@@ -66,7 +66,7 @@ def with_caches(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], po
 
 
 def _chosen(shards: _Shards, free: np.ndarray) -> np.ndarray:
-    """[T]: at the lowest price of a byte at which every rank fits, with the remaining memory spent."""
+    """[T]: at the lowest price of a byte at which every rank fits, and with the remaining memory spent."""
     low, high = 1e-18, 1.0  # ms a byte
     while (shards.bytes_of_ranks(shards.at_price(high)) > free).any():
         high *= 1e3
@@ -237,7 +237,7 @@ def _disk_ms(rows: float, size: int, cluster: Cluster) -> float:
 
 
 def _free_bytes(plan: ShardingPlan, inputs: PlanInputs) -> np.ndarray:
-    """[R]: the memory that remains for tables beside all else that lasts, and for all of it beside the buffers."""
+    """[R]: the bytes for tables beside all else that lasts, and those for all of it beside the buffers."""
     memory, cluster = bytes_of_ranks(plan, inputs.workload), inputs.cluster
     tables = np.asarray(memory.weights) + np.asarray(memory.optimizer_state)
     whole = int(cluster.device.memory_gb * 1e9)

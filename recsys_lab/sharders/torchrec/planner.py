@@ -42,11 +42,13 @@ SEARCHED = ("sharders", "schemes", "tables", "plan")
 class TorchRec(Sharder):
     """The plan that TorchRec's cost model likes best.
 
-    `sharding_types`: what the planner may choose from (None: all but the grid, as TorchRec does). `force`: table name or glob ->
-    the sharding type that those tables must have. A later entry wins. `column_shard_width`: columns of a column shard; None leaves
-    it to the planner, and cuts a forced table over all ranks, a host's ranks or all hosts, as its type has it. `column_shards`: into how
-    many a table is cut that is cut by columns, instead of how wide they are; auto: where ranks would hold no shard, the heaviest tables
-    are cut, or cut again, until there are enough (DMT, section 5.1).
+    Attributes:
+        sharding_types: what the planner may choose from; None: all but the grid, as TorchRec does.
+        force: table name or glob -> the sharding type that those tables must have; a later entry wins.
+        column_shard_width: columns of a column shard; None: the planner decides. A forced table is then cut over all ranks, a host's
+            ranks or all hosts, as its type has it.
+        column_shards: into how many shards a table is cut by columns, in place of their width. auto: where ranks would hold no shard, the
+            heaviest tables are cut, or cut again, until there are enough (DMT, section 5.1).
     """
 
     sharding_types: list[Annotated[str, OneOf(SCHEMES)]] | None = None

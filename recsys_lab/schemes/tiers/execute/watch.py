@@ -1,4 +1,4 @@
-"""What training looked up in tables that are sharded by row: how often in which tier, and the last ids themselves."""
+"""What training looked up in tables that are sharded by row. It has the number in each tier, and the last ids themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """TorchRec's two sharded collections, pooled and sequences (a row for each id), with our look-up in them.
 
-TorchRec keeps what it does well: who sends which ids to whom, and which rows come back. Its look-up kernels are replaced
-by `TableBatch`, whose update is exact under every optimizer and sharding type (docs/decisions/sparse-optimizers.md).
+TorchRec keeps what it does well: who sends which ids to whom, and which rows come back. `TableBatch` replaces its look-up kernels. Its
+update is exact under every optimizer and sharding type (docs/decisions/sparse-optimizers.md).
 
 Means of rows that lie on several ranks are divided here. TorchRec 1.8 divides them too. But where one table of a collection needs it,
 TorchRec also divides the tables of other sharding types. Sums become means, and means are divided twice.

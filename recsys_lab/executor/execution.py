@@ -28,10 +28,20 @@ Config: TypeAlias = EmbeddingBagConfig | EmbeddingConfig
 
 @dataclass(frozen=True)
 class Request:
-    """Tables to run, those of `configs`, and everything that may matter to how. `plan` is the whole one. `hot_rows`: by table, the ids of
-    its most frequent rows. `exchange`, `overlap`: of whole tables' pooled rows. `pipeline`: ids may come
-    ahead of their batch. `model`, its tables at `path`: of which a scheme may take
-    more than the tables.
+    """Tables to run, and everything that may matter to how.
+
+    Attributes:
+        configs: TorchRec's configs of the tables to run.
+        plan: the whole one.
+        model: a scheme may take more of it than the tables.
+        path: of the model's tables.
+        hot_rows: by table, ids of its most frequent rows (int64, falling).
+        device: of this rank.
+        bucket_mib: DistributedDataParallel's buckets.
+        formats: of ids, rows and gradients on the wire.
+        exchange: how pooled rows of whole tables travel, of `EXCHANGES`.
+        overlap: whether that exchange runs beside compute.
+        pipeline: whether ids may come ahead of their batch.
     """
 
     configs: Sequence[Config]
@@ -81,11 +91,25 @@ class Part(nn.Module):
         return Ahead(self.begin)
 
     def begin(self, sparse: KeyedJaggedTensor) -> Any:
-        """Ids on their way (`Begun`). Collective."""
+        """Sends the ids of a batch. Collective.
+
+        Args:
+            sparse: this rank's batch.
+
+        Returns:
+            Ids on their way (`Begun`).
+        """
         raise NotImplementedError
 
     def issue(self, begun: Any) -> Callable[[], Any]:
-        """Looks up what has arrived and sends it. To be called for the rows, for which it waits. Collective."""
+        """Looks up what has arrived and sends the rows. Collective.
+
+        Args:
+            begun: what `begin` returned.
+
+        Returns:
+            A function that waits for the rows and returns them: a KeyedTensor, or a JaggedTensor a feature.
+        """
         raise NotImplementedError
 
     def forward(self, sparse: KeyedJaggedTensor) -> Any:
@@ -161,8 +185,13 @@ class Watch:
 
 
 class LocalModules(nn.Module):
-    """Parts of the model that only a group of ranks has: `own`, which is at `prefix` in the unsharded model. `ranks`: how many ranks those
-    are; `writes`: whether this one saves them.
+    """Parts of the model that only a group of ranks has.
+
+    Attributes:
+        own: the modules of this rank.
+        prefix: where they are in the unsharded model.
+        ranks: how many ranks have them.
+        writes: whether this rank saves them.
     """
 
     own: nn.Module
@@ -173,7 +202,14 @@ class LocalModules(nn.Module):
 
 @dataclass(frozen=True)
 class Running:
-    """What a request has become. `remaps`: by table, where its ids are renumbered. `local_modules`: taken from the model."""
+    """What a request has become.
+
+    Attributes:
+        part: runs the tables.
+        remaps: by table, where its ids are renumbered.
+        watch: counts look-ups of tables that are placed row by row.
+        local_modules: parts of the model that were taken from it.
+    """
 
     part: Part
     remaps: Mapping[str, Remap] = field(default_factory=dict)
@@ -183,9 +219,12 @@ class Running:
 
 @dataclass(frozen=True)
 class Execution:
-    """`run`: several ranks' tables. Schemes with the same one run together, and then `finish` has each scheme's last word.
+    """How a scheme's tables run.
 
-    `watch`: what notes look-ups on a rank that is alone, where `collection` holds all tables whole; None: nothing is noted.
+    Attributes:
+        run: runs the tables on several ranks. Schemes with the same function run together.
+        finish: called for each scheme after `run`.
+        watch: notes look-ups on a rank that is alone, where `collection` holds all tables whole; None: nothing is noted.
     """
 
     run: Callable[[Request], Running]
@@ -200,7 +239,7 @@ def execution_of(scheme: Scheme) -> Execution:
 
 
 def together(request: Request) -> list[tuple[Request, list[Execution]]]:
-    """The tables that run together, with their schemes' executions, in the order in which the model has the first of each."""
+    """The tables that run together, with their schemes' executions. The order is that in which the model has the first of each."""
     groups: dict[Callable, tuple[list[Config], list[Execution]]] = {}
     for config in request.configs:
         execution = execution_of(scheme_of(request.plan.by_table[config.name][1]))

@@ -42,7 +42,7 @@ def shard(
     communication_cores: Annotated[int, Range(0, 1024)] = 0,
     pipeline: bool = False,
 ) -> ShardedModel:
-    """Shard `model`'s tables by `plan`, and put the rest under DistributedDataParallel.
+    """Shards a model's tables by a plan, and puts the rest under DistributedDataParallel. Every rank of the default process group calls it.
 
     Call it on every rank of the default process group. On one rank nothing is exchanged, and there is no DistributedDataParallel.
 
@@ -58,7 +58,28 @@ def shard(
     `pipeline`: the trainer may send the ids of the next batch while one computes (`ShardedModel.ahead`).
     `scratch`: the folder for rows of tables with a store on disk. Empty: that of temporary files.
 
-    Raises UserError for a plan that cannot run here, and for `hot_rows` or an `exchange` that do not match it, or cores that are not there.
+    Args:
+        model: from the meta device or from CPU. Weights of its tables are ignored.
+        plan: for the ranks of the default process group.
+        device: of this rank.
+        optimizer: the tables': (name, learning rate, eps, weight decay).
+        precision: formats of weights, compute and exchanges.
+        seed: of the first weights.
+        initial: makes rows from `seed`; every rank makes its own.
+        hot_rows: for each table sharded by row, the ids of its hottest rows, as many as are not row-sharded; int64, in falling frequency,
+            the same on every rank.
+        scratch: the folder for rows of tables with a store on disk; empty: that of temporary files.
+        dense_bucket_mib: DistributedDataParallel's buckets.
+        exchange: of whole tables' pooled rows (recsys_lab.schemes.whole.execute).
+        overlap: False: that exchange and the all-reduce of dense gradients block.
+        communication_cores: of a rank's cores, for gloo's threads alone; 0: any thread on any core.
+        pipeline: the trainer may send the next batch's ids while one computes (`ShardedModel.ahead`).
+
+    Returns:
+        The module to call, the tables' optimizer, and this rank's shards.
+
+    Raises:
+        UserError: for a plan that cannot run here, `hot_rows` or an `exchange` that do not match it, or cores that are not there.
     """
     from recsys_lab.executor.sharding import sharded
     from recsys_lab.models.table_weights import initial_rows

@@ -26,9 +26,8 @@ from recsys_lab.tables.remap import Remap
 class TableShard:
     """What this rank holds of a table. Weights and state are the live ones.
 
-    `rows` int64: the table's row that each one of the shard is, where they are numbered after FlexShard's remapping. Else None.
-    `writes`: whether this rank saves it. Of replicas one does. `state` [rows, cols], or [rows] where the optimizer keeps one element
-    a row of this shard.
+    `rows` int64: the table's row for each one of the shard, where FlexShard's remapping renumbers them; else None. `writes`: whether this
+    rank saves it; of replicas one does. `state` [rows, cols], or [rows] where the optimizer keeps one element a row of this shard.
     """
 
     held: HeldShard
@@ -41,12 +40,21 @@ class TableShard:
 
 @dataclass(frozen=True)
 class ShardedModel:
-    """What the trainer drives. `module(dense, sparse) -> logits [B]`. Its parameters are the dense arch, under
-    DistributedDataParallel, and no table. `local_modules`: parts of the model that only a group of ranks has. `stored_dense`: the
-    weights behind all of those parameters, where they are not plain FP32. `ahead`: through which the next batch's ids may leave early.
+    """What the trainer drives.
 
     One step: `sparse_optimizer.zero_grad()`, forward, `loss.backward()`, `sparse_optimizer.step()`, the dense optimizer's step.
-    Gradients are those of the mean over the ranks of each rank's loss. `remaps`: by name, of the tables that are sharded by row.
+    Gradients are those of the mean over the ranks of each rank's loss.
+
+    Attributes:
+        module: `module(dense, sparse) -> logits [B]`. Its parameters are the dense arch, under DistributedDataParallel, and no table.
+        sparse_optimizer: of the tables.
+        plan: where the tables lie.
+        tables_path: of the tables in the unsharded model.
+        remaps: by name, of the tables that are sharded by row.
+        watch: counts look-ups of tables that are placed row by row.
+        local_modules: parts of the model that only a group of ranks has.
+        stored_dense: the weights behind all of those parameters, where they are not plain FP32.
+        ahead: through which the next batch's ids may leave early.
     """
 
     module: nn.Module

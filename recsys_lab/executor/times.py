@@ -1,6 +1,6 @@
 """Where the time of communication goes (sections IV-C and VI-D). It is spent in preparation, in waiting, and, beside compute, in transfer.
 
-Preparation is all that the exchange of rows does but wait: copies into flat buffers, conversions, copies out of them, and sharing out among
+Preparation is all that the exchange of rows does but wait. It is copies into and out of flat buffers, conversions, and sharing out among
 ranks. Waiting is what the training thread does nothing in. Transfer runs from a collective's issue to its end and is recorded with it
 (`recsys_lab.executor.recorded`). All of it is noted while collectives are recorded, and costs nothing else.
 
@@ -39,7 +39,7 @@ def waited(what: str) -> Iterator[None]:
 
 @contextmanager
 def preparing() -> Iterator[None]:
-    """The time inside is preparation, but for what is waited in it."""
+    """The time inside is preparation, but for the waits in it."""
     began, before = time.perf_counter(), RECORDER.waited_s
     with named(EXCHANGE):
         yield

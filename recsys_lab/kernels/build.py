@@ -1,8 +1,8 @@
 """Compiles the C++ kernels at first use, into a folder of the user's cache, and loads them.
 
-The folder is named by a digest of the sources, the compiler, its flags and the processor. So nothing stale is ever loaded. A library that
-somebody else could have put there, or that is not the one that was built, is compiled again. Ranks that start at once wait for the first.
-RECSYS_LAB_KERNELS=torch keeps to PyTorch.
+The folder is named by a digest of the sources, the compiler, its flags and the processor. So nothing stale is ever loaded. A library is
+compiled again if somebody else could have put it there, or if it is not the one that was built. Ranks that start at once wait for the
+first. RECSYS_LAB_KERNELS=torch keeps to PyTorch.
 """
 
 from __future__ import annotations

@@ -47,10 +47,16 @@ def _functions() -> ctypes.CDLL:
 
 
 def pair_dots(parts: Sequence[Tensor], *, lead: bool = False) -> Tensor:
-    """Vectors in parts, each [B, any number, D] of one format, F in all -> [B, F (F - 1) / 2]: the dots of all pairs, the strict upper
-    triangle row by row. `lead`: [B, D + F (F - 1) / 2], the first vector itself before its dots.
+    """Dot products of all pairs of F vectors, the strict upper triangle row by row.
 
     As `torch.stack([(a * b).sum(1) for a, b in combinations(vectors, 2)], 1)` of the F vectors, after `torch.cat` with the first.
+
+    Args:
+        parts: vectors in parts, each [B, any number, D] of one format, F in all.
+        lead: whether the first vector itself comes before its dots.
+
+    Returns:
+        [B, F (F - 1) / 2]; with `lead` [B, D + F (F - 1) / 2].
     """
     kept = [_whole(part) for part in parts]
     vectors = _vectors(kept, lead)
@@ -60,7 +66,15 @@ def pair_dots(parts: Sequence[Tensor], *, lead: bool = False) -> Tensor:
 
 
 def pair_dots_backward(parts: Sequence[Tensor], grad: Tensor, *, lead: bool = False) -> tuple[Tensor, ...]:
-    """The gradients of `parts`, in their shapes, from that of what `pair_dots` gave."""
+    """The backward pass of `pair_dots`.
+
+    Args:
+        parts, lead: those of `pair_dots`.
+        grad: of its result.
+
+    Returns:
+        The gradients of `parts`, in their shapes.
+    """
     kept = [_whole(part) for part in parts]
     vectors, made = _vectors(kept, lead), tuple(part.new_empty(part.shape) for part in kept)
     grad = grad if grad.stride(1) == 1 else grad.contiguous()
@@ -69,8 +83,16 @@ def pair_dots_backward(parts: Sequence[Tensor], grad: Tensor, *, lead: bool = Fa
 
 
 def relu_backward(grad: Tensor, made: Tensor, *, in_place: bool = False) -> tuple[Tensor, Tensor]:
-    """grad and made [B, O], what the ReLU gave -> (`grad * (made > 0)` [B, O], its `sum(0)` [O]). `in_place`: the first is `grad`, if that
-    is contiguous."""
+    """The backward pass of a ReLU and of the bias before it.
+
+    Args:
+        grad: [B, O], of the ReLU's output.
+        made: [B, O], the ReLU's output.
+        in_place: whether the first result is `grad`, if that is contiguous.
+
+    Returns:
+        (`grad * (made > 0)` [B, O], its `sum(0)` [O]).
+    """
     grad, made = grad.contiguous(), made.contiguous()
     out, sums = grad if in_place else torch.empty_like(grad), grad.new_empty(grad.shape[1])
     addresses = (grad.data_ptr(), made.data_ptr()), (out.data_ptr(), sums.data_ptr())
@@ -79,7 +101,14 @@ def relu_backward(grad: Tensor, made: Tensor, *, in_place: bool = False) -> tupl
 
 
 def relu_backward_turned(grad: Tensor, made: Tensor, *, in_place: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """`relu_backward` in FP32, and between its results the gradient's transpose [O, B], laid out as such: (gradient, turned, sums)."""
+    """`relu_backward` in FP32, with the gradient's transpose.
+
+    Args:
+        grad, made, in_place: those of `relu_backward`.
+
+    Returns:
+        (gradient [B, O], its transpose [O, B], laid out as such, sums [O]).
+    """
     grad, made = grad.contiguous(), made.contiguous()
     assert grad.dtype == made.dtype == torch.float32
     if grad.shape[0] % 16 or grad.shape[1] % 16:
@@ -93,7 +122,16 @@ def relu_backward_turned(grad: Tensor, made: Tensor, *, in_place: bool = False) 
 
 
 def to_one_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """grad [B, 1], x [B, I], weight [1, I] of one format -> (`grad * weight` [B, I], `grad.t() @ x` [1, I])."""
+    """The backward pass of a layer with one output.
+
+    Args:
+        grad: [B, 1], of its output.
+        x: [B, I], its input.
+        weight: [1, I], all of one format.
+
+    Returns:
+        (`grad * weight` [B, I], `grad.t() @ x` [1, I]).
+    """
     grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
     of_x, of_weight = torch.empty_like(x), torch.empty_like(weight)
     given, made = (t.data_ptr() for t in (x, grad, weight)), (of_x.data_ptr(), of_weight.data_ptr())

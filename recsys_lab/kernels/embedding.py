@@ -21,10 +21,19 @@ OUT = (torch.float32, torch.bfloat16)
 
 
 def bags(weight: torch.Tensor, lookups: Lookups, out_dtype: torch.dtype = torch.float32, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Pooled rows [B, F * D] of `weight` [E, D] (FP32, BF16, FP16), summed in FP32 in the order of the ids and rounded once.
+    """Pooled rows, summed in FP32 in the order of the ids and rounded once (CPU DLRM, algorithm 1).
 
-    CPU DLRM, algorithm 1. `out`: where to write, its columns next to one another and its rows with any stride. Made where it is None.
-    An id outside the table is an IndexError. On a GPU, where a look-up waits for nothing, an assertion there that ends the process.
+    Args:
+        weight: [E, D], FP32, BF16 or FP16.
+        lookups: with `offsets`.
+        out_dtype: FP32 or BF16.
+        out: where to write: columns next to one another, rows with any stride; None: a new matrix.
+
+    Returns:
+        [B, F * D].
+
+    Raises:
+        IndexError: for an id outside the table. A look-up on a GPU waits for nothing; there an assertion ends the process.
     """
     assert lookups.offsets is not None, "bags have offsets"
     out = _out(out, (lookups.samples, lookups.features * weight.shape[1]), out_dtype, weight.device)
@@ -38,7 +47,19 @@ def bags(weight: torch.Tensor, lookups: Lookups, out_dtype: torch.dtype = torch.
 
 
 def rows(weight: torch.Tensor, ids: torch.Tensor, out_dtype: torch.dtype = torch.float32, out: torch.Tensor | None = None) -> torch.Tensor:
-    """A row for each id, [N, D]: look-ups of a sequence. Otherwise as `bags`."""
+    """A row for each id: look-ups of a sequence.
+
+    Args:
+        weight: [E, D], FP32, BF16 or FP16.
+        ids: [N], int32 or int64.
+        out_dtype, out: those of `bags`.
+
+    Returns:
+        [N, D].
+
+    Raises:
+        IndexError: as `bags` does.
+    """
     out = _out(out, (len(ids), weight.shape[1]), out_dtype, weight.device)
     if native_for(weight):
         native.rows(weight, ids, out)
@@ -62,18 +83,23 @@ def update(
 ) -> None:
     """One optimizer step of the rows that `lookups` touched, in place, from the gradient of what was looked up.
 
-    The gradient of a row is summed over all its occurrences in the order of the ids, then the row moves once. That is backward pass and
-    update in one (CPU DLRM, section III-A).
+    The gradient of a row is summed over all its occurrences in the order of the ids. Then the row moves once. This is backward pass and
+    update in one, of which only CPU DLRM's section III-A speaks.
 
     Args:
-        weight, low: [E, D]. The formats are FP32, BF16, FP16 (rounded once), and BF16 with `low`: int16 or uint8 for hi/lo split weights
-            (CPU DLRM, section VII), float32 for master weights.
-        lookups: the N ids whose rows move.
-        grad: FP32 or BF16, [B, F * D] of bags, [*, D] of single rows.
-        rule: the optimizer with its figures.
-        state, squares: FP32, [E] for row_wise_adagrad, [E, D] for adagrad and adam. `squares` is adam's second.
-        strategy: default, or the paper's algorithms 2 to 4: reference, atomic and race_free. Those are plain SGD, for comparison. Every
-            occurrence moves its row by itself, so sums are rounded differently.
+        weight: [E, D], FP32, BF16 or FP16 (rounded once).
+        lookups: what was looked up.
+        grad: FP32 or BF16; [B, F * D] of bags, [*, D] of single rows.
+        rule: the optimizer.
+        low: [E, D], beside BF16 weights: int16 or uint8 for hi/lo split weights (CPU DLRM, section VII), FP32 for master weights.
+        state: FP32; [E] for row_wise_adagrad, [E, D] for adagrad and adam; None for sgd.
+        squares: FP32 [E, D], adam's second state.
+        strategy: default; or reference, atomic or race_free, the paper's algorithms 2 to 4, for comparison. Those are plain SGD. Every
+            occurrence moves its row by itself, so the sums are rounded differently.
+
+    Raises:
+        IndexError: for an id outside the table.
+        UserError: for an unknown strategy, or one that the rule, the formats or the device do not allow.
     """
     assert grad.dtype in OUT and grad.dim() == 2, "gradients are matrices in FP32 or BF16"
     assert weight.is_contiguous() and (low is None or (low.is_contiguous() and low.shape == weight.shape)), "tables are contiguous [E, D]"

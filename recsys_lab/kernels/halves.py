@@ -19,14 +19,30 @@ LOST_BITS = {torch.int16: 0, torch.uint8: 8}
 
 
 def split(weight: torch.Tensor, low_dtype: torch.dtype = torch.int16) -> tuple[torch.Tensor, torch.Tensor]:
-    """FP32 of any shape -> (high, low) of that shape; `low_dtype` int16 or uint8."""
+    """FP32 weights as high and low bits.
+
+    Args:
+        weight: FP32 of any shape.
+        low_dtype: int16 for all low bits, uint8 for the upper 8 of them.
+
+    Returns:
+        (high bfloat16, low), each of that shape.
+    """
     bits = weight.contiguous().view(torch.int32)
     high = bits.bitwise_right_shift(16).to(torch.int16).view(torch.bfloat16)
     return high, _low(bits, low_dtype)
 
 
 def join(high: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
-    """(high bfloat16, low int16 | uint8) of one shape -> FP32."""
+    """High and low bits as FP32 weights.
+
+    Args:
+        high: bfloat16.
+        low: int16 or uint8, of that shape.
+
+    Returns:
+        FP32 of that shape.
+    """
     lost, mask = LOST_BITS[low.dtype], (1 << (16 - LOST_BITS[low.dtype])) - 1
     upper = high.contiguous().view(torch.int16).to(torch.int32).bitwise_left_shift_(16)
     lower = low.to(torch.int32).bitwise_and_(mask)

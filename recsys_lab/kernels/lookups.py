@@ -9,14 +9,18 @@ import torch
 
 @dataclass(frozen=True)
 class Lookups:
-    """N ids of F features with B samples each.
+    """N ids of F features with B samples each, of tables with D columns.
 
-    Pooled: `offsets` [F * B + 1] (int64) numbers bags feature by feature, bag f * B + b. Its pooled row and its gradient are columns
-    [f * D, (f + 1) * D) of row b of a matrix [B, F * D]. `first_rows` [F] (int64) is added to the ids of a feature. So tables that lie one
-    above the other are read by their own ids.
-    Not pooled (`offsets` None): id i has row source[i] of the gradient [*, D] or, without `source`, row i.
+    Pooled look-ups have `offsets`. Without them id i has row source[i] of the gradient [*, D] or, without `source`, row i.
 
-    `weights` [N] (float32): a factor of each id. `mode` mean divides a bag by its number of ids.
+    Attributes:
+        ids: [N], int32 or int64.
+        offsets: [F * B + 1], int64. Bag f * B + b is columns [f * D, (f + 1) * D) of row b of a matrix [B, F * D]; so is its gradient.
+        features: F; 1 where nothing is pooled.
+        first_rows: [F], int64, added to the ids of a feature. Tables that lie one above the other are so read by their own ids.
+        source: [N], int32 or int64: the gradient's row of each id.
+        weights: [N], FP32: a factor of each id.
+        mode: sum, or mean, which divides a bag by its number of ids.
     """
 
     ids: torch.Tensor  # int32 or int64

@@ -85,8 +85,8 @@ class RowCache:
     def take(self, ids: torch.Tensor) -> tuple[torch.Tensor, np.ndarray, np.ndarray, np.ndarray]:
         """Takes `ids` [N] into the cache.
 
-        Returns their slots, int32; the distinct slots, pinned until `release`; the rows that were never written, rising; and their slots,
-        which the caller fills. Raises TooFewSlots and IndexError, and then has changed nothing.
+        Returns their slots, int32, and the distinct slots, pinned until `release`. Then the rows that were never written, rising, and their
+        slots, which the caller fills. Raises TooFewSlots and IndexError, and then has changed nothing.
         """
         ids = ids.contiguous()
         slots, needed = torch.empty(len(ids), dtype=torch.int32), _i64()

@@ -11,9 +11,15 @@ STATE_OF = {"sgd": None, "row_wise_adagrad": "row", "adagrad": "weight", "adam":
 
 @dataclass(frozen=True)
 class Rule:
-    """`name`: sgd | row_wise_adagrad | adagrad | adam. Weight decay times a row joins its gradient, but only where that is not zero.
+    """How a touched row moves. A row whose gradient is zero rests, under adam too.
 
-    A row whose gradient is zero rests under adam, too. `beta1`, `beta2` and `step` (from 1) are adam's.
+    Attributes:
+        name: sgd, row_wise_adagrad, adagrad or adam.
+        lr: learning rate.
+        eps: added to the root.
+        weight_decay: times the row, joins a gradient that is not zero.
+        beta1, beta2: adam's.
+        step: adam's, from 1.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The embedding kernels in plain PyTorch, on any device. This is what they mean; C++ gives the same bits (recsys_lab/kernels/embedding.py).
 
-Every sum is in FP32, from zero and in the order of the ids. The gradient of a row with more than PIECE occurrences is summed in pieces of
-PIECE, and then over the pieces in order. So several threads can share it, and the result does not depend on their number.
+Every sum is in FP32, from zero and in the order of the ids. Of a row with more than PIECE occurrences, the gradient is summed in pieces of
+PIECE. Then the pieces are summed in order. So several threads can share it, and the result does not depend on their number.
 
 Shapes: E rows, D dimension, B samples, F features, N ids, U distinct rows.
 """

@@ -34,11 +34,21 @@ def sgd_step(
     momentum: float = 0.0,
     velocity: torch.Tensor | None = None,
 ) -> None:
-    """One step in place, on a CPU with `recsys_lab.kernels.available()`.
+    """One step of SGD in place, on a CPU with `recsys_lab.kernels.available()`.
 
-    weight, rest: the two parts of weights in one of the formats of `update`; grad: FP32 or BF16; velocity: FP32, torch's momentum
-    buffer, with `momentum`. All of one shape and contiguous. With g the gradient and w the weight in FP32, and fma rounding once:
-    g = fma(weight_decay, w, g); v = momentum * v + g; w = fma(-lr, v, w). Bit for bit torch.optim.SGD on the FP32 weights.
+    Bit for bit torch.optim.SGD on the FP32 weights. With g the gradient, w the weight in FP32, and fma rounding once:
+
+        g = fma(weight_decay, w, g);  v = momentum * v + g;  w = fma(-lr, v, w)
+
+    All tensors have one shape and are contiguous.
+
+    Args:
+        weight, rest: the two parts of weights in one of the formats of `recsys_lab.kernels.stored`.
+        grad: FP32 or BF16.
+        lr: learning rate.
+        weight_decay: times the weight, added to its gradient.
+        momentum: of `velocity`.
+        velocity: FP32, torch's momentum buffer; needed with `momentum`.
     """
     parts = [weight, grad, *(part for part in (rest, velocity) if part is not None)]
     assert all(part.shape == weight.shape and part.is_contiguous() and part.device.type == "cpu" for part in parts), "one shape, contiguous"

@@ -17,7 +17,13 @@ from recsys_lab.tables import Table
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What a model is built for. `dense_width`: dense values a sample, 0 where there are none. `device`: meta where only cost counts."""
+    """What a model is built for.
+
+    Attributes:
+        tables: those that its features read.
+        dense_width: K, dense values a sample; 0: none.
+        device: where weights lie; meta where only costs are counted.
+    """
 
     tables: tuple[Table, ...]
     dense_width: int
@@ -26,9 +32,18 @@ class ModelInputs:
     def checked(
         self, rows: list[int] | None, lengths: list[int] | None, dense_features: int | None
     ) -> tuple[tuple[Table, ...], int, torch.device | None]:
-        """(tables, dense width, device). Raises UserError if a model that fixes its own inputs (the keys of those names) is given others.
+        """The inputs, for a model that fixes its own by the keys of these names. Sizes of tables may differ: a local run scales them down.
 
-        Sizes of tables may differ: a local run scales them down.
+        Args:
+            rows: one entry for each table; None: the data decide.
+            lengths: look-ups a sample, one entry for each table.
+            dense_features: K.
+
+        Returns:
+            (tables, dense width, device).
+
+        Raises:
+            UserError: where the data have other tables or dense features.
         """
         if rows is not None and len(rows) != len(self.tables):
             raise UserError("this model fixes its tables", where="model.rows", given=f"{len(self.tables)} tables", allowed=f"{len(rows)}")
@@ -41,11 +56,16 @@ class ModelInputs:
 
 
 class ClickModel(nn.Module):
-    """`embeddings` are its tables, which an executor may replace by sharded ones; `predict` is everything after them.
+    """A model on one device, in parts that executors and the cost count can take apart.
 
-    `has_first_order`: an id's row has a weight that goes into the logit as it is. `initial_share`: of the usual first values of tables.
-    `objective`: what its outputs are and how they are trained; click: a logit a row. `with_towers`: the model's class for a sharder whose
-    towers have modules, null where it has none (towers.py). `tower_features`: the features of each tower of a model of that class.
+    Attributes:
+        has_first_order: an id's row has a weight that is added to the logit as it is.
+        initial_share: of the usual first values of tables.
+        with_towers: the class for a sharder whose towers have modules; None: the model has none (towers.py).
+        features: in the order of the tables.
+        embeddings: its tables, which an executor may replace by sharded ones.
+        objective: what its outputs are and how they are trained; click: a logit a row.
+        tower_features: the features of each tower, of a model of class `with_towers`.
     """
 
     has_first_order: bool = False
@@ -59,7 +79,7 @@ class ClickModel(nn.Module):
 
     @staticmethod
     def widths(dim: int) -> tuple[int, ...]:
-        """The vectors that a row of a table holds side by side, by their widths, where the model's embeddings have `dim`.
+        """The widths of the vectors that a row of a table holds side by side. The model's embeddings have `dim`.
 
         A model that reads more than an embedding of each id says so here: (dim, 1) adds a first-order weight (deepfm.py).
         """
@@ -70,13 +90,26 @@ class ClickModel(nn.Module):
         return self.predict(dense, self.embeddings(sparse).to_dict())
 
     def predict(self, dense: Tensor | None, looked_up: Any) -> Tensor:
-        """dense [B, K] and what the tables gave for each feature ([B, D] where they pool) -> logits [B]."""
+        """Everything after the tables.
+
+        Args:
+            dense: [B, K]; None: the data have no dense values.
+            looked_up: by feature what the tables gave, [B, D] where they pool.
+
+        Returns:
+            Logits [B].
+        """
         raise NotImplementedError
 
     def example(self, samples: int, mean_lengths: Mapping[str, float]) -> Any:
-        """What the tables would give `predict` for that many samples, on the meta device.
+        """What the tables would give `predict`, on the meta device, to count costs.
 
-        `mean_lengths`: look-ups a sample by feature, 1 where it has none. Pooled vectors do not depend on them.
+        Args:
+            samples: B.
+            mean_lengths: look-ups a sample by feature, 1 where it has none. Pooled vectors do not depend on them.
+
+        Returns:
+            By feature [B, D].
         """
         dims = {name: config.embedding_dim for config in table_configs(self) for name in config.feature_names}
         return {name: torch.empty(samples, dim, device="meta", requires_grad=True) for name, dim in dims.items()}

@@ -1,4 +1,4 @@
-"""DeepFM (Guo et al. 2017, figure 1): a factorisation machine and a deep MLP that read the same embeddings. Their logits add up.
+"""DeepFM (Guo et al. 2017, figure 1). A factorisation machine and a deep MLP read the same embeddings, and their logits add up.
 
                                       +-> first order: sum of w_i x_i -----------------+
 dense [B, K] ---> K fields -+         |                                                |

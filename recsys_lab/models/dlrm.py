@@ -40,16 +40,19 @@ class DLRMTowers:
 
 
 class DLRM(InteractionModel):
-    """`dense_width`: K, 0 where the data have no dense features. Then there is no bottom MLP, and only embeddings interact.
+    """DLRM (Naumov et al. 2019): bottom MLP, dots of all pairs of vectors, over MLP. Without dense features only embeddings interact.
 
-    `bottom_layers`: end in `embedding_dim`, with towers in their D instead.
-    `over_layers`: end in 1.
-    `dropout`: between the over MLP's layers.
-    `normalise_vectors`: LayerNorm of each vector before it interacts, with towers as it enters its tower. So interactions learn as fast
-    from a large table, whose first values are small, as from a small one.
-    `first_order`: the first component of each vector is also added to the logit, and the dense features have a linear part.
-    `tower`: of DLRMWithTowers alone.
-    `rows`, `lengths`, `dense_features`, `file` (a CSV of tables): set by variants that fix their own inputs.
+    Args:
+        inputs: tables, K and device.
+        embedding_dim: D of every table.
+        bottom_layers: widths; the last is `embedding_dim`, with towers their D.
+        over_layers: widths; the last is 1.
+        dropout: between the over MLP's layers.
+        normalise_vectors: LayerNorm of each vector before it interacts, with towers as it enters its tower. Interactions then learn as fast
+            from a large table, whose first values are small, as from a small one.
+        first_order: each vector's first component is added to the logit, and dense features have a linear part.
+        tower: DLRMWithTowers' alone.
+        rows, lengths, dense_features, file: set by variants that fix their own inputs; `file` is a CSV of tables.
 
     Raises:
         UserError: where sizes do not fit.

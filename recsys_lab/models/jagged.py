@@ -37,7 +37,7 @@ class Places:
 
     @staticmethod
     def groups(lengths: Tensor, device: torch.device) -> list[tuple[Tensor, Places]]:
-        """The sequences apart by length, up to 8, 16, 32 and so on, so that few of the squares that attention fills are padding.
+        """The sequences apart by length, up to 8, 16, 32 and so on. So few of the squares that attention fills are padding.
 
         For each group: which of the N rows are its own, int64 [n], and their places. Sequences without rows are short ones.
         """

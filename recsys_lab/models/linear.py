@@ -73,7 +73,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _ToOne(torch.autograd.Function):
-    """A layer with one output: its two gradients are one pass over the input, where GEMMs take several times as long."""
+    """A layer with one output. Its two gradients are one pass over the input, where GEMMs take several times as long."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

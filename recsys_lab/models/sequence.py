@@ -1,6 +1,7 @@
 """Sequence models: a user's history as rows of tables that are not pooled, read by attention.
 
-next_item (SASRec, Kang and McAuley 2018, figure 1): every place of the history scores the item after it against one that never came.
+next_item (SASRec, Kang and McAuley 2018, figure 1): every place of the history scores the item after it. It also scores one that never
+came.
 
     history -> tables -> sum, + place from the end -> causal blocks -> hidden [N, D] -+-> dot with the item after it  -> logits [N, 2]
                                                                                      +-> dot with a random item

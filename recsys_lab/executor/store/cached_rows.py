@@ -199,7 +199,7 @@ class CachedRows:
             raise self._refused(error) from None
 
     def _check_size(self) -> None:
-        """Raises EOFError for a file that was cut: writing behind its end would fill the missing rows with zeros."""
+        """Raises EOFError for a file that was cut: to write behind its end would make zeros of the missing rows."""
         if os.fstat(self._file.fileno()).st_size != self._size:
             raise EOFError("the file is shorter than it was")
 

@@ -72,8 +72,18 @@ def launch(
 ) -> Any:
     """In a pod: runs `work(**arguments)` as the rank that torchrun made of this process. Elsewhere: writes `folder`/kubernetes.yaml.
 
-    Returns what the rank returned; None where only the manifest was written. Raises UserError for a missing image or claim, and where
-    kubectl refuses.
+    Other keys than those below are of the manifest. `conf/launcher/kubernetes.yaml` explains them.
+
+    Args:
+        work, arguments, folder, hosts, ranks_per_host, threads_per_rank, timeout_s: those of `launchers.local.launch`.
+        device_kind: the named cluster's; cuda: a rank has a GPU.
+        submit: whether to apply the manifest with kubectl.
+
+    Returns:
+        What the rank returned; None where only the manifest was written.
+
+    Raises:
+        UserError: for a missing image or claim, and where kubectl refuses.
     """
     if torchrun.is_rank():
         return torchrun.join(

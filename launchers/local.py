@@ -36,9 +36,23 @@ def launch(
     threads_per_rank: Threads = 1,
     timeout_s: Timeout = 600.0,
 ) -> Any:
-    """Runs `work(**arguments)` on every rank and returns what rank 0 returned. Nothing listens to other machines.
+    """Runs `work(**arguments)` on every rank. Nothing listens to other machines.
 
-    Raises: a rank's own UserError; RankLost when a process died or hangs; RuntimeError with the rank's traceback for our bugs.
+    Args:
+        work: what each rank runs; a function of a module, since it is pickled.
+        arguments: its keyword arguments, the same for all ranks.
+        folder: the run folder; ranks but the first log in its `logs`.
+        hosts, ranks_per_host: how ranks are grouped, as if on so many machines.
+        threads_per_rank: of compute.
+        timeout_s: a rank that waits longer for the others gives up.
+
+    Returns:
+        What rank 0 returned.
+
+    Raises:
+        UserError: a rank's own.
+        RankLost: where a process died or hangs.
+        RuntimeError: with the rank's traceback, for our bugs.
     """
     world = hosts * ranks_per_host
     with processes.listen_here(world) as listener:

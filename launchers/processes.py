@@ -271,7 +271,7 @@ def _how_it_ended(code: int | None) -> str:
 
 
 def _raise_first(failures: dict[int, Failure], silent: list[int], world: int, ranks_per_host: int, folder: Path) -> None:
-    """A rank's own mistake first, then our bug, then a lost process; echoes of those never hide them. Unless all were told to end."""
+    """A rank's own mistake first, then our bug, then a lost process; echoes of those never hide them. Unless all had to end."""
     if any(failure.terminated for failure in failures.values()):
         raise Terminated
     for failure in failures.values():

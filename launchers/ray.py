@@ -46,10 +46,21 @@ def launch(
     threads_per_rank: Threads = 1,
     timeout_s: Timeout = 600.0,
 ) -> Any:
-    """Runs `work(**arguments)` on every rank and returns what rank 0 returned. A lost rank is started anew `max_failures` times.
+    """Runs `work(**arguments)` on every rank, as workers of Ray Train.
 
-    `address`: of Ray's head; None starts a Ray here. Raises UserError where Ray is not installed, does not answer or is too small, and
-    what a rank raises; RankLost when ranks were lost more often; RuntimeError with the rank's traceback for our bugs.
+    Args:
+        work, arguments, folder, hosts, ranks_per_host, threads_per_rank, timeout_s: those of `launchers.local.launch`.
+        address: of Ray's head, HOST:PORT or auto; None starts a Ray here.
+        cpus_per_rank: that Ray reserves.
+        max_failures: how often lost ranks are restarted.
+
+    Returns:
+        What rank 0 returned.
+
+    Raises:
+        UserError: where Ray is not installed, does not answer or is too small; a rank's own.
+        RankLost: where ranks were lost more often than `max_failures`.
+        RuntimeError: with the rank's traceback, for our bugs.
     """
     folder = folder.resolve()
     (folder / "logs").mkdir(parents=True, exist_ok=True)

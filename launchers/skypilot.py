@@ -79,7 +79,17 @@ def launch(
 ) -> Any:
     """On a node: runs `work(**arguments)` as the rank that torchrun made of this process. Elsewhere: writes `folder`/skypilot.yaml.
 
-    Returns what the rank returned; None where only the task was written. Raises UserError for a missing volume or accelerator.
+    Other keys than those below are of the task. `conf/launcher/skypilot.yaml` explains them.
+
+    Args:
+        work, arguments, folder, hosts, ranks_per_host, threads_per_rank, timeout_s: those of `launchers.local.launch`.
+        device_kind: the named cluster's; cuda: a rank has a GPU.
+
+    Returns:
+        What the rank returned; None where only the task was written.
+
+    Raises:
+        UserError: for a missing volume or accelerator.
     """
     if torchrun.is_rank():
         return torchrun.join(

@@ -22,7 +22,7 @@ from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 
 #: In the store of torchrun's agents: the folder of the run or the sweep that was begun.
 FOLDER = "recsys_lab/folder"
-#: Set where whoever starts torchrun anew means the run that lies in `hydra.run.dir`, as a Kubernetes Job does.
+#: Set where whoever restarts torchrun means the run that lies in `hydra.run.dir`, as a Kubernetes Job does.
 GOES_ON = "RECSYS_LAB_GOES_ON"
 #: Launchers whose runs join the ranks that are there.
 JOINS = ("launchers.torchrun.join", "launchers.slurm.join", "launchers.kubernetes.launch", "launchers.skypilot.launch")

@@ -29,11 +29,20 @@ def launch(
     threads_per_rank: Threads = 1,
     timeout_s: Timeout = 15.0,
 ) -> Any:
-    """Runs `work(**arguments)` on every rank and returns what rank 0 returned; of the network nothing remains.
+    """Runs `work(**arguments)` on every rank, hosts in network namespaces of this machine. Nothing of the network remains.
 
-    `link_gb_s`: what a host's link carries one way, `loopback_gb_s` what its ranks can say to each other (null: as much as the machine
-    can). `hosts_per_leaf`, `leaf_oversubscription`: as in a cluster's YAML. `timeout_s`: a rank that waits longer for the others gives up.
-    Raises UserError where this machine allows no such network, and what `launchers.local.launch` raises.
+    Args:
+        work, arguments, folder, hosts, ranks_per_host, threads_per_rank, timeout_s: those of `launchers.local.launch`.
+        link_gb_s: GB/s of a host's link, one way.
+        loopback_gb_s: GB/s between the ranks of a host; None: as much as the machine can.
+        hosts_per_leaf, leaf_oversubscription: as in a cluster's YAML.
+
+    Returns:
+        What rank 0 returned.
+
+    Raises:
+        UserError: where this machine allows no such network.
+        UserError, RankLost, RuntimeError: as `launchers.local.launch` does.
     """
     with network(hosts, links_of(hosts, link_gb_s, hosts_per_leaf, leaf_oversubscription, loopback_gb_s)) as net:
         world = hosts * ranks_per_host

@@ -25,7 +25,7 @@ class Baselines:
 
 
 def lost_by(quality: Figures, baselines: Figures) -> dict[str, float]:
-    """By held-out split, by how much the model's AUC is below the baseline's, where it is so by more than `LOSS`."""
+    """By held-out split, how much the model's AUC is below the baseline's. Only differences above `LOSS` are there."""
     judged = [split for split in ("validation", "test") if split in quality and split in baselines]
     gaps = {split: baselines[split]["auc"] - quality[split]["auc"] for split in judged}
     return {split: gap for split, gap in gaps.items() if gap > LOSS}

@@ -13,25 +13,54 @@ from recsys_lab.ranges import Count
 
 
 def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> Any:
-    """Event files in `folder`/tensorboard. `tensorboard --logdir` on the sweep's folder shows its runs beside each other."""
+    """Event files in `folder`/tensorboard. `tensorboard --logdir` on the sweep's folder shows its runs beside each other.
+
+    This is the contract of every `_target_` in `conf/logger`.
+
+    Args:
+        folder: the run folder.
+        config: the config that ran, as plain values.
+        name: the run's.
+        group: the sweep's name; None: a single run.
+
+    Returns:
+        A Lightning logger. If it has `finish(status)`, `finish` calls it; else Lightning's `finalize`.
+    """
     from lightning.pytorch.loggers import TensorBoardLogger
 
     return TensorBoardLogger(save_dir=str(folder), name="tensorboard", version="")
 
 
 def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None, *, flush_every_n_steps: Count = 100) -> Any:
-    """Everything that any callback logs, in `folder`/csv/metrics.csv. The columns are not fixed as those of metrics.csv are."""
+    """Everything that any callback logs, in `folder`/csv/metrics.csv. Its columns are not fixed as those of metrics.csv are.
+
+    Args:
+        folder, config, name, group: those of `tensorboard`.
+        flush_every_n_steps: how often the file is written.
+
+    Returns:
+        A Lightning logger.
+    """
     from lightning.pytorch.loggers import CSVLogger
 
     return CSVLogger(save_dir=str(folder), name="csv", version="", flush_logs_every_n_steps=flush_every_n_steps)
 
 
 def none(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> None:
-    """No logger: metrics.csv alone."""
+    """No logger: metrics.csv alone.
+
+    Args:
+        folder, config, name, group: those of `tensorboard`.
+    """
 
 
 def finish(logger: Any | None, status: str) -> None:
-    """Close `logger` after the record is written: W&B gets its artifacts and summary. `status`: completed | failed."""
+    """Closes a logger after the record is written. W&B and MLflow then get artifacts and summary.
+
+    Args:
+        logger: what a `_target_` of `conf/logger` returned.
+        status: completed or failed.
+    """
     if logger is None:
         return
     if hasattr(logger, "finish"):

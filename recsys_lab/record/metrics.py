@@ -18,18 +18,24 @@ PLACES = 10
 
 
 def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> dict[str, float | int]:
-    """Quality of `logits` [N] (any finite value) against `labels` [N] (0 or 1) of the split `where`.
-
-    - `auc`: The chance that a positive scores above a negative, ties counted half.
-    - `log_loss`: The mean cross entropy, in nats.
-    - `ne`: Log loss over the entropy of the base rate (He et al., 2014). 1 is no better than predicting the average.
-    - `calibration`: The mean prediction over the mean label.
-    - `examples`: N.
+    """Quality of the predictions on a split.
 
     The result depends on the set of (logit, label) pairs alone, to the last bit, not on their order.
 
+    Args:
+        logits: [N], any finite value.
+        labels: [N], 0 or 1.
+        where: the split's name.
+
+    Returns:
+        auc: chance that a positive scores above a negative, ties counted half.
+        log_loss: mean cross entropy, in nats.
+        ne: log loss over the entropy of the base rate (He et al., 2014); 1 is no better than predicting the average.
+        calibration: mean prediction over mean label.
+        examples: N.
+
     Raises:
-        UserError: for an empty split, for a single class (AUC is undefined), and for predictions that are not finite.
+        UserError: for an empty split, one with a single class (AUC is undefined), and predictions that are not finite.
     """
     z = np.asarray(logits, dtype=np.float64)
     y = np.asarray(labels, dtype=np.float64)
@@ -67,7 +73,7 @@ def retrieval(above: ArrayLike, equal: ArrayLike, places: int = PLACES) -> tuple
     `above` [N] counts the other items that scored higher, `equal` [N] those that scored the same.
 
     One item is right, so the ideal DCG is 1: NDCG is the mean of 1 / log2(place + 1), 0 below the first `places` (Kang and McAuley 2018,
-    section IV-C). Items of equal score could stand in any order. Both figures are the mean over all orders, so a model that scores every
+    section IV-C). Items of equal score could stand in any order. Both figures are the mean over all orders. So a model that scores every
     item alike gets the figures of chance. The result depends on the set of pairs alone, to the last bit, not on their order.
     """
     a, e = np.asarray(above, np.int64), np.asarray(equal, np.int64)

@@ -51,7 +51,7 @@ class MetricsCsv:
             raise
 
     def truncate_after(self, step: int) -> None:
-        """Drop the rows after `step`, and a last line that a kill cut short: the resumed run writes those steps again."""
+        """Drops the rows after `step`, and a last line that a kill cut short. The resumed run writes those steps again."""
         kept = [row for line, row in _whole_rows(self.path) if (_number(row["step"], "step", self.path, line) or 0) <= step]
         write_text(self.path, _lines([list(COLUMNS), *([row[column] for column in COLUMNS] for row in kept)]))
 

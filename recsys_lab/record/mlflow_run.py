@@ -79,7 +79,7 @@ class RunLogger:
             self._try(self._send, "it is asked again later")
 
     def log_tables(self, kind: str, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]], page: str) -> None:
-        """Put `tables` (name: columns, rows) into the run as artifacts `kind`/name.json, and an HTML `page` as `kind`/page.html."""
+        """Puts `tables` (name: columns, rows) into the run as artifacts `kind`/name.json. An HTML `page` becomes `kind`/page.html."""
 
         def put() -> None:
             for name, (columns, rows) in tables.items():
@@ -149,10 +149,21 @@ def start(
     tags: dict[Annotated[str, TAG], str] | None = None,
     system_metrics_interval_s: Annotated[float, Range(0.1, 86400)] = 5.0,
 ) -> RunLogger:
-    """A Lightning logger on a new MLflow run, with `config` as it ran. `group` is the sweep's name, which becomes the tag `sweep`.
+    """A Lightning logger on a new MLflow run, with `config` as it ran.
 
-    `tracking_uri` None: MLFLOW_TRACKING_URI, or a database in `folder`/mlflow. `run_name` None: `name`. UserError where MLflow is not
-    installed, and where the server does not answer or refuses.
+    Args:
+        folder, config, name, group: those of `recsys_lab.record.loggers.tensorboard`; `group` becomes the tag `sweep`.
+        tracking_uri: None: MLFLOW_TRACKING_URI, or a database in `folder`/mlflow.
+        experiment: MLflow's, which is made if it is not there.
+        run_name: None: `name`.
+        tags: of the run.
+        system_metrics_interval_s: between two samples of system metrics.
+
+    Returns:
+        The logger. A resumed run continues its MLflow run.
+
+    Raises:
+        UserError: where MLflow is not installed, or the server does not answer or refuses.
     """
     from recsys_lab.record.lightning_loggers import OfMLflow  # with torch, which nothing needs before a run
 

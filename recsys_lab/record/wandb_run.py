@@ -74,10 +74,20 @@ def start(
     tags: list[Annotated[str, TAG]] | None = None,
     system_metrics_interval_s: Annotated[float, Range(0.1, 86400)] = 5.0,
 ) -> RunLogger:
-    """A Lightning logger on a new W&B run in `folder`/wandb, with `config` as it ran. `group` is the sweep's name.
+    """A Lightning logger on a new W&B run in `folder`/wandb, with `config` as it ran.
 
-    `mode`: auto is online if the user is logged in, else offline. The API key is in the environment, .netrc or W&B's settings. UserError
-    for online without being logged in.
+    Args:
+        folder, config, name, group: those of `recsys_lab.record.loggers.tensorboard`.
+        project, entity: of W&B; entity None: W&B's default.
+        mode: auto is online if the user is logged in (API key in the environment, .netrc or W&B's settings), else offline.
+        tags: of the run.
+        system_metrics_interval_s: between two samples of system metrics.
+
+    Returns:
+        The logger, over a run that belongs to `folder` alone.
+
+    Raises:
+        UserError: for online without being logged in.
     """
     import wandb
 

@@ -1,4 +1,7 @@
-"""Files that are whole or absent: written beside their place, then renamed into it; and whether others could have changed them."""
+"""Files that are whole or absent.
+
+They are written beside their place, then renamed into it. It also finds whether others could have changed them.
+"""
 
 from __future__ import annotations
 

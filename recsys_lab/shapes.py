@@ -1,4 +1,4 @@
-"""Whether plain data, as JSON gives them, have the shape of a type: a dataclass is an object with its fields."""
+"""Whether plain data, as JSON gives them, have the shape of a type. A dataclass is an object with its fields."""
 
 from __future__ import annotations
 

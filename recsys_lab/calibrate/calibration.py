@@ -1,4 +1,4 @@
-"""A calibration, from the first measurement of the ranks to a cluster and a profile with the errors of their fit."""
+"""A calibration. It goes from the first measurement of the ranks to a cluster and a profile with the errors of their fit."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.experiment import Experiment
 from recsys_lab.simulate import Profile
 
-#: The trainings that the profile is fitted to: one model, under the sharder that gives a rank most pieces of tables and the one that gives
-#: it fewest. Batches are shares of the config's.
+#: The trainings that the profile is fitted to, of one model. Under the first sharder a rank holds most pieces of tables, under the second
+#: fewest. Batches are shares of the config's.
 FIT_SHARDERS, FIT_BATCHES = ("flexshard_3tier", "dmt_sptt"), (1 / 4, 1, 2)
 ROUNDS = 2
 

@@ -17,7 +17,7 @@ class DenseTime:
 
 @dataclass(frozen=True)
 class DotsTime:
-    """The dots of all pairs of `vectors` vectors of `dim`, as one product a sample: forward and backward of `batch` samples."""
+    """The dots of all pairs of `vectors` vectors of `dim`, as one product a sample. It is forward and backward of `batch` samples."""
 
     batch: int
     vectors: int

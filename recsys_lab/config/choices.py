@@ -34,7 +34,7 @@ def built(group: str, choice: str) -> Any:
 def cluster_here(hosts: int, ranks_per_host: int) -> Any:
     """`conf/cluster/local.yaml` of so many hosts and ranks: a Cluster.
 
-    Its figures are those of the YAML, not calibrated ones. The record of a run for another cluster does not hold calibrated figures, so the
+    Its figures are those of the YAML, not calibrated ones. The record of a run for another cluster does not hold calibrated figures. So the
     plan here must not depend on them.
     """
     register_resolvers()

@@ -21,7 +21,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.files import write_text
 from recsys_lab.tables.table_file import dim_of_tables
 
-#: Fields that do not change what a run computes, so they are no part of its identity. They are: how a run is shown, names of what other
+#: Fields that do not change what a run computes, so they are no part of its identity. They are how a run is shown, names of what other
 #: fields hold in full, a provider's price today, and where rows lie.
 NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices", "cluster.list_price", "sharder.scratch")
 CONFIG_FILE = "config.yaml"

@@ -1,7 +1,8 @@
 """The typed options as JSON Schema, a document for each group of conf/. With it an editor completes, explains and checks a YAML.
 
-Types, ranges and choices come from the annotations (ranges.py), defaults from signatures, descriptions from the comments in conf/.
-Any value may be an interpolation. A group that names a `_target_` is held to that one's keys, one that inherits it to the keys of any.
+Types, ranges and choices come from the annotations (ranges.py), defaults from signatures, descriptions from the comments in conf/. Any
+value may be an interpolation. A group that names a `_target_` is held to that one's keys. A group that inherits it is held to the keys of
+any.
 """
 
 from __future__ import annotations

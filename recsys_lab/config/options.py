@@ -113,8 +113,10 @@ class TrainerOptions:
 
 @dataclass(frozen=True)
 class SimulateOptions:
-    """`batch_size`: samples per rank of the named cluster. `profile` has its own `_target_`. `hot_rows`: of a table cut by rows, ranks on
-    which hot rows lie serve more look-ups, and hold the others up.
+    """`batch_size`: samples per rank of the named cluster.
+
+    `profile` has its own `_target_`. `hot_rows`: ranks that hold hot rows of a table cut by rows serve more look-ups, and hold the others
+    up.
     """
 
     batch_size: Count
@@ -183,11 +185,12 @@ class TopLevel:
 class SharderCommon:
     """The keys that a sharder has beside its parts.
 
-    tower_modules: each group of features has a module of the model.
-    memory_budget_gb: what a rank may use of its device's memory; null: all of it.
-    store: where rows go that do not fit: auto, none (then the plan is refused), host, host_cached or disk_cached.
-    cache_policy: what leaves a full cache: lfu or lru.
-    scratch: the folder of files with rows, which exists; null: what RECSYS_LAB_SCRATCH names, else the run folder.
+    Attributes:
+        tower_modules: each group of features has a module of the model.
+        memory_budget_gb: what a rank may use of its device's memory; null: all of it.
+        store: where rows go that do not fit: auto, none (then the plan is refused), host, host_cached or disk_cached.
+        cache_policy: what leaves a full cache: lfu or lru.
+        scratch: the folder of files with rows, which exists; null: what RECSYS_LAB_SCRATCH names, else the run folder.
     """
 
     tower_modules: bool = False
@@ -201,11 +204,12 @@ class SharderCommon:
 class ExecutorOptions:
     """The keys of `sharder.executor`.
 
-    exchange: of whole tables' pooled rows: all_to_all, scatter_list or fused_scatter.
-    overlap: False: that exchange and the all-reduce of dense gradients block.
-    communication_cores: of those that a rank may use, for gloo's threads alone; 0: any thread on any core.
-    pipeline: the next batch's ids travel while this batch computes.
-    dense_bucket_mib: DistributedDataParallel's buckets.
+    Attributes:
+        exchange: of whole tables' pooled rows: all_to_all, scatter_list or fused_scatter.
+        overlap: False: that exchange and the all-reduce of dense gradients block.
+        communication_cores: of those that a rank may use, for gloo's threads alone; 0: any thread on any core.
+        pipeline: the next batch's ids travel while this batch computes.
+        dense_bucket_mib: DistributedDataParallel's buckets.
     """
 
     exchange: str = "all_to_all"

@@ -28,12 +28,12 @@ from recsys_lab.ranges import check_fields, hints_of
 
 #: Characters of a value that an error shows.
 MOST_SHOWN = 400
-#: What was accepted in this process, by schema, place and text: the configs of a sweep have most groups in common.
+#: What was accepted in this process, by schema, place and text. The configs of a sweep have most groups in common.
 _ACCEPTED: dict[tuple[type, str, bool, str], Mapping[str, Any]] = {}
 MOST_ACCEPTED = 4096
 logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it logs what we raise again
 
-#: Keys that are not a target's, by where they stand: in the whole config, in a group without target, and beside a target's own.
+#: Keys that are not a target's, by where they stand. They are in the whole config, in a group without target, or beside a target's own.
 PLAIN: dict[str, type] = {
     "": options.TopLevel,
     "optimizer": options.OptimizerOptions,

@@ -61,7 +61,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def with_quotes(word: str) -> str:
-    """An override with quotes around each text of its value that has letters beyond ASCII, which Hydra takes in quotes alone.
+    """An override with quotes around each text of its value that has letters beyond ASCII. Hydra takes those in quotes alone.
 
     Keys of a mapping stay as they are: Hydra takes none in quotes.
     """

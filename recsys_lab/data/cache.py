@@ -1,4 +1,4 @@
-"""The cache: a folder a prepared thing, written aside and renamed, so that it is there whole or not at all.
+"""The cache: a folder for each prepared thing. It is written aside and renamed, so it is there whole or not at all.
 
 A folder is sealed: its meta data hold a digest of every file and of themselves. One that does not match its seal, or that somebody else
 could have changed, is prepared again.
@@ -143,7 +143,7 @@ def _load(folder: Path) -> dict | None:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """One process at a time. The lock file goes when it is let go, so a waiter checks that it holds the one that is there."""
+    """One process at a time. The lock file goes when it is released. So a waiter checks that it holds the one that is there."""
     while True:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o644)
         with contextlib.suppress(OSError):  # a file system without locks: both prepare, the later one finds the folder and replaces it

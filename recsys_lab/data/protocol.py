@@ -14,9 +14,15 @@ from recsys_lab.tables.counted import CountedLaw
 
 @dataclass(frozen=True)
 class Feature:
-    """One categorical feature and the rows its table needs. `mean_length` is the look-ups per sample (1 for one-hot).
+    """One categorical feature and the rows its table needs.
 
-    `pooling` none means a sequence. Features that name one `table` share it. Without a name a feature has a table of its own.
+    Attributes:
+        name: of the feature.
+        rows: of its table.
+        mean_length: look-ups a sample; 1 for one-hot.
+        pooling: sum, mean, or none for a sequence.
+        table: features that name one share it; None: a table of its own.
+        law: how generated ids fall over the rows; None: as the data set's own key says.
     """
 
     name: str
@@ -48,7 +54,14 @@ class Split(Protocol):
     def rows(self) -> int: ...
 
     def read(self, rows: np.ndarray) -> Rows:
-        """The rows with these numbers (int64 [B], each in [0, self.rows)), in this order."""
+        """Reads rows.
+
+        Args:
+            rows: int64 [B], each in [0, self.rows).
+
+        Returns:
+            The rows with these numbers, in this order.
+        """
         ...
 
 

@@ -63,7 +63,7 @@ def find_file(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def only_file(root: Path, name: str | None, suffixes: Sequence[str], key: str) -> Path:
-    """The file `name` of `root`. Without a name the only one there that ends in one of `suffixes`, .gz or not.
+    """The file `name` of `root`. Without a name it is the only one there that ends in one of `suffixes`, .gz or not.
 
     Raises UserError, which names the config key `key`, where there is none, or more than one.
     """

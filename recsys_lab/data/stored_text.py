@@ -37,8 +37,8 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], Non
     """Blocks of whole lines of about `block_bytes`. The last line gets its line feed if it has none. A byte order mark is dropped.
 
     `done` is called with the sha256 of the bytes as stored. Raises UserError for a file that is missing, unreadable or truncated. Also for
-    another compression than the name says, for another encoding than UTF-8, for lines that end in a carriage return alone, and for lines
-    longer than 1 MiB.
+    another compression than the name says, and for another encoding than UTF-8. Also for lines that end in a carriage return alone, and for
+    lines longer than 1 MiB.
     """
     if (found := what_is(path)) is not None:
         raise UserError("not a file that can be read", where=path, given=found)

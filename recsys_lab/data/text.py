@@ -1,6 +1,6 @@
 """Text files parsed block by block. A bad line is named as FILE:LINE.
 
-A format parses a whole block at once. Only a block that it cannot parse is looked at line by line, to find which line is bad and why.
+A format parses a whole block at once. A block that it cannot parse is looked at line by line. So the bad line is found, with the reason.
 """
 
 from __future__ import annotations

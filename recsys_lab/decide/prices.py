@@ -1,4 +1,4 @@
-"""What a combination takes: planned by the function that plans a run, and priced by the one that prices it (`planning.price`)."""
+"""What a combination takes. The functions are those that plan and price a run (`planning.price`)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def kernels_row() -> Row:
 
 
 def triton_row() -> Row:
-    """Where there is a GPU, holds one update of hi/lo split weights there against the torch definition on the CPU."""
+    """Where there is a GPU, compares one update of hi/lo split weights there with the torch definition on the CPU."""
     import torch
 
     from recsys_lab import kernels

@@ -1,9 +1,8 @@
 """`python -m recsys_lab partition`: features into towers, found on a short training or on a run's weights.
 
-`probe`: what features' embeddings are like. One process trains a model for a few steps, or takes a run's tables.
-`find`: affinity -> coordinates -> balanced groups -> a `Partition`.
-`picture`: DMT's figure 9 of a partition.
-`source`: from a run folder or overrides to a partition.
+`probe`: one process trains a model for a few steps, or takes a run's tables. It gives what the features' embeddings are like. `find`:
+affinity -> coordinates -> balanced groups -> a `Partition`. `picture`: DMT's figure 9 of a partition. `source`: from a run folder or
+overrides to a partition.
 """
 
 CHOICES = ("coherent", "diverse", "strided")

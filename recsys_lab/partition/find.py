@@ -91,7 +91,7 @@ def coherence(between: np.ndarray, features: Sequence[str], towers: Sequence[Seq
 
 
 def summary(partition: Partition, between: np.ndarray, data: DataSet, other: Partition | None) -> dict[str, Any]:
-    """How good a partition is: its balance, the mean affinity within and across towers, and how far it agrees with others.
+    """How good a partition is. It has the balance, the mean affinity within and across towers, and the agreement with others.
 
     `agreement` is with `other`, `agreement_with_planted` with the groups that `data` was generated from, each only where there is one.
     """

@@ -44,7 +44,7 @@ def opened(experiment: Experiment) -> DataSet:
 
 
 def trained(experiment: Experiment, data: DataSet, steps: int, seed: int, towers: Towers = (), rates: Rates = Rates()) -> ClickModel:
-    """The model of `experiment` after `steps` batches of the train split by Adam, lazily on the tables. Epochs follow one another.
+    """The model of `experiment` after `steps` batches of the train split by Adam, lazy on the tables. Epochs follow one another.
 
     One process, no process group. The same arguments give the same weights.
     """

@@ -1,4 +1,4 @@
-"""Charts by Plotly on pages that ask nothing of the network: the script of the installed package and the figures, compressed."""
+"""Charts by Plotly on pages that ask nothing of the network. A page has the script of the installed package and the figures, compressed."""
 
 from __future__ import annotations
 

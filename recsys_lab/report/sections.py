@@ -131,7 +131,7 @@ def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Tab
 
 
 def tiers(run: Run) -> Table:
-    """FlexShard's three tiers: how many rows are where, and what share of look-ups they get, as planned for the named cluster."""
+    """FlexShard's three tiers as planned for the named cluster. It says how many rows are where, and their share of look-ups."""
     summary = run.result["plan"]
     if not summary:
         return Table("Tiers", ("tier", "rows", "share of look-ups"), (), absent(run.result, "plan"))
@@ -140,7 +140,10 @@ def tiers(run: Run) -> Table:
 
 
 def coverage(run: Run) -> Table | None:
-    """What the tiers of the plan that trained here covered, beside what was planned and what a new plan would cover. None without tiers."""
+    """What the tiers of the plan that trained here covered.
+
+    Beside it is what was planned and what a new plan would cover. None without tiers.
+    """
     shares = (run.result["measured"] or {}).get("coverage")
     if not shares:
         return None

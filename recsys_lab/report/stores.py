@@ -1,4 +1,4 @@
-"""Tables that are larger than memory, as a report shows them: what is expected of their caches, and what was counted."""
+"""Tables that are larger than memory, in a report. It shows what is expected of their caches, and what was counted."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def store_curve(run: Run) -> Chart | None:
 
 
 def curve_words(points: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence for each of three points: the chosen one, the least memory that works, and the least that is as good as all of it."""
+    """A sentence for each of three points. They are the chosen one, the least memory that works, and the least that is as good as all."""
     own = next(point for point in points if point["chosen"])
     useful, least, whole = _smallest_useful(points), points[0], points[-1]
     said = [

@@ -46,7 +46,7 @@ def _columns(table: Table, keep: Collection[str], others: Sequence[int]) -> tupl
 def print_table(out: Console, table: Table, most_rows: int | None = None, keep: Collection[str] = ()) -> None:
     """Title, rows and note. Beyond `most_rows` the rest is counted.
 
-    Columns of text wrap; figures, the first column and those in `keep` do not, unless the table would not fit so.
+    Columns of text wrap. Figures, the first column and those in `keep` do not, unless the table would not fit so.
     """
     out.print(Text(table.title, style="bold"))
     if table.rows:

@@ -16,7 +16,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _LABEL = re.compile(r"0{0,17}[01]")
 _HEX = re.compile(r"[0-9a-fA-F]{1,8}")
 _EMPTY_EXTRA = re.compile(rb"^((?:[^\t\n]*\t){39}[^\t\n]*)\t+$", re.MULTILINE)
-#: What no good line has, though the parser would take it: a minus other than that of a count, and a count of more than 18 digits.
+#: What no good line has, though the parser would take it. It is a minus other than that of a count, or a count of more than 18 digits.
 _AMISS = re.compile(rb"(?<!\t)-|-(?![0-9])|[0-9]{19}")
 _TAB, _LINE_FEED = ord("\t"), ord("\n")
 

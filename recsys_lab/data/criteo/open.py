@@ -49,10 +49,10 @@ def open_criteo(
 ) -> OpenDataSet:
     """The data set in `root`: train.tsv, .txt or .csv, or day_0 to day_23, each also as .gz.
 
-    Validation: valid.* or validation.*, else day_23, else the last `validation_share` of the train rows in file order.
-    Test: only a file named by `splits.test`, as the challenge's own test.txt has no labels.
-    `ids`: vocabulary (of values seen `min_count` times) or hashing (into `rows_per_table`, or into the 26 `rows_of_tables`).
-    26 `wanted` features give the tables' names and rows, and mean hashing. Raises UserError for a missing or bad file.
+    Validation: valid.* or validation.*, else day_23, else the last `validation_share` of the train rows in file order. Test: only a file
+    named by `splits.test`, as the challenge's own test.txt has no labels. `ids`: vocabulary (of values seen `min_count` times) or hashing
+    (into `rows_per_table`, or into the 26 `rows_of_tables`). 26 `wanted` features give the tables' names and rows;
+    ids are then hashed. Raises UserError for a missing or bad file.
     """
     names = wanted if wanted is not None and len(wanted) == VALUES else None
     rows = tuple(f.rows for f in names) if names else _configured_rows(ids, min_count, rows_per_table, rows_of_tables)

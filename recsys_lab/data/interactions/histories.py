@@ -1,6 +1,6 @@
 """Histories: every user's interactions in the order of time, as flat arrays that are memory-mapped.
 
-Rows of the item table are 1 to `items`. Row 0 stands for no item, and is never looked up: sequences are jagged.
+Rows of the item table are 1 to `items`. Row 0 stands for no item and is never looked up, as sequences are jagged.
 """
 
 from __future__ import annotations

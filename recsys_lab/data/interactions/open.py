@@ -1,7 +1,7 @@
 """User-item interactions: logs and sequences, by leave-one-out. A user's last item is the test, the one before it the validation.
 
-Two objectives. next_item: a row is a user's history, with the item after each of its items and an item that the user never had. click: a
-row is a history, a candidate item, and whether the user had it next.
+There are two objectives. With next_item a row is a user's history, with the item after each of its items and an item that the user never
+had. With click a row is a history, a candidate item, and whether the user had it next.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ from recsys_lab.data.protocol import Rows
 
 @dataclass(frozen=True)
 class NextItems:
-    """A row a user: `item` is its train part but for the last item, `positive` the item after each, `negative` one it has not had."""
+    """A row a user: `item` is its train part but for the last item. `positive` is the item after each, `negative` one that the user has not
+    had.
+    """
 
     inputs: Inputs
     passes: int

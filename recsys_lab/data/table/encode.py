@@ -88,7 +88,7 @@ def vocabulary(column: pl.Series, train: np.ndarray, min_count: int) -> tuple[np
 
 
 def hashed(column: pl.Series, table_rows: int) -> tuple[np.ndarray, int]:
-    """Rows int32 [N] and `table_rows`: row 0 for missing, the others by a hash of the text that is the same everywhere."""
+    """Rows int32 [N] and `table_rows`. Row 0 is for missing values, the others follow a hash of the text that is the same everywhere."""
     words = column.replace("", None)
     distinct = words.drop_nulls().unique().sort()
     others = max(table_rows - 1, 1)

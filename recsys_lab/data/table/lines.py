@@ -1,4 +1,4 @@
-"""The lines of a table as text: its separator, the names in its header, and the first line that does not match the header.
+"""The lines of a table as text. It finds the separator, the names in the header, and the first line that does not match the header.
 
 A row is a line, or several where quotes hold a line's end.
 """

@@ -46,8 +46,8 @@ def open_table(
 ) -> OpenDataSet:
     """CSV, TSV or Parquet in `root`, a row a sample, columns by name. Text also as .gz.
 
-    A file for each split (train.*, valid.*, test.*, or `splits`), else one file (`file`, or the only one) whose rows are divided. They are
-    divided by the words in `split_column`, or by shares. Then the `held_out` rows are the last or random ones. With `dense` and
+    There is a file for each split (train.*, valid.*, test.*, or `splits`), or one file (`file`, or the only one) whose rows are divided.
+    They are divided by the words in `split_column`, or by shares. Then the `held_out` rows are the last or random ones. With `dense` and
     `categorical` null, columns whose first rows are all numbers with a point are dense. The others are categorical, less those in `drop`.
     `wanted` is ignored: the data decide the tables. Raises UserError for a missing file or column, a label other than 0 and 1, a dense
     value that is no number.

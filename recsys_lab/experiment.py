@@ -118,12 +118,12 @@ def _executor_options(execute: partial) -> ExecutorOptions:
 
 @dataclass(frozen=True)
 class LauncherChoice:
-    """How processes start: `launch(work, arguments, folder)`, on `hosts` x `ranks_per_host` ranks."""
+    """How processes start, on `hosts` x `ranks_per_host` ranks."""
 
-    launch: Callable[..., Any]
+    launch: Callable[..., Any]  # launch(work, arguments, folder) -> what rank 0 returned (launchers/local.py)
     hosts: int
     ranks_per_host: int
-    threads_per_rank: int
+    threads_per_rank: int  # of compute
 
     @property
     def ranks(self) -> int:

@@ -41,6 +41,12 @@ FORMATS = {DataType.FP32: "fp32", DataType.FP16: "fp16", DataType.BF16: "bf16"}
 def tables_of(model: nn.Module) -> tuple[Table, ...]:
     """The tables of all embedding collections of a model, in the order of its modules.
 
+    Args:
+        model: not sharded yet.
+
+    Returns:
+        Tables with TorchRec's names, features and formats.
+
     Raises:
         UserError: where the model has none, two tables share a name, or weights have a format that plans do not know.
     """
@@ -113,6 +119,9 @@ def from_torchrec(plan: tr.ShardingPlan, model: nn.Module, hosts: int, ranks_per
         model: not sharded yet.
         hosts, ranks_per_host: of the processes that the plan is for.
 
+    Returns:
+        Placements of all pooled and sequence tables of `model`.
+
     Raises:
         UserError: for a module or a table that the plan lacks, and for shards that cannot be.
     """
@@ -146,6 +155,9 @@ def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experi
         model: pooled tables only (EmbeddingBagCollection).
         words: of run.py, such as "cluster=h100x64"; "model=tables_dcn" for DCN's dense arch.
         mean_ids: ids of a sample, by feature name (1 where it has none), or the same for all.
+
+    Returns:
+        What `recsys_lab.compose` returns.
 
     Raises:
         UserError: for wrong words, and for a model without pooled tables.

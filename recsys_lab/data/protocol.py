@@ -30,7 +30,7 @@ class Feature:
     mean_length: float = 1.0
     pooling: str = "sum"
     table: str | None = None
-    law: RankLaw | CountedLaw | None = None  # how generated ids fall over the rows; None: as the data set's own key says
+    law: RankLaw | CountedLaw | None = None
 
     @property
     def table_name(self) -> str:

@@ -23,11 +23,11 @@ class Lookups:
         mode: sum, or mean, which divides a bag by its number of ids.
     """
 
-    ids: torch.Tensor  # int32 or int64
+    ids: torch.Tensor
     offsets: torch.Tensor | None = None
     features: int = 1
     first_rows: torch.Tensor | None = None
-    source: torch.Tensor | None = None  # int32 or int64
+    source: torch.Tensor | None = None
     weights: torch.Tensor | None = None
     mode: str = "sum"
 

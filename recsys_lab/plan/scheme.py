@@ -40,12 +40,12 @@ class Rules:
         blocks: rows in equal blocks over the ranks of the `world`, or of each `host` that has a shard; empty: no blocks.
     """
 
-    everywhere: bool = False  # one shard, on all ranks
+    everywhere: bool = False
     one_shard: bool = False
     all_rows: bool = False
     all_columns: bool = False
     one_host: bool = False
-    blocks: str = ""  # rows in equal blocks over the ranks of the `world`, or of each `host` that has a shard
+    blocks: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,20 +90,20 @@ class Scheme:
         check_execution: raises UserError for tables that can be planned and priced, but not run.
     """
 
-    name: str  # as plans say it
-    travels: str  # in an iteration because of it, for people
-    execution: str  # `module:name` of a `recsys_lab.executor.execution.Execution`, imported only where something runs
+    name: str
+    travels: str
+    execution: str
     lower: Callable[[Context], tuple[list[Step], list[Step]]]
     words: Callable[[Table, Placement, str, ShardingPlan], tuple[str, str]]
     reference_cases: Callable[[tuple[Table, ...], int, int], Iterator[ShardingPlan]]
-    rules: Rules | None = Rules()  # None: `validate` alone decides
-    family: str = ""  # schemes of one family are lowered together and name their steps by it; empty: the scheme alone
-    tier: str = ROW_SHARDED  # where its rows count, unless a shard says so itself
-    sequences: bool = False  # it has an exchange of sequences
-    at_home: bool = False  # every rank holds the table: nothing is exchanged
-    divides_evenly: bool = False  # each rank holds an equal part of each table
-    sums_across_ranks: bool = False  # pooled rows are added up over ranks
-    any_exchange: bool = False  # pooled rows may travel by each of `EXCHANGES`
+    rules: Rules | None = Rules()
+    family: str = ""
+    tier: str = ROW_SHARDED
+    sequences: bool = False
+    at_home: bool = False
+    divides_evenly: bool = False
+    sums_across_ranks: bool = False
+    any_exchange: bool = False
     validate: Callable[[str, Table, Placement, ShardingPlan], None] | None = None
     validate_plan: Callable[[ShardingPlan], None] | None = None
     served_ranks: Callable[[Shard, ShardingPlan], int] | None = None

@@ -54,19 +54,19 @@ class Workload:
         dense_features: of a sample, beside its ids.
     """
 
-    batch_size: int  # B: samples per rank
+    batch_size: int
     dense_parameters: int
     forward_flops_per_sample: float
     backward_flops_per_sample: float
     activation_bytes_per_sample: float
-    sparse_optimizer: str  # sgd | adagrad | row_wise_adagrad | adam
+    sparse_optimizer: str
     dense_optimizer: str
-    lengths: Mapping[str, float] = field(default_factory=dict)  # L: look-ups a sample by table; needed of sequence tables only
+    lengths: Mapping[str, float] = field(default_factory=dict)
     towers: tuple[TowerWork, ...] = ()
     layers: tuple[DenseLayer, ...] = ()
     dense_format: str = "fp32"
     replica_format: str = "fp32"
-    dense_features: int = 0  # of a sample, beside its ids
+    dense_features: int = 0
 
     def table_state_bytes(self, rows: int, cols: int) -> int:
         """FP32 optimizer state of a shard of `rows` x `cols`."""

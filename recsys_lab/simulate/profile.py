@@ -42,11 +42,11 @@ class Profile:
 
     name: str
     lookup_efficiency_forward: ShareOfPeak  # of the memory bandwidth
-    lookup_efficiency_backward: ShareOfPeak
+    lookup_efficiency_backward: ShareOfPeak  # of the memory bandwidth, for updates
     memory_efficiency: ShareOfPeak  # of the memory bandwidth, for dense layers and optimizers
     dense_mfu: ShareOfPeak  # of the peak
     launch_overhead_us: NotNegative  # of the host, for each step and for each product of a dense one's layers
-    dense_bucket_mib: Positive
+    dense_bucket_mib: Positive  # of an all-reduce of dense gradients
     overlaps: list[Annotated[str, OneOf(OVERLAPS)]]
     peak_of_format: dict[Annotated[str, OneOf(COMPUTE_FORMATS)], Annotated[str, OneOf(NUMBER_FORMATS)]]
     sources: dict[str, str]

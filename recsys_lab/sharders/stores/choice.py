@@ -2,7 +2,7 @@
 
 Every table that ranks hold alone stays as it is, or gets a store with one of some sizes of cache. A choice weighs the time that rows on
 their way take against bytes of memory. All tables have one price of a byte: the lowest at which every rank fits. This is the Lagrangian
-relaxation of a knapsack (Everett, "Generalized Lagrange Multiplier Method", 1963). What is left over then buys what still fits.
+relaxation of a knapsack (Everett, "Generalized Lagrange Multiplier Method", 1963). The remaining memory buys what still fits.
 
 A row with a store is in the host's memory whether a cache holds it or not. Where that memory is too small for all such tables, those with
 most look-ups a byte stay whole in device memory.

@@ -1,7 +1,7 @@
 """Answers that need torch, from a child process, kept in the user's cache folder: the caller imports no torch.
 
-A file of the cache holds one answer. Its name is a digest of the question, of the sources that answer it and of torch's version. A file
-that is broken, that somebody else could have changed, or whose model has changed since, is ignored and written again.
+A file of the cache holds one answer. Its name is a digest of the question, of the sources that answer it and of torch's version. A file is
+ignored and written again if it is broken, if somebody else could have changed it, or if its model has changed since.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ _CHILD: list[_Child] = []  # one at most
 
 
 def _asked(question: Mapping[str, Any], sources: str) -> dict[str, Any] | None:
-    """The reply of the child, or of a new one where the first has ended or knows an older state of the user's files.
+    """The reply of the child. A new child replies where the first has ended or knows an older state of the user's files.
 
     None where it fails. Raises UserError.
     """

@@ -1,4 +1,4 @@
-"""The model of a config: what is known of it before it is built, the model itself, and what it costs a sample."""
+"""The model of a config. It says what is known of the model before it is built, builds it, and counts its cost a sample."""
 
 from __future__ import annotations
 
@@ -45,9 +45,16 @@ class ModelCost:
 class ModelChoice:
     """A model with its keys, and what data and planners must know of it before it is built.
 
-    `make`: the model's class as its source declares it, with its keys; `build` imports the class. `dims`: each table's own
-    dimension in place of `embedding_dim`. `rows`, `lengths`, `groups`, `law` and `dense_features` are of models that fix their own
-    inputs, and None where the data decide.
+    `rows`, `lengths`, `groups`, `law` and `dense_features` are of models that fix their own inputs. They are None where the data decide.
+
+    Attributes:
+        make: the model's class as its source declares it, with its keys; `build` imports the class.
+        embedding_dim: D.
+        dims: each table's own dimension, in place of D.
+        rows, lengths: of each table, and its look-ups a sample.
+        groups: how many features each group of that name has.
+        law: how generated ids fall over rows.
+        dense_features: K.
     """
 
     make: partial

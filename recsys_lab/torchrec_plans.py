@@ -141,9 +141,17 @@ def from_torchrec(plan: tr.ShardingPlan, model: nn.Module, hosts: int, ranks_per
 
 
 def read(path: Path | str, model: nn.Module, hosts: int, ranks_per_host: int) -> ShardingPlan:
-    """The plan in a file that holds what `plan._serialize()` of TorchRec gives, as JSON, as ours.
+    """A plan of TorchRec's from a file, as ours.
 
-    Takes and raises what `from_torchrec` does.
+    Args:
+        path: JSON, as TorchRec's `plan._serialize()` gives it.
+        model, hosts, ranks_per_host: those of `from_torchrec`.
+
+    Returns:
+        What `from_torchrec` returns.
+
+    Raises:
+        UserError: for a file that cannot be read, and as `from_torchrec` does.
     """
     return torchrec_json.read(path, tables_of(model), hosts, ranks_per_host)
 
@@ -174,9 +182,17 @@ def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experi
 
 
 def simulate(model: nn.Module, plan: AnyPlan, *words: str, mean_ids: MeanIds = 1.0) -> api.Simulated:
-    """What an iteration takes under a plan of TorchRec's, or one of a sharder of ours, on the cluster that `words` name.
+    """What an iteration takes on the cluster that `words` name.
 
-    `plan`: TorchRec's, the Path of its JSON, or the name of our sharder. Takes what `experiment` does.
+    Args:
+        model, words, mean_ids: those of `experiment`.
+        plan: TorchRec's, the Path of its JSON, or the name of a sharder of ours.
+
+    Returns:
+        What `recsys_lab.simulate` returns.
+
+    Raises:
+        UserError: as `experiment`, `read` and `from_torchrec` do.
     """
     if isinstance(plan, str):
         return api.simulate(experiment(model, *words, f"sharder={plan}", mean_ids=mean_ids))

@@ -165,7 +165,7 @@ def resolved(group: DictConfig, beside: type | None = None, where: str = "config
 
 
 def imported(declaration: functools.partial) -> functools.partial:
-    """`declaration`, a partial of a class that was only read (config/declared.py), of the class itself: with its own types of options."""
+    """`declaration`, a partial of a class that was only read (config/declared.py), as one of the class with its types of options."""
     target = made_of(declaration.func)
     if target is declaration.func:
         return declaration

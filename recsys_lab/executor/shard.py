@@ -44,19 +44,7 @@ def shard(
 ) -> ShardedModel:
     """Shards a model's tables by a plan, and puts the rest under DistributedDataParallel. Every rank of the default process group calls it.
 
-    Call it on every rank of the default process group. On one rank nothing is exchanged, and there is no DistributedDataParallel.
-
-    `model`: from the meta device or from CPU. Weights that its tables may have are ignored.
-    `initial`: makes each rank's own rows from `seed`. None: models/table_weights.py does.
-    `optimizer`: the tables': (name, learning rate, eps, weight decay).
-    `hot_rows`: ids (int64) of the hottest rows of each table that is sharded by row. They are as many as are not row-sharded, in falling
-    frequency, the same on every rank.
-    `dense_bucket_mib`: DistributedDataParallel's buckets.
-    `exchange`: of whole tables' pooled rows: all_to_all, scatter_list or fused_scatter.
-    `overlap`: without it, that exchange and the all-reduce of dense gradients block (recsys_lab.schemes.whole.execute).
-    `communication_cores`: of those that a rank may use, for gloo's threads alone. 0: any thread on any.
-    `pipeline`: the trainer may send the ids of the next batch while one computes (`ShardedModel.ahead`).
-    `scratch`: the folder for rows of tables with a store on disk. Empty: that of temporary files.
+    On one rank nothing is exchanged, and there is no DistributedDataParallel.
 
     Args:
         model: from the meta device or from CPU. Weights of its tables are ignored.
@@ -65,7 +53,7 @@ def shard(
         optimizer: the tables': (name, learning rate, eps, weight decay).
         precision: formats of weights, compute and exchanges.
         seed: of the first weights.
-        initial: makes rows from `seed`; every rank makes its own.
+        initial: makes rows from `seed`; every rank makes its own; None: models/table_weights.py does.
         hot_rows: for each table sharded by row, the ids of its hottest rows, as many as are not row-sharded; int64, in falling frequency,
             the same on every rank.
         scratch: the folder for rows of tables with a store on disk; empty: that of temporary files.

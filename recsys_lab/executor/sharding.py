@@ -158,7 +158,7 @@ def _on_one_rank(plan: ShardingPlan) -> ShardingPlan:
 
 
 def _check(plan: ShardingPlan) -> None:
-    """The plan is for the ranks that run, TorchRec counts hosts as the plan does, and it has the exchanges that the plan needs."""
+    """The plan is for the ranks that run. TorchRec counts hosts as the plan does, and it has the exchanges that the plan needs."""
     if plan.world_size != dist.get_world_size():
         raise UserError("the plan is for another number of ranks", where="launcher", given=dist.get_world_size(), allowed=plan.world_size)
     local = os.environ.setdefault("LOCAL_WORLD_SIZE", str(plan.ranks_per_host))

@@ -95,12 +95,15 @@ def stream_update(place: torch.Tensor, factor: float, threads: int) -> None:
 
 
 def random_read(table: torch.Tensor, rows: torch.Tensor, ahead: int, threads: int) -> float:
-    """Sums FP32 rows, `table` [R, W], in the order of `rows` [N], int64. Each is asked for `ahead` rows before it is read."""
+    """Sums FP32 rows, `table` [R, W], in the order of `rows` [N], int64. Each row is prefetched `ahead` rows before it is read."""
     return _functions().random_read(table.data_ptr(), table.shape[1], rows.data_ptr(), len(rows), ahead, threads)
 
 
 def random_update(table: torch.Tensor, other: torch.Tensor | None, rows: torch.Tensor, factor: float, ahead: int, threads: int) -> None:
-    """Multiplies FP32 rows in place, `table` [R, W] and `other` of the same shape, in the order of `rows` [N], int64, without twins."""
+    """Multiplies FP32 rows in place, `table` [R, W] and `other` of the same shape.
+
+    They go in the order of `rows` [N], int64, without twins.
+    """
     where = (table.data_ptr(), None if other is None else other.data_ptr())
     _functions().random_update(*where, table.shape[1], rows.data_ptr(), len(rows), factor, ahead, threads)
 

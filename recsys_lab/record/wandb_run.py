@@ -29,15 +29,16 @@ TAG = Text(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
 
 
 class RunLogger:
-    """What a logger of Lightning's has beside (record/lightning_loggers.py) over a run that belongs to one run folder, whatever other runs
-    this process holds.
+    """What a logger has beside Lightning's (record/lightning_loggers.py).
+
+    Its run belongs to one run folder, whatever other runs this process holds.
     """
 
     experiment: Any
     folder: Path
 
     def log_tables(self, kind: str, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]], page: str) -> None:
-        """Put `tables` (name: columns, rows) into the run as `kind`/name, and an HTML `page` as a panel that reports can take."""
+        """Puts `tables` (name: columns, rows) into the run as `kind`/name. An HTML `page` becomes a panel that reports can take."""
         import wandb
 
         with _inside(self.folder):

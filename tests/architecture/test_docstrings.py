@@ -12,7 +12,7 @@ API = {
     "recsys_lab/decide/decision.py": "decide",
     "recsys_lab/planning.py": "Planned",
     "recsys_lab/simulate/simulated.py": "Simulated simulate",
-    "recsys_lab/torchrec_plans.py": "tables_of experiment to_torchrec from_torchrec simulate compared",
+    "recsys_lab/torchrec_plans.py": "tables_of experiment to_torchrec from_torchrec read simulate compared",
 }
 #: What a scheme, a sharder, a model, a data set, a launcher, a logger, a cluster and a profile are made of.
 CONTRACTS = {
@@ -30,7 +30,7 @@ CONTRACTS = {
     "recsys_lab/cluster/memory.py": "Host Disk",
     "recsys_lab/simulate/profile.py": "Profile",
     "recsys_lab/config/options.py": "SharderCommon ExecutorOptions",
-    "recsys_lab/experiment.py": "ModelChoice",
+    "recsys_lab/model_choice.py": "ModelChoice",
     "recsys_lab/models/click_model.py": "ModelInputs ModelInputs.checked ClickModel ClickModel.predict ClickModel.example",
     "recsys_lab/models/dlrm.py": "DLRM",
     "recsys_lab/models/dcn.py": "DCN",

@@ -120,7 +120,7 @@ class ShardedModel:
         ]
 
     def stores(self) -> dict[str, dict[str, int]]:
-        """By table with a cache, of this rank's shards since the start: hits and misses (distinct rows of a batch) and bytes moved."""
+        """Hits and misses (distinct rows of a batch) and bytes moved since the start, by table with a cache, of this rank's shards."""
         found: dict[str, dict[str, int]] = {}
         for batch in self.sparse_optimizer.batches:
             if batch.cached is not None and batch.rows_in_all:

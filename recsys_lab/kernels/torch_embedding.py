@@ -160,7 +160,7 @@ def _change(
 
 
 def _root(values: torch.Tensor) -> torch.Tensor:
-    """Square roots rounded to nearest. torch's own FP32 root can be off by the last bit, depending on where a number stands in memory."""
+    """Square roots rounded to nearest. torch's FP32 root can be off by the last bit, depending on the number's place in memory."""
     return values.double().sqrt().float()
 
 

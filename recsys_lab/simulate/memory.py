@@ -34,7 +34,7 @@ class MemoryAt:
 
 
 def added_memory_bytes(steps: Steps, cluster: Cluster, profile: Profile, memory: RankMemory) -> float:
-    """On the rank with most: what lasts, the buffers of a step as the software has them, and the memory of its libraries."""
+    """On the rank with most: the lasting part, the buffers of a step as the software has them, and the memory of its libraries."""
     passing = profile.buffer_factor * (np.asarray(memory.buffers) + _copied(steps, cluster))
     return float((np.asarray(memory.lasting) + np.asarray(memory.kept) + passing).max()) + profile.process_memory_mb * MB
 

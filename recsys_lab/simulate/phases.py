@@ -66,6 +66,6 @@ def _is_background(event: Event) -> bool:
 def _waited_for(event: Event, now_ms: float, begins: Sequence[float]) -> bool:
     """Whether the iteration waits for `event`.
 
-    That is so where it is no background, or where the rank begins nothing (at one of `begins`) between now and its end.
+    It waits for every event but background. It waits for background where the rank begins nothing (at one of `begins`) before its end.
     """
     return not _is_background(event) or not any(now_ms <= begin < event.end_ms for begin in begins)

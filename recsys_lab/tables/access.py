@@ -101,8 +101,8 @@ def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def compress(values: np.ndarray, buckets: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows int64, mean value float64) of at most `buckets` >= 2 groups of `values` [E] (counts or p, none negative), falling.
 
-    Exact where there are no more distinct values than buckets. Else the values of a group lie within a factor of (greatest / least above 0)
-    ** (1 / (buckets - 1)) of each other. Zeros have a group of their own. The sum is kept.
+    Exact where there are no more distinct values than buckets. Else the values of a group lie within a common factor of each other. It is
+    (greatest / least above 0) ** (1 / (buckets - 1)). Zeros have a group of their own. The sum is kept.
     """
     rows, found = distinct(values)
     if len(found) > buckets:
@@ -119,7 +119,7 @@ def compress(values: np.ndarray, buckets: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def power_law_access(table: str, rows: int, mean_length: float, exponent: float, buckets: int = 256) -> TableAccess:
-    """Zipf: p of the row of rank k is proportional to k ** -exponent, in `buckets` geometric groups of ranks."""
+    """Zipf: p of the row of rank k is proportional to k ** -exponent. Ranks form `buckets` geometric groups."""
     edges = np.unique(np.geomspace(1, rows + 1, num=min(buckets, rows) + 1).astype(np.int64))
     mass = np.diff(_power_integral(edges.astype(np.float64), exponent))
     sizes = np.diff(edges)

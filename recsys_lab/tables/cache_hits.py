@@ -1,6 +1,6 @@
 """How often a cache of some of a table's rows holds what a batch reads, by the table's access statistics.
 
-A batch reads a row or does not: caches count batches, not look-ups. LFU keeps the rows that most batches have read, LRU those read last
+A batch reads a row or does not. So caches count batches, not look-ups. LFU keeps the rows that most batches have read, LRU those read last
 (Che et al., "Hierarchical Web Caching Systems", 2002). Rows of batches in flight cannot leave the cache.
 """
 
@@ -23,7 +23,7 @@ HALVINGS = 60  # of a search
 
 @dataclass(frozen=True)
 class Hits:
-    """Of the rows that one batch reads, each counted once: how many there are, and how many the cache holds. Both are means."""
+    """Of the rows that one batch reads, each counted once: their number, and the number that the cache holds. Both are means."""
 
     rows: float
     hits: float

@@ -1,4 +1,4 @@
-"""How look-ups fall over a table's rows by counts: the same faces as `RankLaw`, of which ids can be drawn."""
+"""How look-ups fall over a table's rows by counts. It has the methods of `RankLaw`, and ids can be drawn from it."""
 
 from __future__ import annotations
 

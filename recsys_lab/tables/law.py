@@ -1,8 +1,8 @@
-"""Power laws in pieces. They say how look-ups fall over a table's rows, most frequent first, as a formula that can be drawn from.
+"""Power laws in pieces. They say how look-ups fall over a table's rows, most frequent first. Ids can be drawn from the formula.
 
     density(x) ~ (x + shift) ** -exponent_i    between the knees i and i + 1, continuous, x in [0, rows]
 
-Row k (0 is the most frequent) has the integral over [k, k + 1). One piece is Zipf-Mandelbrot's law; with shift 1 it is Zipf's; with
+Row k (0 is the most frequent) has the integral over [k, k + 1). One piece is Zipf-Mandelbrot's law. With shift 1 it is Zipf's. With
 exponent 0 it is uniform. More pieces follow real tables, whose slope changes on the way.
 """
 

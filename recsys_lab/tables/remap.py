@@ -17,7 +17,7 @@ import numpy as np
 from recsys_lab.errors import UserError
 from recsys_lab.tables.spec import ELEMENT_BYTES, Table
 
-#: Of each table that is sharded by row, a rank keeps the ids of so many last look-ups, to judge its plan by.
+#: A rank keeps the ids of so many last look-ups of each table that is sharded by row. It judges its plan by them.
 KEPT_IDS = 1 << 16
 
 
@@ -71,7 +71,7 @@ class Remap:
 
 
 def dealt(rows: int, ranks: int) -> np.ndarray:
-    """int64 [rows]: where the i-th row goes, dealt round robin to `ranks` blocks of ceil(rows / ranks), the last ones short."""
+    """int64 [rows]: where the i-th row goes. Rows are dealt round robin to `ranks` blocks of ceil(rows / ranks), the last ones short."""
     if rows == 0:
         return np.empty(0, np.int64)
     block = -(-rows // ranks)

@@ -5,9 +5,9 @@
     last_clicks,80000000,128,42.5,mean,counts/items.npy,items
     last_likes,80000000,128,7,sum,,items
 
-`mean_ids`: of a sample, on average. `pooling`: sum or mean; empty: sum. `skew`: the exponent of a power law (0: uniform), or a file
-of how often each row was looked up (.npy [rows]) beside the CSV; empty: as the data choice says. `table`: features that name one share it;
-empty: a table of its own. The last three columns can be left out.
+`mean_ids`: of a sample, on average. `pooling`: sum or mean. Empty: sum. `skew`: the exponent of a power law (0: uniform), or a file. The
+file (.npy [rows], beside the CSV) has how often each row was looked up. Empty: as the data choice says. `table`: features that name one
+share it. Empty: a table of its own. The last three columns can be left out.
 """
 
 from __future__ import annotations

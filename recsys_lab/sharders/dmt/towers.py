@@ -30,8 +30,8 @@ class TowerOptions:
     def towers(self, tables: Sequence[Table], cluster: Cluster) -> Towers:
         """T groups of feature names. A table's features are all in one tower.
 
-        Raises UserError where T and the hosts do not divide each other, where there are more towers than tables, and where a partition has
-        other features.
+        Raises UserError where T and the hosts do not divide each other, and where there are more towers than tables. So does a partition
+        with other features.
         """
         if self.partition:
             towers = _read(Path(self.partition).expanduser(), tables, self.count)

@@ -117,9 +117,9 @@ def optimal_three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
     For each number of replicated rows, it takes as many Flex rows as are worth it and fit. Then it takes the best such number. Of equally
     good ones, the one with fewest replicated rows.
 
-    If rows could be divided, the cost would be convex in the number of replicated rows, as it is a linear programme for each number. So a
-    bisection finds its minimum. Whole rows are then tried one by one around it, until none further off could be better. Exact for tables of
-    one dimension; for several it may leave less than a row of memory unused.
+    For each number of replicated rows the problem is a linear programme. So the cost would be convex in that number if rows could be
+    divided. A bisection finds its minimum. Whole rows are then tried one by one around it, until none further off could be better. Exact
+    for tables of one dimension. For several it may leave less than a row of memory unused.
     """
     affordable = trade.affordable(budget_bytes)
     if affordable is None:

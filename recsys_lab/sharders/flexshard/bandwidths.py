@@ -26,10 +26,10 @@ class Bandwidths:
 
     @staticmethod
     def of(cluster: Cluster, given: Mapping[str, float] | None = None) -> Bandwidths:
-        """From the links of `cluster`, large messages, no latency; `given` replaces single fields.
+        """From the links of `cluster`, large messages, no latency. `given` replaces single fields.
 
-        All-to-all: of a rank's bytes (W - 1) / U go to its own host and (U - W) / U to others, both at once. All-reduce: a ring moves 2 (n
-        - 1) / n of the payload. Every rank of a host drives a ring over its own cross-host link. UserError for what cannot be.
+        All-to-all: of a rank's bytes (W - 1) / U go to its own host and (U - W) / U to others, both at once. All-reduce: a ring moves
+        2 (n - 1) / n of the payload. Every rank of a host drives a ring over its own cross-host link. UserError for what cannot be.
         """
         hosts, near = cluster.hosts, cluster.ranks_per_host
         world = hosts * near

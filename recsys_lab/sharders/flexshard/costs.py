@@ -77,9 +77,10 @@ def setting_of(
 class Costs:
     """The six metrics of section 3.2, of one rank and one iteration.
 
-    `rows_accessed`: rows read from the rank's own memory (table 2 multiplies by D: elements). `dynamic_memory_bytes` is what is alive at
-    once, not summed over the passes: table 5's rows follow only so. `dynamic_communication_ms` is table 3's entry forward and again
-    backward, as section 3.2 has it. 307 ms for 3.9 GB each way (table 6) is 25 GB/s, what the network can do, only if both are counted.
+    `rows_accessed`: rows read from the rank's own memory (table 2 multiplies by D: elements).
+    `dynamic_memory_bytes`: the bytes alive at once, not summed over the passes. Table 5's rows follow only so.
+    `dynamic_communication_ms`: table 3's entry forward and again backward, as section 3.2 has it. Table 6 has 307 ms for 3.9 GB each way.
+    That is 25 GB/s, the network's bandwidth, only if both are counted.
     """
 
     static_memory_bytes: Any = 0.0

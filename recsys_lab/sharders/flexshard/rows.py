@@ -92,7 +92,7 @@ class Rows:
 
 
 def _before(values: np.ndarray) -> np.ndarray:
-    """Sums as float64, which holds whole numbers up to 9e15. np.searchsorted would copy an array of another type at every call."""
+    """Sums as float64, which holds whole numbers up to 9e15. np.searchsorted would copy another type at every call."""
     summed = np.empty(len(values) + 1)
     summed[0] = 0
     np.cumsum(values, out=summed[1:])

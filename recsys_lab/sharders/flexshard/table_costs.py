@@ -19,8 +19,11 @@ from recsys_lab.units import transfer_ms
 
 
 def table_costs(table: Table, access: TableAccess, split: Split, setting: Setting) -> dict[str, Costs]:
-    """Costs of each tier's part of `table`. A pooled table's reduce-scatter is priced as half an all-reduce over all ranks, and within
-    a host at the all-to-all's bandwidth."""
+    """Costs of each tier's part of `table`.
+
+    A pooled table's reduce-scatter is priced as half an all-reduce over all ranks. Within a host it is priced at the all-to-all's
+    bandwidth.
+    """
     ends = [0, split.replicated, split.replicated + split.in_host, table.rows]
     costs_of_tier = {}
     for (tier, strategy), start, stop in zip(TIER_COSTS.items(), ends, ends[1:]):

@@ -15,8 +15,7 @@ MORE_BYTES = 1.1
 def chosen(options: Sequence[Sequence[Cut]], limit_ms: float, room: Size) -> list[Cut]:
     """A cut for each table. It is the cheapest over all ranks of those whose pieces fit a rank and cost it no more than `limit_ms`.
 
-    Where no cut stays below the limit, it is the one with the smallest largest piece. Where none fits a rank, it is the one with the fewest
-    bytes.
+    Where no cut stays below the limit, it is the one with the smallest largest piece. Where none fits a rank, it has the fewest bytes.
     """
     return [_of_table(cuts, limit_ms, room) for cuts in options]
 

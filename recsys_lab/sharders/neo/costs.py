@@ -26,7 +26,7 @@ ID_BYTES, LENGTH_BYTES, GRADIENT_BYTES = ELEMENT_BYTES["int64"], ELEMENT_BYTES["
 
 @dataclass(frozen=True)
 class Weights:
-    """Of the two costs. Load: a row is read forward, and backward its gradient and the row are read and the row is written."""
+    """Of the two costs. Load: forward a row is read. Backward its gradient and the row are read, and the row is written."""
 
     communication: float = 1.0
     load: float = 4.0

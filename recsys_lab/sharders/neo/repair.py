@@ -21,11 +21,11 @@ LEAST_GAIN = 1e-4
 def repaired(
     pieces: Sequence[Piece], found: Sequence[int], costs: Sequence[Cost], room: Sequence[Size], even_out: bool
 ) -> list[int] | None:
-    """`found`, changed until every bin has room for its pieces, or None where no single change helps; `costs`: of the bins without them.
+    """`found`, changed until every bin has room for its pieces. None where no single change helps. `costs`: of the bins without them.
 
     A change moves a piece of one bin to another, or exchanges two. First comes the bin that lacks most memory. Of the changes that end its
-    lack, the one that leaves the two bins cheapest is taken, else the one that takes most off it. Then, to even out, comes the bin that has
-    most to send or most to look up, as long as the sum of both maxima falls.
+    lack, it takes the one that leaves the two bins cheapest. Else it takes the one that removes most of it. Then it evens out. The bin with
+    most to send or most to look up comes next, as long as the sum of both maxima falls.
     """
     bins = _Bins(pieces, found, costs, room)
     most = 4 * (len(pieces) + len(room))

@@ -21,8 +21,8 @@ from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
 class AsStored(EmbeddingEnumerator):
     """Its options for `tables`, each shard with the bytes that TorchRec does not count.
 
-    In the order of the tables and of SCHEMES: TorchRec's own comes out of a set of words, another in each process, and decides among
-    options that it deems equal. A plan for 256 H100 took 18 or 24 ms an iteration by that alone.
+    They are in the order of the tables and of SCHEMES. TorchRec's own order comes out of a set of words, another in each process. It
+    decides among options that it deems equal. A plan for 256 H100 took 18 or 24 ms an iteration by that alone.
     """
 
     def __init__(

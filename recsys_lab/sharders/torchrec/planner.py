@@ -1,7 +1,7 @@
 """TorchRec's EmbeddingShardingPlanner as a pure function of our tables, access statistics and cluster.
 
-It works on the meta device and needs no process group, so a plan for 64 GPUs is made on a laptop. This file imports no torch: search.py,
-which does, answers in a child process where torch is not imported yet (recsys_lab/child.py).
+It works on the meta device and needs no process group. So a plan for 64 GPUs is made on a laptop. This file imports no torch; search.py
+does. Where torch is not imported yet, search.py answers in a child process (recsys_lab/child.py).
 """
 
 from __future__ import annotations

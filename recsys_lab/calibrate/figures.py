@@ -13,11 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.optimize import least_squares
 
 from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, DotsTime, Measured, TableTime
 from recsys_lab.calibrate.runs import Run
 from recsys_lab.cluster import Cluster, Device, Disk, Host, Link
+from recsys_lab.models.linear import LEAST_WORK
 from recsys_lab.plan.dense import dense_backward, dense_forward
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.workload import DenseLayer, Workload
@@ -103,14 +105,21 @@ def _link(link: Link, figures: np.ndarray, start_us: float, source: str) -> Link
 
 
 def dense_figures(profile: Profile, cluster: Cluster, times: Sequence[DenseTime]) -> Profile:
-    """`profile` with the share of the peak and the launches of layers alone, in FP32."""
+    """`profile` with the share of the peak and the launches of layers alone, in FP32.
+
+    On a CPU models have a library for small layers and one for large ones. Each has a share where both were measured.
+    """
+    names, least = ["dense_mfu", "launch_overhead_us"], float(LEAST_WORK[torch.float32])
+    sizes = [t.batch * t.width**2 for t in times]
+    if cluster.device.kind == "cpu" and min(sizes) < least <= max(sizes):
+        names, profile = [*names, "small_mfu"], replace(profile, small_multiply_adds=least)
 
     def errors(x: np.ndarray) -> list[float]:
-        made = replace(profile, dense_mfu=float(x[0]), launch_overhead_us=float(x[1]))
+        made = with_figures(profile, names, x)
         return [np.log(layers_ms(t, cluster, made) / t.ms) for t in times]
 
-    found = _fit(errors, np.array([0.5, 10.0]), np.array([1.0, 1e4]))
-    return replace(profile, dense_mfu=float(found[0]), launch_overhead_us=float(found[1]))
+    found = _fit(errors, np.array([0.5, 10.0, 0.5])[: len(names)], np.array([1.0, 1e4, 1.0])[: len(names)])
+    return with_figures(profile, names, found)
 
 
 def layers_ms(time: DenseTime, cluster: Cluster, profile: Profile) -> float:

@@ -7,10 +7,10 @@ Ranks that share cores slow each other down, as they do in training. So all rank
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from itertools import product
 from statistics import fmean
 
 import torch
@@ -19,13 +19,15 @@ from torch import Tensor, nn
 
 from recsys_lab import kernels
 from recsys_lab.calibrate.measured import DenseTime, DotsTime, Machine, TableTime
+from recsys_lab.models.linear import MLP, Linear, on_cpu, product
 from recsys_lab.units import GB, MS_PER_S
 
 COPY_BYTES = 1 << 26
 #: Of the matrix products whose rate is the peak: rows, inner, columns.
 PRODUCT = (1024, 512, 512)
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-DEPTH, WIDTHS, BATCHES = 4, (32, 128, 512), (64, 512, 2048)
+#: From layers that torch computes on a CPU to those that models have oneDNN compute.
+DEPTH, WIDTHS, BATCHES = 4, (32, 128, 512, 1024), (64, 512, 2048)
 VECTORS, DOT_BATCH = 27, 512
 TABLE_ROWS, DIMS = 1 << 16, (16, 128)
 #: (look-ups, bags): one each, and as on a rank that holds a quarter of the rows.
@@ -53,10 +55,11 @@ def measure(say: Say, each_s: float = EACH_S) -> Machine:
     peaks = {}
     for name, dtype in FORMATS.items():
         rows, inner, columns = PRODUCT
-        peaks[name] = 2 * rows * inner * columns / _seconds(_product(dtype), each_s) / 1e12
+        fastest = min(_seconds(work, each_s) for work in _products(dtype))
+        peaks[name] = 2 * rows * inner * columns / fastest / 1e12
         say(f"matrix products {name} {peaks[name] * 1e3:.1f} GFLOP/s a rank")
     dense = []
-    for width, batch in product(WIDTHS, BATCHES):
+    for width, batch in itertools.product(WIDTHS, BATCHES):
         dense.append(DenseTime(batch, width, DEPTH, _seconds(_layers(batch, width), each_s) * MS_PER_S))
     say(f"{DEPTH} layers of {WIDTHS[0]}, batch {BATCHES[0]}: {dense[0].ms:.2f} ms forward and backward")
     dots = []
@@ -64,7 +67,7 @@ def measure(say: Say, each_s: float = EACH_S) -> Machine:
         dots.append(DotsTime(DOT_BATCH, VECTORS, dim, _seconds(_dots(DOT_BATCH, VECTORS, dim), each_s) * MS_PER_S))
     say(f"dots of {VECTORS} vectors of {DIMS[0]}: {dots[0].ms:.2f} ms forward and backward of {DOT_BATCH}")
     tables = []
-    for dim, (ids, bags) in product(DIMS, BAGS):
+    for dim, (ids, bags) in itertools.product(DIMS, BAGS):
         look_up, update = (_seconds(work, each_s) * MS_PER_S for work in _table(dim, ids, bags))
         tables.append(TableTime(ids, bags, dim, TABLE_ROWS, look_up, update))
     last = tables[-1]
@@ -102,15 +105,18 @@ def _copy() -> Callable[[], object]:
     return lambda: there.copy_(here)
 
 
-def _product(dtype: torch.dtype) -> Callable[[], object]:
+def _products(dtype: torch.dtype) -> Iterator[Callable[[], object]]:
+    """The same product by each library that models use for it: torch's and, on a CPU, oneDNN."""
     rows, inner, columns = PRODUCT
     left, right = (torch.ones(*shape, dtype=dtype, device=device_here()) for shape in ((rows, inner), (inner, columns)))
-    return lambda: left @ right
+    yield lambda: left @ right
+    if on_cpu(left, right) and torch.backends.mkldnn.is_available():
+        yield lambda: product(left, right)
 
 
 def _layers(batch: int, width: int) -> Callable[[], object]:
-    """Forward and backward of linear layers, each with a ReLU."""
-    model = nn.Sequential(*(part for _ in range(DEPTH) for part in (nn.Linear(width, width), nn.ReLU()))).to(device_here())
+    """Forward and backward of linear layers, each with a ReLU, as models have them."""
+    model = MLP(*(part for _ in range(DEPTH) for part in (Linear(width, width), nn.ReLU()))).to(device_here())
     given = torch.ones(batch, width, requires_grad=True, device=device_here())
     made = torch.ones(batch, width, device=device_here())
 

@@ -130,6 +130,13 @@ def _rate_tflops(step: Step, cluster: Cluster, profile: Profile) -> float:
     return peaks[peak] * profile.dense_mfu
 
 
+def _product_tflops(rate: float, flops: float, step: Step, profile: Profile) -> float:
+    """Of one product of a layer: `rate`, that of all others, or that of small ones."""
+    if profile.small_mfu is None or step.number_format != "fp32" or flops >= 2 * profile.small_multiply_adds:
+        return rate
+    return rate / profile.dense_mfu * profile.small_mfu
+
+
 def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Cluster, profile: Profile, workload: Workload) -> float:
     """Each product of each layer by its own roofline. Then what else the step does: other FLOPs (dot products) and element-wise work.
 
@@ -142,7 +149,7 @@ def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Clust
         rows = workload.batch_size * layer.rows
         flops = 2 * rows * layer.n_in * layer.n_out
         moved = element * (layer.n_in * layer.n_out + rows * (layer.n_in + layer.n_out))
-        total += products * max(compute_ms(flops, rate), transfer_ms(moved, memory_gb_s))
+        total += products * max(compute_ms(flops, _product_tflops(rate, flops, step, profile)), transfer_ms(moved, memory_gb_s))
     if step.part == AHEAD:
         return total
     linear = sum(2 * workload.batch_size * layer.rows * layer.n_in * layer.n_out for layer in workload.layers)

@@ -31,6 +31,8 @@ class Profile:
         sources: where each figure is from, by field.
         launch_overhead_us: the host's time to issue a kernel. Each step is one, and each product of a dense layer (`host.py`).
         kernel_us: the device's time for a kernel beside its work.
+        small_mfu: the share of the peak that FP32 products of fewer than `small_multiply_adds` reach, where another library computes
+            them, as ours on CPU; None: `dense_mfu`.
         exchanges_ids: False: each rank reads the ids that it serves from its own input.
         iteration_overhead_ms: the host's time before an iteration's first step.
         fitted_on: the points that figures were fitted to, published ms.
@@ -59,6 +61,8 @@ class Profile:
     tier_overhead_us: NotNegative = 0.0  # of each table's part in one of FlexShard's tiers: ids and rows are sorted out table by table
     output_efficiency: ShareOfPeak | None = None  # of the memory bandwidth, for rows that look-ups make; None: they do not count
     dots_mfu: ShareOfPeak | None = None  # of the peak, for products without weights: many small ones; None: dense_mfu
+    small_mfu: ShareOfPeak | None = None
+    small_multiply_adds: NotNegative = 0.0
     iteration_overhead_ms: NotNegative = 0.0
     kernel_us: Annotated[float, Range(0, 100)] = 0.0
     exchanges_ids: bool = True

@@ -48,7 +48,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "sweeps": LEAVES | {"config", "record", "report", "job"},
     "doctor": LEAVES | {"kernels", "record"},
     "calibrate": LEAVES
-    | {"cluster", "precision", "plan", "simulate", "kernels", "config", "report", "experiment", "planning", "pipeline"}
+    | {"cluster", "precision", "plan", "simulate", "kernels", "models", "config", "report", "experiment", "planning", "pipeline"}
     | {"train", "launchers"},
     "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from recsys_lab.cluster import Cluster, Device, Disk, Host, Link
 from recsys_lab.config.calibrated import VARIABLE
 from recsys_lab.errors import UserError
 from recsys_lab.kernels.row_cache import SCRATCH
+from recsys_lab.models.linear import LEAST_WORK
 from recsys_lab.planning import plan_for, this_machine
 from recsys_lab.simulate import Profile
 from recsys_lab.simulate.collectives import Shape, group_ms
@@ -84,12 +86,25 @@ def test_a_network_that_nothing_crossed_stays_as_it_was_said_to_be() -> None:
 
 
 @settings(max_examples=5, deadline=None)
-@given(st.floats(0.2, 0.9), st.floats(2.0, 50.0))
-def test_layers_give_the_share_of_the_peak_and_the_launches_that_made_them(mfu: float, launch_us: float) -> None:
-    true = replace(figures.START, dense_mfu=mfu, launch_overhead_us=launch_us)
+@given(st.floats(0.2, 0.9), st.floats(0.2, 0.9), st.floats(2.0, 50.0))
+def test_layers_give_the_shares_of_the_peak_and_the_launches_that_made_them(mfu: float, small: float, launch_us: float) -> None:
+    """Small layers and large ones are computed by two libraries, each with a share of its own."""
+    least = float(LEAST_WORK[torch.float32])
+    true = replace(figures.START, dense_mfu=mfu, small_mfu=small, small_multiply_adds=least, launch_overhead_us=launch_us)
     shapes = [DenseTime(batch, width, 4, 0.0) for batch in ranks.BATCHES for width in ranks.WIDTHS]
     found = figures.dense_figures(figures.START, cluster(), [replace(t, ms=figures.layers_ms(t, cluster(), true)) for t in shapes])
-    assert (found.dense_mfu, found.launch_overhead_us) == pytest.approx((mfu, launch_us), rel=0.05)
+    assert (found.dense_mfu, found.small_mfu, found.launch_overhead_us) == pytest.approx((mfu, small, launch_us), rel=0.05)
+    assert found.small_multiply_adds == least
+
+
+def test_where_one_library_computes_all_layers_there_is_one_share() -> None:
+    shapes = [DenseTime(batch, 64, 4, 0.0) for batch in (64, 512, 2048)]
+    true = replace(figures.START, dense_mfu=0.4, launch_overhead_us=5.0)
+    on_gpu = replace(cluster(), device=replace(cluster().device, kind="cuda"))
+    for here, widths in ((cluster(), (64,)), (on_gpu, (64, 2048))):
+        given = [replace(t, width=width) for t in shapes for width in widths]
+        found = figures.dense_figures(figures.START, here, [replace(t, ms=figures.layers_ms(t, here, true)) for t in given])
+        assert (found.small_mfu, found.small_multiply_adds) == (None, 0.0) and found.dense_mfu == pytest.approx(0.4, rel=0.05)
 
 
 def test_dots_give_their_share_of_the_peak() -> None:

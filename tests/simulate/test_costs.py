@@ -67,6 +67,15 @@ def test_a_dense_step_is_its_layers_its_other_work_and_its_activations(phase: st
     assert compute_step_ms(step, on, software, work) == pytest.approx([expected_ms])
 
 
+@pytest.mark.parametrize(("compute", "least", "expected_ms"), [("fp32", 2e8 + 1, 0.04), ("fp32", 2e8, 0.02), ("bf16", 2e8 + 1, 0.02)])
+def test_small_products_have_a_share_of_the_peak_of_their_own(compute: str, least: float, expected_ms: float) -> None:
+    """1000 x 500 x 400 are 0.2 G multiply-adds, 0.4 GFLOP: at 0.4 of 50 TFLOP/s, or at 0.2 where they are too few. FP32 only."""
+    software = replace(profile(small_mfu=0.2, small_multiply_adds=least), peak_of_format={"fp32": "fp32", "bf16": "fp32"})
+    work = workload(1000, layers=(DenseLayer(1.0, 500, 400),), activation_bytes_per_sample=0.0)
+    step = Step("dense", "dense", "forward", (1.0,), flops=4e8, number_format=compute, role=DENSE)
+    assert compute_step_ms(step, cluster(1, 2), software, work) == pytest.approx([expected_ms])
+
+
 @pytest.mark.parametrize(("compute", "expected_ms"), [("fp32", 4.0), ("bf16", 2.0)])
 def test_a_layer_with_many_weights_and_few_samples_takes_as_long_as_its_bytes(compute: str, expected_ms: float) -> None:
     """20,000 x 40,000 weights for one sample: 3.2 GB of FP32 over 800 GB/s; 1.6 GFLOP would take 0.08 ms."""

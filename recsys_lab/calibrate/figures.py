@@ -151,23 +151,24 @@ def table_figures(profile: Profile, cluster: Cluster, times: Sequence[TableTime]
     """`profile` with the measured cost of look-ups and updates.
 
     Both get a share of the memory bandwidth; look-ups have one for reads and one for their output. An update also gets a cost for each
-    look-up. Each has a launch beside it, as the profile says.
+    look-up. What either reads again comes from the caches, which are some times as fast. Each has a launch beside it, as the profile says.
     """
-    names = ("lookup_efficiency_forward", "output_efficiency", "lookup_efficiency_backward", "lookup_ns")
+    names = ("lookup_efficiency_forward", "output_efficiency", "lookup_efficiency_backward", "lookup_ns", "cache_speed")
     gb_s = cluster.device.memory_bandwidth_gb_s * 1e6  # bytes a ms
     launch_ms = profile.launch_overhead_us / US_PER_MS
 
     def errors(x: np.ndarray) -> list[float]:
         found = []
         for t in times:
-            distinct = t.rows * -np.expm1(t.ids * np.log1p(-1 / t.rows))
-            read, made, updated = 4 * t.ids * t.dim, 4 * t.bags * t.dim, 4 * t.ids * t.dim + 8 * distinct * (t.dim + 1)
+            first = min(t.bags, t.ids)
+            read, made = 4 * t.dim * (t.distinct + (t.ids - t.distinct) / (1 + x[4])), 4 * t.bags * t.dim
+            updated = 4 * t.dim * (first + (t.ids - first) / (1 + x[4])) + 8 * t.distinct * (t.dim + 1)
             found.append(np.log((launch_ms + (read / x[0] + made / x[1]) / gb_s) / t.look_up_ms))
             found.append(np.log((launch_ms + updated / (gb_s * x[2]) + t.ids * x[3] / 1e6) / t.update_ms))
         return found
 
-    found = _fit(errors, np.array([0.3, 0.3, 0.3, 10.0]), np.array([1.0, 1.0, 1.0, 1e6]))
-    return with_figures(profile, names, found)
+    found = _fit(errors, np.array([0.3, 0.3, 0.3, 10.0, 1.0]), np.array([1.0, 1.0, 1.0, 1e6, 1e3]))
+    return with_figures(profile, names, (*found[:4], found[4] + 1))
 
 
 def fitted_to(runs: Sequence[Run], cluster: Cluster, profile: Profile, names: Sequence[str] = FITTED_TO_RUNS) -> Profile:

@@ -27,12 +27,12 @@ class DotsTime:
 
 @dataclass(frozen=True)
 class TableTime:
-    """`ids` look-ups in `bags` bags, spread evenly over the `rows` of a table of `dim` FP32 columns. The update is row-wise Adagrad's."""
+    """`ids` look-ups of `distinct` rows, of `dim` FP32 columns, spread evenly over `bags` bags. The update is row-wise Adagrad's."""
 
     ids: int
     bags: int
     dim: int
-    rows: int
+    distinct: float
     look_up_ms: float
     update_ms: float
 

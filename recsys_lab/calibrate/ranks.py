@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
 import torch
@@ -29,9 +29,12 @@ FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 #: From layers that torch computes on a CPU to those that models have oneDNN compute.
 DEPTH, WIDTHS, BATCHES = 4, (32, 128, 512, 1024), (64, 512, 2048)
 VECTORS, DOT_BATCH = 27, 512
-TABLE_ROWS, DIMS = 1 << 16, (16, 128)
-#: (look-ups, bags): one each, and as on a rank that holds a quarter of the rows.
-BAGS = ((1 << 9, 1 << 9), (1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 15, 1 << 17))
+#: A table larger than a processor's caches, and batches that take turns, so that no row is there from the same batch before.
+TABLE_BYTES, TURNS, DIMS = 1 << 27, 16, (16, 128)
+#: (look-ups, bags): one each, as on a rank that holds a quarter of the rows, and of bags with several ids.
+BAGS = ((1 << 9, 1 << 9), (1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 15, 1 << 17), (1 << 16, 1 << 13))
+#: Of the power laws of ids: all rows alike, and as in click data.
+SKEWS = (0.0, 1.05)
 #: Each figure is the mean over so long; and no fewer than twice, after once.
 EACH_S = 0.4
 Say = Callable[[str], None]
@@ -67,11 +70,13 @@ def measure(say: Say, each_s: float = EACH_S) -> Machine:
         dots.append(DotsTime(DOT_BATCH, VECTORS, dim, _seconds(_dots(DOT_BATCH, VECTORS, dim), each_s) * MS_PER_S))
     say(f"dots of {VECTORS} vectors of {DIMS[0]}: {dots[0].ms:.2f} ms forward and backward of {DOT_BATCH}")
     tables = []
-    for dim, (ids, bags) in itertools.product(DIMS, BAGS):
-        look_up, update = (_seconds(work, each_s) * MS_PER_S for work in _table(dim, ids, bags))
-        tables.append(TableTime(ids, bags, dim, TABLE_ROWS, look_up, update))
+    for dim, skew, (ids, bags) in itertools.product(DIMS, SKEWS, BAGS):
+        batches = _batches(dim, ids, bags, skew)
+        different = fmean(len(batch.ids.unique()) for batch in batches)
+        look_up, update = (_seconds(work, each_s) * MS_PER_S for work in _table(dim, bags, batches))
+        tables.append(TableTime(ids, bags, dim, different, look_up, update))
     last = tables[-1]
-    many = f"{last.ids:,} look-ups in {last.bags:,} bags of {last.dim} columns"
+    many = f"{last.ids:,} skewed look-ups in {last.bags:,} bags of {last.dim} columns"
     say(f"{many}: {last.look_up_ms:.2f} ms, their update {last.update_ms:.2f} ms")
     figures = (bandwidth, peaks, tuple(dense), tuple(dots), tuple(tables))
     if device_here().type == "cpu":
@@ -139,13 +144,22 @@ def _dots(batch: int, vectors: int, dim: int) -> Callable[[], object]:
     return work
 
 
-def _table(dim: int, ids: int, bags: int) -> Iterator[Callable[[], object]]:
-    """A look-up of one id in `ids` of the bags, evenly spread over the rows, and its update by row-wise Adagrad."""
-    device = device_here()
-    weight: Tensor = torch.ones(TABLE_ROWS, dim, device=device)
-    found = torch.randint(TABLE_ROWS, (ids,), generator=torch.Generator().manual_seed(dim + ids)).to(device)
-    lookups = kernels.Lookups(found, (torch.arange(bags + 1, device=device) * ids).div(bags, rounding_mode="floor"), 1)
-    yield lambda: kernels.bags(weight, lookups)
-    gradient, state = torch.ones(bags, dim, device=device), torch.zeros(TABLE_ROWS, device=device)
+def _batches(dim: int, ids: int, bags: int, skew: float) -> list[kernels.Lookups]:
+    """Batches of one id in `ids` of the bags, or of as many ids a bag, by a power law over the rows of a table of `dim` columns."""
+    rows, chance = TABLE_BYTES // (4 * dim), torch.Generator().manual_seed(dim + ids)
+    upto = torch.arange(1, rows + 1, dtype=torch.float64).pow(-skew).cumsum(0)
+    row_of = torch.randperm(rows, generator=chance)  # the rank of a row says nothing of where it lies
+    offsets = (torch.arange(bags + 1, device=device_here()) * ids).div(bags, rounding_mode="floor")
+    drawn = (torch.rand(ids, generator=chance, dtype=torch.float64) * upto[-1] for _ in range(TURNS))
+    return [kernels.Lookups(row_of[torch.searchsorted(upto, one).clamp_(max=rows - 1)].to(device_here()), offsets, 1) for one in drawn]
+
+
+def _table(dim: int, bags: int, batches: Sequence[kernels.Lookups]) -> Iterator[Callable[[], object]]:
+    """A look-up, and its update by row-wise Adagrad, of `batches` in turn."""
+    device, rows = device_here(), TABLE_BYTES // (4 * dim)
+    weight: Tensor = torch.ones(rows, dim, device=device)
+    turns = itertools.cycle(batches)
+    yield lambda: kernels.bags(weight, next(turns))
+    gradient, state = torch.ones(bags, dim, device=device), torch.zeros(rows, device=device)
     rule = kernels.Rule("row_wise_adagrad", 0.1)
-    yield lambda: kernels.update(weight, lookups, gradient, rule, state=state)
+    yield lambda: kernels.update(weight, next(turns), gradient, rule, state=state)

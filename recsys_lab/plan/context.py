@@ -232,7 +232,8 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     The update reads one gradient row for each look-up. It reads and writes weights and optimizer state of each distinct row once. Where
     gradients were summed over replicas, it does so for every row. Rows in the host's memory, without a cache, are not the device's to read.
     """
-    read, written, rows, pieces, made = ([0.0] * context.plan.world_size for _ in range(5))  # lists: a plan may have a million shards
+    # lists: a plan may have a million shards
+    read, read_again, written, summed_again, rows, pieces, made = ([0.0] * context.plan.world_size for _ in range(7))
     optimizer = context.workload.sparse_optimizer
     of_weight, of_row = STATE_PER_WEIGHT[optimizer], STATE_PER_ROW[optimizer]
     distinct: dict[str, float] = {}
@@ -241,7 +242,8 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
         if table.name not in distinct:
             distinct[table.name] = access.distinct_rows(samples)
         looked_up = samples * access.mean_length * served
-        touched = held_rows if context.averaged else distinct[table.name] * (held_rows / table.rows)
+        different = distinct[table.name] * (held_rows / table.rows)
+        touched = held_rows if context.averaged else different
         state = 4 * (cols * of_weight + of_row)
         update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
         gives = looked_up if table.pooling == "none" else samples * len(table.features)
@@ -251,11 +253,15 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
             rows[rank] += looked_up
             made[rank] += gives * cols * 4
             read[rank] += near * looked_up * cols * READ_BYTES[table.dtype]
+            read_again[rank] += near * max(looked_up - different, 0.0) * cols * READ_BYTES[table.dtype]
             written[rank] += near * update
+            summed_again[rank] += near * max(looked_up - gives, 0.0) * cols * 4
     prefix, names, role = context.prefix, context.names, context.role
     work: dict[str, Any] = {"tables": names, "rows_of_rank": folded(rows), "shards_of_rank": folded(pieces), "role": role}
-    lookup = Step(f"{prefix}.lookup", "lookup", "forward", folded(read), after=after_lookup, written_of_rank=folded(made), **work)
-    return lookup, Step(f"{prefix}.update", "update", "backward", folded(written), after=after_update, **work)
+    of_lookup = {"written_of_rank": folded(made), "repeated_of_rank": folded(read_again), **work}
+    of_update = {"repeated_of_rank": folded(summed_again), **work}
+    lookup = Step(f"{prefix}.lookup", "lookup", "forward", folded(read), after=after_lookup, **of_lookup)
+    return lookup, Step(f"{prefix}.update", "update", "backward", folded(written), after=after_update, **of_update)
 
 
 def _store_steps(context: Context, ids: tuple[str, ...]) -> tuple[list[Step], list[Step]]:

@@ -55,6 +55,8 @@ class Step:
         rows_of_rank: look-ups that a rank serves (lookup, update), or records that it moves (fetch, write_back).
         shards_of_rank: pieces of tables that a rank holds (lookup, update).
         written_of_rank: bytes of pooled rows, or of a sequence's rows, that a lookup makes; zeros of empty bags count.
+        repeated_of_rank: of `bytes_of_rank`, those that the step has read before (lookup, update), so that a processor's caches may hold
+            them. They are of look-ups of a row after its first, and of a bag's gradient for its look-ups after the first.
         role: what the step is of, one of those above; it decides how the step is scheduled and priced.
         part: which part, of a step that the simulator has cut in two.
         store: the kind of store of a fetch or a write_back (`plan.store.STORES`).
@@ -74,6 +76,7 @@ class Step:
     rows_of_rank: tuple[float, ...] = ()
     shards_of_rank: tuple[float, ...] = ()
     written_of_rank: tuple[float, ...] = ()
+    repeated_of_rank: tuple[float, ...] = ()
     role: str = EMBEDDING
     part: str = ""
     store: str = ""

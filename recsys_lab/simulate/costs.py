@@ -68,6 +68,9 @@ def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Wo
     of_rows = rows * per_row_ns / NS_PER_MS + shards * each_us / US_PER_MS
     if profile.output_efficiency is not None:
         of_rows = of_rows + transfer_ms(1.0, cluster.device.memory_bandwidth_gb_s * profile.output_efficiency) * written
+    if profile.cache_speed > 1 and step.repeated_of_rank:
+        spared = np.asarray(step.repeated_of_rank, dtype=float) * (1 - 1 / profile.cache_speed)
+        of_rows = of_rows - transfer_ms(1.0, cluster.device.memory_bandwidth_gb_s * efficiency) * spared
     return _moved_ms(step, cluster, efficiency) + of_rows
 
 

@@ -33,6 +33,7 @@ class Profile:
         kernel_us: the device's time for a kernel beside its work.
         small_mfu: the share of the peak that FP32 products of fewer than `small_multiply_adds` reach, where another library computes
             them, as ours on CPU; None: `dense_mfu`.
+        cache_speed: a processor's caches give rows that a look-up or an update has read before so many times as fast as memory.
         exchanges_ids: False: each rank reads the ids that it serves from its own input.
         iteration_overhead_ms: the host's time before an iteration's first step.
         fitted_on: the points that figures were fitted to, published ms.
@@ -60,6 +61,7 @@ class Profile:
     )
     tier_overhead_us: NotNegative = 0.0  # of each table's part in one of FlexShard's tiers: ids and rows are sorted out table by table
     output_efficiency: ShareOfPeak | None = None  # of the memory bandwidth, for rows that look-ups make; None: they do not count
+    cache_speed: Factor = 1.0
     dots_mfu: ShareOfPeak | None = None  # of the peak, for products without weights: many small ones; None: dense_mfu
     small_mfu: ShareOfPeak | None = None
     small_multiply_adds: NotNegative = 0.0

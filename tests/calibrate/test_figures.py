@@ -26,6 +26,7 @@ from recsys_lab.models.linear import LEAST_WORK
 from recsys_lab.planning import plan_for, this_machine
 from recsys_lab.simulate import Profile
 from recsys_lab.simulate.collectives import Shape, group_ms
+from recsys_lab.tables.access import power_law_access
 from tests.ranks import run_ranks
 
 #: Of a launcher whose ranks are not on one machine.
@@ -113,17 +114,30 @@ def test_dots_give_their_share_of_the_peak() -> None:
     assert found.dots_mfu == pytest.approx(0.25)
 
 
-def test_tables_give_shares_of_the_memory_and_the_cost_of_a_look_up() -> None:
-    """Wide rows cost bytes, narrow ones look-ups: read at 5 GB/s, made at 8 GB/s; updated at 10 GB/s and 40 ns a look-up; 10 us each."""
+@pytest.mark.parametrize("cache_speed", [1.0, 4.0, 20.0])
+def test_tables_give_shares_of_the_memory_and_the_cost_of_a_look_up(cache_speed: float) -> None:
+    """Wide rows cost bytes, narrow ones look-ups: read at 5 GB/s, made at 8 GB/s; updated at 10 GB/s and 40 ns a look-up; 10 us each.
+
+    A row that is looked up again, and a bag's gradient for its second id, come from the caches, so many times as fast.
+    """
     times = []
-    for dim, ids, bags in ((16, 1000, 1000), (16, 30000, 30000), (256, 1000, 1000), (256, 30000, 30000), (16, 5000, 20000)):
-        distinct = 65536 * (1 - (1 - 1 / 65536) ** ids)
-        moved = 4 * ids * dim + 8 * distinct * (dim + 1)
-        look_up_ms = 0.01 + 4 * ids * dim / 5e6 + 4 * bags * dim / 8e6
-        times.append(TableTime(ids, bags, dim, 65536, look_up_ms, 0.01 + moved / 10e6 + ids * 40 / 1e6))
+    for dim, ids, bags in (
+        (16, 1000, 1000),
+        (16, 30000, 30000),
+        (256, 1000, 1000),
+        (256, 30000, 30000),
+        (16, 5000, 20000),
+        (64, 9000, 900),
+    ):
+        for distinct in (ids, ids // 2, ids // 10):
+            first = min(ids, bags)
+            read = distinct + (ids - distinct) / cache_speed
+            moved = 4 * dim * (first + (ids - first) / cache_speed) + 8 * distinct * (dim + 1)
+            look_up_ms = 0.01 + 4 * read * dim / 5e6 + 4 * bags * dim / 8e6
+            times.append(TableTime(ids, bags, dim, distinct, look_up_ms, 0.01 + moved / 10e6 + ids * 40 / 1e6))
     found = figures.table_figures(figures.START, cluster(), times)
     shares = (found.lookup_efficiency_forward, found.output_efficiency, found.lookup_efficiency_backward, found.lookup_ns)
-    assert shares == pytest.approx((0.25, 0.4, 0.5, 40.0), rel=0.02)
+    assert shares == pytest.approx((0.25, 0.4, 0.5, 40.0), rel=0.02) and found.cache_speed == pytest.approx(cache_speed, rel=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -276,9 +290,21 @@ def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         brief([])
 
 
+def test_batches_of_look_ups_are_skewed_and_take_turns() -> None:
+    """By a power law fewer rows get the same look-ups, as many as access statistics expect; no batch is another."""
+    rows = ranks.TABLE_BYTES // (4 * 128)
+    for skew in ranks.SKEWS:
+        batches = ranks._batches(128, 4096, 512, skew)
+        assert len(batches) == ranks.TURNS and all(len(batch.ids) == 4096 and len(batch.offsets) == 513 for batch in batches)
+        different = [len(batch.ids.unique()) for batch in batches]
+        expected = power_law_access("t", rows, 1.0, skew, buckets=rows).distinct_rows(4096)
+        assert sum(different) / len(different) == pytest.approx(expected, rel=0.06)  # its law has integrals in place of sums
+    assert len({tuple(batch.ids.tolist()) for batch in batches}) == ranks.TURNS
+
+
 def calibrated_here() -> str:
     said: list[str] = []
-    ranks.WIDTHS, ranks.BATCHES, ranks.BAGS = (32,), (64,), ((512, 512),)
+    ranks.WIDTHS, ranks.BATCHES, ranks.BAGS, ranks.TABLE_BYTES = (32,), (64,), ((512, 512),), 1 << 20
     machine = ranks.measure(said.append, each_s=0.0)
     return json.dumps([machine.memory_bandwidth_gb_s, machine.peak_tflops["fp32"], len(collectives.measure(1, 2, said.append)), len(said)])
 

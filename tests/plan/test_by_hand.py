@@ -121,6 +121,8 @@ def test_table_work_by_hand() -> None:
     assert look.shards_of_rank == (1.0,) and look.written_of_rank == (6 * 2 * 4 * 4.0,)
     distinct = 5 * (1 - 0.6**6) + 5 * (1 - 0.9**6)
     assert update.bytes_of_rank == pytest.approx([rows * 16 + 2 * distinct * share * 28 for rows, share in ((9, 0.6), (6, 0.4))])
+    assert look.repeated_of_rank == pytest.approx([(rows - distinct * share) * 8 for rows, share in ((9, 0.6), (6, 0.4))])
+    assert update.repeated_of_rank == (0.0,)  # 12 bags have more gradients than look-ups
     assert (update.name, update.kind, update.phase, update.after, update.written_of_rank) == (
         "s.update",
         "update",
@@ -135,6 +137,9 @@ def test_work_at_home_is_a_rank_s_own_batch_and_averaged_rows_are_all_updated() 
     look, update = table_steps(context(everywhere, at_home=True, averaged=True), (), ())
     assert (look.rows_of_rank, look.bytes_of_rank, look.written_of_rank) == ((7.5,), (60.0,), (3 * 2 * 16.0,))
     assert update.bytes_of_rank == pytest.approx((7.5 * 16 + 2 * 10 * 28,))
+    distinct = 5 * (1 - 0.6**3) + 5 * (1 - 0.9**3)
+    assert look.repeated_of_rank == pytest.approx(((7.5 - distinct) * 8,))
+    assert update.repeated_of_rank == (1.5 * 16,)  # six bags
 
 
 def test_groups_and_batches_of_a_context() -> None:

@@ -261,11 +261,13 @@ def lookup(phase: str, **figures: Any) -> Step:
         ("forward", {"table_overhead_us": 50.0}, 1.0 + 2 * 0.05),
         ("forward", {"tier_overhead_us": 50.0}, 1.0),
         ("forward", {"output_efficiency": 0.25}, 1.0 + 1e6 / 250e6),
+        ("forward", {"cache_speed": 4.0}, 0.2 + 0.8 / 4),  # 400 of 500 MB were read before
+        ("backward", {"cache_speed": 4.0}, 0.4 + 1.6 / 4),
     ],
 )
 def test_table_work_by_hand(phase: str, software: dict[str, float], expected_ms: float) -> None:
     """3,000 look-ups of two tables that make a MB of rows."""
-    step = lookup(phase, rows_of_rank=(3000.0,), shards_of_rank=(2.0,), written_of_rank=(1e6,))
+    step = lookup(phase, rows_of_rank=(3000.0,), shards_of_rank=(2.0,), written_of_rank=(1e6,), repeated_of_rank=(400e6,))
     assert compute_step_ms(step, cluster(1, 2), profile(**software), None) == pytest.approx([expected_ms])
 
 

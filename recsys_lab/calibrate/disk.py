@@ -1,7 +1,8 @@
 """Measures this machine's disk for tables with rows in files. It reads and writes records as the cache of a training does.
 
 A training uses the file system's page cache. A file that fits in memory would be read from there. So its pages are written out and dropped
-before each measurement, and every record lies in a page of its own. Writes end when the disk has them.
+before each measurement, and every record lies in a page of its own. Writes end when the disk has them. Reads from the page cache are timed
+apart.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ RECORDS = (256, 512, 1024, 2048)  # bytes
 #: A file of so much, or of a quarter of what is free; less than the least tells nothing.
 FILE_BYTES, LEAST_BYTES = 2 << 30, 64 << 20
 PIECE_BYTES = 64 << 20
+#: What is read again, from the page cache.
+CACHED_BYTES = 256 << 20
 #: Records of a batch, and how long batches follow one another.
 AT_ONCE, EACH_S = 8192, 0.5
 IN_MEMORY = ("tmpfs", "ramfs")
@@ -63,19 +66,30 @@ def _measured(file: int, size: int, where: str, free: int, say: Say, each_s: flo
         _drop(file)
         reads.append(_reads_per_s(file, size, record, each_s))
         say(f"disk, records of {record:,} bytes: {reads[-1]:,.0f} reads a second")
+    cached = _cached_reads_per_s(file, size, each_s)
+    say(f"disk, records in the page cache: {cached:,.0f} reads a second")
     kind = _file_system(where)
     beside = " that lies in memory" if kind in IN_MEMORY else ""
     source = (
         f"measured by calibrate, {IN_FLIGHT} requests in flight, records of {RECORDS[0]} to {RECORDS[-1]} bytes in {size / GB:.1f} GB "
-        f"on {kind}{beside}, through the page cache, whose pages were dropped before; rows that stay in the page cache are faster"
+        f"on {kind}{beside}, through the page cache, whose pages were dropped before; cached reads: pages read just before"
     )
-    return Disk(f"{kind} at {where}", free / GB, read_gb_s, write_gb_s, geometric_mean(reads), source)
+    return Disk(f"{kind} at {where}", free / GB, read_gb_s, write_gb_s, geometric_mean(reads), source, cached)
 
 
 def _drop(file: int) -> None:
     """So that the next reads come from the disk. A file system in memory has nothing to drop."""
     os.fdatasync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _cached_reads_per_s(file: int, size: int, each_s: float) -> float:
+    """Of the file's first pages, which were read just before."""
+    size, found = min(size, CACHED_BYTES), []
+    for record in RECORDS:
+        _in_order(file, size, read_records)
+        found.append(_reads_per_s(file, size, record, each_s))
+    return geometric_mean(found)
 
 
 def _in_order(file: int, size: int, transfer: Callable[[int, np.ndarray, np.ndarray], None]) -> float:

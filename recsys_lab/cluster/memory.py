@@ -38,6 +38,8 @@ class Disk:
         read_gb_s, write_gb_s: GB/s of large pieces in order.
         random_reads_per_s: of small records, many requests in flight.
         source: where the figures are from.
+        cached_reads_per_s: of small records whose pages are in the page cache of the host's memory, by all of its cores; None: what it
+            holds is not counted.
     """
 
     name: str
@@ -46,3 +48,4 @@ class Disk:
     write_gb_s: Positive
     random_reads_per_s: Positive
     source: str
+    cached_reads_per_s: Positive | None = None

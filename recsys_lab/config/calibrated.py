@@ -44,7 +44,7 @@ def core_figure(key: str, default: float, *, _root_: DictConfig) -> float:
     return float(measured / core_share(_ranks_measured(_root_)))
 
 
-def host_figure(key: str, default: float, *, _root_: DictConfig) -> float:
+def host_figure(key: str, default: float | None, *, _root_: DictConfig) -> float | None:
     """`${calibrated_host:cluster.disk.read_gb_s,X}`: the same for the machine, of which a host has a part."""
     measured = figure(key, None, _root_=_root_)
     return default if measured is None else float(f"{measured * figure('cluster.hosts', 1, _root_=_root_):.6g}")

@@ -45,7 +45,7 @@ def register_resolvers() -> None:
     resolvers = {
         "host_link_gb_s": lambda ranks_per_host, gb_s: round(ranks_per_host * gb_s, 6),
         "of_ranks": lambda ranks_per_host, figure: round(ranks_per_host * figure, 6),
-        "of_host": lambda hosts, figure: float(f"{figure / max(1, hosts):.6g}"),
+        "of_host": lambda hosts, figure: None if figure is None else float(f"{figure / max(1, hosts):.6g}"),
         "local_memory_gb": lambda hosts, ranks_per_host: round(psutil.virtual_memory().total / 1e9 / max(1, hosts * ranks_per_host), 1),
         "core_share": lambda figure, hosts, ranks: float(f"{figure * calibrated.core_share(hosts * ranks):.3g}"),
         "core_time": lambda figure, hosts, ranks: float(f"{figure / calibrated.core_share(hosts * ranks):.4g}"),

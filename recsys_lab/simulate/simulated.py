@@ -11,6 +11,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
 from recsys_lab.simulate.memory import MemoryAt, added_memory_bytes, memory_over_time
+from recsys_lab.simulate.page_cache import beside_page_cache
 from recsys_lab.simulate.phases import exposed_phases
 from recsys_lab.simulate.placed import Event
 from recsys_lab.simulate.profile import Profile
@@ -119,11 +120,11 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
         raise UserError(
             "the plan is for another number of ranks", where=f"cluster {cluster.name}", given=steps.world_size, allowed=cluster.world_size
         )
-    whole = place(steps, cluster, profile, workload)
+    memory = bytes_of_ranks(plan, workload)
+    whole = place(beside_page_cache(steps, cluster, profile, plan, memory), cluster, profile, workload)
     events = whole.events(whole.slowest)
     phases = exposed_phases(events, float(whole.host_ms.max()))
     iteration_ms = sum(phases.values())
-    memory = bytes_of_ranks(plan, workload)
     simulated = Simulated(
         cluster=cluster.name,
         world_size=cluster.world_size,

@@ -21,6 +21,8 @@ from recsys_lab.simulate.placed import COPY, DISK, Placed
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.units import MS_PER_S, transfer_ms
 
+#: In place of a store's kind: of reads that the page cache of a disk's host serves.
+PAGE_CACHE = "page_cache"
 REMEDY = "add the figure and its source to the cluster, as conf/cluster/{0}/*.yaml have them"
 
 
@@ -36,6 +38,8 @@ def of_next_batch(step: Step, profile: Profile) -> bool:
 def moved_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
     """Of rows on their way: [R], or [1] where all ranks are alike."""
     near = link_ms(step, cluster, profile)
+    if step.store == PAGE_CACHE:
+        return np.maximum(near, _page_cache_ms(step, cluster))
     return np.maximum(near, _disk_ms(step, cluster)) if step.store == DISK_CACHED else near
 
 
@@ -73,6 +77,13 @@ def _disk_ms(step: Step, cluster: Cluster) -> np.ndarray:
         return transfer_ms(1.0, disk.write_gb_s) * _of_hosts(size, cluster)
     requests = MS_PER_S / disk.random_reads_per_s * _of_hosts(records, cluster)
     return np.maximum(transfer_ms(1.0, disk.read_gb_s) * _of_hosts(size, cluster), requests)
+
+
+def _page_cache_ms(step: Step, cluster: Cluster) -> np.ndarray:
+    """Requests of all ranks of a host, whose cores serve them together."""
+    rate = _disk_of(cluster).cached_reads_per_s
+    assert rate is not None, "else no step is of the page cache"
+    return MS_PER_S / rate * _of_hosts(np.asarray(step.rows_of_rank, dtype=float), cluster)
 
 
 def _disk_of(cluster: Cluster) -> Disk:

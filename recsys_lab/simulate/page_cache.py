@@ -1,0 +1,66 @@
+"""Rows in files beside the page cache of their host: the memory that the plan leaves holds some of the file's pages.
+
+Rows that are not in a cache of ours are read from all over the file. So the share that the page cache has of the file is the share of
+reads that it serves. Those are copies that a processor's cores make. On a CPU cluster the cores compute as well, so such reads are on the
+compute stream. A GPU's host makes them beside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.plan import ShardingPlan, Steps
+from recsys_lab.plan.memory import RankMemory
+from recsys_lab.plan.steps import FETCH, Step
+from recsys_lab.plan.store import DISK_CACHED
+from recsys_lab.simulate.profile import Profile
+from recsys_lab.simulate.stores import PAGE_CACHE
+from recsys_lab.units import MB
+
+
+def beside_page_cache(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, memory: RankMemory) -> Steps:
+    """`steps` with the reads of files shared out between the disk and the page cache; as they are where its rate is not known."""
+    share = page_cache_share(cluster, profile, plan, memory)
+    if not share:
+        return steps
+    found: list[Step] = []
+    for step in steps.steps:
+        if step.kind == FETCH and step.store == DISK_CACHED:
+            phase = "forward" if cluster.device.kind == "cpu" else step.phase
+            of_pages = _part(step, share, name=f"{step.name}.{PAGE_CACHE}", store=PAGE_CACHE, phase=phase)
+            found += [_part(step, 1 - share), of_pages]
+        else:
+            known = {one.name for one in found if one.store == PAGE_CACHE}
+            behind = (f"{name}.{PAGE_CACHE}" for name in step.after)
+            found.append(replace(step, after=(*step.after, *(name for name in behind if name in known))))
+    return replace(steps, steps=tuple(found))
+
+
+def page_cache_share(cluster: Cluster, profile: Profile, plan: ShardingPlan, memory: RankMemory) -> float:
+    """Of the files' bytes, those that the fullest host's memory holds beside what is in it: on a CPU cluster all that its ranks keep."""
+    host, disk = cluster.host, cluster.disk
+    on_disk = any(placement.store is not None and placement.store.kind == DISK_CACHED for placement in plan.placements)
+    if not on_disk or host is None or disk is None or disk.cached_reads_per_s is None:
+        return 0.0
+    files = _of_hosts(memory.beneath, cluster)
+    kept = np.zeros_like(files)
+    if cluster.device.kind == "cpu":
+        lasting, buffers = (np.asarray(part, dtype=float) for part in (memory.lasting, memory.buffers))
+        own = lasting + np.asarray(memory.kept) + profile.buffer_factor * buffers + profile.process_memory_mb * MB
+        kept = _of_hosts(own, cluster)
+    left = np.maximum(host.memory_gb * 1e9 - kept, 0.0)
+    return float(np.min(np.where(files > left, left / np.maximum(files, 1.0), 1.0)))
+
+
+def _of_hosts(figures: tuple[int, ...] | np.ndarray, cluster: Cluster) -> np.ndarray:
+    """[H]: the sum over each host's ranks."""
+    return np.asarray(figures, dtype=float).reshape(cluster.hosts, cluster.ranks_per_host).sum(axis=1)
+
+
+def _part(step: Step, share: float, **changes: str) -> Step:
+    """`share` of what a step moves."""
+    moved = {key: tuple(share * figure for figure in getattr(step, key)) for key in ("bytes_of_rank", "rows_of_rank")}
+    return replace(step, **moved, **changes)  # type: ignore[arg-type]

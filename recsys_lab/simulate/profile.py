@@ -64,7 +64,7 @@ class Profile:
     cache_speed: Factor = 1.0
     dots_mfu: ShareOfPeak | None = None  # of the peak, for products without weights: many small ones; None: dense_mfu
     small_mfu: ShareOfPeak | None = None
-    small_multiply_adds: NotNegative = 0.0
+    small_multiply_adds: NotNegative = 0.0  # of `small_mfu`
     iteration_overhead_ms: NotNegative = 0.0
     kernel_us: Annotated[float, Range(0, 100)] = 0.0
     exchanges_ids: bool = True

@@ -19,7 +19,8 @@ from recsys_lab.experiment import of_words
 from recsys_lab.simulate import Profile
 
 LINK_FIGURES = ("bandwidth_gb_s", "ring_gb_s", "latency_us", "message_us", "start_us")
-PROFILE_FIGURES = ("lookup_efficiency_forward", "lookup_efficiency_backward", "lookup_ns", "dense_mfu", "launch_overhead_us")
+PROFILE_FIGURES = ("lookup_efficiency_forward", "output_efficiency", "lookup_efficiency_backward", "lookup_ns", "cache_speed")
+PROFILE_FIGURES += ("dense_mfu", "small_mfu", "small_multiply_adds", "launch_overhead_us")
 #: A rank that measures waits for others that share its core.
 TIMEOUT_S = 60.0
 
@@ -43,7 +44,7 @@ class Calibrated:
             *_of_link("intra_host", self.cluster.intra_host),
             *_of_link("cross_host", self.cluster.cross_host),
             "profile@simulate.profile=emulated",
-            *(f"simulate.profile.{name}={getattr(self.profile, name):.5g}" for name in PROFILE_FIGURES),
+            *(f"simulate.profile.{name}={figure:.5g}" for name in PROFILE_FIGURES if (figure := getattr(self.profile, name)) is not None),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def calibrate(hosts: int, ranks_per_host: int, link_gb_s: float) -> Calibrated:
             timeout_s=TIMEOUT_S,
         )
     experiment = of_words(["launcher=emulated", f"cluster.hosts={hosts}"], where="emulated")
-    return Calibrated(link_gb_s, *described(measured, experiment))
+    return Calibrated(link_gb_s, *described(measured, experiment, None))
 
 
 def _of_link(name: str, link: Link) -> list[str]:

@@ -62,7 +62,6 @@ def launch(
         address = processes.THIS_MACHINE, listener.getsockname()[1]
         here = processes.ON_THIS_MACHINE | {COLLECTIVES: os.environ.get(COLLECTIVES, SHARED_MEMORY)}
         ranks = [
-            processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s) | here
-            for rank in range(world)
+            processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s) | here for rank in range(world)
         ]
         return processes.run(work, arguments, folder, ranks, listener=listener)

@@ -111,7 +111,11 @@ def _rank(
     }
     try:
         dist.init_process_group(
-            "recorded" if backend == "shared_memory" else backend, init_method=f"file://{store}", rank=rank, world_size=hosts * ranks_per_host, timeout=timedelta(seconds=timeout_s)
+            "recorded" if backend == "shared_memory" else backend,
+            init_method=f"file://{store}",
+            rank=rank,
+            world_size=hosts * ranks_per_host,
+            timeout=timedelta(seconds=timeout_s),
         )
         value = function(*args)
         box = io.BytesIO()

@@ -67,13 +67,11 @@ def shared_memory(store: dist.Store, rank: int, size: int, timeout: timedelta) -
     except OSError:
         pass
     store.set(f"mapped{rank}", "yes" if handle else "no")
-    everyone = all([store.get(f"mapped{other}") == b"yes" for other in range(size)])
+    everyone = all(store.get(f"mapped{other}") == b"yes" for other in range(size))
     for file in (own, *files):
         if file >= 0:
             os.close(file)
-    if not everyone:
-        return None
-    return SharedMemory(handle, rank, size, timeout)
+    return SharedMemory(handle, rank, size, timeout) if handle and everyone else None
 
 
 class SharedMemory:
@@ -102,10 +100,11 @@ class SharedMemory:
         """Waits for what the others posted for this rank. Returns when the last of it was there, by `time.perf_counter`."""
         return self._wait("exchange_take", ctypes.c_int64(number), ctypes.c_void_p(address), self._longs(starts), self._longs(sizes))
 
-    def sum(self, number: int, tensor: torch.Tensor, begin: int, end: int) -> float:
-        """In `tensor`, from element `begin` to `end`: the sum over ranks that posted theirs. As `take`."""
-        at, words = ctypes.c_void_p(tensor.data_ptr()), [ctypes.c_int64(word) for word in (tensor.numel(), begin, end)]
-        return self._wait("exchange_sum", ctypes.c_int64(number), at, at, *words)
+    def sum(self, number: int, mine: torch.Tensor, out: torch.Tensor, begin: int, end: int) -> float:
+        """In `out`: elements `begin` to `end` of the sum over ranks, all of which posted theirs, as this one `mine`. As `take`."""
+        words = [ctypes.c_int64(word) for word in (mine.numel(), begin, end)]
+        places = [ctypes.c_void_p(mine.data_ptr()), ctypes.c_void_p(out.data_ptr())]
+        return self._wait("exchange_sum", ctypes.c_int64(number), *places, *words)
 
     def later(self, work: Callable[[], Any]) -> dist.Work:
         """Runs `work` on the thread of this group's sums. Returns what C++ can wait for, too."""
@@ -120,7 +119,8 @@ class SharedMemory:
                 future.set_exception(error)
 
         self._sums.submit(run)
-        return torch._C._distributed_c10d._create_work_from_future(future)
+        c10d: Any = torch._C._distributed_c10d
+        return c10d._create_work_from_future(future)
 
     @property
     def _patience(self) -> ctypes.c_double:
@@ -183,9 +183,9 @@ class SharedMemoryGroup:
         self, output: torch.Tensor, input: torch.Tensor, takes: Sequence[int], sends: Sequence[int], *options: Any, **named: Any
     ) -> dist.Work:
         """As dist.all_to_all_single. Splits count along the first dimension; none: even ones."""
-        if output.is_cuda or not output.is_contiguous():
+        if not _plain(output, input):
             return self.inner.all_to_all_single(output, input, takes, sends, *options, **named)
-        memory, sent = self.memory, input.contiguous()
+        memory, sent = self.memory, input
         sizes, starts = _bytes(sent, sends, memory.size)
         taken, places = _bytes(output, takes, memory.size)
         number, rank = memory.numbers(1), memory.rank
@@ -210,23 +210,45 @@ class SharedMemoryGroup:
             if several:
                 chunks = [_chunk(count, memory.size, rank) for rank in range(memory.size)]
                 begin, end = chunks[memory.rank]
-                memory.sum(number, tensor, begin, end)
+                memory.sum(number, tensor, tensor[begin:end], begin, end)
                 memory.post(number + 1, tensor.data_ptr() + begin * 4, [0] * memory.size, [(end - begin) * 4] * memory.size)
                 starts, sizes = [4 * begin for begin, _ in chunks], [4 * (end - begin) for begin, end in chunks]
                 memory.take(number + 1, tensor.data_ptr(), starts, sizes)
             else:
-                memory.sum(number, tensor, 0, count)
+                memory.sum(number, tensor, tensor, 0, count)
             return [tensor]
 
         return memory.later(finish)
 
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any, **named: Any) -> dist.Work:
+        """As dist.reduce_scatter_tensor. Only sums of FP32 are here; gloo makes an all-reduce of them, and so its bits."""
+        if not _plain(output) or not _summed(input, options):
+            return self.inner.reduce_scatter_single(output, input, *options, **named)
+        memory, count = self.memory, output.numel()
+        number, begin = memory.numbers(1), memory.rank * count
+        memory.post(number, input.data_ptr(), [0] * memory.size, [input.numel() * 4] * memory.size)
+        return _Late(lambda: memory.sum(number, input, output, begin, begin + count))
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any, **named: Any) -> dist.Work:
+        """As dist.all_gather_into_tensor."""
+        if not _plain(output, input):
+            return self.inner.all_gather_single(output, input, *options, **named)
+        memory, size = self.memory, input.numel() * input.element_size()
+        number, places = memory.numbers(1), [rank * size for rank in range(memory.size)]
+        memory.post(number, input.data_ptr(), [0] * memory.size, [size] * memory.size)
+        ctypes.memmove(output.data_ptr() + places[memory.rank], input.data_ptr(), size)
+        return _Late(lambda: memory.take(number, output.data_ptr(), places, [size] * memory.size))
+
+
+def _plain(*tensors: torch.Tensor) -> bool:
+    """Whether each is nothing but its numbers, in order, in the processor's memory."""
+    return all(one.device.type == "cpu" and one.layout == torch.strided and one.is_contiguous() for one in tensors)
+
 
 def _summed(tensor: torch.Tensor, options: Sequence[Any]) -> bool:
     """Whether the sum of `tensor` is one of those that shared memory has."""
-    given = options[0] if options else dist.ReduceOp.SUM
-    operation = given.reduceOp if isinstance(given, dist.AllreduceOptions) else given
-    plain = tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.is_contiguous()
-    return plain and tensor.dtype == torch.float32 and operation == dist.ReduceOp.SUM
+    operation = getattr(options[0], "reduceOp", options[0]) if options else dist.ReduceOp.SUM
+    return _plain(tensor) and tensor.dtype == torch.float32 and operation == dist.ReduceOp.SUM
 
 
 def _bytes(tensor: torch.Tensor, splits: Sequence[int], size: int) -> tuple[list[int], list[int]]:

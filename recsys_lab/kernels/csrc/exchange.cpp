@@ -214,8 +214,8 @@ int exchange_take(void* handle, int64_t number, char* out, const int64_t* starts
   return kDone;
 }
 
-// out = the sum of all ranks' `n` floats from `begin` to `end`, in the order in which gloo's ring adds them: the same bits. Every rank
-// posted all of its own as message `number`. `mine` is this rank's, and may be `out`.
+// out[0] on = the sum of all ranks' `n` floats from `begin` to `end`, in the order in which gloo's ring adds them: the same bits. Every
+// rank posted all of its own as message `number`. `mine` is this rank's; `out` may lie in it, at `begin`.
 int exchange_sum(void* handle, int64_t number, const float* mine, float* out, int64_t n, int64_t begin, int64_t end, double timeout_s,
                  int* peer, int64_t* posted_ns) {
   auto& exchange = *static_cast<Exchange*>(handle);
@@ -244,7 +244,7 @@ int exchange_sum(void* handle, int64_t number, const float* mine, float* out, in
         const float* next = all[((c - 1 - i) % size + size) % size] + at;
         for (int64_t k = 0; k < count; ++k) sum[k] += next[k];
       }
-      std::memcpy(out + at, sum.data(), count * 4);
+      std::memcpy(out + (at - begin), sum.data(), count * 4);
     }
   }
   for (int r = 0; r < size; ++r)

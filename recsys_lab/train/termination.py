@@ -18,8 +18,14 @@ from recsys_lab.train.callbacks import Checkpoints
 ASK_EVERY_S = 0.5
 
 
-def _ask_nobody() -> None:
-    """In place of Lightning's broadcast before each batch, which all ranks wait for. Ranks ask one another here, and less often."""
+def ask_less_often(trainer: pl.Trainer) -> None:
+    """Takes out Lightning's broadcast before each batch, for which all ranks wait. `EndOnSigterm` asks in its place."""
+    loop: Any = trainer.fit_loop.epoch_loop
+    loop._broadcast_sigterm_tensor = _nothing
+
+
+def _nothing() -> None:
+    """In place of a broadcast."""
 
 
 class EndOnSigterm(pl.Callback):
@@ -36,8 +42,6 @@ class EndOnSigterm(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._asked, self._asked_step, self._next = time.monotonic(), trainer.global_step, trainer.global_step + 1
-        loop: Any = trainer.fit_loop.epoch_loop
-        loop._broadcast_sigterm_tensor = _ask_nobody
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._note)  # in place of Lightning's, which would wait for others in the handler
 

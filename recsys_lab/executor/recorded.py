@@ -1,8 +1,9 @@
 """A torch.distributed backend that records every collective: kind, ranks, bytes and time.
 
 `register()` makes the backend `recorded` known; `dist.init_process_group("recorded")` then uses it for the world and for every
-`new_group` of it. It delegates to gloo for CPU tensors and, where CUDA is there, to NCCL for CUDA tensors. TorchRec, the reducer of
-DistributedDataParallel and object collectives all go through a process group, so nothing of theirs is patched.
+`new_group` of it. It delegates to gloo for CPU tensors, or to memory that ranks of one machine share (shared_memory.py), and to NCCL for
+CUDA tensors. TorchRec, the reducer of DistributedDataParallel and object collectives all go through a process group, so nothing of
+theirs is patched.
 
 Bytes are those that this rank puts in, its own part included, as in `recsys_lab.plan.steps`. Barriers, sends and receives pass
 unrecorded, and so does what a group of one rank does. Off (the usual case), a collective costs one Python call more.
@@ -194,6 +195,11 @@ def register() -> str:
     if BACKEND.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
     return BACKEND
+
+
+def shares_memory() -> bool:
+    """Whether the world's ranks exchange what is on CPUs through their machine's memory."""
+    return isinstance(getattr(dist.group.WORLD, "inner", None), SharedMemoryGroup)
 
 
 class RecordedProcessGroup(_ProcessGroup):

@@ -52,6 +52,7 @@ def test_the_record_keeps_the_contract(undisturbed):
         "peak_memory_bytes", "added_memory_bytes", "data_wait_share", "exchange_ms",
     }  # fmt: skip
     assert (measured["backend"], measured["world_size"], measured["hosts"], measured["ranks_per_host"]) == ("gloo", 4, 2, 2)
+    assert measured["transport"] == "shared_memory"
     assert set(simulated) == {
         "cluster", "world_size", "profile", "examples_per_second", "iteration_ms", "phases_ms", "collectives", "bytes_per_rank", "feasible",
         "interval_ms", "cost_per_billion_samples", "software", "added_memory_bytes", "extrapolates", "price",

@@ -208,7 +208,7 @@ def _measured(measured: Measured | None) -> dict | None:
     `links` and `transfer_ms` need hosts with links, `added_memory_bytes` a system that reports it, `stores` a plan with stores.
     """
     figures = _part(measured)
-    sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores")
+    sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores", "transport")
     return figures and {key: value for key, value in figures.items() if value is not None or key not in sometimes}
 
 

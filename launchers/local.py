@@ -1,7 +1,8 @@
-"""Real processes on this machine: one a rank, gloo or NCCL between them, as if `hosts` machines of `ranks_per_host` each."""
+"""Real processes on this machine: one a rank, its memory or NCCL between them, as if `hosts` machines of `ranks_per_host` each."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from omegaconf import DictConfig
 from launchers import processes
 from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 
+#: How CPU ranks exchange: through the memory of this machine, unless the user's own variable says `gloo`.
+COLLECTIVES, SHARED_MEMORY = "RECSYS_LAB_COLLECTIVES", "shared_memory"
 #: The launchers whose ranks are processes of this machine.
 HERE = ("launchers.local.launch", "launchers.emulated.launch")
 
@@ -57,8 +60,8 @@ def launch(
     world = hosts * ranks_per_host
     with processes.listen_here(world) as listener:
         address = processes.THIS_MACHINE, listener.getsockname()[1]
+        here = processes.ON_THIS_MACHINE | {COLLECTIVES: os.environ.get(COLLECTIVES, SHARED_MEMORY)}
         ranks = [
-            processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s) | processes.ON_THIS_MACHINE
-            for rank in range(world)
+            processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s) | here for rank in range(world)
         ]
         return processes.run(work, arguments, folder, ranks, listener=listener)

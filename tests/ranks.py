@@ -39,6 +39,7 @@ def run_ranks(
 ) -> list[Any]:
     """`function(*args)` on every rank of `hosts` x `ranks_per_host`, in a process group; the values, by rank.
 
+    `backend`: gloo, recorded, or shared_memory, which is recorded too.
     `function` must be importable (top level of a module). Tensors, plain data and our dataclasses can be given and returned.
     Raises RankFailed with the traceback of the rank that failed first.
     """
@@ -106,10 +107,15 @@ def _rank(
         "GROUP_RANK": str(rank // ranks_per_host),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "RECSYS_LAB_COLLECTIVES": backend,
     }
     try:
         dist.init_process_group(
-            backend, init_method=f"file://{store}", rank=rank, world_size=hosts * ranks_per_host, timeout=timedelta(seconds=timeout_s)
+            "recorded" if backend == "shared_memory" else backend,
+            init_method=f"file://{store}",
+            rank=rank,
+            world_size=hosts * ranks_per_host,
+            timeout=timedelta(seconds=timeout_s),
         )
         value = function(*args)
         box = io.BytesIO()

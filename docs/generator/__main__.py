@@ -27,7 +27,8 @@ def write_pages(folder: Path) -> None:
         site.add_text(place, text, ROOT / "docs" / place)
     for name, picture in plan_figures().items():
         site.add_text(f"figures/{name}.svg", picture)
-    shutil.copyfile(ROOT / "docs" / "site.css", folder / "site.css")
+    for name in ("site.css", "site.js"):
+        shutil.copyfile(ROOT / "docs" / name, folder / name)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STEPS = 60
 RANKS = ("launcher.hosts=2", "launcher.ranks_per_host=2", "launcher.threads_per_rank=1")
 ONE = ("launcher.hosts=1", "launcher.ranks_per_host=1", "launcher.threads_per_rank=2")
-LONG = (f"trainer.max_steps={STEPS}", "trainer.max_epochs=1000", "trainer.log_every_steps=1")
+LONG = (f"trainer.max_steps={STEPS}", "trainer.max_epochs=1000")
 FIXED = ("mode=train", "logger=none", "baselines=false", *LONG)
 
 

@@ -1,8 +1,9 @@
 """A torch.distributed backend that records every collective: kind, ranks, bytes and time.
 
 `register()` makes the backend `recorded` known; `dist.init_process_group("recorded")` then uses it for the world and for every
-`new_group` of it. It delegates to gloo for CPU tensors and, where CUDA is there, to NCCL for CUDA tensors. TorchRec, the reducer of
-DistributedDataParallel and object collectives all go through a process group, so nothing of theirs is patched.
+`new_group` of it. It delegates to gloo for CPU tensors, or to memory that ranks of one machine share (shared_memory.py), and to NCCL for
+CUDA tensors. TorchRec, the reducer of DistributedDataParallel and object collectives all go through a process group, so nothing of
+theirs is patched.
 
 Bytes are those that this rank puts in, its own part included, as in `recsys_lab.plan.steps`. Barriers, sends and receives pass
 unrecorded, and so does what a group of one rank does. Off (the usual case), a collective costs one Python call more.
@@ -21,6 +22,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from recsys_lab.executor.shared_memory import SharedMemoryGroup, shared_memory
 
 BACKEND = "recorded"
 #: Kinds that only Python waits for: what C++ gets must be its own.
@@ -120,6 +123,7 @@ class _TimedWork(dist.Work):
         RECORDER.waited_s += time.perf_counter() - began
         if self.ends:
             self.entry._done(None)
+            self.entry.end = getattr(self.work, "ended", self.entry.end)
         return done
 
     def is_completed(self) -> bool:
@@ -193,11 +197,16 @@ def register() -> str:
     return BACKEND
 
 
+def shares_memory() -> bool:
+    """Whether the world's ranks exchange what is on CPUs through their machine's memory."""
+    return isinstance(getattr(dist.group.WORLD, "inner", None), SharedMemoryGroup)
+
+
 class RecordedProcessGroup(_ProcessGroup):
     """Delegates to `inner`. C++ callers reach the methods through torch's trampoline, which knows them by these names."""
 
-    def __init__(self, inner: Any, ranks: tuple[int, ...]):
-        super().__init__(inner.rank(), inner.size())
+    def __init__(self, inner: Any, ranks: tuple[int, ...], rank: int, size: int):
+        super().__init__(rank, size)
         self.inner, self.ranks = inner, ranks
 
     def getBackendName(self) -> str:
@@ -235,7 +244,9 @@ def _flat(tensors: Any) -> list[torch.Tensor]:
 def _create(options: Any, _backend_options: Any = None) -> RecordedProcessGroup:
     store, rank, size = options.store, options.group_rank, options.group_size
     inner, kinds = _ProcessGroup(store, rank, size), dist.ProcessGroup.BackendType
-    outer = RecordedProcessGroup(inner, tuple(options.global_ranks_in_group) or tuple(range(size)))
+    memory = shared_memory(store, rank, size, options.timeout)
+    within = inner if memory is None else SharedMemoryGroup(inner, memory)
+    outer = RecordedProcessGroup(within, tuple(options.global_ranks_in_group) or tuple(range(size)), rank, size)
     backends: list[tuple[str, Any, Any]] = [("cpu", kinds.GLOO, dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout))]
     if torch.cuda.is_available() and dist.is_nccl_available():
         nccl_options = dist.ProcessGroupNCCL.Options()

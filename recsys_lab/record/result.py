@@ -86,6 +86,7 @@ class Measured:
     {transfer, waiting}}. `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}. under_way is how long any such
     collective is in flight, transfer how long after all of its ranks have come. `stores`: of each rank, by table with a cache, hits and
     misses (distinct rows) and bytes read and written an iteration. `hits_expected` and `misses_expected` follow from the access statistics.
+    `transport`: what CPU ranks exchange through, "shared_memory" or "gloo" (sockets); "nccl" of GPUs.
     """
 
     backend: str
@@ -105,6 +106,7 @@ class Measured:
     transfer_ms: Mapping[str, Mapping[str, float]] | None = None
     added_memory_bytes: int | None = None
     stores: Sequence[Mapping[str, Mapping[str, float]]] | None = None
+    transport: str | None = None
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def _measured(measured: Measured | None) -> dict | None:
     `links` and `transfer_ms` need hosts with links, `added_memory_bytes` a system that reports it, `stores` a plan with stores.
     """
     figures = _part(measured)
-    sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores")
+    sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores", "transport")
     return figures and {key: value for key, value in figures.items() if value is not None or key not in sometimes}
 
 

@@ -221,7 +221,9 @@ def phases(run: Run, origin: str) -> Table:
         rows.append(("iteration, mean: all phases", ms(whole if named else None), ""))
         rows.append(("iteration, median", ms(part["iteration_ms"]["median"]), ""))
         rows.append(("iteration, 95th percentile", ms(part["iteration_ms"]["p95"]), ""))
-        notes.append(f"{part['backend']}, {part['hosts']} x {part['ranks_per_host']} processes")
+        notes.append(
+            f"{(part.get('transport') or part['backend']).replace('_', ' ')}, {part['hosts']} x {part['ranks_per_host']} processes"
+        )
         notes.append(f"waiting for data {'not known' if part['data_wait_share'] is None else format(part['data_wait_share'], '.1%')}")
         if part["wire_bytes"]:
             wire = part["wire_bytes"]

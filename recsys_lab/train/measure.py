@@ -17,7 +17,8 @@ from recsys_lab.cluster import ranks_text
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.executor.ahead import AHEAD
-from recsys_lab.executor.recorded import Recorded, start_recording, stop_recording
+from recsys_lab.executor.recorded import Recorded, shares_memory, start_recording, stop_recording
+from recsys_lab.executor.shared_memory import SHARED_MEMORY
 from recsys_lab.executor.times import Times, mean_times, take_times
 from recsys_lab.plan import Steps
 from recsys_lab.record.result import Collective, IterationTime, LinkBytes, Measured, WireBytes
@@ -146,6 +147,7 @@ class Measure(pl.Callback):
         total_ms = sum(self.iterations_ms)
         return Measured(
             backend=backend,
+            transport=SHARED_MEMORY if backend == "gloo" and shares_memory() else backend,
             world_size=hosts * ranks_per_host,
             hosts=hosts,
             ranks_per_host=ranks_per_host,

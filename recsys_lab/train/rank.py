@@ -44,7 +44,7 @@ from recsys_lab.train.module import ClickModule, loggable
 from recsys_lab.train.objective import Objective, objective_of
 from recsys_lab.train.prune import Prune
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
-from recsys_lab.train.termination import EndOnSigterm
+from recsys_lab.train.termination import EndOnSigterm, ask_less_often
 
 #: (rank, world size, split) -> that rank's batches.
 Loaders = Callable[[str], RankLoader]
@@ -196,7 +196,7 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
     if told:
         hooks.append(callbacks.ExamplesBar() if bar else callbacks.StepLines())
     every = options.evaluate_every_epochs
-    return pl.Trainer(
+    trainer = pl.Trainer(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",
         devices=launcher.ranks_per_host,
         num_nodes=launcher.hosts,
@@ -216,6 +216,8 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
         use_distributed_sampler=False,
         default_root_dir=str(job.folder),
     )
+    ask_less_often(trainer)
+    return trainer
 
 
 def _logger(job: Job) -> Any:

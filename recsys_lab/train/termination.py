@@ -18,6 +18,16 @@ from recsys_lab.train.callbacks import Checkpoints
 ASK_EVERY_S = 0.5
 
 
+def ask_less_often(trainer: pl.Trainer) -> None:
+    """Takes out Lightning's broadcast before each batch, for which all ranks wait. `EndOnSigterm` asks in its place."""
+    loop: Any = trainer.fit_loop.epoch_loop
+    loop._broadcast_sigterm_tensor = _nothing
+
+
+def _nothing() -> None:
+    """In place of a broadcast."""
+
+
 class EndOnSigterm(pl.Callback):
     """To stand behind `checkpoints` among the callbacks. Raises Terminated on every rank.
 

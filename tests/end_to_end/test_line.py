@@ -49,9 +49,10 @@ def test_the_record_keeps_the_contract(undisturbed):
     measured, simulated = made["measured"], made["simulated"]
     assert set(measured) == {
         "backend", "world_size", "hosts", "ranks_per_host", "examples_per_second", "iteration_ms", "phases_ms", "wire_bytes", "collectives",
-        "peak_memory_bytes", "added_memory_bytes", "data_wait_share", "exchange_ms",
+        "peak_memory_bytes", "added_memory_bytes", "data_wait_share", "exchange_ms", "transport",
     }  # fmt: skip
     assert (measured["backend"], measured["world_size"], measured["hosts"], measured["ranks_per_host"]) == ("gloo", 4, 2, 2)
+    assert measured["transport"] == "shared_memory"
     assert set(simulated) == {
         "cluster", "world_size", "profile", "examples_per_second", "iteration_ms", "phases_ms", "collectives", "bytes_per_rank", "feasible",
         "interval_ms", "cost_per_billion_samples", "software", "added_memory_bytes", "extrapolates", "price",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 from collections.abc import Iterator
@@ -9,13 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 import torch.distributed as dist
 
 from recsys_lab.errors import Terminated
 from recsys_lab.train.callbacks import Checkpoints, TimeLimit
-from recsys_lab.train.termination import EndOnSigterm
+from recsys_lab.train.termination import EndOnSigterm, ask_less_often
 
 STEPS_PER_EPOCH = 10
 NOTHING: Any = None
@@ -118,3 +120,12 @@ def test_a_limit_of_time_ends_training_at_the_next_look_and_outlives_a_checkpoin
     resumed.load_state_dict(limit.state_dict())
     resumed.on_train_start(again, NOTHING)
     assert again.should_stop and resumed.spent >= limit.state_dict()["spent"] * 0.5
+
+
+def test_lightning_has_the_broadcast_that_is_taken_out() -> None:
+    """A later Lightning may call it otherwise; each batch would then wait for all ranks again."""
+    trainer = pl.Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    loop = trainer.fit_loop.epoch_loop
+    assert f"self.{loop._broadcast_sigterm_tensor.__name__}()" in inspect.getsource(type(loop).advance)
+    ask_less_often(trainer)
+    assert loop._broadcast_sigterm_tensor() is None

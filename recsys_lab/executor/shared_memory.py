@@ -1,0 +1,265 @@
+"""Collectives of ranks that share a machine's memory: gloo's results and bits, without its sockets and threads.
+
+Each rank has an outbox that the others can read (csrc/exchange.cpp). An exchange is one copy into it, where the collective is issued,
+and one out of it, where it is waited for. Sums are added in the order of gloo's ring. So the bits are gloo's.
+
+RECSYS_LAB_COLLECTIVES=shared_memory asks for it; `launcher=local` sets that, unless it was set before. What it does not have goes to gloo.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from recsys_lab.kernels.build import CannotBuild, library
+
+CHOICE, SHARED_MEMORY = "RECSYS_LAB_COLLECTIVES", "shared_memory"
+#: Bytes of messages that a rank may have posted and others have not read. Only what was touched takes memory.
+CAPACITY = 1 << 36
+#: Bytes from which each rank adds up a part of a sum for all; below, everyone adds up everything.
+SHARED_SUM = 1 << 17
+LATE, DEAD = 1, 2  # as csrc/exchange.cpp numbers them
+
+
+@functools.cache
+def _library() -> Any:
+    """The kernels with the exchange among them; None where this machine has none."""
+    try:
+        found = library()
+    except CannotBuild:
+        return None
+    if not hasattr(found, "exchange_open"):  # not Linux
+        return None
+    found.exchange_bytes.restype = ctypes.c_int64
+    found.exchange_open.restype = ctypes.c_void_p
+    return found
+
+
+def shared_memory(store: dist.Store, rank: int, size: int, timeout: timedelta) -> SharedMemory | None:
+    """The memory of a group whose ranks are all on this machine; None where nobody asked for it, or a rank cannot reach it.
+
+    Collective: the ranks of the group meet at `store`.
+    """
+    if os.environ.get(CHOICE) != SHARED_MEMORY or size == 1:
+        return None
+    own, files = -1, []
+    try:
+        own = os.memfd_create("recsys_lab")
+        os.ftruncate(own, _library().exchange_bytes(ctypes.c_int64(CAPACITY)))
+        place = f"/proc/{os.getpid()}/fd/{own}"
+    except (OSError, AttributeError):
+        place = ""
+    store.set(f"outbox{rank}", place)
+    handle = None
+    try:
+        files = [os.open(store.get(f"outbox{other}").decode(), os.O_RDWR | os.O_CLOEXEC) for other in range(size)]
+        handle = _library().exchange_open(rank, size, (ctypes.c_int * size)(*files), ctypes.c_int64(CAPACITY))
+    except OSError:
+        pass
+    store.set(f"mapped{rank}", "yes" if handle else "no")
+    everyone = all(store.get(f"mapped{other}") == b"yes" for other in range(size))
+    for file in (own, *files):
+        if file >= 0:
+            os.close(file)
+    return SharedMemory(handle, rank, size, timeout) if handle and everyone else None
+
+
+class SharedMemory:
+    """A group's outboxes. Messages are numbered in the order of issue, which is the same on all ranks."""
+
+    def __init__(self, handle: int, rank: int, size: int, timeout: timedelta):
+        self.handle, self.rank, self.size, self.timeout_s = ctypes.c_void_p(handle), rank, size, timeout.total_seconds()
+        self._next, self._numbering = 0, threading.Lock()
+        self._sums: ThreadPoolExecutor | None = None
+
+    def numbers(self, count: int) -> int:
+        """The first of `count` new ones."""
+        with self._numbering:
+            self._next += count
+            return self._next - count
+
+    def post(self, number: int, address: int, starts: Sequence[int], sizes: Sequence[int]) -> None:
+        """Bytes from `address` on: `sizes[r]` of them, at `starts[r]`, for each other rank."""
+        code = _library().exchange_post(
+            self.handle, ctypes.c_int64(number), ctypes.c_void_p(address), self._longs(starts), self._longs(sizes), self._patience
+        )
+        if code:
+            raise RuntimeError("Timed out waiting for others to read what this rank posted in shared memory")
+
+    def take(self, number: int, address: int, starts: Sequence[int], sizes: Sequence[int]) -> float:
+        """Waits for what the others posted for this rank. Returns when the last of it was there, by `time.perf_counter`."""
+        return self._wait("exchange_take", ctypes.c_int64(number), ctypes.c_void_p(address), self._longs(starts), self._longs(sizes))
+
+    def sum(self, number: int, mine: torch.Tensor, out: torch.Tensor, begin: int, end: int) -> float:
+        """In `out`: elements `begin` to `end` of the sum over ranks, all of which posted theirs, as this one `mine`. As `take`."""
+        words = [ctypes.c_int64(word) for word in (mine.numel(), begin, end)]
+        places = [ctypes.c_void_p(mine.data_ptr()), ctypes.c_void_p(out.data_ptr())]
+        return self._wait("exchange_sum", ctypes.c_int64(number), *places, *words)
+
+    def later(self, work: Callable[[], Any]) -> dist.Work:
+        """Runs `work` on the thread of this group's sums. Returns what C++ can wait for, too."""
+        if self._sums is None:
+            self._sums = ThreadPoolExecutor(1, "shared-sums")
+        future: Any = torch.futures.Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+                future.set_exception(error)
+
+        self._sums.submit(run)
+        c10d: Any = torch._C._distributed_c10d
+        return c10d._create_work_from_future(future)
+
+    @property
+    def _patience(self) -> ctypes.c_double:
+        return ctypes.c_double(self.timeout_s)
+
+    def _longs(self, values: Sequence[int]) -> Any:
+        return (ctypes.c_int64 * self.size)(*values)
+
+    def _wait(self, function: str, *arguments: Any) -> float:
+        peer, posted_ns = ctypes.c_int(), ctypes.c_int64()
+        code = getattr(_library(), function)(self.handle, *arguments, self._patience, ctypes.byref(peer), ctypes.byref(posted_ns))
+        if code:
+            raise RuntimeError(_failure(code, peer.value))
+        return posted_ns.value / 1e9
+
+
+def _failure(code: int, peer: int) -> str:
+    """In gloo's words, by which a lost rank is recognised."""
+    if code == LATE:
+        return f"Timed out waiting for rank {peer} of the group in shared memory"
+    if code == DEAD:
+        return f"Connection closed by peer: the process of rank {peer} of the group ended"
+    return f"rank {peer} of the group put in another number of bytes than this rank expects"
+
+
+class _Late(dist.Work):
+    """An exchange that is copied out where it is waited for. `ended`: when it would have ended without a wait for it, by
+    `time.perf_counter`.
+    """
+
+    def __init__(self, take: Callable[[], float]):
+        super().__init__()
+        self._take: Callable[[], float] | None = take
+        self._issued = self.ended = time.perf_counter()
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        if self._take is not None:
+            began, (take, self._take) = time.perf_counter(), (self._take, None)
+            there = max(take(), self._issued)
+            self.ended = time.perf_counter() - max(0.0, began - there)
+        return True
+
+    def is_completed(self) -> bool:
+        return self._take is None
+
+    def get_future(self) -> Any:
+        raise RuntimeError("an exchange through shared memory ends in wait()")
+
+
+class SharedMemoryGroup:
+    """`inner`'s collectives. Those of CPU tensors go through `memory` where it has them."""
+
+    def __init__(self, inner: Any, memory: SharedMemory):
+        self.inner, self.memory = inner, memory
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def all_to_all_single(
+        self, output: torch.Tensor, input: torch.Tensor, takes: Sequence[int], sends: Sequence[int], *options: Any, **named: Any
+    ) -> dist.Work:
+        """As dist.all_to_all_single. Splits count along the first dimension; none: even ones."""
+        if not _plain(output, input):
+            return self.inner.all_to_all_single(output, input, takes, sends, *options, **named)
+        memory, sent = self.memory, input
+        sizes, starts = _bytes(sent, sends, memory.size)
+        taken, places = _bytes(output, takes, memory.size)
+        number, rank = memory.numbers(1), memory.rank
+        memory.post(number, sent.data_ptr(), starts, sizes)
+        if sizes[rank] != taken[rank]:
+            raise RuntimeError(_failure(-1, rank))
+        ctypes.memmove(output.data_ptr() + places[rank], sent.data_ptr() + starts[rank], sizes[rank])
+        return _Late(lambda: memory.take(number, output.data_ptr(), places, taken))
+
+    def allreduce(self, tensors: Any, *options: Any, **named: Any) -> dist.Work:
+        """As dist.all_reduce. Only sums of FP32 are here."""
+        tensor = tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) == 1 else None
+        if tensor is None or not _summed(tensor, options):
+            return self.inner.allreduce(tensors, *options, **named)
+        memory, count = self.memory, tensor.numel()
+        several = count * 4 >= SHARED_SUM and memory.size > 2
+        number = memory.numbers(2 if several else 1)
+        all_of_it = [count * 4] * memory.size
+        memory.post(number, tensor.data_ptr(), [0] * memory.size, all_of_it)
+
+        def finish() -> list[torch.Tensor]:
+            if several:
+                chunks = [_chunk(count, memory.size, rank) for rank in range(memory.size)]
+                begin, end = chunks[memory.rank]
+                memory.sum(number, tensor, tensor[begin:end], begin, end)
+                memory.post(number + 1, tensor.data_ptr() + begin * 4, [0] * memory.size, [(end - begin) * 4] * memory.size)
+                starts, sizes = [4 * begin for begin, _ in chunks], [4 * (end - begin) for begin, end in chunks]
+                memory.take(number + 1, tensor.data_ptr(), starts, sizes)
+            else:
+                memory.sum(number, tensor, tensor, 0, count)
+            return [tensor]
+
+        return memory.later(finish)
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any, **named: Any) -> dist.Work:
+        """As dist.reduce_scatter_tensor. Only sums of FP32 are here; gloo makes an all-reduce of them, and so its bits."""
+        if not _plain(output) or not _summed(input, options):
+            return self.inner.reduce_scatter_single(output, input, *options, **named)
+        memory, count = self.memory, output.numel()
+        number, begin = memory.numbers(1), memory.rank * count
+        memory.post(number, input.data_ptr(), [0] * memory.size, [input.numel() * 4] * memory.size)
+        return _Late(lambda: memory.sum(number, input, output, begin, begin + count))
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any, **named: Any) -> dist.Work:
+        """As dist.all_gather_into_tensor."""
+        if not _plain(output, input):
+            return self.inner.all_gather_single(output, input, *options, **named)
+        memory, size = self.memory, input.numel() * input.element_size()
+        number, places = memory.numbers(1), [rank * size for rank in range(memory.size)]
+        memory.post(number, input.data_ptr(), [0] * memory.size, [size] * memory.size)
+        ctypes.memmove(output.data_ptr() + places[memory.rank], input.data_ptr(), size)
+        return _Late(lambda: memory.take(number, output.data_ptr(), places, [size] * memory.size))
+
+
+def _plain(*tensors: torch.Tensor) -> bool:
+    """Whether each is nothing but its numbers, in order, in the processor's memory."""
+    return all(one.device.type == "cpu" and one.layout == torch.strided and one.is_contiguous() for one in tensors)
+
+
+def _summed(tensor: torch.Tensor, options: Sequence[Any]) -> bool:
+    """Whether the sum of `tensor` is one of those that shared memory has."""
+    operation = getattr(options[0], "reduceOp", options[0]) if options else dist.ReduceOp.SUM
+    return _plain(tensor) and tensor.dtype == torch.float32 and operation == dist.ReduceOp.SUM
+
+
+def _bytes(tensor: torch.Tensor, splits: Sequence[int], size: int) -> tuple[list[int], list[int]]:
+    """(how many, from where on) of each rank's part."""
+    rows = list(splits) or [len(tensor) // size] * size
+    width = tensor.element_size() * (tensor.numel() // len(tensor) if len(tensor) else 1)
+    sizes = [row * width for row in rows]
+    return sizes, [sum(sizes[:rank]) for rank in range(size)]
+
+
+def _chunk(count: int, size: int, rank: int) -> tuple[int, int]:
+    begin, end = ctypes.c_int64(), ctypes.c_int64()
+    _library().exchange_chunk(ctypes.c_int64(count), size, rank, ctypes.byref(begin), ctypes.byref(end))
+    return begin.value, end.value

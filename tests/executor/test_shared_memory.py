@@ -1,0 +1,178 @@
+"""Collectives through shared memory: gloo's results bit for bit, whatever is in flight, and an end in time where a rank is lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from recsys_lab.executor.recorded import register, start_recording, stop_recording
+from tests.executor.test_recorded import every_entry_point
+from tests.ranks import RankFailed, run_ranks
+
+register()
+pytestmark = pytest.mark.timeout(120)
+SHARED = "shared_memory"
+#: Floats of a sum: around a rank's part, gloo's segments of 1 MiB, and the size from which ranks share the work.
+COUNTS = (0, 1, 2, 3, 7, 8, 9, 16, 17, 1001, 4096, 32767, 32768, 65537, 262144, 1_048_581, 3_000_001)
+
+
+def _memory_of() -> str:
+    return type(dist.distributed_c10d._get_default_group().inner).__name__  # type: ignore[attr-defined]
+
+
+def sums() -> list[torch.Tensor]:
+    made = torch.Generator().manual_seed(dist.get_rank())
+    wide = [torch.randn(n, generator=made) * 10.0 ** torch.randint(-3, 4, (n,), generator=made) for n in COUNTS]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in wide]
+    for work in reversed(works):
+        work.wait()
+    return wide + [scattered(tensor) for tensor in wide if len(tensor) % dist.get_world_size() == 0] + [gathered(tensor) for tensor in wide]
+
+
+def scattered(tensor: torch.Tensor) -> torch.Tensor:
+    part = torch.empty(len(tensor) // dist.get_world_size())
+    dist.reduce_scatter_tensor(part, tensor.roll(dist.get_rank()))
+    return part
+
+
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
+    """Of each rank the first of its own."""
+    whole = torch.empty(min(len(tensor), 1000) * dist.get_world_size())
+    dist.all_gather_into_tensor(whole, tensor[:1000] + dist.get_rank())
+    return whole
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_sums_have_the_bits_of_gloos_ring(ranks: int) -> None:
+    shared, gloo = (run_ranks(sums, 1, ranks, backend=backend) for backend in (SHARED, "gloo"))
+    for rank in range(ranks):
+        for mine, theirs in zip(shared[rank], gloo[rank]):
+            assert torch.equal(mine, theirs), f"{len(mine)} floats on rank {rank}"
+
+
+def test_every_entry_point_gives_what_gloo_gives_and_is_recorded_alike() -> None:
+    shared, recorded = (run_ranks(every_entry_point, 2, 2, backend=backend) for backend in (SHARED, "recorded"))
+    for rank in range(4):
+        for name, (value, seen) in shared[rank].items():
+            assert torch.equal(value, recorded[rank][name][0]), f"{name}, rank {rank}"
+            assert seen == recorded[rank][name][1], name
+
+
+def exchanges(rounds: int) -> tuple[str, list[torch.Tensor]]:
+    """All-to-alls of uneven sizes on two groups, several in flight, waited for in another order than issued."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    other = dist.new_group(list(range(world)))
+    out = []
+    for step in range(rounds):
+        flying = []
+        for place, group in enumerate((None, other, None)):
+            sizes = torch.randint(0, 3000 * (place + 1), (world, world), generator=torch.Generator().manual_seed(100 * step + place))
+            sent = torch.arange(int(sizes[rank].sum()), dtype=torch.float64) * (rank + 1) + step
+            taken = torch.empty(int(sizes[:, rank].sum()), dtype=torch.float64)
+            work = dist.all_to_all_single(taken, sent, sizes[:, rank].tolist(), sizes[rank].tolist(), group=group, async_op=True)
+            sent.zero_()  # it was copied
+            flying.append((work, taken))
+        for work, taken in (flying[1], flying[0], flying[2]):
+            work.wait()
+            out.append(taken)
+    return _memory_of(), out
+
+
+def test_exchanges_in_flight_do_not_mix() -> None:
+    for rank, (kind, out) in enumerate(run_ranks(exchanges, 2, 2, 20, backend=SHARED)):
+        assert kind == "SharedMemoryGroup" and len(out) == 60
+        for number, taken in enumerate(out):
+            step, place = divmod(number, 3)
+            assert torch.equal(taken, _expected(_sizes_waited(step, place), rank, step))
+
+
+def _sizes_waited(step: int, place: int) -> torch.Tensor:
+    issued = (1, 0, 2)[place]
+    return torch.randint(0, 3000 * (issued + 1), (4, 4), generator=torch.Generator().manual_seed(100 * step + issued))
+
+
+def _expected(sizes: torch.Tensor, rank: int, step: int) -> torch.Tensor:
+    """By the formula: of each sender the part of its numbers that is this rank's."""
+    parts = []
+    for sender in range(len(sizes)):
+        begin = int(sizes[sender, :rank].sum())
+        parts.append((torch.arange(begin, begin + int(sizes[sender, rank]), dtype=torch.float64)) * (sender + 1) + step)
+    return torch.cat(parts)
+
+
+def memory_after_many() -> float:
+    """MB of shared memory that this rank has touched in 300 exchanges of 4 MB, two of them always in flight."""
+    size = 1 << 20
+    flying = []
+    for _ in range(300):
+        taken = torch.empty(size)
+        flying.append((dist.all_to_all_single(taken, torch.ones(size), async_op=True), taken))
+        if len(flying) > 2:
+            work, taken = flying.pop(0)
+            work.wait()
+            assert taken.sum() == size
+    for work, _ in flying:
+        work.wait()
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields["RssShmem"].split()[0]) / 1024
+
+
+def test_places_are_used_again() -> None:
+    assert max(run_ranks(memory_after_many, 1, 2, backend=SHARED)) < 100  # both outboxes; 600 exchanges of 2 MB would be 1,200
+
+
+def late_reader() -> tuple[float, float]:
+    """Recorded ms of an exchange that was there at once but is waited for half a second later; and of one whose peer is late."""
+    taken = torch.empty(4)
+    dist.barrier()
+    start_recording()
+    work = dist.all_to_all_single(taken, torch.ones(4), async_op=True)
+    time.sleep(0.5)
+    work.wait()
+    dist.barrier()
+    if dist.get_rank() == 1:
+        time.sleep(0.5)
+    dist.all_to_all_single(taken, torch.ones(4))
+    first, second = stop_recording()
+    return first.ms, second.ms
+
+
+def test_the_recorded_time_is_of_the_exchange_and_not_of_what_it_ran_beside() -> None:
+    (first, waited), (again, _) = run_ranks(late_reader, 1, 2, backend=SHARED)
+    assert max(first, again) < 250 < waited
+
+
+def with_a_peer_that_dies(told: str) -> None:
+    if dist.get_rank() == 1:
+        os._exit(1)
+    began = time.monotonic()
+    try:
+        dist.all_to_all_single(torch.empty(4), torch.ones(4))
+    except RuntimeError as error:
+        Path(told).write_text(f"{time.monotonic() - began:.1f} {error}")
+
+
+def test_a_rank_that_died_is_noticed_within_seconds(tmp_path: Path) -> None:
+    with pytest.raises(RankFailed):
+        run_ranks(with_a_peer_that_dies, 1, 2, str(tmp_path / "told"), backend=SHARED, timeout_s=30)
+    seconds, _, error = (tmp_path / "told").read_text().partition(" ")
+    assert error == "Connection closed by peer: the process of rank 1 of the group ended" and float(seconds) < 5
+
+
+def with_a_peer_that_hangs() -> None:
+    impatient = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+    if dist.get_rank() == 1:
+        time.sleep(3)
+    else:
+        dist.all_to_all_single(torch.empty(4), torch.ones(4), group=impatient)
+
+
+def test_a_rank_that_hangs_is_a_timeout() -> None:
+    with pytest.raises(RankFailed, match="Timed out waiting for rank 1 of the group in shared memory"):
+        run_ranks(with_a_peer_that_hangs, 1, 2, backend=SHARED)

@@ -210,7 +210,7 @@ class SharedMemoryGroup:
             if several:
                 chunks = [_chunk(count, memory.size, rank) for rank in range(memory.size)]
                 begin, end = chunks[memory.rank]
-                memory.sum(number, tensor, tensor[begin:end], begin, end)
+                memory.sum(number, tensor, tensor.view(-1)[begin:end], begin, end)
                 memory.post(number + 1, tensor.data_ptr() + begin * 4, [0] * memory.size, [(end - begin) * 4] * memory.size)
                 starts, sizes = [4 * begin for begin, _ in chunks], [4 * (end - begin) for begin, end in chunks]
                 memory.take(number + 1, tensor.data_ptr(), starts, sizes)

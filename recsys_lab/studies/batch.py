@@ -19,25 +19,25 @@ from recsys_lab.studies.waiting import Waiting
 LOG_FILE = "study.log"
 #: How often the time is reported while a study runs. And how long an interrupted study has to end by itself.
 TICK_S, PATIENCE_S = 0.5, 10.0
-Told = Callable[[Known, float | None], None]
+OnResult = Callable[[Known, float | None], None]
 
 
-def run_all(chosen: Sequence[Item], runs: Path, again: bool, report: Told) -> list[Known]:
-    """Runs `chosen` in `runs`; `report` hears of each as it ends, with its seconds, or None of one that was there already.
+def run_all(selection: Sequence[Item], runs: Path, repeat: bool, report: OnResult) -> list[Known]:
+    """Runs `selection` in `runs`; `report` hears of each as it ends, with its seconds, or None of one that was there already.
 
-    A result by this code and with the options of its YAML is not made again unless `again`. Where it is interrupted, what has ended stays.
+    A result by this code and with the options of its YAML is not made again unless `repeat`. Where it is interrupted, what has ended stays.
     """
-    missing = [item.id for item in chosen if again or not is_there(item, runs)]
+    missing = [item.id for item in selection if repeat or not is_there(item, runs)]
     results = []
-    with Waiting([(item.id, known(item, runs).seconds) for item in chosen if item.id in missing]) as waiting:
-        for item in chosen:
+    with Waiting([(item.id, known(item, runs).seconds) for item in selection if item.id in missing]) as waiting:
+        for item in selection:
             seconds = None
             if item.id in missing:
                 began = time.perf_counter()
                 run_one(item, folder_of(item, runs), waiting.tick)
                 seconds = time.perf_counter() - began
                 waiting.ended(seconds)
-            results.append(after(item, runs))
+            results.append(outcome(item, runs))
             report(results[-1], seconds)
     return results
 
@@ -52,10 +52,10 @@ def run_one(item: Item, folder: Path, tick: Callable[[float], None] = lambda sec
 
     What was in `folder` goes when it ends, and comes back where it is interrupted.
     """
-    before = folder.with_name(f"{folder.name}.before")
+    backup = folder.with_name(f"{folder.name}.before")
     if folder.is_dir():
-        shutil.rmtree(before, ignore_errors=True)
-        folder.rename(before)
+        shutil.rmtree(backup, ignore_errors=True)
+        folder.rename(backup)
     folder.mkdir(parents=True)
     command = [sys.executable, str(ROOT / "run.py"), f"experiment={item.id}", f"hydra.run.dir='{folder.resolve()}'"]
     try:
@@ -63,10 +63,10 @@ def run_one(item: Item, folder: Path, tick: Callable[[float], None] = lambda sec
             _wait(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT), tick)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
-        if before.is_dir():
-            before.rename(folder)
+        if backup.is_dir():
+            backup.rename(folder)
         raise
-    shutil.rmtree(before, ignore_errors=True)
+    shutil.rmtree(backup, ignore_errors=True)
 
 
 def _wait(process: subprocess.Popen[bytes], tick: Callable[[float], None]) -> None:
@@ -90,7 +90,7 @@ def _wait(process: subprocess.Popen[bytes], tick: Callable[[float], None]) -> No
         raise
 
 
-def after(item: Item, runs: Path) -> Known:
+def outcome(item: Item, runs: Path) -> Known:
     """What came of it. A study that was refused leaves no record: its last line says why."""
     folder = folder_of(item, runs)
     if (folder / RESULT_FILE).is_file() or not (folder / LOG_FILE).is_file():

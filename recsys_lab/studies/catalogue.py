@@ -111,19 +111,19 @@ def item_of(name: str) -> Item:
 
 def with_studies(words: list[str]) -> list[str]:
     """`words`. UserError for a table or figure that they name, `experiment=neo/figure1`, and that cannot have a study: which says why."""
-    named = [name for word in words if word.startswith("experiment=") for name in word.removeprefix("experiment=").split(",")]
-    for name in named:
+    names = [name for word in words if word.startswith("experiment=") for name in word.removeprefix("experiment=").split(",")]
+    for name in names:
         if "/" in name and any(item.id == name and item.target is None for item in items()):
             item_of(name)
     return words
 
 
 def _paper(path: Path) -> Paper:
-    given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     name = path.parent.name
-    found = [_study(config) for config in (CONFIGS / name).glob("*.yaml")]
-    found += [Item(name, item, None, **why) for item, why in given["without"].items()]
-    return Paper(name, given["title"], given["source"], given["tables"], given["figures"], tuple(sorted(found, key=_place)))
+    studies = [_study(config) for config in (CONFIGS / name).glob("*.yaml")]
+    studies += [Item(name, item, None, **why) for item, why in content["without"].items()]
+    return Paper(name, content["title"], content["source"], content["tables"], content["figures"], tuple(sorted(studies, key=_place)))
 
 
 def _study(path: Path) -> Item:

@@ -19,7 +19,7 @@ def write_study_page(folder: Path, study: Study, record: dict[str, Any]) -> Path
     verdict = record["verdict"]
     statements = "".join(f"<li>{'holds' if holds else '<b>does not hold</b>'}: {escape(text)}</li>" for text, holds in study.statements)
     marked = ' class="failed"' if verdict["state"] == DEVIATES else ""
-    drawn = (folder / f"{PLOT}.svg").read_text(encoding="utf-8")
+    image = (folder / f"{PLOT}.svg").read_text(encoding="utf-8")
     body = [
         f"<h1>{escape(record['name'])}: {escape(study.question)}</h1>",
         f'<p class="soft">{escape(record["command"])}</p>',
@@ -27,7 +27,7 @@ def write_study_page(folder: Path, study: Study, record: dict[str, Any]) -> Path
         f"<p{marked}><b>Verdict.</b> {escape(verdict['sentence'])} {escape(verdict['why'] or '')}</p>",
         html.table(study.table(), 2),
         f"<ul>{statements}</ul>" if statements else "",
-        f'<div style="background:#fff">{drawn[drawn.index("<svg") :]}</div>',
+        f'<div style="background:#fff">{image[image.index("<svg") :]}</div>',
         *(f'<p class="note">{escape(note)}</p>' for note in study.notes),
     ]
     return write_text(folder / PAGE_FILE, html.document(record["name"], body))

@@ -20,25 +20,25 @@ from recsys_lab.studies.study import Study
 def main(paper: str, argv: list[str]) -> int:
     """Runs the studies that `argv` names and prints them. UserError for one that does not exist."""
     studies = studies_of(paper)
-    (title,) = (found.title for found in papers() if found.name == paper)
+    (title,) = (entry.title for entry in papers() if entry.name == paper)
     listed = "; ".join(f"{item.name}: {item.about}" for item in studies.values())
     line = parser(paper, f"Tables and figures of {title}: the paper's values beside ours, and where each is from.")
     line.add_argument("study", choices=[*studies, "all"], metavar="STUDY", help=f"{listed}; all: the quick ones, one after the other")
     line.add_argument("--json", action="store_true", help="print one JSON object")
     line.add_argument("--out", type=Path, metavar="DIR", help="write the study's pictures to this folder")
     for option, of in _options(studies).items():
-        line.add_argument(f"--{option}", metavar="X", help=f"of {', '.join(of)} (default {_shown(of.values())})")
+        line.add_argument(f"--{option}", metavar="X", help=f"of {', '.join(of)} (default {_defaults(of.values())})")
     arguments = line.parse_args(argv)
-    chosen = [item for item in studies.values() if item.budget == QUICK] if arguments.study == "all" else [studies[arguments.study]]
-    shown = [run(item, arguments) for item in chosen]
-    drawn = {study.name: [str(path) for path in draw(study, arguments.out)] for study in shown} if arguments.out else {}
+    selection = [item for item in studies.values() if item.budget == QUICK] if arguments.study == "all" else [studies[arguments.study]]
+    outcomes = [run(item, arguments) for item in selection]
+    pictures = {study.name: [str(path) for path in draw(study, arguments.out)] for study in outcomes} if arguments.out else {}
     if arguments.json:
-        record = {study.name: study.to_json() | ({"pictures": drawn[study.name]} if drawn else {}) for study in shown}
+        record = {study.name: study.to_json() | ({"pictures": pictures[study.name]} if pictures else {}) for study in outcomes}
         print(json.dumps(record if arguments.study == "all" else record[arguments.study], indent=2))
         return 0
-    for study in shown:
+    for study in outcomes:
         show_study(study)
-    for path in (path for paths in drawn.values() for path in paths):
+    for path in (path for paths in pictures.values() for path in paths):
         print(path)
     return 0
 
@@ -65,7 +65,7 @@ def _options(studies: dict[str, Item]) -> dict[str, dict[str, Any]]:
     return studies_of_option
 
 
-def _shown(values: typing.Iterable[Any]) -> str:
+def _defaults(values: typing.Iterable[Any]) -> str:
     return " and ".join(dict.fromkeys(map(_word, values)))
 
 

@@ -63,15 +63,15 @@ def known(item: Item, runs: Path) -> Known:
     """The newest of the results in `runs`. Else what is committed. Else not run."""
     if item.target is None:
         return Known(item, item.state, f"{item.why}; the nearest: {item.nearest}")
-    named = [*runs.glob(f"*_{item.paper}_{item.name}/{RESULT_FILE}"), folder_of(item, runs) / RESULT_FILE]
-    for path in sorted((path for path in named if path.is_file()), key=lambda path: path.stat().st_mtime, reverse=True):
+    paths = [*runs.glob(f"*_{item.paper}_{item.name}/{RESULT_FILE}"), folder_of(item, runs) / RESULT_FILE]
+    for path in sorted((path for path in paths if path.is_file()), key=lambda path: path.stat().st_mtime, reverse=True):
         if result := _read(item, path):
             return result
     committed = committed_verdicts(item.paper).get(item.name)
     if committed is None:
         return Known(item, NOT_RUN, "")
-    kept = (committed.get(key) for key in ("figures", "origins", "options", "seconds"))
-    return Known(item, committed["state"], with_reason(item, committed["state"], committed["verdict"]), *kept)
+    details = (committed.get(key) for key in ("figures", "origins", "options", "seconds"))
+    return Known(item, committed["state"], with_reason(item, committed["state"], committed["verdict"]), *details)
 
 
 def _read(item: Item, path: Path) -> Known | None:
@@ -108,16 +108,16 @@ def committed_verdicts(paper: str) -> dict[str, Any]:
 
 def record_verdicts(runs: Path) -> list[Path]:
     """Writes experiments/PAPER/verdicts.json again from the results in `runs`. What was not run here keeps what it says."""
-    written = []
+    files = []
     for paper in papers():
-        kept = committed_verdicts(paper.name)
+        verdicts = committed_verdicts(paper.name)
         for item in paper.items:
             result = known(item, runs)
             if result.folder is not None and result.state != FAILED:
                 verdict = {"state": result.state, "verdict": result.sentence.removesuffix(item.why).rstrip(), "figures": result.figures}
                 how = {"origins": result.origins, "options": result.options, "seconds": result.seconds}
-                kept[item.name] = verdict | how | {"command": command_of(item.id, result.options or {})}
-        order = [item.name for item in paper.items if item.name in kept]
+                verdicts[item.name] = verdict | how | {"command": command_of(item.id, result.options or {})}
+        order = [item.name for item in paper.items if item.name in verdicts]
         if order:
-            written.append(write_json(EXPERIMENTS / paper.name / VERDICTS_FILE, {name: kept[name] for name in order}))
-    return written
+            files.append(write_json(EXPERIMENTS / paper.name / VERDICTS_FILE, {name: verdicts[name] for name in order}))
+    return files

@@ -27,13 +27,13 @@ def run_study(experiment: Experiment, folder: Path) -> dict[str, Any]:
     assert experiment.study is not None
     began, code = time.perf_counter(), code_fingerprint()  # as it is now: a study may take hours
     save(experiment.config, folder)
-    chosen, options = experiment.study, experiment.study.options
+    choice, options = experiment.study, experiment.study.options
     with apart_from_hydra():
-        study: Study = chosen.make(chosen.name.split("/")[-1])
-    verdict = judge(study, Tolerance(chosen.common.within, chosen.common.within_points))
-    why = chosen.common.why if verdict.state == DEVIATES and chosen.common.why else ""
-    sentence, command = f"{verdict.sentence} {why}".strip(), command_of(chosen.name, options)
-    head = f"**Question.** {chosen.common.question}\n\n**Hypothesis.** {chosen.common.hypothesis}\n\n    {command}"
+        study: Study = choice.make(choice.name.split("/")[-1])
+    verdict = judge(study, Tolerance(choice.common.within, choice.common.within_points))
+    why = choice.common.why if verdict.state == DEVIATES and choice.common.why else ""
+    sentence, command = f"{verdict.sentence} {why}".strip(), command_of(choice.name, options)
+    head = f"**Question.** {choice.common.question}\n\n**Hypothesis.** {choice.common.hypothesis}\n\n    {command}"
     write_study(folder, study, head, sentence)
     record = Result(
         status="completed",
@@ -42,10 +42,10 @@ def run_study(experiment: Experiment, folder: Path) -> dict[str, Any]:
         config_fingerprint=experiment.fingerprint,
         choices={},
         study={
-            "name": chosen.name,
+            "name": choice.name,
             "command": command,
-            "question": chosen.common.question,
-            "hypothesis": chosen.common.hypothesis,
+            "question": choice.common.question,
+            "hypothesis": choice.common.hypothesis,
             "verdict": asdict(verdict) | {"why": why or None},
             "options": dict(options),
             "origins": sorted({line.origin for line in study.lines}),

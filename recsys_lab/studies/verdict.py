@@ -66,8 +66,8 @@ def judge(study: Study, tolerance: Tolerance) -> Verdict:
     if constructed:
         parts.append(f"{constructed} more by construction")
     sentence = f"{state.capitalize()}: {'; '.join(part for part in parts if part)}."
-    held = (len(study.statements) - len(failed), len(study.statements))
-    return Verdict(state, sentence, relative, points, orders, held, constructed)
+    statements = (len(study.statements) - len(failed), len(study.statements))
+    return Verdict(state, sentence, relative, points, orders, statements, constructed)
 
 
 def in_order(lines: Sequence[Line]) -> tuple[int, int]:

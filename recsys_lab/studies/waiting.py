@@ -38,12 +38,16 @@ class Waiting:
         """The one that runs has run so long."""
         name, usual = self.studies[self.number]
         pace = self.spent_s / self.usual_s if self.usual_s else 1.0
-        left = max(pace * usual - seconds, 0.0) + pace * sum(usual for _, usual in self.studies[self.number + 1 :])
+        remaining_s = max(pace * usual - seconds, 0.0) + pace * sum(usual for _, usual in self.studies[self.number + 1 :])
         words = f"{name} ({self.number + 1} of {len(self.studies)})"
-        done = sum(usual for _, usual in self.studies[: self.number]) + min(seconds, usual)
-        self.bar.update(self.task, completed=done, description=words, left=f"about {_minutes(left)} left,")
+        completed_s = sum(usual for _, usual in self.studies[: self.number]) + min(seconds, usual)
+        self.bar.update(self.task, completed=completed_s, description=words, left=f"about {_minutes(remaining_s)} left,")
         if not self.is_terminal and seconds >= self.next_line_s:
-            print(f"{words}: {seconds:.0f} s of about {usual:.0f}; all of them about {_minutes(left)} more", file=sys.stderr, flush=True)
+            print(
+                f"{words}: {seconds:.0f} s of about {usual:.0f}; all of them about {_minutes(remaining_s)} more",
+                file=sys.stderr,
+                flush=True,
+            )
             self.next_line_s += EVERY_S
 
     def ended(self, seconds: float) -> None:

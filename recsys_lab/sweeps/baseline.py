@@ -34,19 +34,19 @@ def find_bases(rows: Sequence[Row], varying: Sequence[str], baseline: str | None
     if not baseline:
         with_figures = [j for j, row in enumerate(rows) if row.done]
         first = [next((j for j in with_figures if _alike(data[i], data[j])), i) for i in range(len(rows))]
-        names = "; ".join(_named(rows[j], varying) for j in dict.fromkeys(first))
-        said = f"no ablation.baseline was given: compared with the first configuration, {names}"
-        return Bases(tuple(first), (said, *_of_other_data(first)))
-    wanted = dict(pair.strip().partition("=")[::2] for pair in baseline.split(","))
-    fitting = [i for i, row in enumerate(rows) if all(row.setting(key) == value for key, value in wanted.items())]
+        names = "; ".join(_name_of(rows[j], varying) for j in dict.fromkeys(first))
+        note = f"no ablation.baseline was given: compared with the first configuration, {names}"
+        return Bases(tuple(first), (note, *_of_other_data(first)))
+    settings = dict(pair.strip().partition("=")[::2] for pair in baseline.split(","))
+    fitting = [i for i, row in enumerate(rows) if all(row.setting(key) == value for key, value in settings.items())]
     if not fitting or len(fitting) == len(rows):
-        said = f"ablation.baseline={baseline} fits {len(fitting) or 'none'} of the {len(rows)} rows: nothing is compared"
-        return Bases((None,) * len(rows), (said,))
-    rest = [key for key in varying if key not in wanted]
+        note = f"ablation.baseline={baseline} fits {len(fitting) or 'none'} of the {len(rows)} rows: nothing is compared"
+        return Bases((None,) * len(rows), (note,))
+    others = [key for key in varying if key not in settings]
     bases: list[int | None] = []
     for i, row in enumerate(rows):
         same_data = [j for j in fitting if _alike(data[i], data[j])]
-        twins = [j for j in same_data if all(rows[j].overrides.get(key) == row.overrides.get(key) for key in rest)]
+        twins = [j for j in same_data if all(rows[j].overrides.get(key) == row.overrides.get(key) for key in others)]
         bases.append(i if i in fitting else twins[0] if twins else fitting[0] if len(fitting) == 1 and same_data else None)
     alike = " else alike" if len(fitting) > 1 else ""
     return Bases(tuple(bases), (f"compared with {baseline}{alike}", *_of_other_data(bases)))
@@ -57,7 +57,7 @@ def _of_other_data(bases: Sequence[int | None]) -> list[str]:
     return [f"{alone} of the {len(bases)} rows have no baseline with the same data and other choices"] if alone else []
 
 
-def _named(row: Row, varying: Sequence[str]) -> str:
+def _name_of(row: Row, varying: Sequence[str]) -> str:
     return " ".join(f"{key}={row.overrides.get(key, 'default')}" for key in varying)
 
 
@@ -67,5 +67,5 @@ def _data(row: Row) -> dict | None:
     return None if data is None else {key: value for key, value in data.items() if key not in NOT_THE_DATA}
 
 
-def _alike(ours: dict | None, theirs: dict | None) -> bool:
-    return ours is None or theirs is None or ours == theirs
+def _alike(data: dict | None, other: dict | None) -> bool:
+    return data is None or other is None or data == other

@@ -71,9 +71,9 @@ def cell(ablation: Ablation, index: int, figure: Figure) -> list[str]:
     values = row.values(figure)
     if not values:
         return [row.status if not row.done else "absent"]
-    lines = [written(statistics.median(values), figure)]
+    lines = [digits_of(statistics.median(values), figure)]
     if min(values) < max(values):
-        lines.append(f"[{written(min(values), figure)}{DASH}{written(max(values), figure)}]")
+        lines.append(f"[{digits_of(min(values), figure)}{DASH}{digits_of(max(values), figure)}]")
     comparison = ablation.comparisons.get((index, figure.name))
     if ablation.compared and ablation.bases.of_rows[index] == index:
         lines.append("(baseline)")
@@ -86,7 +86,7 @@ def cell(ablation: Ablation, index: int, figure: Figure) -> list[str]:
     return lines
 
 
-def written(value: float, figure: Figure) -> str:
+def digits_of(value: float, figure: Figure) -> str:
     return human_count(value) if figure.digits == 0 and abs(value) >= 1e6 else f"{value:,.{figure.digits}f}"
 
 
@@ -132,11 +132,11 @@ def _comparison_row(ablation: Ablation, index: int, comparison: Comparison) -> t
         f"{comparison.p_rank_sum:.2g}",
         "not asked" if comparison.p is None else f"{comparison.p:.2g}",
         comparison.verdict.replace(" ", "\N{NO-BREAK SPACE}"),
-        needed(comparison),
+        seeds_text(comparison),
     )
 
 
-def needed(comparison: Comparison) -> str:
+def seeds_text(comparison: Comparison) -> str:
     if comparison.verdict == SAME:
         return "none seen"
     if comparison.seeds_needed is None:
@@ -150,14 +150,16 @@ HEADER = "median over seeds; in brackets the range, min to max, where they diffe
 def explained(ablation: Ablation) -> list[str]:
     """What the marks in the tables mean: only of those that are there."""
     comparisons = list(ablation.comparisons.values())
-    said = list(ablation.notes)
+    notes = list(ablation.notes)
     if not comparisons:
-        return said
+        return notes
     verdicts = {comparison.verdict for comparison in comparisons}
-    held = sorted({(c.pairs, c.estimate.confidence) for c in comparisons if c.pairs})
-    holds = ", ".join(f"{confidence:.0%} of {pairs} {'pair' if pairs == 1 else 'pairs'}" for pairs, confidence in held if confidence)
-    intervals = f" Its interval, each row's own, holds with {holds}." if holds else " One pair gives no interval."
-    said.append(
+    interval_sizes = sorted({(c.pairs, c.estimate.confidence) for c in comparisons if c.pairs})
+    confidences = ", ".join(
+        f"{confidence:.0%} of {pairs} {'pair' if pairs == 1 else 'pairs'}" for pairs, confidence in interval_sizes if confidence
+    )
+    intervals = f" Its interval, each row's own, holds with {confidences}." if confidences else " One pair gives no interval."
+    notes.append(
         "Below the range: the change from the baseline (of quality a difference, of speed a ratio), Hodges and Lehmann's of paired seeds."
         + intervals
     )
@@ -165,18 +167,18 @@ def explained(ablation: Ablation) -> list[str]:
         kinds = [PAIRED] * any(c.pairs and c.p is not None for c in comparisons) + [UNPAIRED] * any(
             not c.pairs and c.p is not None for c in comparisons
         )
-        over = f"the table's {len(comparisons)} comparisons" if len(comparisons) > 1 else "one comparison"
-        said.append(
-            f"Verdicts: exact tests ({'; '.join(kinds)}) over {over} at once: "
+        subject = f"the table's {len(comparisons)} comparisons" if len(comparisons) > 1 else "one comparison"
+        notes.append(
+            f"Verdicts: exact tests ({'; '.join(kinds)}) over {subject} at once: "
             f"the chance of any false better or worse in the whole table is at most {ablation.level:.0%}."
         )
     if NO_EVIDENCE in verdicts:
-        said.append("no evidence: no evidence of a difference; that is not evidence of none.")
+        notes.append("no evidence: no evidence of a difference; that is not evidence of none.")
     if TOO_FEW in verdicts:
-        said.append(_too_few([c for c in comparisons if c.verdict == TOO_FEW], ablation.level))
+        notes.append(_too_few([c for c in comparisons if c.verdict == TOO_FEW], ablation.level))
     if SAME in verdicts:
-        said.append(f"same: identical in every seed, or apart by no more than {ROUNDING:.0e}, which the order of a sum can be.")
-    return said
+        notes.append(f"same: identical in every seed, or apart by no more than {ROUNDING:.0e}, which the order of a sum can be.")
+    return notes
 
 
 PAIRED = "signs of the seeds' differences flipped together, Westfall and Young's correction"

@@ -61,19 +61,19 @@ class Comparison:
 
 def compare_all(sides: Mapping[Key, Side], bases: Sequence[int | None], level: float) -> dict[Key, Comparison]:
     """All `sides` (by row and figure) against those of the rows in `bases`. The chance of any false claim is at most `level`."""
-    asked: dict[Key, tuple[Side, Side]] = {}
+    contrasts: dict[Key, tuple[Side, Side]] = {}
     for (row, name), side in sides.items():
         base = bases[row]
         if base is not None and base != row and side.by_seed and sides[base, name].by_seed and _positive(side, sides[base, name]):
-            asked[row, name] = (side, sides[base, name])
-    pairs = {key: key_pairs for key, two in asked.items() if (key_pairs := paired(*two))}
-    share_paired = level * len(pairs) / max(1, len(asked))
+            contrasts[row, name] = (side, sides[base, name])
+    pairs = {key: key_pairs for key, two in contrasts.items() if (key_pairs := paired(*two))}
+    share_paired = level * len(pairs) / max(1, len(contrasts))
     share_unpaired = level - share_paired
-    corrected = _corrected_pairs(pairs, share_paired) | _corrected_unpaired(asked.keys() - pairs.keys(), asked, share_unpaired)
+    corrected = _corrected_pairs(pairs, share_paired) | _corrected_unpaired(contrasts.keys() - pairs.keys(), contrasts, share_unpaired)
     comparisons = {}
-    for key, (ours, theirs) in asked.items():
+    for key, (side, base_side) in contrasts.items():
         share = share_paired if key in pairs else share_unpaired
-        comparisons[key] = _compare(ours, theirs, corrected.get(key), share, len(asked), level)
+        comparisons[key] = _compare(side, base_side, corrected.get(key), share, len(contrasts), level)
     holm = statistics.holm([c.p_rank_sum if c.p_signed_rank is None else c.p_signed_rank for c in comparisons.values()])
     return {key: replace(comparison, p_holm=p) for (key, comparison), p in zip(comparisons.items(), holm)}
 
@@ -82,15 +82,15 @@ def _positive(*sides: Side) -> bool:
     return all(side.figure.against != "ratio" or min(side.by_seed.values()) > 0 for side in sides)
 
 
-def paired(ours: Side, base: Side) -> dict[str, float]:
+def paired(side: Side, base: Side) -> dict[str, float]:
     """The differences by shared seed.
 
     There are none where fewer than half of either's seeds are shared: the test should not rest on a few.
     """
-    shared = [seed for seed in ours.by_seed if seed in base.by_seed]
-    if 2 * len(shared) < max(len(ours.by_seed), len(base.by_seed)):
+    shared = [seed for seed in side.by_seed if seed in base.by_seed]
+    if 2 * len(shared) < max(len(side.by_seed), len(base.by_seed)):
         return {}
-    return {seed: a - b for seed, a, b in zip(shared, ours.of(shared), base.of(shared))}
+    return {seed: a - b for seed, a, b in zip(shared, side.of(shared), base.of(shared))}
 
 
 def _corrected_pairs(pairs: Mapping[Key, Mapping[str, float]], level: float) -> dict[Key, float]:
@@ -103,18 +103,18 @@ def _corrected_pairs(pairs: Mapping[Key, Mapping[str, float]], level: float) -> 
     return dict(zip(able, statistics.flipped_together(table)))
 
 
-def _corrected_unpaired(keys: Iterable[Key], asked: Mapping[Key, tuple[Side, Side]], level: float) -> dict[Key, float]:
+def _corrected_unpaired(keys: Iterable[Key], contrasts: Mapping[Key, tuple[Side, Side]], level: float) -> dict[Key, float]:
     """p of the unpaired tests that can show something among so many at `level`."""
-    sizes = {key: (len(asked[key][0].by_seed), len(asked[key][1].by_seed)) for key in sorted(keys)}
+    sizes = {key: (len(contrasts[key][0].by_seed), len(contrasts[key][1].by_seed)) for key in sorted(keys)}
     able = [key for key, size in sizes.items() if statistics.least_p(*size) * len(sizes) <= level]
-    values = [[side.of(list(side.by_seed)) for side in asked[key]] for key in able]
+    values = [[side.of(list(side.by_seed)) for side in contrasts[key]] for key in able]
     return dict(zip(able, statistics.holm([statistics.rank_sum_p(x, y) for x, y in values])))
 
 
-def _compare(ours: Side, base: Side, corrected: float | None, share: float, tests: int, level: float) -> Comparison:
+def _compare(side: Side, base: Side, corrected: float | None, share: float, tests: int, level: float) -> Comparison:
     """`corrected`: p among the tests of its kind, which have `share` of the `level`; None where it was not asked."""
-    by_seed, figure = paired(ours, base), ours.figure
-    x, y, differences = ours.of(list(ours.by_seed)), base.of(list(base.by_seed)), list(by_seed.values())
+    by_seed, figure = paired(side, base), side.figure
+    x, y, differences = side.of(list(side.by_seed)), base.of(list(base.by_seed)), list(by_seed.values())
     estimate = statistics.paired_difference(differences, level) if differences else statistics.unpaired_difference(x, y, level)
     if figure.against == "ratio":
         estimate = Estimate(math.exp(estimate.value), math.exp(estimate.low), math.exp(estimate.high), estimate.confidence)
@@ -124,10 +124,10 @@ def _compare(ours: Side, base: Side, corrected: float | None, share: float, test
     p = None if corrected is None else min(1.0, corrected * level / share)
     if differences:
         least, direction = statistics.least_seeds(share), sign * sum(differences)
-        needed = statistics.seeds_needed(ours.of(list(by_seed)), base.of(list(by_seed)), level / tests, True)
+        seeds = statistics.seeds_needed(side.of(list(by_seed)), base.of(list(by_seed)), level / tests, True)
     else:
         least, direction = statistics.least_seeds(level / tests, False), delta
-        needed = statistics.seeds_needed(x, y, level / tests, False)
+        seeds = statistics.seeds_needed(x, y, level / tests, False)
     return Comparison(
         figure=figure,
         pairs=len(differences),
@@ -140,7 +140,7 @@ def _compare(ours: Side, base: Side, corrected: float | None, share: float, test
         p=p,
         verdict=_verdict(p, level, direction, bool(differences) and max(map(abs, differences)) <= rounding),
         least_seeds=least,
-        seeds_needed=needed,
+        seeds_needed=seeds,
     )
 
 

@@ -25,7 +25,7 @@ SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requests:
     """`sweep.json`: the choices of every job."""
 
     jobs: Sequence[Mapping[str, str]]
@@ -39,10 +39,10 @@ def choices(overrides: Iterable[str]) -> dict[str, str]:
 
 def ask_for(sweep: Path, jobs: Sequence[Sequence[str]]) -> None:
     """Keeps in the folder which jobs this call requests, after those of earlier calls. So the table can show missing ones."""
-    known = planned(sweep)
-    more = [job for overrides in jobs if (job := choices(overrides)) not in known]
-    if more:
-        write_json(sweep / SWEEP_FILE, {"schema": 1, "jobs": [*known, *more]})
+    earlier = planned(sweep)
+    new = [job for overrides in jobs if (job := choices(overrides)) not in earlier]
+    if new:
+        write_json(sweep / SWEEP_FILE, {"schema": 1, "jobs": [*earlier, *new]})
 
 
 def planned(sweep: Path) -> list[dict[str, str]]:
@@ -51,23 +51,27 @@ def planned(sweep: Path) -> list[dict[str, str]]:
     if what_is(path) == NOTHING:
         return []
     data = read_json(path)
-    check_shape(data, Asked, path, "take the file away: it says no more than which jobs are missing")
+    check_shape(data, Requests, path, "take the file away: it says no more than which jobs are missing")
     return list(data["jobs"])
 
 
 def jobs_in(sweep: Path) -> dict[str, dict[str, str]]:
     """Job folders by name, in the order of their numbers, each with its choices."""
     choices_of = {path.parent.parent.name: _read(path, path.stat().st_mtime_ns) for path in sweep.glob("*/.hydra/overrides.yaml")}
-    return {name: known for name in sorted(choices_of, key=lambda name: (len(name), name)) if (known := choices_of[name]) is not None}
+    return {
+        name: job_choices
+        for name in sorted(choices_of, key=lambda name: (len(name), name))
+        if (job_choices := choices_of[name]) is not None
+    }
 
 
 def folder_for(sweep: Path, overrides: Sequence[str], number: int) -> str:
     """The name of the job's folder. It is the one that has these choices already, else its number, or the next free one."""
-    taken, wanted = jobs_in(sweep), choices(overrides)
-    for name, known in taken.items():
-        if known == wanted:
+    jobs, own_choices = jobs_in(sweep), choices(overrides)
+    for name, job_choices in jobs.items():
+        if job_choices == own_choices:
             return name
-    while str(number) in taken or _is_somebodys(sweep / str(number)):
+    while str(number) in jobs or _is_somebodys(sweep / str(number)):
         number += 1
     return str(number)
 
@@ -76,8 +80,8 @@ def _is_somebodys(folder: Path) -> bool:
     """Whether there is anything at `folder` that no job of a sweep has left."""
     if not folder.is_dir():
         return folder.exists()
-    ours = {path.relative_to(folder).parts[0] for path in written(folder)} | {LOCK_FILE}
-    return not {path.name for path in folder.iterdir()} <= ours
+    names = {path.relative_to(folder).parts[0] for path in written(folder)} | {LOCK_FILE}
+    return not {path.name for path in folder.iterdir()} <= names
 
 
 def finished_elsewhere(folder: Path, fingerprint: str) -> str | None:
@@ -105,12 +109,12 @@ def copy_result(folder: Path, name: str) -> None:
 def set_aside(folder: Path) -> Path | None:
     """Move what a run wrote, but for Hydra's own files, from `folder` to the sweep's `superseded`. Where to; None if there is nothing."""
     names = {path.relative_to(folder).parts[0] for path in written(folder)}
-    left = [folder / name for name in sorted(names - {".hydra"})]
-    if not left:
+    paths = [folder / name for name in sorted(names - {".hydra"})]
+    if not paths:
         return None
     aside = next(path for n in count(1) if not (path := folder.parent / SUPERSEDED / f"{folder.name}-{n}").exists())
     aside.mkdir(parents=True)
-    for path in left:
+    for path in paths:
         shutil.move(path, aside / path.name)
     return aside
 

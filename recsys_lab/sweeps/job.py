@@ -37,43 +37,45 @@ CODES = {kind.__name__: kind.exit_code for kind in (UserError, PlanDoesNotFit, R
 
 
 @contextmanager
-def show(asked: Invocation, codes: list[int], mine: Ownership | None) -> Iterator[SweepShown | None]:
-    """What the sweep that is `asked` for shows while it runs. Nothing for a single run. To `codes` it adds those of jobs elsewhere.
+def show(invocation: Invocation, codes: list[int], ownership: Ownership | None) -> Iterator[SweepShown | None]:
+    """What the sweep that is `invocation` for shows while it runs. Nothing for a single run. To `codes` it adds those of jobs elsewhere.
 
-    `mine`: the sweep's folder; None on torchrun's ranks other than 0, which write nothing.
+    `ownership`: the sweep's folder; None on torchrun's ranks other than 0, which write nothing.
     """
-    if not asked.multirun or asked.folder is None or asked.config is None:
+    if not invocation.multirun or invocation.folder is None or invocation.config is None:
         yield None
         return
-    with SweepShown(asked.folder, asked.jobs, asked.config.ablation.baseline, asked.config.ablation.level, mine is not None) as shown:
-        yield shown
-    codes += codes_elsewhere(asked, codes)
+    with SweepShown(
+        invocation.folder, invocation.jobs, invocation.config.ablation.baseline, invocation.config.ablation.level, ownership is not None
+    ) as progress:
+        yield progress
+    codes += codes_elsewhere(invocation, codes)
 
 
-def in_sweep(shown: SweepShown | None, job: StartedJob, folder: Path, writes: bool) -> int:
+def in_sweep(progress: SweepShown | None, job: StartedJob, folder: Path, writes: bool) -> int:
     """One job from its head to its line in the table. The exit code. KeyboardInterrupt and Terminated end the whole sweep."""
     if writes:
         say.job(job.number, job.overrides)
-    assert shown is not None  # a sweep has one
-    shown.begin(job.overrides)
+    assert progress is not None  # a sweep has one
+    progress.begin(job.overrides)
     code = run_sweep_job(job.config, folder, writes)
-    shown.end(repeated=code is None)
+    progress.end(repeated=code is None)
     for signalled, its_code in CUT_SHORT.items():
         if code == its_code:
             raise signalled
     return code or 0
 
 
-def codes_elsewhere(asked: Invocation, codes: Sequence[int]) -> list[int]:
-    """The exit codes of the jobs of the sweep that is `asked` for, where they ran on other machines (SLURM). Their records have them.
+def codes_elsewhere(invocation: Invocation, codes: Sequence[int]) -> list[int]:
+    """The exit codes of the jobs of the sweep that is `invocation` for, where they ran on other machines (SLURM). Their records have them.
 
     `codes`: of those that ran here. 4 of a job that left no record.
     """
-    if asked.folder is None or len(codes) >= len(asked.jobs):
+    if invocation.folder is None or len(codes) >= len(invocation.jobs):
         return []
-    folders, elsewhere = sweep_folder.jobs_in(asked.folder), []
-    for wanted in map(sweep_folder.choices, asked.jobs):
-        records = [asked.folder / name / RESULT_FILE for name, known in folders.items() if known == wanted]
+    folders, elsewhere = sweep_folder.jobs_in(invocation.folder), []
+    for choices in map(sweep_folder.choices, invocation.jobs):
+        records = [invocation.folder / name / RESULT_FILE for name, own_choices in folders.items() if own_choices == choices]
         record = read_json(records[0]) if records and records[0].is_file() else {"error": {"type": RankLost.__name__}}
         failed = record.get("error")
         elsewhere.append(0 if failed is None else CODES.get(failed["type"], 1))
@@ -88,21 +90,21 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
     """
     sweep = folder.parent
     try:
-        ours = fingerprint(freeze(config))
+        own_fingerprint = fingerprint(freeze(config))
     except UserError:  # said and recorded there
         return run_job(config, folder, sweep.name, writes)
     if not config.ablation.repeat:
-        if sweep_folder.has_finished(folder, ours, pruned=config.ablation.get("prune") is not None):
+        if sweep_folder.has_finished(folder, own_fingerprint, pruned=config.ablation.get("prune") is not None):
             if writes:
                 say.not_repeated(folder.name)
                 write_missing_page(folder)
             return None
-        if (other := sweep_folder.finished_elsewhere(folder, ours)) is not None:
+        if (other := sweep_folder.finished_elsewhere(folder, own_fingerprint)) is not None:
             if writes:
                 sweep_folder.copy_result(folder, other)
                 say.not_repeated(other)
             return None
-        if _left(folder) == ours:
+        if _fingerprint_in(folder) == own_fingerprint:
             config.resume = str(folder)
     try:
         with Ownership.of(folder) if writes else nullcontext():
@@ -114,7 +116,7 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
         return error.exit_code
 
 
-def _left(folder: Path) -> str | None:
+def _fingerprint_in(folder: Path) -> str | None:
     """The fingerprint of the config of the run that was begun in `folder`; None where none was."""
     try:
         return fingerprint(load(folder))

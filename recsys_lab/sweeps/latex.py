@@ -37,9 +37,9 @@ LEFT_OUT = ("holds", "pairs", "delta", "signed-rank p", "U test p")
 
 
 def _narrow(table: Table) -> Table:
-    kept = [i for i, column in enumerate(table.columns) if column not in LEFT_OUT]
-    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
+    places = [i for i, column in enumerate(table.columns) if column not in LEFT_OUT]
+    rows = tuple(tuple(row[i] for i in places) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in places), rows=rows)
 
 
 def _table(table: Table, caption: str) -> str:
@@ -70,8 +70,8 @@ def latex(text: str) -> str:
 
 def _stacked(cell: str) -> str:
     """Lines of a cell below each other: the first as it is, the rest small."""
-    first, *rest = map(latex, cell.split("\n"))
-    if not rest:
+    first, *others = map(latex, cell.split("\n"))
+    if not others:
         return first
-    small = r" \\ ".join(rf"{{\scriptsize {line}}}" for line in rest)
+    small = r" \\ ".join(rf"{{\scriptsize {line}}}" for line in others)
     return rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{first} \\ {small}\end{{tabular}}"

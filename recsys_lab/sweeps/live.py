@@ -20,7 +20,7 @@ from recsys_lab.record.run_folder import value_at
 from recsys_lab.report import say
 from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.ablation import write_ablation
-from recsys_lab.sweeps.cells import heading, title_of, written
+from recsys_lab.sweeps.cells import digits_of, heading, title_of
 from recsys_lab.sweeps.figures import Figure
 from recsys_lab.sweeps.rows import SweepJob
 from recsys_lab.sweeps.table import LEVEL, figures_of, fold, read_ablation, read_jobs, varying_keys
@@ -36,21 +36,21 @@ class SweepShown:
 
     def __init__(self, folder: Path, jobs: Sequence[Sequence[str]], baseline: str | None = None, level: float = LEVEL, writes: bool = True):
         self.folder, self.baseline, self.level, self.writes = folder, baseline, level, writes
-        self.asked = [sweep_folder.choices(job) for job in jobs]
+        self.choices = [sweep_folder.choices(job) for job in jobs]
         self.running: dict[str, str] | None = None
         self.started, self.ran, self.ended = time.monotonic(), 0, 0
         self.job_began = self.last_written = self.started
         self.writing_s = self.running_s = 0.0
         self.jobs: list[SweepJob] = []
-        shown = writes and say.CONSOLE.is_terminal
+        in_terminal = writes and say.CONSOLE.is_terminal
         own = Console(highlight=False)  # that of `say` does not wrap, and a table that overflows could not be drawn again
-        self.live = Live(console=own, get_renderable=self.table, refresh_per_second=1) if shown else None
+        self.live = Live(console=own, get_renderable=self.table, refresh_per_second=1) if in_terminal else None
 
     def __enter__(self) -> SweepShown:
-        if self.writes and self.asked:
-            sweep_folder.ask_for(self.folder, [[f"{key}={value}" for key, value in job.items()] for job in self.asked])
+        if self.writes and self.choices:
+            sweep_folder.ask_for(self.folder, [[f"{key}={value}" for key, value in job.items()] for job in self.choices])
             self.jobs = read_jobs(self.folder)
-        if self.live is not None and self.asked:
+        if self.live is not None and self.choices:
             self.live.start()
         return self
 
@@ -72,14 +72,14 @@ class SweepShown:
         self.running, self.ended = None, self.ended + 1
         if not repeated:
             self.ran, self.running_s = self.ran + 1, self.running_s + now - self.job_began
-        if not self.writes or not self.asked:
+        if not self.writes or not self.choices:
             return
         due = self.writing_s <= WRITING_SHARE * (now - self.last_written)
         if due and not repeated:
             self.jobs = self._write(RELOAD_S)
             self.last_written = time.monotonic()
             self.writing_s = self.last_written - now
-        if self.ended == len(self.asked):
+        if self.ended == len(self.choices):
             self._stop()
         elif self.live is None and not repeated:
             say.sweep(self.summary())
@@ -100,9 +100,11 @@ class SweepShown:
     def summary(self) -> str:
         """How far the sweep is, and how long it may take."""
         failed = sum(job.failed for job in self.jobs)
-        went = time.monotonic() - self.started
-        left = f", about {_minutes((len(self.asked) - self.ended) * self.running_s / self.ran)} left" if self.ran else ""
-        return f"{self.ended} of {len(self.asked)} jobs done, {failed} failed, {_minutes(went)} so far{left}; {self.folder}/ablation.html"
+        elapsed_s = time.monotonic() - self.started
+        left_s = (len(self.choices) - self.ended) * self.running_s / self.ran if self.ran else None
+        remaining = "" if left_s is None else f", about {_minutes(left_s)} left"
+        progress = f"{self.ended} of {len(self.choices)} jobs done, {failed} failed, {_minutes(elapsed_s)} so far"
+        return f"{progress}{remaining}; {self.folder}/ablation.html"
 
     def table(self) -> Group:
         """A row for each configuration, a column for each seed.
@@ -114,20 +116,20 @@ class SweepShown:
         rows = fold(self.jobs)
         varying, figure = varying_keys(rows), next(iter(figures_of(rows)), None)
         seeds = list(dict.fromkeys(job.seed for job in self.jobs))
-        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for name in varying:
-            drawn.add_column(name, no_wrap=True)
+            table.add_column(name, no_wrap=True)
         for seed in seeds:
-            drawn.add_column(f"seed {seed}", justify="right", no_wrap=True)
+            table.add_column(f"seed {seed}", justify="right", no_wrap=True)
         at = next((i for i, row in enumerate(rows) for job in row.jobs if job.choices == self.running), 0)
         most = max(4, say.CONSOLE.height - 8)
         first = max(0, min(at - most // 2, len(rows) - most))
         for row in rows[first : first + most]:
             by_seed = {job.seed: job for job in row.jobs}
             cells = [self._cell(by_seed.get(seed), figure) for seed in seeds]
-            drawn.add_row(*(row.overrides.get(name, "default") for name in varying), *cells)
+            table.add_row(*(row.overrides.get(name, "default") for name in varying), *cells)
         title = f"{title_of(figure)}: {heading(figure)}" if figure else "no job has ended yet"
-        return Group(Text(""), Text(title, style="bold"), drawn, Text(self.summary(), style="dim"))
+        return Group(Text(""), Text(title, style="bold"), table, Text(self.summary(), style="dim"))
 
     def _cell(self, job: SweepJob | None, figure: Figure | None) -> Text:
         if job is None:
@@ -136,7 +138,7 @@ class SweepShown:
             return Text(f"{self._step()}{_minutes(time.monotonic() - self.job_began)}", style="bold yellow")
         if job.completed:
             value = value_at(job.result, figure.path) if figure else None
-            return Text("done" if value is None or figure is None else written(value, figure), style="green")
+            return Text("done" if value is None or figure is None else digits_of(value, figure), style="green")
         if job.pruned:
             return Text("pruned", style="dim")
         if job.result is not None:

@@ -26,12 +26,12 @@ def as_html(ablation: Ablation, reload_s: int | None = None) -> str:
     ]
     curves = learning_bands(ablation)
     if curves:
-        drawn = f" The first {MOST_ROWS} configurations." if len(ablation.rows) > MOST_ROWS else ""
-        note = f"Median over seeds; the band is from least to most. Hover for figures; a click on a name hides its line.{drawn}"
+        of_many = f" The first {MOST_ROWS} configurations." if len(ablation.rows) > MOST_ROWS else ""
+        note = f"Median over seeds; the band is from least to most. Hover for figures; a click on a name hides its line.{of_many}"
         body += ["<h2>Learning curves</h2>", f'<p class="note">{note}</p>', side_by_side(curves)]
     if (trades := pareto(ablation)) is not None:
-        named = " Named are those on a line." if len(ablation.rows) > MOST_ROWS else ""
-        note = f"Medians over seeds; on the line is what no other configuration beats in both figures.{named}"
+        names_on_line = " Named are those on a line." if len(ablation.rows) > MOST_ROWS else ""
+        note = f"Medians over seeds; on the line is what no other configuration beats in both figures.{names_on_line}"
         body += ["<h2>What trades against what</h2>", f'<p class="note">{note}</p>', trades]
     if ablation.figures:
         body += ["<h2>Every seed</h2>", *(picture(ablation, figure) for figure in ablation.figures)]

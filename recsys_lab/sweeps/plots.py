@@ -43,8 +43,8 @@ class Axis:
 
     def of(self, row: Row) -> float | None:
         values = [value_at(job.result, self.path) for job in row.done]
-        known = [float(value) for value in values if value is not None]
-        return statistics.median(known) if known else None
+        figures = [float(value) for value in values if value is not None]
+        return statistics.median(figures) if figures else None
 
 
 _QUALITY = (
@@ -61,14 +61,14 @@ def learning_bands(ablation: Ablation) -> list[Chart]:
 
     Lines that coincide are distinguishable: each has a dash and a mark of its own, and those drawn first are wider.
     """
-    shown = [(index, row) for index, row in enumerate(ablation.rows) if row.done][:MOST_ROWS]
+    rows = [(index, row) for index, row in enumerate(ablation.rows) if row.done][:MOST_ROWS]
     panels = []
     for column, title in CURVES.items():
-        curves = {index: curve for index, row in shown if (curve := _curve(row, column))}
+        curves = {index: curve for index, row in rows if (curve := _curve(row, column))}
         if any(len(curve) > 1 for curve in curves.values()):
             panels.append((column, title, curves))
-    names = [ablation.name(index) for index, _ in shown]
-    places = {index: place for place, (index, _) in enumerate(shown)}
+    names = [ablation.name(index) for index, _ in rows]
+    places = {index: place for place, (index, _) in enumerate(rows)}
     return [_curves(column, title, curves, places, names) for column, title, curves in panels[:3]]
 
 
@@ -130,14 +130,14 @@ def pareto(ablation: Ablation) -> str | None:
     if not panels:
         return None
     wide = WIDTH / max(len(panels), 2)
-    parts, named = [], set()
+    parts, on_line = [], set()
     for place, (x, y, points) in enumerate(panels):
         best = frontier(points, x.higher, y.higher)
-        named |= set(best)
+        on_line |= set(best)
         parts.append(_scatter(place * wide, wide - 24, x, y, points, best))
-    shown = sorted(named if len(ablation.rows) > MOST_ROWS else range(len(ablation.rows)))
-    drawn, took = legend(0, _TALL + 42, [(f"{i + 1}  {ablation.name(i)}", colour(i)) for i in shown], WIDTH)
-    return svg(WIDTH, _TALL + 34 + took, [*parts, drawn], "; ".join(f"{y.words} against {x.words}" for x, y, _ in panels))
+    labels = sorted(on_line if len(ablation.rows) > MOST_ROWS else range(len(ablation.rows)))
+    key, key_height = legend(0, _TALL + 42, [(f"{i + 1}  {ablation.name(i)}", colour(i)) for i in labels], WIDTH)
+    return svg(WIDTH, _TALL + 34 + key_height, [*parts, key], "; ".join(f"{y.words} against {x.words}" for x, y, _ in panels))
 
 
 def frontier(points: dict[int, tuple[float, float]], higher_x: bool, higher_y: bool) -> list[int]:

@@ -48,8 +48,9 @@ class SweepJob:
             return self.broken
         if self.result is None:
             return "ended before its record was written"
-        if cut := self.result.get("pruned"):
-            return f"validation {cut['metric']} {number(cut['value'], 4)} after epoch {cut['epoch']}, bound {number(cut['bound'], 4)}"
+        if pruning := self.result.get("pruned"):
+            value, bound = number(pruning["value"], 4), number(pruning["bound"], 4)
+            return f"validation {pruning['metric']} {value} after epoch {pruning['epoch']}, bound {bound}"
         failure = self.result.get("error")
         return f"{failure['type']}: {failure['message']}" if failure else ""
 
@@ -107,20 +108,20 @@ class Row:
     @property
     def fits(self) -> bool | None:
         """Whether its plan fits the named cluster; None where no job got so far."""
-        told = [value_at(job.result, "simulated.feasible") for job in self.done]
+        verdicts = [value_at(job.result, "simulated.feasible") for job in self.done]
         if any(value_at(job.result, "error.type") == PlanDoesNotFit.__name__ for job in self.jobs):
             return False
-        return all(told) if told and None not in told else None
+        return all(verdicts) if verdicts and None not in verdicts else None
 
     def setting(self, key: str) -> str | None:
         """What it has for a key: of its overrides, its record's choices or its config."""
         if key in self.overrides:
             return self.overrides[key]
         for job in self.jobs:
-            known = value_at(job.result, f"choices.{key}") or value_at(job.config, f"choices.{key}")
-            known = value_at(job.config, key) if known is None else known
-            if known is not None:
-                return str(known)
+            value = value_at(job.result, f"choices.{key}") or value_at(job.config, f"choices.{key}")
+            value = value_at(job.config, key) if value is None else value
+            if value is not None:
+                return str(value)
         return None
 
     @property

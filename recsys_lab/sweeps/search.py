@@ -49,7 +49,7 @@ class SearchOptions:
 
 
 @dataclass
-class Tried:
+class Trial:
     """A trial: by seed its figures after each epoch, and that at the end where it came there. `state`: completed | pruned | failed."""
 
     overrides: tuple[str, ...]
@@ -74,7 +74,7 @@ class Tried:
 Run = Callable[[tuple[str, ...]], Path | None]
 
 
-def search(space: Space, options: SearchOptions, folder: Path, run: Run) -> list[Tried]:
+def search(space: Space, options: SearchOptions, folder: Path, run: Run) -> list[Trial]:
     """All trials, in their order; `folder`/search.json holds those that are there. UserError for a metric that no run has."""
     import optuna
 
@@ -89,61 +89,61 @@ def search(space: Space, options: SearchOptions, folder: Path, run: Run) -> list
         "pruned": optuna.trial.TrialState.PRUNED,
         "failed": optuna.trial.TrialState.FAIL,
     }
-    tried: list[Tried] = []
+    trials: list[Trial] = []
     for _ in range(options.n_trials):
         trial = study.ask(distributions)
         words = tuple(f"{key}={_written(value)}" for key, value in trial.params.items())
-        done = _try(words, space, options, tried, run)
-        tried.append(done)
-        for epoch in sorted({epoch for curve in done.curves for epoch in curve}):
-            trial.report(done.after_epoch(epoch) or 0.0, epoch)
-        study.tell(trial, done.value if done.state == "completed" else None, state=states[done.state])
-        write_json(folder / SEARCH_FILE, as_json(tried, options, space))
-    return tried
+        outcome = _try(words, space, options, trials, run)
+        trials.append(outcome)
+        for epoch in sorted({epoch for curve in outcome.curves for epoch in curve}):
+            trial.report(outcome.after_epoch(epoch) or 0.0, epoch)
+        study.tell(trial, outcome.value if outcome.state == "completed" else None, state=states[outcome.state])
+        write_json(folder / SEARCH_FILE, as_json(trials, options, space))
+    return trials
 
 
-def best(tried: Sequence[Tried], options: SearchOptions) -> Tried | None:
+def best(trials: Sequence[Trial], options: SearchOptions) -> Trial | None:
     """The completed trial with the best value, the earliest of equals."""
-    completed = [done for done in tried if done.state == "completed" and done.value is not None]
-    key: Callable[[Tried], float] = lambda done: -(done.value or 0.0) if options.higher else done.value or 0.0  # noqa: E731
+    completed = [trial for trial in trials if trial.state == "completed" and trial.value is not None]
+    key: Callable[[Trial], float] = lambda trial: -(trial.value or 0.0) if options.higher else trial.value or 0.0  # noqa: E731
     return min(completed, key=key) if completed else None
 
 
-def as_json(tried: Sequence[Tried], options: SearchOptions, space: Space) -> dict:
-    chosen = best(tried, options)
-    trials = [{"overrides": list(t.overrides), "state": t.state, "value": t.value, "seeds": t.finals} for t in tried]
-    summary = None if chosen is None else {"overrides": [*space.fixed, *chosen.overrides], "value": chosen.value}
+def as_json(outcomes: Sequence[Trial], options: SearchOptions, space: Space) -> dict:
+    winner = best(outcomes, options)
+    trials = [{"overrides": list(t.overrides), "state": t.state, "value": t.value, "seeds": t.finals} for t in outcomes]
+    summary = None if winner is None else {"overrides": [*space.fixed, *winner.overrides], "value": winner.value}
     return {"schema": 1, "metric": f"validation {options.metric}", "seeds": list(space.seeds), "best": summary, "trials": trials}
 
 
-def _try(words: tuple[str, ...], space: Space, options: SearchOptions, earlier: Sequence[Tried], run: Run) -> Tried:
-    done = Tried(words)
+def _try(words: tuple[str, ...], space: Space, options: SearchOptions, earlier: Sequence[Trial], run: Run) -> Trial:
+    trial = Trial(words)
     judged = [t for t in earlier if t.state != "failed"]
     judges = judged if options.prune and len(judged) >= options.startup_trials else []
     for place, seed in enumerate(space.seeds or ("",)):
         bound = _median([t.after_seeds(place) for t in judges]) if place else None
-        if bound is not None and _worse(done.after_seeds(place), bound, options):
-            done.state = "pruned"
-            return done
+        if bound is not None and _worse(trial.after_seeds(place), bound, options):
+            trial.state = "pruned"
+            return trial
         own = (f"seed={seed}",) if seed else ()
         folder = run((*space.fixed, *words, *own, *_bounds(judges, options)))
         result = _result(folder)
         if folder is None or result is None or result["status"] == "failed":
-            done.state = "failed"
-            return done
-        done.curves.append(_curve(folder, options))
+            trial.state = "failed"
+            return trial
+        trial.curves.append(_curve(folder, options))
         if result["status"] == "pruned":
-            done.state = "pruned"
-            return done
+            trial.state = "pruned"
+            return trial
         value = ((result["quality"] or {}).get("validation") or {}).get(options.metric)
         if value is None:
             allowed = ", ".join((result["quality"] or {}).get("validation") or {}) or "a mode that trains, on data that can be learnt"
             raise UserError("the run has no such figure", where="hydra.sweeper.metric", given=options.metric, allowed=allowed)
-        done.finals.append(value)
-    return done
+        trial.finals.append(value)
+    return trial
 
 
-def _bounds(judges: Sequence[Tried], options: SearchOptions) -> tuple[str, ...]:
+def _bounds(judges: Sequence[Trial], options: SearchOptions) -> tuple[str, ...]:
     """The override that says where a run is cut. After each epoch but the last it is the median of earlier trials there."""
     last = max((epoch for t in judges for curve in t.curves for epoch in curve), default=0)
     bounds = [_median([t.after_epoch(epoch) for t in judges]) for epoch in range(last)]
@@ -168,8 +168,8 @@ def _result(folder: Path | None) -> dict | None:
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    figures = [value for value in values if value is not None]
+    return statistics.median(figures) if figures else None
 
 
 def _worse(value: float | None, bound: float, options: SearchOptions) -> bool:

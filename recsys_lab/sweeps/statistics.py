@@ -43,10 +43,10 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     return _two_sided(_sums_of_any(ranks), int(ranks[d > 0].sum()))
 
 
-def rank_sum_p(ours: Sequence[float], base: Sequence[float]) -> float:
+def rank_sum_p(values: Sequence[float], base: Sequence[float]) -> float:
     """Two-sided p of the Mann-Whitney U test of two independent samples, exact given their ties."""
-    ranks = _doubled_ranks(np.array([*ours, *base]))
-    return _two_sided(_sums_of_some(ranks, len(ours)), int(ranks[: len(ours)].sum()))
+    ranks = _doubled_ranks(np.array([*values, *base]))
+    return _two_sided(_sums_of_some(ranks, len(values)), int(ranks[: len(values)].sum()))
 
 
 def paired_difference(differences: Sequence[float], level: float) -> Estimate:
@@ -59,10 +59,10 @@ def paired_difference(differences: Sequence[float], level: float) -> Estimate:
     return _estimate((d[i] + d[j]) / 2, _signed_ranks(len(d)), level)
 
 
-def unpaired_difference(ours: Sequence[float], base: Sequence[float], level: float) -> Estimate:
+def unpaired_difference(values: Sequence[float], base: Sequence[float], level: float) -> Estimate:
     """The median of the differences of every value with every value of `base`, and its distribution-free interval."""
-    every = np.subtract.outer(np.asarray(ours, np.float64), np.asarray(base, np.float64)).ravel()
-    return _estimate(every, _rank_sums(len(ours), len(base)), level)
+    every = np.subtract.outer(np.asarray(values, np.float64), np.asarray(base, np.float64)).ravel()
+    return _estimate(every, _rank_sums(len(values), len(base)), level)
 
 
 def rank_biserial(differences: Sequence[float]) -> float:
@@ -73,9 +73,9 @@ def rank_biserial(differences: Sequence[float]) -> float:
     return float((ranks * np.sign(d)).sum() / ranks.sum()) if d.size else 0.0
 
 
-def cliffs_delta(ours: Sequence[float], base: Sequence[float]) -> float:
+def cliffs_delta(values: Sequence[float], base: Sequence[float]) -> float:
     """Chance that a value exceeds one of `base`, minus that it falls below (Cliff, 1993): 2 U / (n m) - 1."""
-    return float(np.sign(np.subtract.outer(np.asarray(ours), np.asarray(base))).mean())
+    return float(np.sign(np.subtract.outer(np.asarray(values), np.asarray(base))).mean())
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -100,11 +100,11 @@ def flipped_together(differences: np.ndarray) -> list[float]:
     norms = np.sqrt((differences**2).sum(axis=0))
     scaled = differences / np.where(norms > 0, norms, 1.0)
     flips = _flips(seeds)
-    seen = np.abs(scaled.sum(axis=0))
-    order = np.argsort(-seen, kind="stable")
-    drawn = np.abs(flips @ scaled[:, order])
-    largest = np.maximum.accumulate(drawn[:, ::-1], axis=1)[:, ::-1]  # over this test and those with a smaller statistic
-    stepped = np.maximum.accumulate((largest >= seen[order] * (1 - 1e-12)).mean(axis=0))
+    statistic = np.abs(scaled.sum(axis=0))
+    order = np.argsort(-statistic, kind="stable")
+    flipped = np.abs(flips @ scaled[:, order])
+    largest = np.maximum.accumulate(flipped[:, ::-1], axis=1)[:, ::-1]  # over this test and those with a smaller statistic
+    stepped = np.maximum.accumulate((largest >= statistic[order] * (1 - 1e-12)).mean(axis=0))
     corrected = np.ones(tests)
     corrected[order] = stepped
     return corrected.tolist()
@@ -115,9 +115,9 @@ def _flips(seeds: int) -> np.ndarray:
     if seeds <= 13:
         ways = np.arange(2 ** (seeds - 1))
         return 1.0 - 2.0 * ((ways[:, None] >> np.arange(seeds)[::-1]) & 1)
-    drawn = np.random.default_rng(0).choice([-1.0, 1.0], (8192, seeds))
-    drawn[0] = 1.0
-    return drawn
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (8192, seeds))
+    signs[0] = 1.0
+    return signs
 
 
 def least_p(seeds: int, others: int | None = None) -> float:
@@ -134,7 +134,7 @@ def least_seeds(level: float, paired: bool = True) -> int:
     return next(n for n in range(1, MOST_SEEDS) if least_p(n, None if paired else n) <= level)
 
 
-def seeds_needed(ours: Sequence[float], base: Sequence[float], level: float, paired: bool, power: float = 0.8) -> int | None:
+def seeds_needed(values: Sequence[float], base: Sequence[float], level: float, paired: bool, power: float = 0.8) -> int | None:
     """Seeds of each configuration that would show the difference, at `level` with probability `power`.
 
     The difference is as large beside its spread as the one seen.
@@ -142,7 +142,7 @@ def seeds_needed(ours: Sequence[float], base: Sequence[float], level: float, pai
     By the normal approximation of the t test with Guenther's correction for few seeds. Unpaired seeds are divided by 3 / pi, the efficiency
     of rank tests (Lehmann, 1975). Never fewer than `least_seeds`. None where nothing differs, or where no spread can be had from so few.
     """
-    x, y = np.asarray(ours, np.float64), np.asarray(base, np.float64)
+    x, y = np.asarray(values, np.float64), np.asarray(base, np.float64)
     if (len(x) < 2 or len(y) < 2) or x.mean() == y.mean():
         return None
     spread = np.std(x - y, ddof=1) if paired else np.sqrt((np.var(x, ddof=1) + np.var(y, ddof=1)) / 2)
@@ -152,8 +152,8 @@ def seeds_needed(ours: Sequence[float], base: Sequence[float], level: float, pai
     effect = abs(x.mean() - y.mean()) / spread
     z_level, z_power = -NormalDist().inv_cdf(level / 2), NormalDist().inv_cdf(power)
     groups, correction = (1, z_level**2 / 2) if paired else (2, z_level**2 / 4)
-    needed = (groups * ((z_level + z_power) / effect) ** 2 + correction) * (1 if paired else math.pi / 3)
-    return max(least, math.ceil(min(needed, MOST_SEEDS + 1)))
+    seeds = (groups * ((z_level + z_power) / effect) ** 2 + correction) * (1 if paired else math.pi / 3)
+    return max(least, math.ceil(min(seeds, MOST_SEEDS + 1)))
 
 
 def _doubled_ranks(values: np.ndarray) -> np.ndarray:
@@ -192,8 +192,8 @@ def _sums_of_some(ranks: np.ndarray, some: int) -> np.ndarray:
     return counts[some]
 
 
-def _two_sided(counts: np.ndarray, seen: int) -> float:
-    below, above = counts[: seen + 1].sum(), counts[seen:].sum()
+def _two_sided(counts: np.ndarray, statistic: int) -> float:
+    below, above = counts[: statistic + 1].sum(), counts[statistic:].sum()
     return float(min(1.0, 2 * min(below, above) / counts.sum()))
 
 

@@ -55,10 +55,10 @@ class Ablation:
         base = self.bases.of_rows[index]
         if base is None:
             return None
-        ours, theirs = self.rows[index].median(figure), self.rows[base].median(figure)
-        if ours is None or theirs is None or (figure.against == "ratio" and not theirs):
+        median, base_median = self.rows[index].median(figure), self.rows[base].median(figure)
+        if median is None or base_median is None or (figure.against == "ratio" and not base_median):
             return None
-        return ours - theirs if figure.against == "difference" else ours / theirs
+        return median - base_median if figure.against == "difference" else median / base_median
 
 
 def read_ablation(folder: Path | str, baseline: str | None = None, level: float = LEVEL) -> Ablation:
@@ -100,9 +100,9 @@ def figures_of(rows: Sequence[Row]) -> tuple[Figure, ...]:
 def read_jobs(folder: Path) -> list[SweepJob]:
     """Every job that was asked for, then the others in the folder, in the order of their numbers."""
     jobs = [_read_job(folder / name, choices) for name, choices in sweep_folder.jobs_in(folder).items()]
-    asked = sweep_folder.planned(folder)
-    of_asked = [next((job for job in jobs if job.choices == choices), SweepJob(None, choices, None, {})) for choices in asked]
-    return [*of_asked, *(job for job in jobs if job.choices not in asked)]
+    requests = sweep_folder.planned(folder)
+    requested = [next((job for job in jobs if job.choices == choices), SweepJob(None, choices, None, {})) for choices in requests]
+    return [*requested, *(job for job in jobs if job.choices not in requests)]
 
 
 def _read_job(folder: Path, choices: dict[str, str]) -> SweepJob:

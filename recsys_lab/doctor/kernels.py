@@ -24,11 +24,11 @@ def kernels_row() -> Row:
             f"{kernels.why_not()}; {LOST}",
             "install g++ (Debian, Ubuntu: apt install g++), unset RECSYS_LAB_KERNELS",
         )
-    found, expected = torch.ones(4, 20), torch.ones(4, 20)
+    weights, expected = torch.ones(4, 20), torch.ones(4, 20)
     lookups, grad, rule = kernels.Lookups(torch.tensor([1, 3, 1])), torch.arange(60.0).view(3, 20), kernels.Rule("sgd", 0.1)
-    kernels.update(found, lookups, grad, rule)
+    kernels.update(weights, lookups, grad, rule)
     torch_embedding.update(expected, None, None, lookups, grad, rule)
-    if torch.equal(found, expected):
+    if torch.equal(weights, expected):
         return Row("kernels", NAME, OK, f"compiled for {native.instructions()}; an update is exact")
     return Row(
         "kernels", NAME, WARNING, "an update is wrong", "RECSYS_LAB_KERNELS=torch keeps to PyTorch; report it with the output of --json"

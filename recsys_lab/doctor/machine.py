@@ -49,10 +49,10 @@ def _driver_gpus() -> str | None:
     """What nvidia-smi lists, or None where there is no driver."""
     if shutil.which("nvidia-smi") is None:
         return None
-    done = subprocess.run(
+    query = subprocess.run(
         ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=30, check=False
     )
-    return done.stdout.strip().replace("\n", ", ") if done.returncode == 0 and done.stdout.strip() else None
+    return query.stdout.strip().replace("\n", ", ") if query.returncode == 0 and query.stdout.strip() else None
 
 
 def cpu_flags() -> frozenset[str] | None:
@@ -95,14 +95,14 @@ def cpu_rows(flags: frozenset[str] | None) -> list[Row]:
 def toolchain_row() -> Row:
     compilers = [name for name in ("gcc", "g++") if shutil.which(name)]
     if len(compilers) == 2:
-        done = subprocess.run(["g++", "-dumpfullversion", "-dumpversion"], capture_output=True, text=True, timeout=30, check=False)
-        return Row("kernels", "compiler", OK, f"g++ {done.stdout.strip()}, for torch.compile and C++ kernels")
-    found = f"only {compilers[0]}" if compilers else "no gcc, no g++"
+        query = subprocess.run(["g++", "-dumpfullversion", "-dumpversion"], capture_output=True, text=True, timeout=30, check=False)
+        return Row("kernels", "compiler", OK, f"g++ {query.stdout.strip()}, for torch.compile and C++ kernels")
+    problem = f"only {compilers[0]}" if compilers else "no gcc, no g++"
     return Row(
         "kernels",
         "compiler",
         WARNING,
-        found,
+        problem,
         "torch.compile and C++ kernels need both: install gcc and g++ (Debian, Ubuntu: apt install g++)",
     )
 
@@ -122,12 +122,12 @@ def wandb_row() -> Row:
     from recsys_lab.doctor.versions import REBUILD, installed
     from recsys_lab.errors import UserError
 
-    found = installed("wandb")
-    if found is None:
+    version = installed("wandb")
+    if version is None:
         return Row("W&B", "client", WARNING, "not installed", f"{REBUILD}, or use logger=csv")
     from recsys_lab.record.wandb_run import logged_in
 
     try:
-        return Row("W&B", "client", OK, f"{found}, {'logged in' if logged_in() else 'not logged in: runs are kept offline'}")
+        return Row("W&B", "client", OK, f"{version}, {'logged in' if logged_in() else 'not logged in: runs are kept offline'}")
     except UserError as error:
-        return Row("W&B", "client", WARNING, f"{found}; {error.parts['what']}", "run `wandb login`, or use logger.mode=offline")
+        return Row("W&B", "client", WARNING, f"{version}; {error.parts['what']}", "run `wandb login`, or use logger.mode=offline")

@@ -76,10 +76,10 @@ def nccl_row() -> Row:
     import torch
     import torch.distributed as dist
 
-    built = dist.is_available() and dist.is_nccl_available()
+    has_nccl = dist.is_available() and dist.is_nccl_available()
     if not torch.cuda.is_available():
-        return Row("backends", "nccl", OK, f"{'in this build' if built else 'not in this build of torch'}; not needed without a GPU")
-    if not built:
+        return Row("backends", "nccl", OK, f"{'in this build' if has_nccl else 'not in this build of torch'}; not needed without a GPU")
+    if not has_nccl:
         return Row("backends", "nccl", WARNING, "not in this build of torch", "make env LOCK=cuda")
     failure = exchange_between_processes("nccl", 1)
     if failure is None:
@@ -110,6 +110,6 @@ def exchange_between_processes(backend: str, ranks: int, timeout_s: float = TIME
                 process.wait()
         for rank, code in enumerate(codes):
             if code != 0:
-                said = logs[rank].read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                return f"rank {rank}: {said[-1] if said else f'ended with {code}'}"
+                output = logs[rank].read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                return f"rank {rank}: {output[-1] if output else f'ended with {code}'}"
     return None

@@ -34,9 +34,9 @@ def has_its_files(package: str) -> bool:
     return bool(libraries) and all(Path(str(file.locate())).stat().st_size == file.size for file in libraries)
 
 
-def python_row(found: tuple[int, ...] = tuple(sys.version_info[:3])) -> Row:
-    text = ".".join(map(str, found))
-    if found[:2] in PYTHONS:
+def python_row(python: tuple[int, ...] = tuple(sys.version_info[:3])) -> Row:
+    text = ".".join(map(str, python))
+    if python[:2] in PYTHONS:
         return Row("versions", "Python", OK, text)
     return Row(
         "versions", "Python", BROKEN, text, f"Python 3.11 or 3.12 is needed, and the lock is for 3.11: {REBUILD}, then use .venv/bin/python"
@@ -47,16 +47,16 @@ def triple_rows() -> list[Row]:
     """torch, torchrec and fbgemm, and whether the three are made for each other."""
     builds = [name for name in FBGEMM_BUILDS if installed(name)]
     fbgemm = builds[0] if len(builds) == 1 else FBGEMM_BUILDS[bool(installed("torch") and _torch_cuda())]
-    wanted = {"torch": TORCH, "torchrec": TORCHREC, fbgemm: FBGEMM}
-    rows = [_release_row(name, release) for name, release in wanted.items()]
+    releases = {"torch": TORCH, "torchrec": TORCHREC, fbgemm: FBGEMM}
+    rows = [_release_row(name, release) for name, release in releases.items()]
     if any(row.state != OK for row in rows):
         return [
             *rows,
             Row("versions", "the triple", BROKEN, "does not match", f"{REBUILD}: torch {TORCH}, torchrec {TORCHREC}, fbgemm {FBGEMM}"),
         ]
     if len(builds) > 1 and not has_its_files(fbgemm):
-        again = f"python -m pip install --force-reinstall --no-deps {fbgemm}=={installed(fbgemm)}"
-        return [*rows, Row("versions", "the triple", BROKEN, "both builds of fbgemm, one over the other", again)]
+        command = f"python -m pip install --force-reinstall --no-deps {fbgemm}=={installed(fbgemm)}"
+        return [*rows, Row("versions", "the triple", BROKEN, "both builds of fbgemm, one over the other", command)]
     if (cuda := _torch_cuda()) is None and fbgemm == "fbgemm-gpu":
         return [*rows, Row("versions", "the triple", BROKEN, "torch for CPU with fbgemm for CUDA", "make env LOCK=cpu, or LOCK=cuda")]
     if cuda is not None and fbgemm == "fbgemm-gpu-cpu":
@@ -75,12 +75,12 @@ def _torch_cuda() -> str | None:
 
 
 def _release_row(name: str, release: str) -> Row:
-    found = installed(name)
-    if found is None:
+    present = installed(name)
+    if present is None:
         return Row("versions", name, BROKEN, "not installed", REBUILD)
-    if found != release and not found.startswith(f"{release}."):
-        return Row("versions", name, BROKEN, f"{found}, not {release}", f"{REBUILD}; the lock has {release}")
-    return Row("versions", name, OK, found)
+    if present != release and not present.startswith(f"{release}."):
+        return Row("versions", name, BROKEN, f"{present}, not {release}", f"{REBUILD}; the lock has {release}")
+    return Row("versions", name, OK, present)
 
 
 def locked(path: Path) -> dict[str, str]:
@@ -99,10 +99,10 @@ def lock_rows(folder: Path = places.ROOT / "requirements") -> list[Row]:
     if not path.is_file():
         return [Row("versions", "lock", WARNING, f"no {path.name}", "run from a checkout, whose requirements/ has the lock")]
     pinned = locked(path)
-    differing = {name: installed(name) for name, wanted in pinned.items() if (installed(name) or "").split("+")[0] != wanted}
+    differing = {name: installed(name) for name, pin in pinned.items() if (installed(name) or "").split("+")[0] != pin}
     rows = [_locked_row(name, pinned.get(name)) for name in SHOWN]
     if differing:
-        text = ", ".join(f"{name} {found or 'missing'} (lock: {pinned[name]})" for name, found in sorted(differing.items())[:5])
+        text = ", ".join(f"{name} {present or 'missing'} (lock: {pinned[name]})" for name, present in sorted(differing.items())[:5])
         more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
         return [
             *rows,
@@ -111,10 +111,10 @@ def lock_rows(folder: Path = places.ROOT / "requirements") -> list[Row]:
     return [*rows, Row("versions", "lock", OK, f"all {len(pinned)} packages as in requirements/{path.name}")]
 
 
-def _locked_row(name: str, wanted: str | None) -> Row:
-    found = installed(name)
-    if found is None:
+def _locked_row(name: str, pin: str | None) -> Row:
+    present = installed(name)
+    if present is None:
         return Row("versions", name, BROKEN, "not installed", REBUILD)
-    if found != wanted:
-        return Row("versions", name, WARNING, f"{found}, the lock has {wanted}", REBUILD)
-    return Row("versions", name, OK, found)
+    if present != pin:
+        return Row("versions", name, WARNING, f"{present}, the lock has {pin}", REBUILD)
+    return Row("versions", name, OK, present)

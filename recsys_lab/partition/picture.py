@@ -53,9 +53,9 @@ def check_suffix(path: Path) -> None:
 def _matrix(axes, partition: Partition) -> None:
     number = {name: at for at, name in enumerate(partition.features)}
     order = [number[name] for tower in partition.towers for name in tower]
-    shown = np.array(partition.affinity)[np.ix_(order, order)]
-    np.fill_diagonal(shown, np.nan)
-    image = axes.imshow(shown, cmap="viridis", vmin=0.0, interpolation="nearest")
+    affinity = np.array(partition.affinity)[np.ix_(order, order)]
+    np.fill_diagonal(affinity, np.nan)
+    image = axes.imshow(affinity, cmap="viridis", vmin=0.0, interpolation="nearest")
     first = 0
     for tower, names in enumerate(partition.towers):
         box = Rectangle(
@@ -63,9 +63,9 @@ def _matrix(axes, partition: Partition) -> None:
         )
         axes.add_patch(box)
         first += len(names)
-    named = [partition.features[at] for at in order] if len(order) <= MOST_NAMED else []
-    axes.set_xticks(range(len(named)), named, rotation=90, fontsize=7)
-    axes.set_yticks(range(len(named)), named, fontsize=7)
+    labels = [partition.features[at] for at in order] if len(order) <= MOST_NAMED else []
+    axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7)
+    axes.set_yticks(range(len(labels)), labels, fontsize=7)
     for ticks in (axes.get_xticklabels(), axes.get_yticklabels()):
         colours = [_colour(tower) for tower, names in enumerate(partition.towers) for _ in names]
         for label, colour in zip(ticks, colours):
@@ -86,8 +86,8 @@ def _plane(axes, partition: Partition) -> None:
     axes.grid(color="#dddddd")
     axes.set_axisbelow(True)
     beyond = len(partition.coordinates[0]) - 2
-    shown = f"the widest plane of {beyond + 2} dimensions" if beyond > 0 else "a plane" if beyond == 0 else "a line"
-    axes.set_title(f"{partition.strategy}: distances as near to f(affinity) as can be (stress {partition.stress:.2f}), {shown}")
+    space = f"the widest plane of {beyond + 2} dimensions" if beyond > 0 else "a plane" if beyond == 0 else "a line"
+    axes.set_title(f"{partition.strategy}: distances as near to f(affinity) as can be (stress {partition.stress:.2f}), {space}")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
 
 

@@ -53,9 +53,9 @@ def trained(experiment: Experiment, data: DataSet, steps: int, seed: int, towers
     dense = [parameter for name, parameter in model.named_parameters() if not name.startswith("embeddings.")]
     optimizers = [torch.optim.Adam(dense, lr=rates.dense), torch.optim.SparseAdam(tables, lr=rates.tables)]
     loader = batches(data, "train", experiment.data.batch_size, seed, shuffle=True)
-    done, epoch = 0, 0
+    step, epoch = 0, 0
     model.train()
-    while done < steps:
+    while step < steps:
         loader.set_position(epoch)
         for batch in loader:
             for optimizer in optimizers:
@@ -64,8 +64,8 @@ def trained(experiment: Experiment, data: DataSet, steps: int, seed: int, towers
             torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels[: batch.valid]).backward()
             for optimizer in optimizers:
                 optimizer.step()
-            done += 1
-            if done == steps:
+            step += 1
+            if step == steps:
                 break
         epoch += 1
     return model.eval()
@@ -128,13 +128,13 @@ def batches(data: DataSet, split: str, batch_size: int, seed: int, shuffle: bool
 def embeddings(model: ClickModel, data: DataSet, samples: int) -> Iterator[Tensor]:
     """Each feature's pooled embedding [B, F, N], block by block, of `samples` rows spread over the train split."""
     names = [feature.name for feature in data.features]
-    left = min(samples, data.splits["train"].rows)
+    remaining = min(samples, data.splits["train"].rows)
     for batch in batches(data, "train", BLOCK_ROWS, seed=0, shuffle=True):
-        if left <= 0:
+        if remaining <= 0:
             return
         looked_up = model.embeddings(batch.sparse).to_dict()
-        yield torch.stack([looked_up[name] for name in names], dim=1)[: min(batch.valid, left)]
-        left -= batch.valid
+        yield torch.stack([looked_up[name] for name in names], dim=1)[: min(batch.valid, remaining)]
+        remaining -= batch.valid
 
 
 @torch.no_grad()

@@ -124,7 +124,7 @@ def explain(experiment: Experiment | str, *words: str, **keys: Any) -> Explanati
     found = _experiment(experiment, words, keys)
     made = plan(found)
     reasons = found.sharder.planner.reasons(made.plan, made.inputs)
-    told = reasons.told() if reasons is not None else {"sentences": [], "columns": [], "rows": []}
+    told = reasons.explanation() if reasons is not None else {"sentences": [], "columns": [], "rows": []}
     return Explanation(
         (*sentences_of(made.plan), *told["sentences"]),
         tuple({"table": fact.table.name, "where": fact.where, "why": fact.why} for fact in table_facts(made.plan)),

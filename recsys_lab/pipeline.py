@@ -83,7 +83,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         if here is not named:
             save_plan(here.plan, folder / "plan_here.json")
         if (reasons := experiment.sharder.planner.reasons(named.plan, named.inputs)) is not None:
-            write_json(folder / REASONS_FILE, {"told": reasons.told(), "reasons": reasons.to_json()})
+            write_json(folder / REASONS_FILE, {"told": reasons.explanation(), "reasons": reasons.to_json()})
         if simulated is not None and (curve := store_curve(experiment, named, simulated)) is not None:
             write_json(folder / STORES_FILE, asdict(curve))
         if timeline is not None:

@@ -168,6 +168,6 @@ def _check(plan: ShardingPlan) -> None:
         )
     check_sequences(plan)
     for scheme in known_schemes().values():
-        placed = [(table, placement) for table, placement in plan.by_table.values() if placement.scheme == scheme.name]
-        if placed and scheme.check_execution is not None:
-            scheme.check_execution(placed)
+        members = [(table, placement) for table, placement in plan.by_table.values() if placement.scheme == scheme.name]
+        if members and scheme.check_execution is not None:
+            scheme.check_execution(members)

@@ -48,7 +48,7 @@ class Context:
 
     prefix: str
     plan: ShardingPlan
-    placed: tuple[tuple[Table, Placement], ...]
+    members: tuple[tuple[Table, Placement], ...]
     access: AccessStatistics
     precision: Precision
     workload: Workload
@@ -72,7 +72,7 @@ class Context:
 
     @property
     def is_sequence(self) -> bool:
-        return all(table.pooling == "none" for table, _ in self.placed)
+        return all(table.pooling == "none" for table, _ in self.members)
 
     @property
     def world(self) -> tuple[int, ...]:
@@ -100,20 +100,20 @@ class Context:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(table.name for table, _ in self.placed)
+        return tuple(table.name for table, _ in self.members)
 
     @property
     def ids_per_sample(self) -> float:
-        return sum(self.access[table.name].mean_length for table, _ in self.placed)
+        return sum(self.access[table.name].mean_length for table, _ in self.members)
 
     @property
     def features(self) -> int:
-        return sum(len(table.features) for table, _ in self.placed)
+        return sum(len(table.features) for table, _ in self.members)
 
     @property
     def output_columns(self) -> int:
         """Columns of the pooled output of one sample, over all features."""
-        return sum(len(table.features) * table.dim for table, _ in self.placed)
+        return sum(len(table.features) * table.dim for table, _ in self.members)
 
     def per_rank(self) -> np.ndarray:
         return np.zeros(self.plan.world_size)
@@ -123,27 +123,27 @@ class Context:
         size, compute = folded(np.atleast_1d(moved)), self.precision.compute
         return Step(name, "dense", phase, size, flops=flops, after=after, tables=self.names, number_format=compute, role=role)
 
-    def rows_there(self, kind: str, groups: Groups, sent: Figures, taken: Figures | None = None, **where: Any) -> list[Step]:
+    def rows_there(self, kind: str, groups: Groups, sent: Figures, received: Figures | None = None, **where: Any) -> list[Step]:
         """Looked-up rows on their way to the ranks whose samples want them.
 
-        `sent` and `taken` are numbers that each rank puts in and takes out.
+        `sent` and `received`: the numbers of each rank.
 
         `where` is the step's `name` behind the prefix, what it is `after`, and the `tables` whose rows they are. The last two are given
         where they are not the usual.
         """
         usual = {"name": f"output.{kind}", "after": (f"{self.prefix}.lookup",), "tables": self.names}
-        return self._travel("forward", self.precision.forward_comm_bytes, kind, groups, sent, taken, **usual | where)
+        return self._travel("forward", self.precision.forward_comm_bytes, kind, groups, sent, received, **usual | where)
 
-    def gradients_back(self, kind: str, groups: Groups, sent: Figures, taken: Figures | None = None, **where: Any) -> list[Step]:
+    def gradients_back(self, kind: str, groups: Groups, sent: Figures, received: Figures | None = None, **where: Any) -> list[Step]:
         """Their gradients, on their way back."""
         usual = {"name": f"gradient.{kind}", "after": ("dense.backward",), "tables": self.names}
-        return self._travel("backward", self.precision.backward_comm_bytes, kind, groups, sent, taken, **usual | where)
+        return self._travel("backward", self.precision.backward_comm_bytes, kind, groups, sent, received, **usual | where)
 
     def _travel(
-        self, phase: str, element: int, kind: str, groups: Groups, sent: Figures, taken: Figures | None, **where: Any
+        self, phase: str, element: int, kind: str, groups: Groups, sent: Figures, received: Figures | None, **where: Any
     ) -> list[Step]:
-        name, received = f"{self.prefix}.{where['name']}", None if taken is None else taken * element
-        return collective(name, kind, phase, groups, sent * element, where["after"], where["tables"], received, self.role)
+        name, received_bytes = f"{self.prefix}.{where['name']}", None if received is None else received * element
+        return collective(name, kind, phase, groups, sent * element, where["after"], where["tables"], received_bytes, self.role)
 
 
 def last_of(steps: Sequence[Step], otherwise: str) -> tuple[str, ...]:
@@ -167,8 +167,8 @@ def collective(
     if not groups or len(groups[0]) == 1:
         return []
     sent = folded(np.atleast_1d(bytes_of_rank))
-    taken = () if received is None else folded(np.atleast_1d(received))
-    differs = () if taken == sent else taken
+    received_of_rank = () if received is None else folded(np.atleast_1d(received))
+    differs = () if received_of_rank == sent else received_of_rank
     return [Step(name, kind, phase, sent, groups, after=after, tables=tables, received_of_rank=differs, role=role)]
 
 
@@ -186,8 +186,8 @@ def input_distribution(
     """
     prefix, groups, names = f"{context.prefix}.input", context.groups if order is None else (order,), context.names
 
-    def exchange(what: str, sent: Figures, after: tuple[str, ...], taken: np.ndarray | None, role: str) -> list[Step]:
-        return collective(f"{prefix}.{what}", "all_to_all", "input", groups, sent, after, names, taken, role)
+    def exchange(what: str, sent: Figures, after: tuple[str, ...], received: np.ndarray | None, role: str) -> list[Step]:
+        return collective(f"{prefix}.{what}", "all_to_all", "input", groups, sent, after, names, received, role)
 
     splits = exchange("splits", split_rows * len(groups[0]) * SPLIT_BYTES, (), None, SIZES)
     after = (f"{prefix}.splits",)
@@ -209,7 +209,7 @@ def lookups_of_ranks(context: Context) -> np.ndarray:
     that fall to it (hot_rows.py).
     """
     served = [0.0] * context.plan.world_size
-    for one in _held(context):
+    for one in _shards_of(context):
         looked_up = one.samples * context.access[one.table.name].mean_length * one.served
         for rank in one.shard.ranks:
             served[rank] += looked_up
@@ -233,52 +233,54 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     gradients were summed over replicas, it does so for every row. Rows in the host's memory, without a cache, are not the device's to read.
     """
     # lists: a plan may have a million shards
-    read, read_again, written, summed_again, rows, pieces, made = ([0.0] * context.plan.world_size for _ in range(7))
+    read_bytes, repeated_reads, update_bytes, repeated_sums, rows, pieces, output_bytes = (
+        [0.0] * context.plan.world_size for _ in range(7)
+    )
     optimizer = context.workload.sparse_optimizer
     of_weight, of_row = STATE_PER_WEIGHT[optimizer], STATE_PER_ROW[optimizer]
     distinct: dict[str, float] = {}
-    for table, shard, store, samples, served in _held(context):
-        held_rows, cols, access = shard.rows, shard.cols, context.access[table.name]
+    for table, shard, store, samples, served in _shards_of(context):
+        shard_rows, cols, access = shard.rows, shard.cols, context.access[table.name]
         if table.name not in distinct:
             distinct[table.name] = access.distinct_rows(samples)
         looked_up = samples * access.mean_length * served
-        different = distinct[table.name] * (held_rows / table.rows)
-        touched = held_rows if context.averaged else different
+        different = distinct[table.name] * (shard_rows / table.rows)
+        touched = shard_rows if context.averaged else different
         state = 4 * (cols * of_weight + of_row)
         update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
-        gives = looked_up if table.pooling == "none" else samples * len(table.features)
+        vectors = looked_up if table.pooling == "none" else samples * len(table.features)
         near = 0 if store is not None and store.kind == HOST else 1
         for rank in shard.ranks:
             pieces[rank] += 1
             rows[rank] += looked_up
-            made[rank] += gives * cols * 4
-            read[rank] += near * looked_up * cols * READ_BYTES[table.dtype]
-            read_again[rank] += near * max(looked_up - different, 0.0) * cols * READ_BYTES[table.dtype]
-            written[rank] += near * update
-            summed_again[rank] += near * max(looked_up - gives, 0.0) * cols * 4
+            output_bytes[rank] += vectors * cols * 4
+            read_bytes[rank] += near * looked_up * cols * READ_BYTES[table.dtype]
+            repeated_reads[rank] += near * max(looked_up - different, 0.0) * cols * READ_BYTES[table.dtype]
+            update_bytes[rank] += near * update
+            repeated_sums[rank] += near * max(looked_up - vectors, 0.0) * cols * 4
     prefix, names, role = context.prefix, context.names, context.role
     work: dict[str, Any] = {"tables": names, "rows_of_rank": folded(rows), "shards_of_rank": folded(pieces), "role": role}
-    of_lookup = {"written_of_rank": folded(made), "repeated_of_rank": folded(read_again), **work}
-    of_update = {"repeated_of_rank": folded(summed_again), **work}
-    lookup = Step(f"{prefix}.lookup", "lookup", "forward", folded(read), after=after_lookup, **of_lookup)
-    return lookup, Step(f"{prefix}.update", "update", "backward", folded(written), after=after_update, **of_update)
+    of_lookup = {"written_of_rank": folded(output_bytes), "repeated_of_rank": folded(repeated_reads), **work}
+    of_update = {"repeated_of_rank": folded(repeated_sums), **work}
+    lookup = Step(f"{prefix}.lookup", "lookup", "forward", folded(read_bytes), after=after_lookup, **of_lookup)
+    return lookup, Step(f"{prefix}.update", "update", "backward", folded(update_bytes), after=after_update, **of_update)
 
 
 def _store_steps(context: Context, ids: tuple[str, ...]) -> tuple[list[Step], list[Step]]:
     """Before the look-up, which waits for `ids`, and after the update: none where no table has a store."""
-    if all(placement.store is None for _, placement in context.placed):
+    if all(placement.store is None for _, placement in context.members):
         return [], []
     size = context.plan.world_size
-    return store_steps(context.prefix, _held(context), context.access, context.workload, context.in_flight, size, ids)
+    return store_steps(context.prefix, _shards_of(context), context.access, context.workload, context.in_flight, size, ids)
 
 
-def _held(context: Context) -> Iterable[Held]:
+def _shards_of(context: Context) -> Iterable[Held]:
     """Each shard with rows. Its ranks look up their own batch in it where it is replicated, else that of the group."""
     samples = context.batch if context.at_home else context.group_batch
-    for table, placement in context.placed:
-        drawn: dict[int, float] = {}
+    for table, placement in context.members:
+        shares: dict[int, float] = {}
         if context.hot_rows and not context.at_home:
-            drawn = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
+            shares = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
         for shard in placement.shards:
             if rows := shard.rows:
-                yield Held(table, shard, placement.store, samples, drawn[shard.row_start] if drawn else rows / table.rows)
+                yield Held(table, shard, placement.store, samples, shares[shard.row_start] if shares else rows / table.rows)

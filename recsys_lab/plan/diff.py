@@ -21,16 +21,18 @@ class Difference:
 
 def diff(before: ShardingPlan, after: ShardingPlan) -> tuple[Difference, ...]:
     """Empty for equal plans. First the plans' own fields, then tables in the order of `before`, then those only in `after`."""
-    found = [
+    differences = [
         Difference(None, name, str(getattr(before, name)), str(getattr(after, name)))
         for name in ("sharder", "hosts", "ranks_per_host", "towers", "permute")
         if getattr(before, name) != getattr(after, name)
     ]
     for name in dict.fromkeys([*before.by_table, *after.by_table]):
-        found += _table_differences(name, before.by_table.get(name), after.by_table.get(name))
-    if not found and before != after:
-        found.append(Difference(None, "order of tables", ", ".join(t.name for t in before.tables), ", ".join(t.name for t in after.tables)))
-    return tuple(found)
+        differences += _table_differences(name, before.by_table.get(name), after.by_table.get(name))
+    if not differences and before != after:
+        differences.append(
+            Difference(None, "order of tables", ", ".join(t.name for t in before.tables), ", ".join(t.name for t in after.tables))
+        )
+    return tuple(differences)
 
 
 def _table_differences(name: str, old: tuple[Table, Placement] | None, new: tuple[Table, Placement] | None) -> list[Difference]:
@@ -38,10 +40,10 @@ def _table_differences(name: str, old: tuple[Table, Placement] | None, new: tupl
         present = [None if side is None else f"{side[1].scheme} on ranks {ranks_text(side[1].ranks)}" for side in (old, new)]
         return [Difference(name, "table", *present)]
     before, after = _as_text(*old), _as_text(*new)
-    found = [Difference(name, what, before[what], after[what]) for what in before if before[what] != after[what]]
-    if not found and old[1].shards != new[1].shards:
-        found.append(Difference(name, "shards", _shards(old[1]), _shards(new[1])))
-    return found
+    differences = [Difference(name, what, before[what], after[what]) for what in before if before[what] != after[what]]
+    if not differences and old[1].shards != new[1].shards:
+        differences.append(Difference(name, "shards", _shards(old[1]), _shards(new[1])))
+    return differences
 
 
 def _as_text(table: Table, placement: Placement) -> dict[str, str]:

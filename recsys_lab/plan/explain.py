@@ -32,7 +32,7 @@ def table_facts(plan: ShardingPlan) -> tuple[TableFacts, ...]:
 
 def explain(plan: ShardingPlan) -> tuple[str, ...]:
     """The plan as sentences: size, schemes, balance, the biggest table."""
-    held = plan.weight_bytes_of_ranks()
+    weight_bytes = plan.weight_bytes_of_ranks()
     total = sum(table.weight_bytes for table in plan.tables)
     lines = [
         f"{plan.sharder} places {counted(len(plan.tables), 'table')} with {human_count(sum(t.rows for t in plan.tables))} rows "
@@ -45,12 +45,12 @@ def explain(plan: ShardingPlan) -> tuple[str, ...]:
         lines.append(
             f"{scheme}: {counted(len(own), 'table')}, {human_bytes(size)}{share}. What travels: {known_schemes()[scheme].travels}."
         )
-    fullest, emptiest = held.index(max(held)), held.index(min(held))
-    mean = sum(held) / len(held)
-    balance = f"the fullest is {max(held) / mean:.2f} times the mean" if mean else "no rank holds any"
+    fullest, emptiest = weight_bytes.index(max(weight_bytes)), weight_bytes.index(min(weight_bytes))
+    mean = sum(weight_bytes) / len(weight_bytes)
+    balance = f"the fullest is {max(weight_bytes) / mean:.2f} times the mean" if mean else "no rank holds any"
     lines.append(
-        f"Weights a rank: {human_bytes(mean)} on average, {human_bytes(held[fullest])} on rank {fullest}, "
-        f"{human_bytes(held[emptiest])} on rank {emptiest}; {balance}."
+        f"Weights a rank: {human_bytes(mean)} on average, {human_bytes(weight_bytes[fullest])} on rank {fullest}, "
+        f"{human_bytes(weight_bytes[emptiest])} on rank {emptiest}; {balance}."
     )
     facts = max(table_facts(plan), key=lambda facts: facts.table.weight_bytes)
     biggest = facts.table
@@ -66,10 +66,10 @@ def explain(plan: ShardingPlan) -> tuple[str, ...]:
 
 def _stores(plan: ShardingPlan) -> list[str]:
     """Of tables that are not in the ranks' memory as a whole, a sentence for each kind of store."""
-    placed = [(table, p.store) for table, p in zip(plan.tables, plan.placements) if p.store is not None]
+    stores = [(table, p.store) for table, p in zip(plan.tables, plan.placements) if p.store is not None]
     lines = []
-    for kind in dict.fromkeys(store.kind for _, store in placed):
-        own = [(table, store) for table, store in placed if store.kind == kind]
+    for kind in dict.fromkeys(store.kind for _, store in stores):
+        own = [(table, store) for table, store in stores if store.kind == kind]
         size = human_bytes(sum(table.weight_bytes for table, _ in own))
         have = "has its" if len(own) == 1 else "have their"
         cached = "no row is cached"

@@ -124,7 +124,7 @@ def missing_bytes(memory: RankMemory, cluster: Cluster) -> tuple[int, int]:
     What lasts must fit beside the cluster's reserve. The buffers may use the reserve.
     """
     whole = int(cluster.device.memory_gb * 1e9)
-    lacking = [max(kept - cluster.usable_memory_bytes, total - whole) for kept, total in zip(memory.lasting, memory.totals)]
+    lacking = [max(lasting - cluster.usable_memory_bytes, total - whole) for lasting, total in zip(memory.lasting, memory.totals)]
     return max(lacking), lacking.index(max(lacking))
 
 
@@ -155,8 +155,8 @@ def check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> N
     if not plan.has_stores:
         return
     for where, kinds in (("host.memory_gb", (HOST, HOST_CACHED)), ("disk.size_gb", (DISK_CACHED,))):
-        placed = [p if p.store is not None and p.store.kind in kinds else replace(p, store=None) for p in plan.placements]
-        of_rank = bytes_of_ranks(replace(plan, placements=tuple(placed)), workload).beneath
+        placements = [p if p.store is not None and p.store.kind in kinds else replace(p, store=None) for p in plan.placements]
+        of_rank = bytes_of_ranks(replace(plan, placements=tuple(placements)), workload).beneath
         of_host = [sum(of_rank[r] for r in cluster.ranks_of_host(host)) for host in range(cluster.hosts)]
         size = bytes_beneath(cluster, kinds[0])
         if max(of_host) > size:
@@ -185,9 +185,9 @@ def _changes(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Iterat
     Each is for people, with its plan and workload.
     """
     smaller_state = replace(workload, sparse_optimizer="row_wise_adagrad")
-    before, after = (sum(work.table_state_bytes(t.rows, t.dim) for t in plan.tables) for work in (workload, smaller_state))
-    if after < before:
-        saved = f"{human_bytes(before)} of state become {human_bytes(after)}"
+    state_bytes, smaller_bytes = (sum(work.table_state_bytes(t.rows, t.dim) for t in plan.tables) for work in (workload, smaller_state))
+    if smaller_bytes < state_bytes:
+        saved = f"{human_bytes(state_bytes)} of state become {human_bytes(smaller_bytes)}"
         yield f"optimizer.sparse.name=row_wise_adagrad: over all ranks {saved}", plan, smaller_state
     yield "sharder=torchrec_row_wise, which divides every table evenly", _evenly(plan, plan.hosts), workload
     halved = tuple(replace(t, dtype="fp16") if t.dtype == "fp32" else t for t in plan.tables)

@@ -142,12 +142,12 @@ def families(plan: ShardingPlan) -> dict[str, tuple[tuple[Table, Placement], ...
     for table, placement in zip(plan.tables, plan.placements):
         scheme = scheme_of(placement)
         members.setdefault(scheme.family or scheme.name, []).append((table, placement))
-    return {family: tuple(placed) for family, placed in members.items()}
+    return {family: tuple(tables) for family, tables in members.items()}
 
 
 def schemes_of(plan: ShardingPlan) -> tuple[Scheme, ...]:
     """Those that it uses, one of each family, in the order in which the plan first names one."""
-    return tuple(scheme_of(placed[0][1]) for placed in families(plan).values())
+    return tuple(scheme_of(members[0][1]) for members in families(plan).values())
 
 
 def home_scheme() -> Scheme:

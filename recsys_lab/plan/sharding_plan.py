@@ -111,14 +111,14 @@ class ShardingPlan:
 
     def weight_bytes_of_ranks(self) -> list[int]:
         """Bytes of table weights on each rank."""
-        held = [0] * self.world_size
+        bytes_of_rank = [0] * self.world_size
         for table, placement in zip(self.tables, self.placements):
             row_bytes = table.row_bytes
             for shard in placement.shards:
                 size = (shard.row_stop - shard.row_start) * (shard.col_stop - shard.col_start) * row_bytes // table.dim
                 for rank in shard.ranks:
-                    held[rank] += size
-        return held
+                    bytes_of_rank[rank] += size
+        return bytes_of_rank
 
     def to_json(self) -> dict:
         data = asdict(self) | {"schema": 1}

@@ -87,14 +87,14 @@ def _check_placement(table: Table, placement: Placement, plan: ShardingPlan) -> 
 def _check_cover(table: Table, shards: tuple[Shard, ...]) -> None:
     """No two shards overlap, and their areas add up to the table's: then each cell is covered exactly once."""
     where = f"table {table.name}"
-    held = sorted((s for s in shards if s.rows), key=lambda s: (s.col_start, s.col_stop, s.row_start))
-    for i, one in enumerate(held):
-        for other in held[i + 1 :]:
+    filled = sorted((s for s in shards if s.rows), key=lambda s: (s.col_start, s.col_stop, s.row_start))
+    for i, one in enumerate(filled):
+        for other in filled[i + 1 :]:
             if other.col_start >= one.col_stop:
                 break
             if one.row_start < other.row_stop and other.row_start < one.row_stop:
                 raise UserError("two shards hold the same cells", where=where, given=f"{one.extent} and {other.extent}")
-    area = sum(s.rows * s.cols for s in held)
+    area = sum(s.rows * s.cols for s in filled)
     if area != table.parameters:
         raise UserError("the shards do not cover the table", where=where, given=f"{area} of {table.parameters} cells")
 
@@ -128,8 +128,8 @@ def _check_rules(where: str, table: Table, shards: Sequence[Shard], plan: Shardi
 
 def check_blocks(where: str, rows: int, shards: Sequence[Shard], ranks: Sequence[int]) -> None:
     """Rows in equal blocks of ceil(rows / ranks), one a rank, in the order of the ranks: TorchRec sends ids by this rule alone."""
-    held = {shard.ranks[0]: (shard.row_start, shard.row_stop) for shard in shards}
+    extents = {shard.ranks[0]: (shard.row_start, shard.row_stop) for shard in shards}
     for rank, (start, stop) in zip(ranks, even_blocks(rows, len(ranks))):
-        extent = held.get(rank, (rows, rows))
+        extent = extents.get(rank, (rows, rows))
         if extent != (start, stop) and not (start == stop and extent[0] == extent[1]):
             raise UserError(f"rank {rank} must hold rows {start} to {stop}", where=where, given=f"{extent[0]} to {extent[1]}")

@@ -39,7 +39,7 @@ class Reasons(Protocol):
     def to_json(self) -> dict[str, Any]:
         """Every figure behind it."""
 
-    def told(self) -> dict[str, Any]:
+    def explanation(self) -> dict[str, Any]:
         """For people.
 
         Returns:

@@ -216,14 +216,14 @@ MOVED = Moved("this plan", 1e3, 2e3, 3e3, 0.0)
 def test_reasons_in_words(sites: int, ranks: int, last: str) -> None:
     others = (replace(MOVED, name="permute=rows", permuted=5e3), replace(MOVED, name="permute=ids", permuted=7e3))
     found = Reasons("none", {"tower_table_wise": 2, "tower_row_wise": 1}, sites, ranks, MOVED, others, 9e3)
-    assert found.told()["sentences"] == [
+    assert found.explanation()["sentences"] == [
         f"Tables in the {sites} sites of {ranks} ranks: 2 whole on one rank, 1 cut by rows. Bytes are simulated, of the busiest rank in an "
         "iteration.",
         f"Between peers travel 3.0 kB in exchanges of {sites} ranks; the pooled rows of a rank's own samples are 9.0 kB.",
         last,
     ]
-    assert found.told()["rows"][1] == ["permute=rows", "1.0 kB", "2.0 kB", "3.0 kB", "5.0 kB"]
-    assert found.told()["columns"] == ["plan", "ids", "inside sites", "between peers", "permuted"]
+    assert found.explanation()["rows"][1] == ["permute=rows", "1.0 kB", "2.0 kB", "3.0 kB", "5.0 kB"]
+    assert found.explanation()["columns"] == ["plan", "ids", "inside sites", "between peers", "permuted"]
     assert Reasons.from_json(found.to_json()) == found
 
 
@@ -234,4 +234,4 @@ def test_the_alternatives_of_a_plan() -> None:
         "scheme=column_wise", "scheme=row_wise", "scheme=table_wise", "permute=ids", "permute=none",
     ]  # fmt: skip
     assert (found.sites, found.ranks_of_site, found.flat_bytes, found.schemes) == (2, 2, 32 * 8 * 8.0, {"tower_column_wise": 2})
-    assert "Peer permute: rows. Permuting rows would move" in found.told()["sentences"][-1]
+    assert "Peer permute: rows. Permuting rows would move" in found.explanation()["sentences"][-1]

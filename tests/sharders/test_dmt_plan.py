@@ -156,8 +156,8 @@ def test_reasons_tell_what_the_other_choices_would_move() -> None:
     assert set(by_name) == {"scheme=column_wise", "scheme=row_wise", "scheme=table_wise", "permute=rows", "permute=ids"}
     assert told.chosen.permuted == 0 < by_name["permute=ids"].permuted < by_name["permute=rows"].permuted
     assert told.chosen.between == by_name["scheme=row_wise"].between
-    text = " ".join(told.told()["sentences"])
-    assert "6 whole on one rank" in text and "Peer permute: none" in text and len(told.told()["rows"]) == 6
+    text = " ".join(told.explanation()["sentences"])
+    assert "6 whole on one rank" in text and "Peer permute: none" in text and len(told.explanation()["rows"]) == 6
 
 
 def test_permuted_bytes_are_what_the_other_ways_would_handle() -> None:
@@ -174,7 +174,7 @@ def test_permuted_bytes_are_what_the_other_ways_would_handle() -> None:
         rows = planned(made, cluster, 2, length, scheme="table_wise", permute="rows")
         forced = reasons(rows, made, lengths(made, length), cluster, FP32, workload(), scheme="table_wise", permute="rows")
         assert forced.chosen.permuted == by_name["permute=rows"] and {m.name: m.permuted for m in forced.alternatives}["permute=none"] == 0
-        assert "Peer permute: rows" in " ".join(forced.told()["sentences"])
+        assert "Peer permute: rows" in " ".join(forced.explanation()["sentences"])
 
 
 @pytest.mark.parametrize(("hosts", "ranks", "towers"), [(1, 4, 1), (2, 1, 2), (2, 2, 1)])
@@ -184,4 +184,4 @@ def test_where_ranks_are_in_peer_order_nothing_is_permuted(hosts: int, ranks: in
         found = planned(made, cluster, towers, 1.0, permute=permute)
         told = reasons(found, made, lengths(made, 1.0), cluster, FP32, workload(), permute=permute)
         assert all(m.permuted == 0 for m in (told.chosen, *told.alternatives))
-        assert "nothing to permute" in told.told()["sentences"][-1]
+        assert "nothing to permute" in told.explanation()["sentences"][-1]

@@ -247,7 +247,7 @@ def test_reasons_in_words() -> None:
     )
     assert len(told) == 6 and told[5].startswith("Pooled (a, b, c, d and 1 more): tiers as if")
     assert alternative_rows(REASONS)[0] == ("this plan", "1,000", "4,000", "2.0 GB", "3", "25.0%")
-    assert REASONS.told()["columns"] == ["plan", "replicated", "per host", "memory", "ms", "global"]
+    assert REASONS.explanation()["columns"] == ["plan", "replicated", "per host", "memory", "ms", "global"]
     few = sentences(replace(REASONS, pooled=("a", "b", "c", "d")))
     assert few[5].startswith("Pooled (a, b, c, d): tiers") and len(sentences(replace(REASONS, pooled=()))) == 5
 

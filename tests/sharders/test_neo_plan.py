@@ -162,7 +162,7 @@ def test_reasons_tell_bounds_and_other_choices() -> None:
     assert Reasons.from_json(found.to_json()) == found
     assert {a.name for a in found.alternatives} == {"placement=greedy", "even_out=false", "table_wise only"}
     assert all(choice.worst_ms >= found.bound_ms * (1 - 1e-9) for choice in (found.chosen, *found.alternatives))
-    assert "No plan can be below" in " ".join(found.told()["sentences"])
+    assert "No plan can be below" in " ".join(found.explanation()["sentences"])
 
 
 def test_hundreds_of_tables_come_near_the_bound() -> None:

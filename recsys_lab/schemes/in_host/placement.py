@@ -34,9 +34,9 @@ def example(table: Table, number: int, hosts: int, ranks_per_host: int, scheme: 
     return on_host(table, columns[0][0]) if scheme == TABLE_ROW_WISE else on_hosts(table, columns)
 
 
-def check_execution(placed: Placed) -> None:
+def check_execution(members: Placed) -> None:
     """Raises UserError for means that TorchRec gets wrong."""
-    for table, placement in placed:
+    for table, placement in members:
         if placement.scheme == GRID_SHARD and table.pooling == "mean":
             raise UserError(
                 f"TorchRec computes mean pooling wrongly under {GRID_SHARD}",

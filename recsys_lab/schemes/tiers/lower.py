@@ -32,7 +32,7 @@ def lower_tiers(context: Context) -> tuple[list[Step], list[Step]]:
     columns: list[int] = []
     for tier in TIERS:
         part = tier_of(context, tier)
-        if part.placed:
+        if part.members:
             there, home = (lower_replicated if tier == REPLICATED else lower_row_blocks)(part)
             ahead, back = ahead + there, home + back
             columns.append(part.output_columns)
@@ -58,14 +58,14 @@ def _in_memory(context: Context, columns: list[int], ahead: list[Step], back: li
 
 def tier_of(context: Context, tier: str) -> Context:
     """The tables' rows that are in `tier`, as tables of their own with the look-ups that go to them."""
-    placed: list[tuple[Table, Placement]] = []
+    members: list[tuple[Table, Placement]] = []
     access = {}
-    for table, placement in context.placed:
+    for table, placement in context.members:
         shards = tuple(shard for shard in placement.shards if shard.tier == tier)
         rows = sum(shard.rows for shard in shards)
         if rows:
             begin = min(shard.row_start for shard in shards)
-            placed.append((table.with_rows(rows), replace(placement, shards=shards)))
+            members.append((table.with_rows(rows), replace(placement, shards=shards)))
             access[table.name] = context.access[table.name].between(begin, begin + rows)
     in_host = tier == HOST_SHARDED
     return replace(
@@ -74,6 +74,6 @@ def tier_of(context: Context, tier: str) -> Context:
         role=HOST_TIER if in_host else TIER,
         inside_hosts=in_host,
         averaged=in_host and context.plan.hosts > 1,
-        placed=tuple(placed),
+        members=tuple(members),
         access=AccessStatistics(access),
     )

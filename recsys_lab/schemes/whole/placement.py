@@ -42,10 +42,10 @@ def example(table: Table, number: int, hosts: int, ranks_per_host: int, scheme: 
     )
 
 
-def check_execution(placed: Placed) -> None:
+def check_execution(members: Placed) -> None:
     """Raises UserError for column shards of sequences that TorchRec cannot exchange together."""
-    widths = {shard.cols for table, placement in placed if table.pooling == "none" for shard in placement.shards}
-    if len(widths) > 1 and placed[0][1].scheme == COLUMN_WISE:
+    widths = {shard.cols for table, placement in members if table.pooling == "none" for shard in placement.shards}
+    if len(widths) > 1 and members[0][1].scheme == COLUMN_WISE:
         raise UserError(
             "TorchRec wants column shards of one width for all sequence tables",
             where=COLUMN_WISE,

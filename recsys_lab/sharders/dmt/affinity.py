@@ -32,10 +32,10 @@ def affinity(batches: Iterable[Tensor]) -> np.ndarray:
     total, both = None, None
     for embeddings in batches:
         length = embeddings.double().norm(dim=2, keepdim=True)
-        there = (length > 0).double()
+        has_lookups = (length > 0).double()
         unit = embeddings.double() / torch.where(length > 0, length, 1.0)
         cosines = torch.einsum("bin,bjn->bij", unit, unit).abs().sum(0)
-        pairs = torch.einsum("bin,bjn->ij", there, there)
+        pairs = torch.einsum("bin,bjn->ij", has_lookups, has_lookups)
         total = cosines if total is None else total + cosines
         both = pairs if both is None else both + pairs
     if total is None or both is None:
@@ -48,9 +48,9 @@ def distances(affinity: np.ndarray, strategy: str) -> np.ndarray:
     """[F, F]: D = f(I), 0 on the diagonal. Coherent: 1 - I, the alike are near. Diverse: I. Raises UserError for another strategy."""
     if strategy not in STRATEGIES:
         raise UserError("no such strategy", where="strategy", given=strategy, allowed=", ".join(STRATEGIES))
-    found = np.array(STRATEGIES[strategy](affinity), np.float64)
-    np.fill_diagonal(found, 0.0)
-    return found
+    apart = np.array(STRATEGIES[strategy](affinity), np.float64)
+    np.fill_diagonal(apart, 0.0)
+    return apart
 
 
 def coordinates(distances: np.ndarray, dims: int = 2, seed: int = 0, starts: int = STARTS) -> tuple[np.ndarray, float]:
@@ -58,12 +58,12 @@ def coordinates(distances: np.ndarray, dims: int = 2, seed: int = 0, starts: int
 
     Adam from `starts` random starts drawn from `seed`, side by side, with spare dimensions at first. The same arguments give the same bits.
     """
-    wanted = torch.from_numpy(np.asarray(distances, np.float64))
-    start = torch.randn(starts, len(wanted), dims + SPARE_DIMS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    targets = torch.from_numpy(np.asarray(distances, np.float64))
+    start = torch.randn(starts, len(targets), dims + SPARE_DIMS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     with one_thread():
-        at, left = _solved(start * wanted.mean(), wanted, dims)
-    best = int(left.argmin())
-    return (at[best] - at[best].mean(dim=0)).numpy(), float(left[best])
+        at, stress = _solved(start * targets.mean(), targets, dims)
+    best = int(stress.argmin())
+    return (at[best] - at[best].mean(dim=0)).numpy(), float(stress[best])
 
 
 @contextmanager
@@ -77,13 +77,13 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _solved(at: Tensor, wanted: Tensor, dims: int) -> tuple[Tensor, Tensor]:
+def _solved(at: Tensor, targets: Tensor, dims: int) -> tuple[Tensor, Tensor]:
     """Coordinates [starts, F, n = `dims`] of little stress from those given, which have spare dimensions; and their stress [starts]."""
     spare = at[:, :, dims:]
     optimizer = torch.optim.Adam([at], lr=RATE)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, STEPS)
     for step in range(STEPS):
-        at.grad = _stress(at, wanted)[1]
+        at.grad = _stress(at, targets)[1]
         pressed = step / (STEPS * PRESSED_SHARE)
         if pressed < 1:
             at.grad[:, :, dims:] += PRESSURE * pressed**2 * spare
@@ -93,12 +93,12 @@ def _solved(at: Tensor, wanted: Tensor, dims: int) -> tuple[Tensor, Tensor]:
         optimizer.step()
         schedule.step()
     at = at[:, :, :dims]
-    return at, _stress(at, wanted)[0]
+    return at, _stress(at, targets)[0]
 
 
-def _stress(at: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+def _stress(at: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The stress [starts] of coordinates [starts, F, n], and its gradient."""
     towards = at[:, :, None] - at[:, None]  # [starts, F, F, n]
     apart = (towards.square().sum(dim=3) + 1e-18).sqrt()
-    missing = (apart - wanted).triu(1) + (apart - wanted).tril(-1)
-    return missing.square().sum(dim=(1, 2)) / 2, 2 * ((missing / apart)[..., None] * towards).sum(dim=2)
+    gaps = (apart - targets).triu(1) + (apart - targets).tril(-1)
+    return gaps.square().sum(dim=(1, 2)) / 2, 2 * ((gaps / apart)[..., None] * towards).sum(dim=2)

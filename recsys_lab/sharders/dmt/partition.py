@@ -39,8 +39,8 @@ def size_bounds(items: int, groups: int, ratio: float) -> list[tuple[int, int]]:
     even = (items // groups, -(-items // groups))
     wider = [(least, min(int(ratio * least + 1e-9), items)) for least in range(1, even[0] + 1)]
     wider = [(least, most) for least, most in wider if most >= even[1] and (least, most) != even]
-    chosen = sorted({round(i) for i in np.linspace(0, len(wider) - 1, min(len(wider), MOST_BOUNDS - 1))}) if wider else []
-    return [*(wider[i] for i in chosen), even]
+    picks = sorted({round(i) for i in np.linspace(0, len(wider) - 1, min(len(wider), MOST_BOUNDS - 1))}) if wider else []
+    return [*(wider[i] for i in picks), even]
 
 
 def balanced_groups(points: np.ndarray, groups: int, ratio: float = 1.0, loads: Sequence[float] | None = None, seed: int = 0):
@@ -54,7 +54,7 @@ def balanced_groups(points: np.ndarray, groups: int, ratio: float = 1.0, loads: 
 
     points = np.asarray(points, np.float64)
     weights = np.asarray(loads if loads is not None else np.ones(len(points)), np.float64)
-    found: dict[tuple[tuple[int, ...], ...], float] = {}
+    spreads: dict[tuple[tuple[int, ...], ...], float] = {}
     for least, most in size_bounds(len(points), groups, ratio):
         for start in range(SEEDS):
             means = KMeansConstrained(groups, size_min=least, size_max=most, n_init=1, random_state=seed * SEEDS + start, n_jobs=1)
@@ -62,9 +62,9 @@ def balanced_groups(points: np.ndarray, groups: int, ratio: float = 1.0, loads: 
                 warnings.simplefilter("ignore")  # about fewer distinct points than groups
                 labels = means.fit_predict(points)
             members = tuple(sorted(tuple(np.flatnonzero(labels == group).tolist()) for group in range(groups)))
-            found[members] = inertia(points, members)
-    limit = min(found.values()) * INERTIA_SLACK + 1e-12
-    best = min((max(weights[list(g)].sum() for g in members), left, members) for members, left in found.items() if left <= limit)
+            spreads[members] = inertia(points, members)
+    limit = min(spreads.values()) * INERTIA_SLACK + 1e-12
+    best = min((max(weights[list(g)].sum() for g in members), spread, members) for members, spread in spreads.items() if spread <= limit)
     return [list(group) for group in best[2]]
 
 

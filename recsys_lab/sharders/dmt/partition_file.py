@@ -47,29 +47,29 @@ class Partition:
 def load_partition(path: Path) -> Partition:
     """The file that `save` wrote. Raises UserError, which says what is wrong with another."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"the partition cannot be read: {error.strerror}", where=path, remedy="python -m recsys_lab partition") from None
     except (ValueError, RecursionError):
         raise UserError("not a partition: no JSON", where=path, remedy="python -m recsys_lab partition writes one") from None
-    if not isinstance(read, dict) or read.get("format") != FORMAT:
-        given = read.get("format") if isinstance(read, dict) else type(read).__name__
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        given = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise UserError("not a partition", where=path, given=f"format {given}", allowed=FORMAT)
-    missing = [field.name for field in fields(Partition) if field.name not in read]
+    missing = [field.name for field in fields(Partition) if field.name not in content]
     if missing:
         raise UserError("the partition lacks a field", where=path, given=f"no {', '.join(missing)}")
     try:
-        partition = Partition(**{field.name: _frozen(read[field.name]) for field in fields(Partition)})
-        named = [name for tower in partition.towers for name in tower]
-        whole = all(isinstance(name, str) for name in named) and all(partition.towers) and bool(partition.towers)
+        partition = Partition(**{field.name: _frozen(content[field.name]) for field in fields(Partition)})
+        members = [name for tower in partition.towers for name in tower]
+        whole = all(isinstance(name, str) for name in members) and all(partition.towers) and bool(partition.towers)
         lengths = {len(partition.features), len(partition.affinity), len(partition.coordinates), *(len(r) for r in partition.affinity)}
     except TypeError:
-        whole, named, lengths = False, [], set()
+        whole, members, lengths = False, [], set()
     if not whole or len(lengths) != 1:
         raise UserError("the partition's fields do not fit each other", where=path, allowed="T lists of names; F features, [F, F], [F, n]")
-    if sorted(named) != sorted(partition.features):
-        several = [name for name, count in Counter(named).items() if count > 1]
-        given = f"{several[0]} is in several" if several else f"{len(named)} of {len(partition.features)} features"
+    if sorted(members) != sorted(partition.features):
+        several = [name for name, count in Counter(members).items() if count > 1]
+        given = f"{several[0]} is in several" if several else f"{len(members)} of {len(partition.features)} features"
         raise UserError("each feature must be in one tower", where=path, given=given)
     return partition
 

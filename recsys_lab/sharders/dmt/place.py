@@ -64,7 +64,7 @@ def place(site: Site, loads: Loads) -> dict[str, Placement]:
         if loads.scheme != "auto" or max(sizes.values()) <= loads.room_bytes:
             return placements
         fullest = max(sizes, key=lambda rank: (sizes[rank], -rank))
-        if not _cut_more(site, loads, shards, [name for name, placed in placements.items() if fullest in placed.ranks]):
+        if not _cut_more(site, loads, shards, [name for name, placement in placements.items() if fullest in placement.ranks]):
             return placements
 
 
@@ -118,14 +118,14 @@ def _cut_more(site: Site, loads: Loads, shards: dict[str, int], names: Sequence[
 
 def _assigned(site: Site, loads: Loads, shards: Mapping[str, int]) -> tuple[dict[str, Placement], dict[int, float]]:
     """Placements, and the bytes of each rank. The largest piece first, each to the rank that has least of bytes and of work."""
-    held: dict[str, list[Shard]] = {table.name: [] for table in site.tables}
+    shards_of: dict[str, list[Shard]] = {table.name: [] for table in site.tables}
     sizes, works = dict.fromkeys(site.ranks, 0.0), dict.fromkeys(site.ranks, 0.0)
     all_bytes = sum(loads.size(t, t.dim) for t in site.tables) or 1.0
     all_work = sum(loads.work(t, t.dim) for t in site.tables) or 1.0
     for table in site.tables:
         if not shards[table.name]:
-            held[table.name] = list(blocks_of(table, site.ranks))
-            for shard in held[table.name]:
+            shards_of[table.name] = list(blocks_of(table, site.ranks))
+            for shard in shards_of[table.name]:
                 sizes[shard.ranks[0]] += loads.size(table, table.dim) * shard.rows / table.rows
                 works[shard.ranks[0]] += loads.work(table, table.dim) / len(site.ranks)
     pieces = [(table, cols) for table in site.tables if shards[table.name] for cols in _columns(table, shards[table.name])]
@@ -135,18 +135,18 @@ def _assigned(site: Site, loads: Loads, shards: Mapping[str, int]) -> tuple[dict
         return max((size + loads.size(table, width)) / all_bytes, (work + loads.work(table, width)) / all_work)
 
     for table, cols in sorted(pieces, key=lambda piece: (-share(*piece), -piece[0].rows)):
-        others = {shard.ranks[0] for shard in held[table.name]}
+        others = {shard.ranks[0] for shard in shards_of[table.name]}
         free = [rank for rank in site.ranks if rank not in others]
         rank = min(free, key=lambda rank: (share(table, cols, sizes[rank], works[rank]), rank))
-        held[table.name].append(Shard((rank,), 0, table.rows, *cols))
+        shards_of[table.name].append(Shard((rank,), 0, table.rows, *cols))
         sizes[rank] += loads.size(table, cols[1] - cols[0])
         works[rank] += loads.work(table, cols[1] - cols[0])
-    return {table.name: _placement(table, held[table.name], shards[table.name]) for table in site.tables}, sizes
+    return {table.name: _placement(table, shards_of[table.name], shards[table.name]) for table in site.tables}, sizes
 
 
-def _placement(table: Table, held: list[Shard], shards: int) -> Placement:
-    scheme = TOWER_ROW_WISE if not shards else TOWER_TABLE_WISE if len(held) == 1 else TOWER_COLUMN_WISE
-    return Placement(table.name, scheme, tuple(sorted(held, key=lambda s: (s.row_start, s.col_start, s.ranks))))
+def _placement(table: Table, pieces: list[Shard], shards: int) -> Placement:
+    scheme = TOWER_ROW_WISE if not shards else TOWER_TABLE_WISE if len(pieces) == 1 else TOWER_COLUMN_WISE
+    return Placement(table.name, scheme, tuple(sorted(pieces, key=lambda s: (s.row_start, s.col_start, s.ranks))))
 
 
 def _most(table: Table, ranks: int) -> int:

@@ -42,11 +42,11 @@ class DMT(Sharder):
 
     def plan(self, inputs: PlanInputs) -> ShardingPlan:
         """Raises UserError for towers and options that cannot be, PlanDoesNotFit where a rank cannot hold its part."""
-        plan = self.placed(inputs)
+        plan = self.unchecked_plan(inputs)
         check_fits(plan, inputs.workload, inputs.cluster)
         return plan
 
-    def placed(self, inputs: PlanInputs) -> ShardingPlan:
+    def unchecked_plan(self, inputs: PlanInputs) -> ShardingPlan:
         """The plan, whether it fits or not."""
         check_fields(self, KEY)
         cluster = inputs.cluster
@@ -70,7 +70,7 @@ class DMT(Sharder):
         """What `plan` moves, and what the other specialisations of SPTT would."""
 
         def forced(scheme: str) -> Moved:
-            other = replace(self, scheme=scheme, permute=plan.permute).placed(replace(inputs, towers=plan.towers))
+            other = replace(self, scheme=scheme, permute=plan.permute).unchecked_plan(replace(inputs, towers=plan.towers))
             return moved_by(f"scheme={scheme}", other, inputs)
 
         others = [forced(scheme) for scheme in SCHEMES if scheme != self.scheme]

@@ -45,7 +45,7 @@ class Reasons:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def told(self) -> dict[str, Any]:
+    def explanation(self) -> dict[str, Any]:
         """For people: sentences, and a table of this plan and the others."""
         moved = (self.chosen, *self.alternatives)
         rows = [[m.name, *map(human_bytes, (m.ids, m.inside, m.between, m.permuted))] for m in moved]
@@ -68,8 +68,8 @@ def moved_by(name: str, plan: ShardingPlan, inputs: PlanInputs) -> Moved:
     permuted = of("towers.permute", "towers.gradient.permute") / 2  # a step reads and writes
     sites = sites_of_plan(plan)
     if plan.permute == "ids" and 1 not in (sites.count, sites.ranks):
-        taken = [s.received_of_rank or s.bytes_of_rank for s in steps if s.name in ("towers.input.lengths", "towers.input.ids")]
-        permuted = sum(max(size) for size in taken)
+        received = [s.received_of_rank or s.bytes_of_rank for s in steps if s.name in ("towers.input.lengths", "towers.input.ids")]
+        permuted = sum(max(size) for size in received)
     inside = of("towers.exchange.", "towers.gradient.exchange.")
     return Moved(name, ids, inside, of("towers.output.", "towers.gradient.output."), permuted)
 

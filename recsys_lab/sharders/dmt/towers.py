@@ -68,14 +68,16 @@ def _read(path: Path, tables: Sequence[Table], count: int | None) -> Towers:
     where = f"{KEY}.partition"
     towers = load_partition(path).towers
     tower_of = {feature: tower for tower, group in enumerate(towers) for feature in group}
-    ours = [feature for table in tables for feature in table.features]
-    lacking, foreign = [f for f in ours if f not in tower_of], sorted(set(tower_of) - set(ours))
+    features = [feature for table in tables for feature in table.features]
+    lacking, foreign = [f for f in features if f not in tower_of], sorted(set(tower_of) - set(features))
     if lacking or foreign:
-        named = [f"{len(names)} {what}, such as {names[0]}" for names, what in ((lacking, "only here"), (foreign, "only there")) if names]
+        differences = [
+            f"{len(names)} {what}, such as {names[0]}" for names, what in ((lacking, "only here"), (foreign, "only there")) if names
+        ]
         raise UserError(
             "a partition of other features",
             where=f"{where}={path}",
-            given=f"{len(tower_of)} features there, {len(ours)} here: {'; '.join(named)}",
+            given=f"{len(tower_of)} features there, {len(features)} here: {'; '.join(differences)}",
             remedy="make one for these data: python -m recsys_lab partition",
         )
     if count is not None and count != len(towers):

@@ -142,10 +142,10 @@ def optimal_three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
     high = min(_first(best, most + 1, lambda k: k > most or divided_ms(k) > bound), best + MOST_CANDIDATES // 2)
     candidates = np.arange(low, high)
     flexed = np.floor(in_host(candidates))
-    chosen = int(np.argmin(trade.communication_ms(candidates, flexed)))
-    return Split(int(candidates[chosen]), int(flexed[chosen]))
+    index = int(np.argmin(trade.communication_ms(candidates, flexed)))
+    return Split(int(candidates[index]), int(flexed[index]))
 
 
-def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first number in [low, high) from which on `holds`, or `high`."""
-    return low + bisect.bisect_left(range(low, high), True, key=holds)
+def _first(low: int, high: int, predicate: Callable[[int], bool]) -> int:
+    """The first number in [low, high) from which on `predicate` holds, or `high`."""
+    return low + bisect.bisect_left(range(low, high), True, key=predicate)

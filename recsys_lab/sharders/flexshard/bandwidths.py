@@ -25,8 +25,8 @@ class Bandwidths:
     ar_cross_gb_s: float
 
     @staticmethod
-    def of(cluster: Cluster, given: Mapping[str, float] | None = None) -> Bandwidths:
-        """From the links of `cluster`, large messages, no latency. `given` replaces single fields.
+    def of(cluster: Cluster, overrides: Mapping[str, float] | None = None) -> Bandwidths:
+        """From the links of `cluster`, large messages, no latency. `overrides` replaces single fields.
 
         All-to-all: of a rank's bytes (W - 1) / U go to its own host and (U - W) / U to others, both at once. All-reduce: a ring moves
         2 (n - 1) / n of the payload. Every rank of a host drives a ring over its own cross-host link. UserError for what cannot be.
@@ -44,8 +44,8 @@ class Bandwidths:
             ),
             ar_cross_gb_s=_over(cross * near, 2 * (hosts - 1) / hosts),
         )
-        check(given or {}, GivenBandwidths, "sharder.planner.bandwidths")
-        return replace(derived, **(given or {}))
+        check(overrides or {}, GivenBandwidths, "sharder.planner.bandwidths")
+        return replace(derived, **(overrides or {}))
 
 
 def _over(bandwidth_gb_s: float, share: float) -> float:

@@ -11,8 +11,8 @@ Decided = tuple[str, float | None]  # what decided, and the break-point's p if i
 BUDGET_SPENT: Decided = ("the memory budget is spent", None)
 
 
-def boundaries_of(trade: Trade, split: Split, placed: Split, goal: str, optimal: bool) -> tuple[Boundary, ...]:
-    """Where the host-sharded tier (if it has rows) and the row-sharded tier begin in `placed`, which is `split` but for alignment.
+def boundaries_of(trade: Trade, split: Split, aligned: Split, goal: str, optimal: bool) -> tuple[Boundary, ...]:
+    """Where the host-sharded tier (if it has rows) and the row-sharded tier begin in `aligned`, which is `split` but for alignment.
 
     `optimal`: three tiers were chosen for the least communication.
     """
@@ -44,5 +44,5 @@ def boundaries_of(trade: Trade, split: Split, placed: Split, goal: str, optimal:
     def boundary(tier: str, row: int, decided: Decided) -> Boundary:
         return Boundary(tier, row, trade.rows.p_of(row), *(decided if row < total else (ALL_ROWS, None)))
 
-    middle = [boundary(HOST_SHARDED, placed.replicated, begins)] if placed.in_host else []
-    return *middle, boundary(ROW_SHARDED, placed.replicated + placed.in_host, ends)
+    middle = [boundary(HOST_SHARDED, aligned.replicated, begins)] if aligned.in_host else []
+    return *middle, boundary(ROW_SHARDED, aligned.replicated + aligned.in_host, ends)

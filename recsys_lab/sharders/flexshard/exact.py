@@ -32,15 +32,15 @@ def split_rows(tables: Sequence[tuple[np.ndarray, int]], setting: Setting, rule:
     while True:
         parts = [_with_fine(p, buckets, fine, top) + (dim,) for (p, dim), buckets in zip(tables, coarse)]
         rows = Rows.merged(parts)
-        found = rule(Trade(rows, setting))
-        if found is None:
+        split = rule(Trade(rows, setting))
+        if split is None:
             return None
-        ends = {found.replicated, found.replicated + found.in_host}
+        ends = {split.replicated, split.replicated + split.in_host}
         beside = {row for end in ends for row in (end - 1, end) if 0 <= row < rows.total}
-        needed = {int(_bucket(np.array([rows.p_of(row)]), top)[0]) for row in beside} - fine
-        if not needed:
-            return found
-        fine |= needed
+        unrefined = {int(_bucket(np.array([rows.p_of(row)]), top)[0]) for row in beside} - fine
+        if not unrefined:
+            return split
+        fine |= unrefined
 
 
 def _keys(p: np.ndarray) -> np.ndarray:
@@ -78,8 +78,10 @@ def _with_fine(p: np.ndarray, coarse: tuple[np.ndarray, np.ndarray], fine: set[i
     for chunk in _chunks(p) if fine else ():
         candidates = chunk[chunk >= least]  # few: tiers end among the most frequent rows
         single.append(candidates[is_fine[_bucket(candidates, top)]])
-    alone, kept = np.concatenate(single), (rows > 0) & ~is_fine
-    return np.concatenate([rows[kept], np.ones(len(alone), np.int64)]), np.concatenate([sums[kept] / rows[kept], alone])
+    alone, stays_coarse = np.concatenate(single), (rows > 0) & ~is_fine
+    return np.concatenate([rows[stays_coarse], np.ones(len(alone), np.int64)]), np.concatenate(
+        [sums[stays_coarse] / rows[stays_coarse], alone]
+    )
 
 
 def _least(bucket: int, top: int) -> float:

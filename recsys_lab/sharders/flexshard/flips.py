@@ -34,20 +34,20 @@ def flips_of(trade: Trade, split: Split) -> tuple[Flip, ...]:
 
     multiplier = hottest + s.shard_multiplier / s.world_size
     batch = (s.replica_multiplier - s.shard_multiplier / s.world_size) / rows.p_of(0)
-    found = [
+    flips = [
         Flip("a replica's memory over its weights", "", s.replica_multiplier, "above", multiplier, "no replica would save memory"),
         Flip("the batch of a rank", "samples", s.batch_size, "below", batch, "no replica would save memory"),
     ]
     if split.replicated:
         least = neutral_all_reduce(first - 1, links.a2a_global_gb_s)
         effect = "the last of the replicated rows would be faster row-sharded"
-        found.append(Flip("the all-reduce over all ranks", "GB/s", links.ar_global_gb_s, "below", least, effect))
+        flips.append(Flip("the all-reduce over all ranks", "GB/s", links.ar_global_gb_s, "below", least, effect))
     gain = 1 / links.a2a_global_gb_s - 1 / links.a2a_intra_gb_s
     if gain > 0 and s.hosts > 1 and s.ranks_per_host > 1 and first < rows.total and rows.p_of(first):
         what = "the all-reduce between hosts, of a whole host"
         if split.in_host:
             effect = "the last of the host-sharded rows would be faster row-sharded"
-            found.append(Flip(what, "GB/s", links.ar_cross_gb_s, "below", neutral_all_reduce(last, 1 / gain), effect))
+            flips.append(Flip(what, "GB/s", links.ar_cross_gb_s, "below", neutral_all_reduce(last, 1 / gain), effect))
         effect = "no host-sharded row would be faster than a row-sharded one"
-        found.append(Flip(what, "GB/s", links.ar_cross_gb_s, "below", neutral_all_reduce(first, 1 / gain), effect))
-    return tuple(found)
+        flips.append(Flip(what, "GB/s", links.ar_cross_gb_s, "below", neutral_all_reduce(first, 1 / gain), effect))
+    return tuple(flips)

@@ -115,8 +115,8 @@ class FlexShard(Sharder):
             return choice(name, self._parts(trade, replace(self, **changes)._split(trade), tables))
 
         parts = [_tiers_of(plan.by_table[table.name][1]) for table in tables]
-        placed = Split(sum(part.replicated for part in parts), sum(part.in_host for part in parts))
-        chosen = choice("this plan", parts)
+        aligned = Split(sum(part.replicated for part in parts), sum(part.in_host for part in parts))
+        this_plan = choice("this plan", parts)
         baseline = choice("row-wise only", [Split(0, 0)] * len(tables))
         alternatives = [baseline]
         if self.goal == "memory_neutral":
@@ -128,8 +128,8 @@ class FlexShard(Sharder):
         optimal = three and (self.rule == "optimal" or self.goal == "max_communication_savings")
         return Reasons(
             setting=asdict(trade.setting),
-            boundaries=boundaries_of(trade, split, placed, self.goal, optimal),
-            chosen=chosen,
+            boundaries=boundaries_of(trade, split, aligned, self.goal, optimal),
+            chosen=this_plan,
             alternatives=tuple(alternatives),
             flips=flips_of(trade, split),
             pooled=tuple(table.name for table in tables if table.pooling != "none"),

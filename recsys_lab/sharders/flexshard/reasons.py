@@ -1,4 +1,4 @@
-"""What a plan's reasons are: kept as figures, told as sentences and as rows of a table."""
+"""What a plan's reasons are: kept as figures, explained in sentences and in rows of a table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Reasons:
         """Infinite values, of links that carry nothing, become null."""
         return _finite(asdict(self))
 
-    def told(self) -> dict[str, Any]:
+    def explanation(self) -> dict[str, Any]:
         """For people: sentences, and a table of this plan and the others."""
         return {"sentences": list(sentences(self)), "columns": list(COLUMNS), "rows": [list(row) for row in alternative_rows(self)]}
 
@@ -113,8 +113,8 @@ def alternative_rows(reasons: Reasons) -> tuple[tuple[str, ...], ...]:
 def _tiers(reasons: Reasons) -> str:
     chosen = reasons.chosen
     parts = [(chosen.replicated, "replicated"), (chosen.host_sharded, "host-sharded"), (chosen.row_sharded, "row-sharded")]
-    counted = ", ".join(f"{n:,} {word}" for n, word in parts)
-    return f"Rows in falling frequency: {counted} (a replica takes {reasons.setting['replica_multiplier']:g} times its weights)."
+    counts = ", ".join(f"{n:,} {word}" for n, word in parts)
+    return f"Rows in falling frequency: {counts} (a replica takes {reasons.setting['replica_multiplier']:g} times its weights)."
 
 
 def _begins(boundary: Boundary) -> str:
@@ -122,10 +122,10 @@ def _begins(boundary: Boundary) -> str:
     return f"The {TIER_WORDS[boundary.tier]} tier begins at row {boundary.row:,} (p = {boundary.p:.3g}): {boundary.decided_by}{at}."
 
 
-def _change(now: float, before: float) -> str:
-    if not before:
+def _change(now: float, baseline: float) -> str:
+    if not baseline:
         return "no more than"
-    return f"{1 - now / before:.0%} less than" if now < before else f"{now / before - 1:.0%} more than"
+    return f"{1 - now / baseline:.0%} less than" if now < baseline else f"{now / baseline - 1:.0%} more than"
 
 
 def _memory(more_bytes: float) -> str:

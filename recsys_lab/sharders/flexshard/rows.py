@@ -30,7 +30,7 @@ class Rows:
     def merged(parts: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> Rows:
         """From (rows of each bucket, p of each bucket, dimension) of each table. Of equal p the earlier table comes first."""
         count = np.concatenate([np.asarray(rows, np.int64) for rows, _, _ in parts])
-        p = np.concatenate([np.asarray(given, np.float64) for _, given, _ in parts])
+        p = np.concatenate([np.asarray(frequencies, np.float64) for _, frequencies, _ in parts])
         lengths = [len(rows) for rows, _, _ in parts]
         dim = np.repeat(np.array([d for _, _, d in parts], np.int64), lengths)
         table = np.repeat(np.arange(len(parts), dtype=np.int64), lengths)
@@ -48,17 +48,17 @@ class Rows:
     @cached_property
     def rows_before(self) -> np.ndarray:
         """[n + 1] rows in earlier buckets."""
-        return _before(self.count)
+        return _running_sums(self.count)
 
     @cached_property
     def elements_before(self) -> np.ndarray:
         """[n + 1] elements in earlier buckets."""
-        return _before(self.count * self.dim)
+        return _running_sums(self.count * self.dim)
 
     @cached_property
     def traffic_before(self) -> np.ndarray:
         """[n + 1] elements that a sample looks up in earlier buckets."""
-        return _before(self.count * self.dim * self.p)
+        return _running_sums(self.count * self.dim * self.p)
 
     def elements(self, k: np.ndarray | float) -> np.ndarray:
         """Elements of the first `k` rows. `k` may lie between rows."""
@@ -84,14 +84,14 @@ class Rows:
     def of_each_table(self, k: int) -> np.ndarray:
         """int64 [tables]: how many of the first `k` rows belong to each table."""
         whole = int(np.searchsorted(self.rows_before, k, side="right")) - 1
-        found = np.zeros(self.tables, np.int64)
-        np.add.at(found, self.table[:whole], self.count[:whole])
+        counts = np.zeros(self.tables, np.int64)
+        np.add.at(counts, self.table[:whole], self.count[:whole])
         if whole < len(self.count):
-            found[self.table[whole]] += k - int(self.rows_before[whole])
-        return found
+            counts[self.table[whole]] += k - int(self.rows_before[whole])
+        return counts
 
 
-def _before(values: np.ndarray) -> np.ndarray:
+def _running_sums(values: np.ndarray) -> np.ndarray:
     """Sums as float64, which holds whole numbers up to 9e15. np.searchsorted would copy another type at every call."""
     summed = np.empty(len(values) + 1)
     summed[0] = 0

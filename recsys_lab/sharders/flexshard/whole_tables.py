@@ -22,13 +22,13 @@ def schemes_of_whole(tables: Sequence[Table], force: Mapping[str, str] | None) -
 
 def whole_placements(tables: Sequence[Table], schemes: Mapping[str, str], cluster: Cluster) -> dict[str, Placement]:
     """Placements of the tables that have a scheme. A table-wise table goes to the rank that has the fewest bytes of such tables yet."""
-    held = [0] * cluster.world_size
+    bytes_of_rank = [0] * cluster.world_size
     placements = {}
     for table in tables:
         scheme = schemes.get(table.name)
         if scheme == TABLE_WISE:
-            rank = held.index(min(held))
-            held[rank] += table.weight_bytes
+            rank = bytes_of_rank.index(min(bytes_of_rank))
+            bytes_of_rank[rank] += table.weight_bytes
             placements[table.name] = on_rank(table, rank)
         elif scheme == ROW_WISE:
             placements[table.name] = in_row_blocks(table, cluster.ranks)

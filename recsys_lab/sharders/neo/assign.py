@@ -35,25 +35,25 @@ class PricedPlan:
     bound_ms: float
 
 
-def priced(
+def priced_plan(
     tables: tuple[Table, ...], cuts: Sequence[Cut], setting: Setting, room: Size, heuristic: Heuristic, bound_ms: float, even_out: bool
 ) -> PricedPlan:
     """The plan with these cuts; `room`: of a rank, `bound_ms`: of any plan of the tables."""
     cluster = setting.cluster
     everywhere = [cut.pieces[0] for cut in cuts if cut.of_all]
-    taken = sum((piece.size for piece in everywhere), Size())
+    replica_size = sum((piece.size for piece in everywhere), Size())
     costs = [sum((piece.cost for piece in everywhere), Cost())] * cluster.world_size
-    left = [_less(room, taken)] * cluster.world_size
+    rooms = [_room_beside(room, replica_size)] * cluster.world_size
     of_hosts = [piece for cut in cuts if cut.of_hosts for piece in cut.pieces]
     of_ranks = [piece for cut in cuts if not cut.of_hosts and not cut.of_all for piece in cut.pieces]
     first = [host * cluster.ranks_per_host for host in range(cluster.hosts)]
 
-    hosts, hosts_fit = _assigned(of_hosts, [costs[r] for r in first], [left[r] for r in first], heuristic, even_out)
+    hosts, hosts_fit = _assigned(of_hosts, [costs[r] for r in first], [rooms[r] for r in first], heuristic, even_out)
     for piece, host in zip(of_hosts, hosts):
         for rank in cluster.ranks_of_host(host):
             costs[rank] += piece.cost
-            left[rank] = _less(left[rank], piece.size)
-    ranks, ranks_fit = _assigned(of_ranks, costs, left, heuristic, even_out)
+            rooms[rank] = _room_beside(rooms[rank], piece.size)
+    ranks, ranks_fit = _assigned(of_ranks, costs, rooms, heuristic, even_out)
 
     where: dict[int, list[tuple[Piece, int]]] = {}
     for piece, number in [*zip(of_hosts, hosts), *zip(of_ranks, ranks)]:
@@ -62,7 +62,9 @@ def priced(
     plan = ShardingPlan("neo_4d", cluster.hosts, cluster.ranks_per_host, tables, exchanged_together(placements))
     bound_of_pieces = bound_of_placement([piece.cost_ms for piece in of_ranks], [cost.total for cost in costs])
     pieces = len(everywhere) + len(of_hosts) + len(of_ranks)
-    return PricedPlan(plan, costs_of_ranks(plan, setting), hosts_fit and ranks_fit and taken.fits(room), pieces, bound_of_pieces, bound_ms)
+    return PricedPlan(
+        plan, costs_of_ranks(plan, setting), hosts_fit and ranks_fit and replica_size.fits(room), pieces, bound_of_pieces, bound_ms
+    )
 
 
 def room_of_rank(inputs: PlanInputs) -> Size:
@@ -81,5 +83,5 @@ def _assigned(
     return (bins, False) if moved is None else (moved, True)
 
 
-def _less(room: Size, taken: Size) -> Size:
-    return Size(room.lasting - taken.lasting, room.passing - taken.lasting - taken.passing)
+def _room_beside(room: Size, size: Size) -> Size:
+    return Size(room.lasting - size.lasting, room.passing - size.lasting - size.passing)

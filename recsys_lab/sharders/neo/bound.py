@@ -26,9 +26,9 @@ def bound_of_placement(costs: Sequence[float], bins: Sequence[float]) -> float:
     """
     m, least = len(bins), min(bins)
     falling = sorted(costs, reverse=True)
-    found = [(sum(costs) + sum(bins)) / m, max(bins)]
+    bounds = [(sum(costs) + sum(bins)) / m, max(bins)]
     if falling:
-        found.append(falling[0] + least)
+        bounds.append(falling[0] + least)
     if len(falling) > m:
-        found.append(falling[m - 1] + falling[m] + least)
-    return max(found)
+        bounds.append(falling[m - 1] + falling[m] + least)
+    return max(bounds)

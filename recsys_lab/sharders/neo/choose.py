@@ -12,7 +12,7 @@ LIMITS = (float("inf"), 1.0, 1 / 2, 1 / 4, 1 / 8)
 MORE_BYTES = 1.1
 
 
-def chosen(options: Sequence[Sequence[Cut]], limit_ms: float, room: Size) -> list[Cut]:
+def cheapest_cuts(options: Sequence[Sequence[Cut]], limit_ms: float, room: Size) -> list[Cut]:
     """A cut for each table. It is the cheapest over all ranks of those whose pieces fit a rank and cost it no more than `limit_ms`.
 
     Where no cut stays below the limit, it is the one with the smallest largest piece. Where none fits a rank, it has the fewest bytes.
@@ -25,11 +25,13 @@ def smallest(options: Sequence[Sequence[Cut]]) -> list[Cut]:
 
     It is a last resort where memory is short.
     """
-    found = []
+    finest = []
     for cuts in options:
         least = min(cut.total_bytes for cut in cuts)
-        found.append(min((cut for cut in cuts if cut.total_bytes <= MORE_BYTES * least), key=lambda cut: (cut.largest_bytes, cut.total_ms)))
-    return found
+        finest.append(
+            min((cut for cut in cuts if cut.total_bytes <= MORE_BYTES * least), key=lambda cut: (cut.largest_bytes, cut.total_ms))
+        )
+    return finest
 
 
 def _of_table(cuts: Sequence[Cut], limit_ms: float, room: Size) -> Cut:

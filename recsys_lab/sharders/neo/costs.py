@@ -74,27 +74,27 @@ class Setting:
         return cost_of_shard(table, scheme, rows, cols, self).weighted(self.weights)
 
 
-def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, given: Setting) -> Cost:
+def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, setting: Setting) -> Cost:
     """Of a shard with the share `rows` of the table's rows and `cols` columns, on each rank that holds it. An empty shard costs nothing."""
     if not rows or not cols:
         return Cost()
-    length, batch, ranks = given.access[table.name].mean_length, given.batch_size, given.cluster.world_size
+    length, batch, ranks = setting.access[table.name].mean_length, setting.batch_size, setting.cluster.world_size
     element = READ_BYTES[table.dtype]
     if scheme == DATA_PARALLEL:  # every rank looks up its own samples; the gradients of all rows are averaged, and all rows updated
         size = table.rows * cols
-        sync = ring_ms(2 * size * given.precision.dense_comm_bytes, given.cluster)
-        return Cost(sync + latency_ms(given.cluster), _read_ms((batch * length + table.rows) * cols * element, given.cluster))
+        sync = ring_ms(2 * size * setting.precision.dense_comm_bytes, setting.cluster)
+        return Cost(sync + latency_ms(setting.cluster), _read_ms((batch * length + table.rows) * cols * element, setting.cluster))
     looked_up = ranks * batch * length * rows
     ids = looked_up * ID_BYTES + ranks * batch * len(table.features) * LENGTH_BYTES
-    vectors = ranks * batch * given.vectors(table) * cols * given.both_ways_bytes  # of the samples of all ranks
-    moved = all_to_all_ms(ids, given.cluster) + latency_ms(given.cluster)
+    vectors = ranks * batch * setting.vectors(table) * cols * setting.both_ways_bytes  # of the samples of all ranks
+    moved = all_to_all_ms(ids, setting.cluster) + latency_ms(setting.cluster)
     if scheme == ROW_WISE and table.pooling != "none":  # each rank has a partial sum of every sample: ReduceScatter, AllGather
-        moved += ring_ms(vectors, given.cluster)
+        moved += ring_ms(vectors, setting.cluster)
     elif scheme in (TABLE_ROW_WISE, GRID_SHARD):  # partial sums within the host, then those of its peers' samples to each peer
-        moved += in_host_ms(vectors, given.cluster) + peers_ms(vectors / given.cluster.ranks_per_host, given.cluster)
+        moved += in_host_ms(vectors, setting.cluster) + peers_ms(vectors / setting.cluster.ranks_per_host, setting.cluster)
     else:
-        moved += all_to_all_ms(vectors * (rows if scheme == ROW_WISE else 1.0), given.cluster)
-    return Cost(moved, _read_ms(looked_up * cols * element, given.cluster))
+        moved += all_to_all_ms(vectors * (rows if scheme == ROW_WISE else 1.0), setting.cluster)
+    return Cost(moved, _read_ms(looked_up * cols * element, setting.cluster))
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,13 @@ class RankCosts:
         return self.worst_ms / self.mean_ms if self.mean_ms else 1.0
 
 
-def costs_of_ranks(plan: ShardingPlan, given: Setting) -> RankCosts:
+def costs_of_ranks(plan: ShardingPlan, setting: Setting) -> RankCosts:
     """Of any plan of TorchRec's schemes. An empty shard costs nothing."""
     load = np.zeros(plan.world_size)
     communication = {placement.scheme: np.zeros(plan.world_size) for placement in plan.placements}
     for table, placement in zip(plan.tables, plan.placements):
         for shard in placement.shards:
-            cost = given.weighted(table, placement.scheme, shard.rows / table.rows, shard.cols)
+            cost = setting.weighted(table, placement.scheme, shard.rows / table.rows, shard.cols)
             communication[placement.scheme][list(shard.ranks)] += cost.communication
             load[list(shard.ranks)] += cost.load
     return RankCosts(communication, load)

@@ -83,13 +83,13 @@ class Cut:
         return max(piece.size.lasting for piece in self.pieces)
 
 
-def cuts_of(index: int, table: Table, schemes: Sequence[str], given: Setting, workload: Workload) -> list[Cut]:
+def cuts_of(index: int, table: Table, schemes: Sequence[str], setting: Setting, workload: Workload) -> list[Cut]:
     """All cuts of the table under `schemes` that TorchRec can run.
 
     By columns they have 2, 3, 4, 6, 8, ... pieces, up to one a rank or a host.
     """
-    cluster = given.cluster
-    found = []
+    cluster = setting.cluster
+    cuts = []
     for scheme in schemes:
         if table.pooling == "none" and scheme not in OF_SEQUENCES or table.pooling == "mean" and scheme == GRID_SHARD:
             continue  # no exchange of sequences; TorchRec computes mean pooling wrongly under the grid
@@ -97,9 +97,9 @@ def cuts_of(index: int, table: Table, schemes: Sequence[str], given: Setting, wo
         holders = cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size if scheme in OF_ALL else 1
         members = cluster.hosts if scheme in OF_HOSTS else cluster.world_size
         for widths in _widths(table, members) if across == "column" else [[table.dim]]:
-            alike = {width: _piece(index, table, scheme, width, given, workload) for width in set(widths)}
-            found.append(Cut(scheme, holders, tuple(alike[width] for width in widths)))
-    return found
+            alike = {width: _piece(index, table, scheme, width, setting, workload) for width in set(widths)}
+            cuts.append(Cut(scheme, holders, tuple(alike[width] for width in widths)))
+    return cuts
 
 
 def column_ranges(dim: int, parts: int) -> list[tuple[int, int]]:
@@ -111,30 +111,30 @@ def column_ranges(dim: int, parts: int) -> list[tuple[int, int]]:
 def _widths(table: Table, members: int) -> list[list[int]]:
     """The widths of the column pieces, by growing number of pieces: two at least."""
     counts = sorted({n for k in range(1, 12) for n in (1 << k, 3 << k >> 1) if 1 < n <= members} | {members})
-    found: dict[int, list[int]] = {}
+    by_count: dict[int, list[int]] = {}
     for count in counts:
         widths = [stop - start for start, stop in column_ranges(table.dim, count)]
         if len(widths) > 1:
-            found[len(widths)] = widths
-    return list(found.values())
+            by_count[len(widths)] = widths
+    return list(by_count.values())
 
 
-def _piece(index: int, table: Table, scheme: str, cols: int, given: Setting, workload: Workload) -> Piece:
+def _piece(index: int, table: Table, scheme: str, cols: int, setting: Setting, workload: Workload) -> Piece:
     """Of all rows and `cols` columns, as the busiest of the ranks that hold it has it."""
-    cluster, rows, mine = given.cluster, table.rows, cols
+    cluster, rows, width = setting.cluster, table.rows, cols
     _, within = RULES_OF_SCHEME[scheme]
     if within == "row":
         rows = math.ceil(table.rows / (cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size))
     elif scheme == TABLE_COLUMN_WISE:
-        mine = max(stop - start for start, stop in column_ranges(cols, cluster.ranks_per_host))
-    cost = given.weighted(table, scheme, rows / table.rows, mine)
-    lasting = rows * mine * table.row_bytes // table.dim + workload.table_state_bytes(rows, mine)
-    return Piece(index, cols, cost, Size(lasting, _passing_bytes(table, scheme, rows, mine, given)))
+        width = max(stop - start for start, stop in column_ranges(cols, cluster.ranks_per_host))
+    cost = setting.weighted(table, scheme, rows / table.rows, width)
+    lasting = rows * width * table.row_bytes // table.dim + workload.table_state_bytes(rows, width)
+    return Piece(index, cols, cost, Size(lasting, _passing_bytes(table, scheme, rows, width, setting)))
 
 
-def _passing_bytes(table: Table, scheme: str, rows: int, cols: int, given: Setting) -> int:
+def _passing_bytes(table: Table, scheme: str, rows: int, cols: int, setting: Setting) -> int:
     """As `recsys_lab.plan.memory` counts it: rows that are handed to others, with their gradients, in FP32; gradients of replicas."""
     if scheme == DATA_PARALLEL:
-        return 4 * rows * cols if given.cluster.world_size > 1 else 0
+        return 4 * rows * cols if setting.cluster.world_size > 1 else 0
     share = rows / table.rows if table.pooling == "none" else 1.0
-    return math.ceil(2 * 4 * given.vectors(table) * given.batch_size * given.cluster.world_size * share * cols)
+    return math.ceil(2 * 4 * setting.vectors(table) * setting.batch_size * setting.cluster.world_size * share * cols)

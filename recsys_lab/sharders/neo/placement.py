@@ -15,12 +15,12 @@ def greedy(costs: Sequence[float], bins: Sequence[float]) -> list[int]:
     """In falling cost, each piece to the bin that costs least by then."""
     heap = [(cost, number) for number, cost in enumerate(bins)]
     heapq.heapify(heap)
-    found = [0] * len(costs)
+    assignment = [0] * len(costs)
     for piece in _falling(costs):
         cost, number = heap[0]
-        found[piece] = number
+        assignment[piece] = number
         heapq.heapreplace(heap, (cost + costs[piece], number))
-    return found
+    return assignment
 
 
 def karmarkar_karp(costs: Sequence[float], bins: Sequence[float]) -> list[int]:

@@ -14,9 +14,9 @@ from recsys_lab.ranges import NotNegative, OneOf, check_fields
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.whole import TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
-from recsys_lab.sharders.neo.assign import PricedPlan, priced, room_of_rank
+from recsys_lab.sharders.neo.assign import PricedPlan, priced_plan, room_of_rank
 from recsys_lab.sharders.neo.bound import bound_of_plans
-from recsys_lab.sharders.neo.choose import LIMITS, chosen, smallest
+from recsys_lab.sharders.neo.choose import LIMITS, cheapest_cuts, smallest
 from recsys_lab.sharders.neo.costs import RankCosts, Setting, Weights, costs_of_ranks
 from recsys_lab.sharders.neo.cuts import Cut, cuts_of
 from recsys_lab.sharders.neo.levels import SCHEMES
@@ -56,22 +56,22 @@ class Neo4D(Sharder):
         even = sum(min(cut.total_ms for cut in cuts) for cuts in options) / inputs.cluster.world_size
         without_hosts = [[cut for cut in cuts if not cut.of_hosts] or cuts for cuts in options]
 
-        def placed(cuts: list[Cut]) -> PricedPlan:
-            return priced(inputs.tables, cuts, setting, room, HEURISTICS[self.placement], bound, self.even_out)
+        def plan_of(cuts: list[Cut]) -> PricedPlan:
+            return priced_plan(inputs.tables, cuts, setting, room, HEURISTICS[self.placement], bound, self.even_out)
 
-        tried: list[list[Cut]] = []
+        choices: list[list[Cut]] = []
         plans: list[PricedPlan] = []
         # What is a host's is one exchange more: worth it or not only in all.
         for of_tables, limit in product((options, without_hosts), LIMITS):
-            cuts = chosen(of_tables, limit * even, room)
+            cuts = cheapest_cuts(of_tables, limit * even, room)
             evenly = sum(cut.total_ms for cut in cuts) / inputs.cluster.world_size
-            if cuts in tried:
+            if cuts in choices:
                 continue
-            tried.append(cuts)
+            choices.append(cuts)
             if all(evenly < plan.costs.worst_ms or not plan.fits for plan in plans):  # else no placement of these pieces is better
-                plans.append(placed(cuts))
+                plans.append(plan_of(cuts))
         if not any(plan.fits for plan in plans):
-            plans.append(placed(smallest(options)))
+            plans.append(plan_of(smallest(options)))
         return min(plans, key=lambda plan: (not plan.fits, plan.costs.worst_ms, plan.pieces))
 
     def reasons(self, plan: ShardingPlan, inputs: PlanInputs) -> Reasons:

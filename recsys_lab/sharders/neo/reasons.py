@@ -34,11 +34,11 @@ class Reasons:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def told(self) -> dict[str, Any]:
+    def explanation(self) -> dict[str, Any]:
         """For people: sentences, and a table of this plan and the others."""
-        counted = ", ".join(f"{count} {scheme}" for scheme, count in sorted(self.schemes.items(), key=lambda item: -item[1]))
+        counts = ", ".join(f"{count} {scheme}" for scheme, count in sorted(self.schemes.items(), key=lambda item: -item[1]))
         sentences = [
-            f"Tables: {counted}.",
+            f"Tables: {counts}.",
             f"The slowest ranks cost {self.chosen.worst_ms:.3g} ms by the planner's model of volume and load, "
             f"{self.chosen.imbalance:.3f} times the mean. No plan can be below {self.bound_ms:.3g} ms.",
         ]

@@ -43,18 +43,18 @@ def more_shards(plan: ShardingPlan, access: AccessStatistics, types: Types) -> d
 
     The shards with most columns to look up are halved first. Empty where nothing is idle or can be cut; `types`: what tables may be.
     """
-    wanted, widths = idle_ranks(plan), {}
+    idle, widths = idle_ranks(plan), {}
     open_to = {t: p for t, p in plan.by_table.values() if p.scheme in CUT and COLUMN_WISE in (types[t.name] or CUT)}
     load = {t: (access[t.name].mean_length, t.rows, t.name) for t in open_to}
     now = {t: max(shard.cols for shard in p.shards) for t, p in open_to.items()}
-    while wanted > 0:
+    while idle > 0:
         able = [t for t in open_to if _narrower(t, now[t]) < now[t]]
         if not able:
             break
         table = max(able, key=lambda t: (load[t][0] * now[t], *load[t][1:]))
-        wanted += table.dim // now[table]
+        idle += table.dim // now[table]
         now[table] = widths[table.name] = _narrower(table, now[table])
-        wanted -= table.dim // now[table]
+        idle -= table.dim // now[table]
     return widths
 
 
@@ -77,19 +77,19 @@ def _allowed(table: Table) -> list[int]:
     return [width for width in range(UNIT, table.dim + 1, UNIT) if table.dim % width == 0] or [table.dim]
 
 
-def _width(table: Table, forced: str | None, cluster: Cluster, given: int | None, parts: int | None) -> int:
+def _width(table: Table, forced: str | None, cluster: Cluster, shard_width: int | None, parts: int | None) -> int:
     """The width of `table`'s column shards, should it be cut by columns."""
     allowed = _allowed(table)
     over = {COLUMN_WISE: cluster.world_size, TABLE_COLUMN_WISE: cluster.ranks_per_host, GRID_SHARD: cluster.hosts}
-    if given is not None and (forced in over or forced is None):
-        if given not in allowed:
+    if shard_width is not None and (forced in over or forced is None):
+        if shard_width not in allowed:
             raise UserError(
                 f"table {table.name} of dimension {table.dim} cannot be cut into columns of this width",
                 where="sharder.planner.column_shard_width",
-                given=given,
+                given=shard_width,
                 allowed=", ".join(map(str, allowed)),
             )
-        return given
+        return shard_width
     if parts is None and forced in over:
         parts = over[forced]
     least = MIN_COLUMN_SHARD_WIDTH if parts is None else table.dim / parts

@@ -98,7 +98,7 @@ def _search(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> Shar
     tables, cluster, workload = inputs.tables, inputs.cluster, inputs.workload
     if not _could_fit(tables, cluster, workload):  # TorchRec would go through all of its proposals first: minutes for XLRM in FP32
         raise _does_not_fit(inputs, types)
-    placements = _found(_search_of(inputs, types, widths))
+    placements = _placements(_search_of(inputs, types, widths))
     if placements is None:
         raise _does_not_fit(inputs, types)
     return ShardingPlan("torchrec", cluster.hosts, cluster.ranks_per_host, tables, placements)
@@ -123,14 +123,14 @@ def _search_of(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> S
 
 
 @functools.lru_cache(maxsize=32)
-def _found(search: Search) -> tuple[Placement, ...] | None:
+def _placements(search: Search) -> tuple[Placement, ...] | None:
     """What TorchRec finds; None where nothing fits. Kept: it takes seconds, and what else differs between two plans is often not of it."""
-    found = answer("recsys_lab.sharders.torchrec.search:answered", asdict(search), SEARCHED)
-    return None if found is None else tuple(Placement(table, scheme, _shards(shards)) for table, scheme, shards in found)
+    rows = answer("recsys_lab.sharders.torchrec.search:answered", asdict(search), SEARCHED)
+    return None if rows is None else tuple(Placement(table, scheme, _shards(shards)) for table, scheme, shards in rows)
 
 
-def _shards(given: list[list[Any]]) -> tuple[Shard, ...]:
-    return tuple(Shard(tuple(ranks), *edges) for ranks, *edges in given)
+def _shards(extents: list[list[Any]]) -> tuple[Shard, ...]:
+    return tuple(Shard(tuple(ranks), *edges) for ranks, *edges in extents)
 
 
 def _check_possible(table: Table, types: list[str] | None) -> None:
@@ -160,8 +160,8 @@ def _does_not_fit(inputs: PlanInputs, types: Types) -> PlanDoesNotFit:
     whole = [name for name in size if types[name] == [TABLE_WISE]]
     replicated = sum(size[name] for name in size if types[name] == [DATA_PARALLEL])
     spread = sum(size[name] for name in size if types[name] != [DATA_PARALLEL]) / cluster.world_size
-    needed = replicated + max(spread, max((size[name] for name in whole), default=0))
-    lacks = f": a rank lacks {human_bytes(needed - room)}" if needed > room else ": the pieces are too large to be spread evenly"
+    least_bytes = replicated + max(spread, max((size[name] for name in whole), default=0))
+    lacks = f": a rank lacks {human_bytes(least_bytes - room)}" if least_bytes > room else ": the pieces are too large to be spread evenly"
     return PlanDoesNotFit(
         "no plan fits with the sharding types that are allowed" + lacks,
         where=f"cluster {cluster.name}",

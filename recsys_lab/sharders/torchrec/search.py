@@ -35,21 +35,21 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": to
 PATIENCE = 25
 
 
-def answered(asked: dict[str, Any]) -> list[Any] | None:
+def answered(request: dict[str, Any]) -> list[Any] | None:
     """What TorchRec finds for a `Search`, both plain: table, scheme and shards of each placement. None where nothing fits."""
     quiet_torchrec()
-    tables = tuple(Table(**one | {"features": tuple(one["features"])}) for one in asked["tables"])
-    types = tuple(None if own is None else tuple(own) for own in asked["types"])
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in asked.items()}
-    found = _found(Search(**plain | {"tables": tables, "types": types}))
+    tables = tuple(Table(**one | {"features": tuple(one["features"])}) for one in request["tables"])
+    types = tuple(None if own is None else tuple(own) for own in request["types"])
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in request.items()}
+    placements = _placements(Search(**plain | {"tables": tables, "types": types}))
     return (
         None
-        if found is None
-        else [[p.table, p.scheme, [[s.ranks, s.row_start, s.row_stop, s.col_start, s.col_stop] for s in p.shards]] for p in found]
+        if placements is None
+        else [[p.table, p.scheme, [[s.ranks, s.row_start, s.row_stop, s.col_start, s.col_stop] for s in p.shards]] for p in placements]
     )
 
 
-def _found(search: Search) -> tuple[Placement, ...] | None:
+def _placements(search: Search) -> tuple[Placement, ...] | None:
     tables = search.tables
     constraints = {
         table.name: ParameterConstraints(

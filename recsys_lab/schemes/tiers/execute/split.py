@@ -39,8 +39,8 @@ class TierSplit:
     One binary search among the hot ids of all tables. Each table's ids are moved behind those of the tables before it.
     """
 
-    def __init__(self, placed: Sequence[tuple[Table, Placement]], remaps: Mapping[str, Remap], device: torch.device):
-        tables, rows_of = [table for table, _ in placed], {placement.table: tier_rows(placement) for _, placement in placed}
+    def __init__(self, members: Sequence[tuple[Table, Placement]], remaps: Mapping[str, Remap], device: torch.device):
+        tables, rows_of = [table for table, _ in members], {placement.table: tier_rows(placement) for _, placement in members}
         self.tables = [t.name for t in tables]
         self.id_dtype = torch.int32 if kept_id_bytes(tables) == 4 else torch.int64  # of ids as the data have them, where many are kept
         self.features = [f for t in tables for f in t.features]
@@ -102,7 +102,7 @@ def remaps_of(request: Request) -> dict[str, Remap]:
     table.
     """
     remaps, hot_rows = {}, request.hot_rows
-    for table, placement in request.placed:
+    for table, placement in request.members:
         rows = tier_rows(placement)
         hot = rows[REPLICATED] + rows[HOST_SHARDED]
         if hot and table.name not in hot_rows:

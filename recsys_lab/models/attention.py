@@ -47,8 +47,8 @@ class CausalBlock(nn.Module):
         attended = torch.zeros_like(rows)
         for own, places in groups:
             square = places.padded(projected[own]).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-            seen = scaled_dot_product_attention(square[0], square[1], square[2], is_causal=True, dropout_p=drop)
-            attended = attended.index_copy(0, own, places.packed(seen.transpose(1, 2).flatten(2)))
+            part = scaled_dot_product_attention(square[0], square[1], square[2], is_causal=True, dropout_p=drop)
+            attended = attended.index_copy(0, own, places.packed(part.transpose(1, 2).flatten(2)))
         return attended
 
 

@@ -51,13 +51,13 @@ class HSTUBlock(nn.Module):
     def forward(self, rows: Tensor, groups: Sequence[tuple[Tensor, Places]]) -> Tensor:
         """[N, D] -> [N, D]. `groups` from `Places.groups`."""
         gate, values, queries, keys = silu(self.project(self.before(rows))).split(self.sizes, dim=1)
-        seen = torch.zeros_like(values)
+        attended = torch.zeros_like(values)
         for own, places in groups:
             v, q, k = (self._heads(part[own], places) for part in (values, queries, keys))
             weights = silu(q @ k.transpose(2, 3) + self._relative(places.longest)) / self.max_length
             part = (weights.tril() @ v).transpose(1, 2).flatten(2)
-            seen = seen.index_copy(0, own, places.packed(part))
-        return rows + self.mix(self.dropout(self.after(seen) * gate))
+            attended = attended.index_copy(0, own, places.packed(part))
+        return rows + self.mix(self.dropout(self.after(attended) * gate))
 
     def _heads(self, rows: Tensor, places: Places) -> Tensor:
         """[n, h * d] -> [b, h, T, d], padded at the end, where no earlier row looks."""

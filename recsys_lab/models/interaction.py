@@ -49,11 +49,11 @@ class InteractionModel(ClickModel):
         """dense [B, K] and the vectors that interact, each entry [B, any number, D] -> logits [B]."""
         raise NotImplementedError
 
-    def add_first_order(self, wanted: bool | None, dense_width: int, device: torch.device | None) -> None:
-        """With `wanted`, the logit has a first-order part: the first component of each embedding is its id's weight too."""
-        self.has_first_order = bool(wanted)
-        self.initial_share = FIRST_ORDER_SHARE if wanted else 1.0
-        self.first_dense = nn.Linear(dense_width, 1, bias=False, device=device) if wanted and dense_width else None
+    def add_first_order(self, enabled: bool | None, dense_width: int, device: torch.device | None) -> None:
+        """Where `enabled`, the logit has a first-order part: the first component of each embedding is its id's weight too."""
+        self.has_first_order = bool(enabled)
+        self.initial_share = FIRST_ORDER_SHARE if enabled else 1.0
+        self.first_dense = nn.Linear(dense_width, 1, bias=False, device=device) if enabled and dense_width else None
 
     def first_order(self, logits: Tensor, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """`logits` [B] plus the first-order part, if there is one.

@@ -26,9 +26,9 @@ def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> Embe
 
     Raises UserError for a sequence feature, which these models cannot read. Also for a name that no module of PyTorch's can have.
     """
-    taken = nn.ModuleDict()
+    reserved = nn.ModuleDict()
     for table in tables:
-        if "." in table.name or hasattr(taken, table.name):
+        if "." in table.name or hasattr(reserved, table.name):
             where = f"table {table.name}"
             raise UserError(
                 "PyTorch cannot have a part of this name", where=where, given=table.name, remedy=f"rename it, as t_{table.name}"

@@ -150,12 +150,12 @@ class Sequence(ClickModel):
 
     def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
         """As ClickModel's: every sample has each feature's mean length, rounded."""
-        dim, made = self.place.embedding_dim, {}
+        dim, rows = self.place.embedding_dim, {}
         for name in self.features:
             length = max(1, round(mean_lengths.get(name, 1.0)))
             values = torch.empty(samples * length, dim, device="meta", requires_grad=True)
-            made[name] = JaggedTensor(values, lengths=torch.full((samples,), length))
-        return made
+            rows[name] = JaggedTensor(values, lengths=torch.full((samples,), length))
+        return rows
 
 
 def _check(features: list[str], dense_width: int, objective: str, attention: str) -> None:

@@ -104,12 +104,12 @@ def check_towers(towers: Sequence[Sequence[str]], features: Sequence[str]) -> To
     """`towers` as tuples. Raises UserError unless every feature is in exactly one, and none is empty."""
     if not towers:
         return ()
-    named = [feature for tower in towers for feature in tower]
+    members = [feature for tower in towers for feature in tower]
     if any(not tower for tower in towers):
-        raise UserError("a tower has no features", where="towers", given=f"{len(towers)} towers of {len(named)} features")
-    if odd := [feature for feature in features if named.count(feature) != 1]:
-        raise UserError("a feature must be in one tower", where="towers", given=f"{odd[0]} in {named.count(odd[0])} of {len(towers)}")
-    if unknown := [feature for feature in named if feature not in set(features)]:
+        raise UserError("a tower has no features", where="towers", given=f"{len(towers)} towers of {len(members)} features")
+    if odd := [feature for feature in features if members.count(feature) != 1]:
+        raise UserError("a feature must be in one tower", where="towers", given=f"{odd[0]} in {members.count(odd[0])} of {len(towers)}")
+    if unknown := [feature for feature in members if feature not in set(features)]:
         raise UserError("a tower has a feature that the data do not", where="towers", given=unknown[0])
     return tuple(tuple(tower) for tower in towers)
 

@@ -57,7 +57,7 @@ def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, flo
     looked_up = model.example(_SAMPLES, mean_lengths or {})
     layers: list[Layer] = []
     hooks = _hooks(model, layers)
-    work = _counted(lambda: model.predict(dense, looked_up), dense_parameters)
+    work = _work_of(lambda: model.predict(dense, looked_up), dense_parameters)
     for hook in hooks:
         hook.remove()
     model.zero_grad(set_to_none=True)
@@ -79,8 +79,8 @@ def _hooks(model: ClickModel, layers: list[Layer]) -> list[RemovableHandle]:
         rows = inputs[0].numel() / module.in_features / _SAMPLES
         layers.append(Layer(rows, module.in_features, module.out_features, name.startswith("bottom")))
 
-    named = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear) and not name.startswith("tower_modules")]
-    return [module.register_forward_hook(partial(keep, name)) for name, module in named]
+    linears = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear) and not name.startswith("tower_modules")]
+    return [module.register_forward_hook(partial(keep, name)) for name, module in linears]
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,15 @@ class TowerCost:
 def describe_towers(model: ClickModel) -> tuple[TowerCost, ...]:
     """Cost of each tower module of `model`, built on the meta device. None where it has no towers."""
     dims = {feature: config.embedding_dim for config in table_configs(model) for feature in config.feature_names}
-    found = []
+    costs = []
     for module, features in zip(getattr(model, "tower_modules", ()), model.tower_features):
         rows = torch.empty(_SAMPLES, len(features), dims[features[0]], device="meta", requires_grad=True)
         parameters = list(module.parameters())
-        work = _counted(partial(module, rows), parameters)
+        work = _work_of(partial(module, rows), parameters)
         module.zero_grad(set_to_none=True)
         size = sum(p.numel() for p in parameters)
-        found.append(TowerCost(size, module(rows).shape[1], work.forward_flops, work.backward_flops, work.activation_bytes))
-    return tuple(found)
+        costs.append(TowerCost(size, module(rows).shape[1], work.forward_flops, work.backward_flops, work.activation_bytes))
+    return tuple(costs)
 
 
 @dataclass(frozen=True)
@@ -117,23 +117,23 @@ class _Work:
     activation_bytes: float
 
 
-def _counted(forward_pass: Callable[[], Tensor], parameters: Sequence[Tensor]) -> _Work:
+def _work_of(forward_pass: Callable[[], Tensor], parameters: Sequence[Tensor]) -> _Work:
     """What `forward_pass`, of `_SAMPLES` samples on the meta device, and its backward pass do."""
     assert all(p.is_meta for p in parameters), "costs are counted on the meta device"
-    kept: dict[int, Tensor] = {}  # by storage; held, so that no address is used twice
+    saved: dict[int, Tensor] = {}  # by storage; held, so that no address is used twice
     weights = {p.untyped_storage()._cdata for p in parameters}
 
     def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage()._cdata] = tensor
+        saved[tensor.untyped_storage()._cdata] = tensor
         return tensor
 
     forward, backward = FlopCounterMode(display=False), FlopCounterMode(display=False)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), forward:
-        made = forward_pass()
-    if made.requires_grad:
+        output = forward_pass()
+    if output.requires_grad:
         with backward:
-            made.sum().backward()
-    activations = [t for address, t in kept.items() if address not in weights and t.dtype in (torch.float32, torch.bool)]
+            output.sum().backward()
+    activations = [t for address, t in saved.items() if address not in weights and t.dtype in (torch.float32, torch.bool)]
     return _Work(
         forward.get_total_flops() / _SAMPLES,
         backward.get_total_flops() / _SAMPLES,

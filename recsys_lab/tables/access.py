@@ -26,16 +26,16 @@ class TableAccess:
         """L of rows [start, stop) in falling order of p: the sum of their p (FlexShard, equation 2)."""
         ends = np.cumsum(self.bucket_rows)
         begins = ends - np.asarray(self.bucket_rows)
-        taken = np.clip(np.minimum(ends, stop) - np.maximum(begins, start), 0, None)
-        return float(np.dot(taken, self.bucket_p))
+        counts = np.clip(np.minimum(ends, stop) - np.maximum(begins, start), 0, None)
+        return float(np.dot(counts, self.bucket_p))
 
     def between(self, start: int, stop: int) -> TableAccess:
         """Rows [start, stop) in falling order of p, as a table of their own."""
         ends = np.cumsum(self.bucket_rows)
         begins = ends - np.asarray(self.bucket_rows)
-        taken = np.clip(np.minimum(ends, stop) - np.maximum(begins, start), 0, None)
-        kept = [(int(rows), p) for rows, p in zip(taken, self.bucket_p) if rows]
-        rows, p = tuple(r for r, _ in kept), tuple(p for _, p in kept)
+        counts = np.clip(np.minimum(ends, stop) - np.maximum(begins, start), 0, None)
+        buckets = [(int(rows), p) for rows, p in zip(counts, self.bucket_p) if rows]
+        rows, p = tuple(r for r, _ in buckets), tuple(p for _, p in buckets)
         return TableAccess(self.table, self.length_of(start, stop), rows, p, self.origin, f"{self.detail}, rows {start:,} to {stop:,}")
 
     def distinct_rows(self, samples: int) -> float:
@@ -45,12 +45,12 @@ class TableAccess:
 
     def share_of_hottest(self, rows: int) -> float:
         """The share of look-ups that go to the `rows` most frequent rows."""
-        taken, hits = 0, 0.0
+        covered, hits = 0, 0.0
         for n, p in zip(self.bucket_rows, self.bucket_p):
-            take = min(n, rows - taken)
-            if take <= 0:
+            count = min(n, rows - covered)
+            if count <= 0:
                 break
-            taken, hits = taken + take, hits + take * p
+            covered, hits = covered + count, hits + count * p
         total = sum(n * p for n, p in zip(self.bucket_rows, self.bucket_p))
         return hits / total if total else 0.0
 
@@ -69,8 +69,8 @@ class AccessStatistics:
 
     @staticmethod
     def from_json(data: dict) -> AccessStatistics:
-        made = [TableAccess(**t | {"bucket_rows": tuple(t["bucket_rows"]), "bucket_p": tuple(t["bucket_p"])}) for t in data["tables"]]
-        return AccessStatistics({t.table: t for t in made})
+        tables = [TableAccess(**t | {"bucket_rows": tuple(t["bucket_rows"]), "bucket_p": tuple(t["bucket_p"])}) for t in data["tables"]]
+        return AccessStatistics({t.table: t for t in tables})
 
 
 def measured_access(table: str, counts: np.ndarray, samples: int, detail: str) -> TableAccess:
@@ -91,8 +91,8 @@ def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(rows, value) of each distinct value of `values` [E], falling. Counts up to E need no sorting."""
     if values.dtype.kind in "iu" and len(values) and values.min() >= 0 and values.max() <= len(values):
         rows = np.bincount(values)
-        found = np.flatnonzero(rows)[::-1]
-        return rows[found], found
+        levels = np.flatnonzero(rows)[::-1]
+        return rows[levels], levels
     ordered = np.sort(values)[::-1]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else np.empty(0, np.int64)
     return np.diff(np.append(starts, len(ordered))), ordered[starts]
@@ -104,18 +104,18 @@ def compress(values: np.ndarray, buckets: int) -> tuple[np.ndarray, np.ndarray]:
     Exact where there are no more distinct values than buckets. Else the values of a group lie within a common factor of each other. It is
     (greatest / least above 0) ** (1 / (buckets - 1)). Zeros have a group of their own. The sum is kept.
     """
-    rows, found = distinct(values)
-    if len(found) > buckets:
-        above = int(np.count_nonzero(found))
-        fall = np.log(found[0] / found[:above])  # from 0 up
+    rows, levels = distinct(values)
+    if len(levels) > buckets:
+        above = int(np.count_nonzero(levels))
+        fall = np.log(levels[0] / levels[:above])  # from 0 up
         groups = buckets - 1
-        group = np.full(len(found), groups)
+        group = np.full(len(levels), groups)
         group[:above] = np.minimum(fall / fall[-1] * groups, groups - 1)
         starts = np.flatnonzero(np.diff(group, prepend=-1))
-        sums = np.add.reduceat(rows * found.astype(np.float64), starts)
+        sums = np.add.reduceat(rows * levels.astype(np.float64), starts)
         rows = np.add.reduceat(rows, starts)
-        found = sums / rows
-    return rows.astype(np.int64), found.astype(np.float64)
+        levels = sums / rows
+    return rows.astype(np.int64), levels.astype(np.float64)
 
 
 def power_law_access(table: str, rows: int, mean_length: float, exponent: float, buckets: int = 256) -> TableAccess:

@@ -33,14 +33,14 @@ class CountedLaw:
             return self
         ends = np.round(np.cumsum(self.bucket_rows) * (rows / self.rows)).astype(np.int64)
         ends[-1] = rows
-        sizes, shares, before = [], [], 0
-        left = 0.0
+        sizes, shares, begin = [], [], 0
+        carry = 0.0
         for end, share in zip(ends.tolist(), self.bucket_share):  # a bucket without rows leaves its share to the next
-            left += share
-            if end > before:
-                sizes.append(end - before)
-                shares.append(left)
-                before, left = end, 0.0
+            carry += share
+            if end > begin:
+                sizes.append(end - begin)
+                shares.append(carry)
+                begin, carry = end, 0.0
         return replace(self, rows=rows, bucket_rows=tuple(sizes), bucket_share=tuple(shares))
 
     def access(self, table: str, rows: int, mean_length: float) -> TableAccess:

@@ -23,18 +23,20 @@ OF_RANGE, MOST = 16, 16_384
 
 def served_shares(access: TableAccess, ranges: Sequence[tuple[int, int]]) -> dict[int, float]:
     """Of a table's look-ups, the share that goes to each of its `ranges` (start, rows), by start. They add up to 1."""
-    return dict(zip((start for start, _ in ranges), _drawn(access.table, access.bucket_rows, access.bucket_p, tuple(n for _, n in ranges))))
+    return dict(
+        zip((start for start, _ in ranges), _shares(access.table, access.bucket_rows, access.bucket_p, tuple(n for _, n in ranges)))
+    )
 
 
 @lru_cache(maxsize=4096)
-def _drawn(name: str, bucket_rows: tuple[int, ...], bucket_p: tuple[float, ...], sizes: tuple[int, ...]) -> tuple[float, ...]:
+def _shares(name: str, bucket_rows: tuple[int, ...], bucket_p: tuple[float, ...], sizes: tuple[int, ...]) -> tuple[float, ...]:
     rows, even = np.asarray(bucket_rows), np.asarray(sizes) / sum(sizes)
     total = float(np.dot(rows, bucket_p))
     if len(sizes) == 1 or not total:
         return tuple(even)
-    wanted = min(OF_RANGE * len(sizes), MOST, int(rows.sum()))
-    taken = np.diff(np.minimum(np.cumsum(rows), wanted), prepend=0)  # of each bucket, the hottest first
-    hot = np.repeat(np.asarray(bucket_p), taken)
+    draws = min(OF_RANGE * len(sizes), MOST, int(rows.sum()))
+    of_bucket = np.diff(np.minimum(np.cumsum(rows), draws), prepend=0)  # of each bucket, the hottest first
+    hot = np.repeat(np.asarray(bucket_p), of_bucket)
     on = np.random.default_rng(zlib.crc32(name.encode())).choice(len(sizes), size=len(hot), p=even)
     dealt = np.bincount(on, weights=hot, minlength=len(sizes))
     return tuple((dealt + max(total - hot.sum(), 0.0) * even) / total)

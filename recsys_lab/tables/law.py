@@ -107,17 +107,17 @@ class RankLaw:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @staticmethod
-    def from_config(given: Mapping[str, Any]) -> RankLaw:
+    def from_config(config: Mapping[str, Any]) -> RankLaw:
         """From a mapping with the fields' names. UserError for a law that cannot be."""
-        if unknown := sorted(set(given) - {"rows", "exponents", "shift", "knees"}):
+        if unknown := sorted(set(config) - {"rows", "exponents", "shift", "knees"}):
             raise UserError("no such key", where=f"law.{unknown[0]}", allowed="rows, exponents, shift, knees")
-        if missing := sorted({"rows", "exponents"} - set(given)):
+        if missing := sorted({"rows", "exponents"} - set(config)):
             raise UserError("a value is needed", where=f"law.{missing[0]}", given="nothing")
         return RankLaw(
-            int(given["rows"]),
-            tuple(float(s) for s in given["exponents"]),
-            float(given.get("shift", 1.0)),
-            tuple(float(x) for x in given.get("knees", ())),
+            int(config["rows"]),
+            tuple(float(s) for s in config["exponents"]),
+            float(config.get("shift", 1.0)),
+            tuple(float(x) for x in config.get("knees", ())),
         )
 
     @cached_property

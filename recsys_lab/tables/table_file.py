@@ -54,8 +54,8 @@ def read_table_file(text: str | None) -> tuple[TableLine, ...]:
     if text is None:
         raise UserError("a file of tables is needed", where=KEY, given="none", remedy=remedy)
     path = Path(text).expanduser()
-    if (found := what_is(path)) is not None:
-        raise UserError("cannot be read", where=f"{KEY}={text}", given=found, remedy=remedy)
+    if (problem := what_is(path)) is not None:
+        raise UserError("cannot be read", where=f"{KEY}={text}", given=problem, remedy=remedy)
     try:
         rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
     except OSError as error:
@@ -120,15 +120,15 @@ def _law(path: Path, where: str, skew: str, rows: int) -> RankLaw | CountedLaw |
     try:
         exponent = float(skew)
     except ValueError:
-        return _counted(path.parent / Path(skew).expanduser(), f"{where}, skew", rows)
+        return _law_of_counts(path.parent / Path(skew).expanduser(), f"{where}, skew", rows)
     check(exponent, Exponent, f"{where}, skew")
     return RankLaw(rows, (exponent,))
 
 
-def _counted(file: Path, where: str, rows: int) -> CountedLaw:
+def _law_of_counts(file: Path, where: str, rows: int) -> CountedLaw:
     allowed = "an exponent from 0 to 10, or a .npy of how often each row was looked up"
-    if (found := what_is(file)) is not None:
-        raise UserError("cannot be read", where=where, given=f"{file}: {found}", allowed=allowed)
+    if (problem := what_is(file)) is not None:
+        raise UserError("cannot be read", where=where, given=f"{file}: {problem}", allowed=allowed)
     try:
         counts = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile):
@@ -145,15 +145,15 @@ def _counted(file: Path, where: str, rows: int) -> CountedLaw:
     return CountedLaw.of(counts, f"counts of {file.name}")
 
 
-def _check_beside(where: str, line: TableLine, named: TableLine | None, sharing: TableLine | None) -> None:
+def _check_beside(where: str, line: TableLine, same_name: TableLine | None, same_table: TableLine | None) -> None:
     """A line beside those before: a name of its own, and a shared table's own size."""
-    if named is not None:
+    if same_name is not None:
         raise UserError("a name stands twice", where=where, given=line.name, remedy="features share a table by the column `table`")
-    if sharing is not None and sharing.pooling != line.pooling:
-        allowed = f"{sharing.pooling}, as for {sharing.name}"
+    if same_table is not None and same_table.pooling != line.pooling:
+        allowed = f"{same_table.pooling}, as for {same_table.name}"
         raise UserError("one table of two poolings", where=where, given=line.pooling, allowed=allowed)
-    if sharing is not None and (sharing.rows, sharing.dim) != (line.rows, line.dim):
-        allowed = f"{sharing.rows:,} x {sharing.dim}, as for {sharing.name}"
+    if same_table is not None and (same_table.rows, same_table.dim) != (line.rows, line.dim):
+        allowed = f"{same_table.rows:,} x {same_table.dim}, as for {same_table.name}"
         raise UserError("one table of two sizes", where=where, given=f"{line.rows:,} x {line.dim}", allowed=allowed)
 
 

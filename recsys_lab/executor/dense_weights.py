@@ -28,15 +28,15 @@ class DenseWeights:
     @staticmethod
     def of(format: str, parameters: Iterable[tuple[str, nn.Parameter]], first: Mapping[str, torch.Tensor]) -> DenseWeights:
         """Moves `parameters` into one store and sets them to their `first` values, FP32 by name."""
-        named, places, end = dict(parameters), {}, 0
-        for name, parameter in named.items():
+        by_name, places, end = dict(parameters), {}, 0
+        for name, parameter in by_name.items():
             places[name] = slice(end, end + parameter.numel())
             end += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
-        device = next((p.device for p in named.values()), torch.device("cpu"))
+        device = next((p.device for p in by_name.values()), torch.device("cpu"))
         weights = StoredWeights.empty(format, (end,), device)
         weights.write(torch.zeros(end, device=device))
-        dense = DenseWeights(weights, named, places)
-        for name, parameter in named.items():
+        dense = DenseWeights(weights, by_name, places)
+        for name, parameter in by_name.items():
             weights.write(first[name].flatten(), places[name])
             parameter.data = dense[name].model
         return dense

@@ -58,10 +58,10 @@ class Codec(QuantizedCommCodec):
 
     def share(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
         """What one of so many `ranks` adds to the mean of theirs, encoded."""
-        mine = gradients / ranks
+        part = gradients / ranks
         if self.dtype == torch.float16:
-            mine.clamp_(-MOST_OF_A_MEAN / ranks, MOST_OF_A_MEAN / ranks)
-        return self.encode(mine)
+            part.clamp_(-MOST_OF_A_MEAN / ranks, MOST_OF_A_MEAN / ranks)
+        return self.encode(part)
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ MODE_OF_POOLING = {PoolingType.SUM: "sum", PoolingType.MEAN: "mean", PoolingType
 
 def shards_of(groups: list[GroupedEmbeddingConfig], formats: Mapping[str, str], stores: Stores) -> list[HeldShard]:
     """What TorchRec has this rank hold, in the order of its features. `formats`: by table, how its weights are stored."""
-    held = []
+    shards = []
     for table, pooling in [(table, group.pooling) for group in groups for table in group.embedding_tables]:
         row, col = table.local_metadata.shard_offsets if table.local_metadata else (0, 0)
         extent = (row, row + table.local_rows, col, col + table.local_cols)
         how = (table.num_features(), formats[table.name], MODE_OF_POOLING[pooling])
-        held.append(HeldShard(table.name, *extent, *how, store=stores.get(table.name)))
-    return held
+        shards.append(HeldShard(table.name, *extent, *how, store=stores.get(table.name)))
+    return shards
 
 
 class BatchedLookup(nn.Module):
@@ -64,26 +64,26 @@ class BatchedLookup(nn.Module):
     def fetch(self, features: KeyedJaggedTensor, finished: Finished) -> None:
         """Has the rows that `features` will read in the caches. On a thread of its own, while another batch computes."""
         parts = [self._own(features, positions) for _, positions in self._parts]
-        held = [
+        batch_rows = [
             None if batch.cached is None else batch.cached.fetch(own.values(), done)
             for (batch, _), own, done in zip(self._parts, parts, finished)
         ]
-        self._fetched.append((features, held))
+        self._fetched.append((features, batch_rows))
 
     def finished(self) -> Finished:
         """What `fetch` wants to know. It is read when a batch's ids leave, so that no thread's speed decides what is fetched."""
         return [[] if batch.cached is None else batch.cached.finished() for batch in self.batches]
 
     def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
-        samples, fetched = features.stride(), self._taken(features)
+        samples, fetched = features.stride(), self._fetched_for(features)
         if not self._parts:  # this rank holds nothing, but takes part in the exchange of gradients
             return self._anchor.expand(samples, 1)[:, :0]
         if len(self._parts) == 1:
             return self._parts[0][0].look_up(features.values(), features.offsets(), samples, fetched[0])
         rows: list[torch.Tensor] = [features.values()] * self._features
-        for (batch, positions), held in zip(self._parts, fetched):
+        for (batch, positions), batch_rows in zip(self._parts, fetched):
             own = self._own(features, positions)
-            looked_up = batch.look_up(own.values(), own.offsets(), samples, held)
+            looked_up = batch.look_up(own.values(), own.offsets(), samples, batch_rows)
             of_feature = looked_up.split(own.length_per_key()) if batch.mode == "none" else looked_up.split(batch.width, dim=1)
             for position, part in zip(positions, of_feature):
                 rows[position] = part
@@ -92,10 +92,10 @@ class BatchedLookup(nn.Module):
     def _own(self, features: KeyedJaggedTensor, positions: list[int]) -> KeyedJaggedTensor:
         return features if len(self._parts) == 1 else features.permute(positions)
 
-    def _taken(self, features: KeyedJaggedTensor) -> list[Held | None]:
+    def _fetched_for(self, features: KeyedJaggedTensor) -> list[Held | None]:
         """What was fetched for `features`, by part."""
-        for place, (known, held) in enumerate(self._fetched):
-            if known is features:
+        for place, (batch, batch_rows) in enumerate(self._fetched):
+            if batch is features:
                 del self._fetched[: place + 1]
-                return held
+                return batch_rows
         return [None] * len(self._parts)

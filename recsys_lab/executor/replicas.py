@@ -80,7 +80,7 @@ class ReplicaGradients:
 
     def _keep(self) -> None:
         """Several backward passes before a step: their averages add up."""
-        done = self._wait()
-        average = self.codec.decode(done)
+        total = self._wait()
+        average = self.codec.decode(total)
         self._earlier = average.clone() if self._earlier is None else self._earlier.add_(average)
-        done.zero_()
+        total.zero_()

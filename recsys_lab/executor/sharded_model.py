@@ -121,16 +121,16 @@ class ShardedModel:
 
     def stores(self) -> dict[str, dict[str, int]]:
         """Hits and misses (distinct rows of a batch) and bytes moved since the start, by table with a cache, of this rank's shards."""
-        found: dict[str, dict[str, int]] = {}
+        counters: dict[str, dict[str, int]] = {}
         for batch in self.sparse_optimizer.batches:
             if batch.cached is not None and batch.rows_in_all:
-                counts, known = batch.cached.counts(), found.setdefault(batch.shards[0].table, {})
-                known.update({name: count + known.get(name, 0) for name, count in counts.items()})
-        return found
+                counts, sums = batch.cached.counts(), counters.setdefault(batch.shards[0].table, {})
+                sums.update({name: count + sums.get(name, 0) for name, count in counts.items()})
+        return counters
 
-    def _writes(self, held: HeldShard) -> bool:
-        place = (held.row_start, held.row_stop, held.col_start)
-        holders = [s.ranks for s in self.plan.by_table[held.table][1].shards if (s.row_start, s.row_stop, s.col_start) == place]
+    def _writes(self, shard: HeldShard) -> bool:
+        place = (shard.row_start, shard.row_stop, shard.col_start)
+        holders = [s.ranks for s in self.plan.by_table[shard.table][1].shards if (s.row_start, s.row_stop, s.col_start) == place]
         return any(ranks[0] == dist.get_rank() for ranks in holders)
 
 

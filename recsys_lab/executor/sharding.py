@@ -92,8 +92,8 @@ def sharded(
     average_in(wrapped._dmp_wrapped_module, formats.gradients, overlap)
 
     def of_rows(name: str, col_start: int, col_stop: int, rows: np.ndarray) -> torch.Tensor:
-        made = initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
-        return made if share == 1.0 else made.mul_(share)
+        values = initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
+        return values if share == 1.0 else values.mul_(share)
 
     for batch in embeddings.batches:
         if batch.cached is None:
@@ -106,10 +106,10 @@ def sharded(
             batch.cached.open(scratch, partial(of_rows, only.table, only.col_start, only.col_stop), state)
     keep_apart(0 if alone else communication_cores)
     ahead = embeddings.ahead if pipeline and not alone else None
-    made = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch or Watch(), running.local_modules, ahead=ahead)
+    result = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch or Watch(), running.local_modules, ahead=ahead)
     if first_dense:
-        made = replace(made, stored_dense=DenseWeights.of(precision.dense, made.dense_parameters(), first_dense))
-    return made
+        result = replace(result, stored_dense=DenseWeights.of(precision.dense, result.dense_parameters(), first_dense))
+    return result
 
 
 def _on_ranks(request: Request) -> Running:
@@ -138,9 +138,9 @@ def _alone(request: Request) -> Running:
 
 def _the_one(parts: Iterable[Any]) -> Any:
     """Of what at most one scheme of a plan has, that one's. Else None."""
-    there = [part for part in parts if part is not None]
-    assert len(there) <= 1, "two schemes of one plan watch look-ups, or have parts of the model"
-    return there[0] if there else None
+    present = [part for part in parts if part is not None]
+    assert len(present) <= 1, "two schemes of one plan watch look-ups, or have parts of the model"
+    return present[0] if present else None
 
 
 def _tables_of(model: nn.Module) -> str:

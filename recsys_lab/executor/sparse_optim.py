@@ -60,5 +60,5 @@ class SparseOptimizer(torch.optim.Optimizer):
         rule = replace(self.rule, lr=float(self.param_groups[0]["lr"]), step=self.steps)
         for batch, state in sorted(zip(self.batches, self.states), key=lambda pair: pair[0].replicas is not None):
             for touched in batch.gradients():
-                weights, (kept, squares) = batch.weights, [*state.values(), None, None][:2]
-                kernels.update(weights.model, touched.lookups, touched.grad, rule, low=weights.rest, state=kept, squares=squares)
+                weights, (moments, squares) = batch.weights, [*state.values(), None, None][:2]
+                kernels.update(weights.model, touched.lookups, touched.grad, rule, low=weights.rest, state=moments, squares=squares)

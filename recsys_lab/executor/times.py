@@ -40,15 +40,15 @@ def waited(what: str) -> Iterator[None]:
 @contextmanager
 def preparing() -> Iterator[None]:
     """The time inside is preparation, but for the waits in it."""
-    began, before = time.perf_counter(), RECORDER.waited_s
+    began, waited_before = time.perf_counter(), RECORDER.waited_s
     with named(EXCHANGE):
         yield
-    waiting = RECORDER.waited_s - before
+    waiting = RECORDER.waited_s - waited_before
     _spent_s["embedding.waiting"] += waiting
     _spent_s["embedding.preparation"] += time.perf_counter() - began - waiting
 
 
-def take_times(seen: Sequence[Recorded], backward_ended: float) -> Times:
+def take_times(records: Sequence[Recorded], backward_ended: float) -> Times:
     """Of one recorded step: {embedding: {preparation, transfer, waiting}, dense: {transfer, waiting}}. Then forgets it. Empty where
     nothing was noted. `backward_ended`: when the backward pass returned, by `time.perf_counter`.
     """
@@ -57,10 +57,10 @@ def take_times(seen: Sequence[Recorded], backward_ended: float) -> Times:
     preparation, waiting, of_dense = (1e3 * _spent_s[name] for name in ("embedding.preparation", "embedding.waiting", "dense.waiting"))
     _spent_s.clear()
     _backward_done.clear()
-    rows = [one for one in seen if one.name == EXCHANGE]
+    rows = [one for one in records if one.name == EXCHANGE]
     if not rows:
         return {}
-    dense = [one for one in seen if one.name is None and one.kind == "all_reduce"]
+    dense = [one for one in records if one.name is None and one.kind == "all_reduce"]
     return {
         "embedding": {"preparation": preparation, "transfer": _transfer_ms(rows), "waiting": waiting},
         "dense": {"transfer": _transfer_ms(dense), "waiting": of_dense},
@@ -74,8 +74,8 @@ def mean_times(steps: Sequence[Times]) -> Times | None:
     return {of: {what: sum(step[of][what] for step in steps) / len(steps) for what in steps[0][of]} for of in steps[0]}
 
 
-def _transfer_ms(seen: Iterable[Recorded]) -> float:
-    return union_ms((one.start_ms, one.start_ms + one.ms) for one in seen)
+def _transfer_ms(records: Iterable[Recorded]) -> float:
+    return union_ms((one.start_ms, one.start_ms + one.ms) for one in records)
 
 
 def union_ms(intervals: Iterable[tuple[float, float]]) -> float:

@@ -35,6 +35,6 @@ def _sums_travel(context: Context) -> tuple[list[Step], list[Step]]:
 def _rows_travel(context: Context) -> tuple[list[Step], list[Step]]:
     """A row for each look-up: D columns a look-up, which all tables of a sequence model share."""
     dim = context.members[0][0].dim
-    held, wanted = lookups_of_ranks(context) * dim, context.per_rank() + context.ids_per_sample * context.batch * dim
-    forward = context.rows_there("all_to_all", context.groups, held, wanted)
-    return forward, context.gradients_back("all_to_all", context.groups, wanted, held)
+    sent, received = lookups_of_ranks(context) * dim, context.per_rank() + context.ids_per_sample * context.batch * dim
+    forward = context.rows_there("all_to_all", context.groups, sent, received)
+    return forward, context.gradients_back("all_to_all", context.groups, received, sent)

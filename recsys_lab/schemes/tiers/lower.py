@@ -46,12 +46,12 @@ def _in_memory(context: Context, columns: list[int], ahead: list[Step], back: li
 
     With them come the steps that add up the parts and take the gradient apart.
     """
-    given, together = sum(columns), context.output_columns
+    part_columns, together = sum(columns), context.output_columns
     sorting = ID_BYTES * context.ids_per_sample * (PASSES + PASSES_A_TIER * len(columns))
-    adding = FP32_BYTES * (3 * (given - together) + 2 * together)  # two are read and one is written; then all side by side
+    adding = FP32_BYTES * (3 * (part_columns - together) + 2 * together)  # two are read and one is written; then all side by side
     last = last_of([step for step in ahead if step.phase == "forward"], "")
     merge = context.in_memory("tiers.merge", "forward", context.batch * (sorting + adding), last)
-    split = context.in_memory("tiers.gradient.split", "backward", context.batch * FP32_BYTES * 2 * given, ("dense.backward",))
+    split = context.in_memory("tiers.gradient.split", "backward", context.batch * FP32_BYTES * 2 * part_columns, ("dense.backward",))
     back = [replace(s, after=tuple(split.name if name == "dense.backward" else name for name in s.after)) for s in back]
     return [*ahead, merge], [split, *back]
 

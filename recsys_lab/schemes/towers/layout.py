@@ -49,22 +49,22 @@ class Layout:
     @cached_property
     def whole(self) -> tuple[tuple[Slot, ...], ...]:
         """By rank, the slots of shards with whole rows or columns."""
-        held: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
+        slots_of_rank: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
         for table, placement in self.plan.by_table.values():
             for shard in placement.shards if placement.scheme != TOWER_ROW_WISE else ():
-                held[shard.ranks[0]] += [Slot(feature, table, shard) for feature in table.features]
-        return tuple(map(tuple, held))
+                slots_of_rank[shard.ranks[0]] += [Slot(feature, table, shard) for feature in table.features]
+        return tuple(map(tuple, slots_of_rank))
 
     @cached_property
     def blocks(self) -> tuple[tuple[Slot, ...], ...]:
         """By rank, the slots of row blocks. Every rank of a site has all of the site's, also where its block has no row."""
-        held: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
+        slots_of_rank: list[list[Slot]] = [[] for _ in range(self.plan.world_size)]
         tower_of = tower_of_features(self.plan.towers)
         for feature, table in self.row_features:
             shards = {shard.ranks[0]: shard for shard in self.plan.by_table[table.name][1].shards}
             for rank in self.sites.ranks_of(self.sites.site_of_tower(tower_of[feature])):
-                held[rank].append(Slot(feature, table, shards.get(rank) or Shard((rank,), table.rows, table.rows, 0, table.dim)))
-        return tuple(map(tuple, held))
+                slots_of_rank[rank].append(Slot(feature, table, shards.get(rank) or Shard((rank,), table.rows, table.rows, 0, table.dim)))
+        return tuple(map(tuple, slots_of_rank))
 
     def slots(self, rank: int) -> tuple[Slot, ...]:
         return self.whole[rank] + self.blocks[rank]

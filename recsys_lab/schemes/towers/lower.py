@@ -117,10 +117,10 @@ def _permuted(volume: _Volume, name: str, phase: str, after: str) -> list[Step]:
 
 def _inside_forward(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
     context, sites_with = volume.context, volume.groups_with
-    sent, taken = volume.whole * context.global_batch, volume.of_site(volume.whole) * volume.peer_samples
+    sent, received = volume.whole * context.global_batch, volume.of_site(volume.whole) * volume.peer_samples
     parts = (volume.parts + volume.counts) * context.global_batch
     return [
-        *context.rows_there("all_to_all", sites_with(sent), sent, taken, name="exchange.all_to_all", after=after),
+        *context.rows_there("all_to_all", sites_with(sent), sent, received, name="exchange.all_to_all", after=after),
         *context.rows_there("reduce_scatter", sites_with(parts), parts, name="exchange.reduce_scatter", after=after),
     ]
 
@@ -138,14 +138,14 @@ def _shuffled(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
 
 def _backward(volume: _Volume) -> list[Step]:
     back, sites_with = volume.context.gradients_back, volume.groups_with
-    taken, sent = volume.of_peers
-    steps = back("all_to_all", volume.peers, sent, taken, name="gradient.output.all_to_all")
+    received, sent = volume.of_peers
+    steps = back("all_to_all", volume.peers, sent, received, name="gradient.output.all_to_all")
     steps += _module_backward(volume, last_of(steps, "dense.backward"))
     after = last_of([step for step in steps if step.role != MODULE_SYNC], "dense.backward")
-    sent, taken = volume.of_site(volume.whole) * volume.peer_samples, volume.whole * volume.context.global_batch
+    sent, received = volume.of_site(volume.whole) * volume.peer_samples, volume.whole * volume.context.global_batch
     parts = volume.parts * volume.peer_samples
     inside = [
-        *back("all_to_all", sites_with(sent), sent, taken, name="gradient.exchange.all_to_all", after=after),
+        *back("all_to_all", sites_with(sent), sent, received, name="gradient.exchange.all_to_all", after=after),
         *back("all_gather", sites_with(parts), parts, name="gradient.exchange.all_gather", after=after),
     ]
     permuted = _permuted(volume, "towers.gradient.permute", "backward", last_of(inside, after[0])[0])

@@ -50,8 +50,8 @@ class Scatters:
         works, parts = [], []
         for root, width in self.pieces:
             parts.append(looked_up.new_empty(len(looked_up) // ranks, width))
-            sent = list(next(own).contiguous().chunk(ranks)) if root == rank else None
-            works.append(dist.scatter(parts[-1], sent, group=self.group, group_src=root, async_op=True))
+            chunks = list(next(own).contiguous().chunk(ranks)) if root == rank else None
+            works.append(dist.scatter(parts[-1], chunks, group=self.group, group_src=root, async_op=True))
         return UnderWay(works, parts)
 
     def collect(self, grads: torch.Tensor) -> UnderWay:
@@ -59,11 +59,11 @@ class Scatters:
         rank, ranks = self.group.rank(), self.group.size()
         works, parts = [], []
         for (root, width), part in zip(self.pieces, grads.split([width for _, width in self.pieces], dim=1)):
-            taken = None
+            chunks = None
             if root == rank:
                 parts.append(grads.new_empty(len(grads) * ranks, width))
-                taken = list(parts[-1].chunk(ranks))
-            works.append(dist.gather(part.contiguous(), taken, group=self.group, group_dst=root, async_op=True))
+                chunks = list(parts[-1].chunk(ranks))
+            works.append(dist.gather(part.contiguous(), chunks, group=self.group, group_dst=root, async_op=True))
         return UnderWay(works, parts or [grads.new_empty(len(grads) * ranks, 0)])
 
 
@@ -80,8 +80,8 @@ def exchange_by(embeddings: Part, request: Request) -> None:
     group = embeddings._env.process_group
     assert group is not None
     if request.exchange != ALL_TO_ALL or not request.overlap:
-        held = embeddings._embedding_shardings[at]._grouped_embedding_configs_per_rank
-        tables = [[t.num_features() * t.local_cols for g in of_rank for t in g.embedding_tables] for of_rank in held]
+        configs_of_rank = embeddings._embedding_shardings[at]._grouped_embedding_configs_per_rank
+        tables = [[t.num_features() * t.local_cols for g in of_rank for t in g.embedding_tables] for of_rank in configs_of_rank]
         columns = [sum(own) for own in tables]
         pieces = [[width] for width in columns] if request.exchange == "fused_scatter" else tables
         scatters = [(rank, width) for rank, own in enumerate(pieces) for width in own if width]

@@ -31,10 +31,10 @@ def lower_whole(context: Context) -> tuple[list[Step], list[Step]]:
     everyone = context.global_batch
     inputs = input_distribution(context, lengths.sum() * context.batch, ids.sum() * context.batch, lengths * everyone, ids * everyone)
     if context.exchange == ALL_TO_ALL:
-        held = columns * context.global_batch
-        wanted = context.per_rank() + context.batch * sum(vectors(table) * table.dim for table, _ in context.members)
-        forward = context.rows_there("all_to_all", [context.world], held, wanted)
-        backward = context.gradients_back("all_to_all", [context.world], wanted, held)
+        sent = columns * context.global_batch
+        received = context.per_rank() + context.batch * sum(vectors(table) * table.dim for table, _ in context.members)
+        forward = context.rows_there("all_to_all", [context.world], sent, received)
+        backward = context.gradients_back("all_to_all", [context.world], received, sent)
     else:
         forward, backward = scattered(context)
     return iteration(context, inputs, forward, backward)
@@ -59,8 +59,8 @@ def scattered(context: Context) -> tuple[list[Step], list[Step]]:
 def _pieces(context: Context) -> Iterator[tuple[str, int, int, tuple[str, ...]]]:
     """(name, root, columns, tables) of each scatter, rank after rank."""
     for rank in context.world:
-        held = [(t.name, len(t.features) * s.cols) for t, p in context.members for s in p.shards if s.ranks[0] == rank]
+        columns_of_table = [(t.name, len(t.features) * s.cols) for t, p in context.members for s in p.shards if s.ranks[0] == rank]
         if context.exchange == "scatter_list":
-            yield from ((name, rank, columns, (name,)) for name, columns in held)
-        elif held:
-            yield f"rank_{rank}", rank, sum(columns for _, columns in held), tuple(name for name, _ in held)
+            yield from ((name, rank, columns, (name,)) for name, columns in columns_of_table)
+        elif columns_of_table:
+            yield f"rank_{rank}", rank, sum(columns for _, columns in columns_of_table), tuple(name for name, _ in columns_of_table)

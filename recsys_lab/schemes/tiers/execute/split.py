@@ -47,7 +47,9 @@ class TierSplit:
         self.table_of_feature = torch.tensor([i for i, t in enumerate(tables) for _ in t.features], device=device)
         of_tiers = {tier: [f for t in tables if rows_of[t.name][tier] for f in t.features] for tier in TIERS}
         self._features_of_tier = {tier: own for tier, own in of_tiers.items() if own}
-        self._chosen = {t: torch.tensor([self.features.index(f) for f in own], device=device) for t, own in self._features_of_tier.items()}
+        self._positions = {
+            t: torch.tensor([self.features.index(f) for f in own], device=device) for t, own in self._features_of_tier.items()
+        }
         bases = np.cumsum([0, *(t.rows for t in tables)])
         hot_before = np.cumsum([0, *(remaps[t.name].hot_rows for t in tables)])
         hot, tier, local = [], [], []
@@ -66,7 +68,7 @@ class TierSplit:
         # A cold id x is the tier's row x - (hot ids of its table below x).
         self._hot_before = torch.from_numpy(np.repeat(hot_before[:-1], repeats)).to(device)
 
-    def chosen(self, batch: KeyedJaggedTensor) -> KeyedJaggedTensor:
+    def own_features(self, batch: KeyedJaggedTensor) -> KeyedJaggedTensor:
         """Of a whole batch, what this splits."""
         return only(batch, self.features)
 
@@ -84,13 +86,13 @@ class TierSplit:
         """A part for each tier that has rows, in the order of TIERS; `tier` and `row` as `place` gives them."""
         offsets, samples = batch.offsets().to(torch.int64), batch.stride()
         parts = {}
-        for name, chosen in self._chosen.items():
-            here = tier == TIERS.index(name)
-            order = here.nonzero().squeeze(1)
-            before = torch.nn.functional.pad(here.cumsum(0), (1, 0))
-            lengths = before[offsets].diff().to(torch.int32).view(len(self.features), samples)
-            if len(chosen) < len(self.features):
-                lengths = lengths[chosen]
+        for name, positions in self._positions.items():
+            in_tier = tier == TIERS.index(name)
+            order = in_tier.nonzero().squeeze(1)
+            counts = torch.nn.functional.pad(in_tier.cumsum(0), (1, 0))
+            lengths = counts[offsets].diff().to(torch.int32).view(len(self.features), samples)
+            if len(positions) < len(self.features):
+                lengths = lengths[positions]
             parts[name] = TierPart(KeyedJaggedTensor(self._features_of_tier[name], row[order], lengths=lengths.reshape(-1)), order)
         return parts
 

@@ -130,7 +130,7 @@ class TieredEmbeddings(Part):
         return exchanged + [batch for lookup in self._at_home.values() for batch in lookup.batches]
 
     def begin(self, sparse: KeyedJaggedTensor) -> Tiered:
-        batch = self._split.chosen(sparse)
+        batch = self._split.own_features(sparse)
         tier, row = self._split.place(batch)
         parts = self._split.parts(batch, tier, row)
         return Tiered(batch, tier, parts, {name: one.begin(parts[name].features) for name, one in self._exchanged.items()})

@@ -35,7 +35,7 @@ class TierWatch(Watch):
 
     def hook(self, _: nn.Module, inputs: tuple[KeyedJaggedTensor]) -> None:
         """Before the forward pass of a collection that does not split its ids."""
-        batch = self._split.chosen(inputs[0])
+        batch = self._split.own_features(inputs[0])
         self.see(batch, self._split.place(batch)[0])
 
     def lookups(self, reset: bool = False) -> dict[str, dict[str, int]]:
@@ -48,19 +48,19 @@ class TierWatch(Watch):
         """0: keep none."""
         tables, device = len(self._split.tables), self._counts.device
         self._limit = limit
-        self._kept = torch.zeros(tables * limit + 1, dtype=self._split.id_dtype, device=device)  # the last one is for what is not kept
-        self._seen = torch.zeros(tables, dtype=torch.int64, device=device)
+        self._rings = torch.zeros(tables * limit + 1, dtype=self._split.id_dtype, device=device)  # the last one is for what is not kept
+        self._totals = torch.zeros(tables, dtype=torch.int64, device=device)
 
     def kept_ids(self) -> dict[str, torch.Tensor]:
-        rings = self._kept[:-1].view(len(self._split.tables), self._limit).long()
+        rings = self._rings[:-1].view(len(self._split.tables), self._limit).long()
         in_order = [
-            ring[:seen] if seen <= self._limit else ring.roll(-(seen % self._limit)) for ring, seen in zip(rings, self._seen.tolist())
+            ring[:total] if total <= self._limit else ring.roll(-(total % self._limit)) for ring, total in zip(rings, self._totals.tolist())
         ]
         return dict(zip(self._split.tables, in_order))
 
     def _keep(self, ids: torch.Tensor, table: torch.Tensor, counts: torch.Tensor) -> None:
         """`ids` [N] of `table` [N], table after table, `counts` of each: behind those that are there, over the oldest."""
         place = torch.arange(len(ids), device=ids.device).sub_((counts.cumsum(0) - counts)[table])
-        ring = (self._seen[table] + place).remainder_(self._limit).add_(table * self._limit)
-        self._kept[torch.where(place >= (counts - self._limit)[table], ring, len(self._kept) - 1)] = ids.to(self._kept.dtype)
-        self._seen += counts
+        ring = (self._totals[table] + place).remainder_(self._limit).add_(table * self._limit)
+        self._rings[torch.where(place >= (counts - self._limit)[table], ring, len(self._rings) - 1)] = ids.to(self._rings.dtype)
+        self._totals += counts

@@ -53,7 +53,7 @@ class FeatureDistribution:
         if self._buckets is not None:
             more = self._buckets(*bags)
             bags = torch.cat([bags[0], more[0]]), torch.cat([bags[1], more[1]])
-        return _chosen(bags, self._send)
+        return _parts_of(bags, self._send)
 
 
 class OnTheWay:
@@ -63,23 +63,23 @@ class OnTheWay:
         self._to, self._bags = distribution, distribution.cut(batch)
         sizes = torch.zeros(len(distribution.slots_of), dtype=torch.int64, device=batch.device())
         self._sent = sizes.index_add(0, distribution.receiver, self._bags[0].sum(1))
-        self._taken = torch.empty_like(sizes)
-        self._works: list[Any] = [dist.all_to_all_single(self._taken, self._sent, group=distribution.group, async_op=True)]
+        self._received = torch.empty_like(sizes)
+        self._works: list[Any] = [dist.all_to_all_single(self._received, self._sent, group=distribution.group, async_op=True)]
 
     def send(self) -> None:
         self._wait()
-        sent, taken = torch.stack([self._sent, self._taken]).tolist()
+        sent, received = torch.stack([self._sent, self._received]).tolist()
         (lengths, ids), to, own = self._bags, self._to, [self._to.own] * len(sent)
-        self._theirs = lengths.new_empty(sum(own), lengths.shape[1]), ids.new_empty(sum(taken))
+        self._incoming = lengths.new_empty(sum(own), lengths.shape[1]), ids.new_empty(sum(received))
         self._works = [
-            dist.all_to_all_single(self._theirs[0], lengths, own, to.slots_of, group=to.group, async_op=True),
-            dist.all_to_all_single(self._theirs[1], ids, taken, sent, group=to.group, async_op=True),
+            dist.all_to_all_single(self._incoming[0], lengths, own, to.slots_of, group=to.group, async_op=True),
+            dist.all_to_all_single(self._incoming[1], ids, received, sent, group=to.group, async_op=True),
         ]
 
     def received(self) -> KeyedJaggedTensor:
         """What this rank looks up. Each of its K slots has the bags of all ranks' samples, rank after rank in the distribution's order."""
         self._wait()
-        lengths, ids = _chosen(self._theirs, self._to.arrive, len(self._theirs[1]))
+        lengths, ids = _parts_of(self._incoming, self._to.arrive, len(self._incoming[1]))
         keys = [str(slot) for slot in range(self._to.own)]
         return KeyedJaggedTensor(keys, ids, lengths=lengths.reshape(-1), stride=len(self._to.slots_of) * lengths.shape[1])
 
@@ -93,19 +93,19 @@ class _Buckets:
 
     def __init__(self, layout: Layout, features: list[str], device: torch.device):
         self._places = layout.sites.ranks
-        self._chosen = torch.tensor([features.index(name) for name, _ in layout.row_features], dtype=torch.int32, device=device)
+        self._row_features = torch.tensor([features.index(name) for name, _ in layout.row_features], dtype=torch.int32, device=device)
         self._block = torch.tensor([-(-table.rows // self._places) for _, table in layout.row_features], device=device)
 
     def __call__(self, lengths: torch.Tensor, ids: torch.Tensor) -> Bags:
         """[M * J, B] lengths and their ids, numbered within the block."""
-        lengths, ids = _chosen((lengths, ids), self._chosen)
-        cut, ids, *_ = torch.ops.fbgemm.block_bucketize_sparse_features(  # as a sequence: else a GPU mixes the order within a bag
+        lengths, ids = _parts_of((lengths, ids), self._row_features)
+        in_blocks, ids, *_ = torch.ops.fbgemm.block_bucketize_sparse_features(  # as a sequence: else a GPU mixes the order within a bag
             lengths.reshape(-1), ids, bucketize_pos=False, sequence=True, block_sizes=self._block, my_size=self._places
         )
-        return cut.view(-1, lengths.shape[1]), ids
+        return in_blocks.view(-1, lengths.shape[1]), ids
 
 
-def _chosen(bags: Bags, parts: torch.Tensor, total: int | None = None) -> Bags:
+def _parts_of(bags: Bags, parts: torch.Tensor, total: int | None = None) -> Bags:
     """Those `parts` of `bags`, in their order. `total`: how many ids they have together, if it is known."""
     lengths, ids, _ = torch.ops.fbgemm.permute_2D_sparse_data(parts, bags[0], bags[1], None, total)
     return lengths, ids

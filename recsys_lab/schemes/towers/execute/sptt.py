@@ -123,13 +123,13 @@ class SPTT(Part):
 def _to_hold(request: Request, layout: Layout) -> list[HeldShard]:
     """The shards behind this rank's slots, in their order. Of row blocks the sum is wanted, whatever the table's pooling."""
     formats = {config.name: format_of(config) for config in request.configs}
-    held = []
+    shards = []
     for slots, summed in ((layout.whole[layout.rank], False), (layout.blocks[layout.rank], True)):
         for t, s in [(slot.table, slot.shard) for slot in slots if slot.feature == slot.table.features[0]]:
             extent, mode = (s.row_start, s.row_stop, s.col_start, s.col_stop), "sum" if summed else t.pooling
             how = (len(t.features), formats[t.name], mode)
-            held.append(HeldShard(t.name, *extent, *how, store=request.stores.get(t.name)))
-    return held
+            shards.append(HeldShard(t.name, *extent, *how, store=request.stores.get(t.name)))
+    return shards
 
 
 class _Shuffle:

@@ -21,19 +21,19 @@ FILES = {"cluster": "cluster/calibrated.yaml", "profile": "profile/calibrated.ya
 
 def folder() -> Path | None:
     """Where calibration's figures are, or would be; None where the user wants none."""
-    given = os.environ.get(VARIABLE)
-    if given == "none":
+    setting = os.environ.get(VARIABLE)
+    if setting == "none":
         return None
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return Path(given or os.path.join(base, "recsys_lab"))
+    return Path(setting or os.path.join(base, "recsys_lab"))
 
 
 def figure(key: str, default: Any, *, _root_: DictConfig) -> Any:
     """`${calibrated:cluster.device.source,X}`: the figure of that name, or X where there is none or the config says `calibrated: false`."""
-    found = None if OmegaConf.select(_root_, "calibrated") is False else _figures()
+    value = None if OmegaConf.select(_root_, "calibrated") is False else _figures()
     for part in key.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return default if found is None else found
+        value = value.get(part) if isinstance(value, dict) else None
+    return default if value is None else value
 
 
 def core_figure(key: str, default: float, *, _root_: DictConfig) -> float:
@@ -63,8 +63,8 @@ def time_figure(key: str, default: float, *, _root_: DictConfig) -> float:
     measured = figure(key, None, _root_=_root_)
     share = SHARE_ON_FILE if measured is None else core_share(_ranks_measured(_root_))
     launcher = OmegaConf.select(_root_, "launcher")
-    here = share if launcher is None else core_share(launcher.hosts * launcher.ranks_per_host)
-    return float(f"{(default if measured is None else measured) * share / here:.4g}")
+    rank_share = share if launcher is None else core_share(launcher.hosts * launcher.ranks_per_host)
+    return float(f"{(default if measured is None else measured) * share / rank_share:.4g}")
 
 
 def is_there() -> bool:
@@ -92,9 +92,9 @@ def _figures() -> dict[str, Any]:
 def _read(path: Path, changed: int) -> dict[str, Any]:
     """The mapping in `path` as it was `changed`."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise UserError("not a file that calibrate wrote", where=path, remedy=f"python -m recsys_lab calibrate, or {VARIABLE}=none")
-    return found
+    return content

@@ -48,9 +48,9 @@ def cluster_here(hosts: int, ranks_per_host: int) -> Any:
 def apart_from_hydra() -> Iterator[None]:
     """Within a job that Hydra started, configs can be composed inside as if there were none."""
     of_process, of_job = GlobalHydra.instance(), HydraConfig.instance()
-    kept, config = of_process.hydra, of_job.cfg
+    hydra, config = of_process.hydra, of_job.cfg
     of_process.hydra = None
     try:
         yield
     finally:
-        of_process.hydra, of_job.cfg = kept, config
+        of_process.hydra, of_job.cfg = hydra, config

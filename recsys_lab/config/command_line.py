@@ -19,7 +19,7 @@ from recsys_lab.config.composition import composed, hydra_errors, parsed, with_c
 from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
 from recsys_lab.config.frozen import differences, freeze, register_resolvers
 from recsys_lab.config.keys import check_keys, composed_at_once, offer_sizes
-from recsys_lab.config.targets import Named, check_targets
+from recsys_lab.config.targets import UserModules, check_targets
 from recsys_lab.errors import UserError
 from recsys_lab.places import CONF as CONF
 
@@ -90,24 +90,24 @@ def read(argv: list[str]) -> Invocation:
             with hydra_errors():
                 jobs = _jobs(sorted(overrides, key=lambda override: override.key_or_group != "seed"))
             fixed = [o.input_line for o in overrides if not o.is_sweep_override()]
-            config, named = composed([*(jobs[0] if jobs else fixed), *extra], "sweep")
-            folder = own_folder(named, "hydra.sweep.dir")
+            config, folder_name = composed([*(jobs[0] if jobs else fixed), *extra], "sweep")
+            folder = own_folder(folder_name, "hydra.sweep.dir")
             for job in jobs[:MOST_JOBS_COMPOSED]:
                 freeze(composed([*job, *extra])[0])
-            said = (*_of_any_choice(_seeds_first(argv, args.overrides), overrides), _at("sweep", folder))
-            return Invocation(True, said, freeze(config), folder, tuple(tuple(job) for job in jobs))
+            line = (*_of_any_choice(_seeds_first(argv, args.overrides), overrides), _at("sweep", folder))
+            return Invocation(True, line, freeze(config), folder, tuple(tuple(job) for job in jobs))
         for override in overrides:
             if override.is_sweep_override():
                 raise UserError(
                     "several values in a single run", where=override.key_or_group, given=override.input_line, remedy="add -m for a sweep"
                 )
-        config, named = at_once or composed([*args.overrides, *extra])
+        config, folder_name = at_once or composed([*args.overrides, *extra])
     if config.get("resume") is None:
-        folder = Path(os.path.abspath(own_folder(named, "hydra.run.dir")))  # Hydra may change the folder that we are in
+        folder = Path(os.path.abspath(own_folder(folder_name, "hydra.run.dir")))  # Hydra may change the folder that we are in
     else:
         folder = run_to_resume(config)
         extra += [str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]
-        config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.names_folder))
+        config = _resumed(folder, of_the_run(args.overrides), extra, UserModules.of(overrides, args.names_folder))
     return Invocation(False, (*argv, _at("run", folder)), freeze(config), folder, overrides=tuple(args.overrides))
 
 
@@ -130,26 +130,26 @@ def _quoted(text: str) -> str:
 
 def _check_sweep(overrides: list[Override]) -> None:
     """Refuses what is of a single run."""
-    said = {
+    remedies = {
         "resume": "resume a run without -m; a sweep goes on when its command is repeated with hydra.sweep.dir=DIR",
         "overwrite": "ablation.repeat=true runs every job again, and sets aside what was there",
     }
     for override in overrides:
         key = override.key_or_group
-        if key in said and override.value() not in (None, False):
-            raise UserError("not in a sweep", where=key, given=override.input_line, remedy=said[key])
+        if key in remedies and override.value() not in (None, False):
+            raise UserError("not in a sweep", where=key, given=override.input_line, remedy=remedies[key])
 
 
-def _resumed(folder: Path, words: list[str], extra: list[str], named: Named) -> DictConfig:
+def _resumed(folder: Path, words: list[str], extra: list[str], user_modules: UserModules) -> DictConfig:
     """The run's own config. With further `words`, they may change where rows lie, and nothing else: says which fields differ if they do."""
-    theirs = stored(folder, named)
-    config = going_on(theirs, folder)
+    earlier = stored(folder, user_modules)
+    config = going_on(earlier, folder)
     if words:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            ours, _ = composed([*words_of(folder), *words, *extra])
-        check_targets(ours, named, folder)
-        ours = freeze(ours)
-        differing = differences(ours, theirs)
+            new, _ = composed([*words_of(folder), *words, *extra])
+        check_targets(new, user_modules, folder)
+        new = freeze(new)
+        differing = differences(new, earlier)
         if differing:
             raise UserError(
                 "the run to resume has another config",
@@ -157,7 +157,7 @@ def _resumed(folder: Path, words: list[str], extra: list[str], named: Named) -> 
                 given="; ".join(differing),
                 remedy="resume it as it is (resume=RUN_FOLDER alone), or start a new run without resume",
             )
-        OmegaConf.update(config, "sharder.scratch", OmegaConf.select(ours, "sharder.scratch"))
+        OmegaConf.update(config, "sharder.scratch", OmegaConf.select(new, "sharder.scratch"))
     return config
 
 
@@ -191,8 +191,8 @@ def _jobs(overrides: list[Override]) -> list[list[str]]:
         if sweeps and not override.is_discrete_sweep():
             remedy = "add hydra/sweeper=optuna, or give values: choice(0.1, 1)"
             raise UserError("an interval is searched, not run through", where=key, given=override.input_line, remedy=remedy)
-        chosen = override.sweep_string_iterator() if sweeps else [override.get_value_element_as_str()]
-        values[key] = [f"{key}={value}" for value in itertools.islice(chosen, MOST_JOBS + 1)]
+        texts = override.sweep_string_iterator() if sweeps else [override.get_value_element_as_str()]
+        values[key] = [f"{key}={value}" for value in itertools.islice(texts, MOST_JOBS + 1)]
         if not values[key]:
             raise UserError("no value to run", where=key, given=override.input_line)
     jobs = math.prod(map(len, values.values()))

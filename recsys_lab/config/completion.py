@@ -44,10 +44,10 @@ def offered(confs: Iterable[Path], words: Iterable[str], word: str) -> list[str]
     key, equals, value = word.partition("=")
     if not equals:
         return sorted(name for name in _names(confs, words, word) if name.startswith(word))
-    before, comma, _ = value.rpartition(",")
+    head, comma, _ = value.rpartition(",")
     group = next((name for name in GROUPS if CHOSEN_AS.get(name, name) == key), None)
     values = choices(confs, group) if group else _values(confs, words, key)
-    return sorted(found for each in values if (found := f"{key}={before}{comma}{each}").startswith(word))
+    return sorted(text for each in values if (text := f"{key}={head}{comma}{each}").startswith(word))
 
 
 def choices(confs: Iterable[Path], group: str) -> list[str]:
@@ -61,25 +61,25 @@ def _names(confs: tuple[Path, ...], words: Iterable[str], word: str) -> Iterator
     parent = word.rpartition(".")[0]
     if not parent:
         yield from (f"{CHOSEN_AS.get(group, group)}=" for group in GROUPS)
-    here: Any = _config(confs, words)
+    node: Any = _config(confs, words)
     for part in parent.split(".") if parent else ():
-        here = here.get(part) if isinstance(here, Mapping) else None
-    for key, value in ((key, here[key]) for key in (here if isinstance(here, Mapping) else ()) if key != "_target_"):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    for key, value in ((key, node[key]) for key in (node if isinstance(node, Mapping) else ()) if key != "_target_"):
         yield f"{parent}.{key}".strip(".") + ("." if isinstance(value, Mapping) and value else "=")
 
 
 def _config(confs: tuple[Path, ...], words: Iterable[str]) -> dict[str, Any]:
     """The keys of the config that `words` choose. Values are as they are written."""
-    said = dict(word.split("=", 1) for word in words if "=" in word)
+    overrides = dict(word.split("=", 1) for word in words if "=" in word)
     config: dict[str, Any] = loaded(confs[0] / "config.yaml")
     defaults = config.pop("defaults")
     for path, at, place in (entry.partition("@") for entry in defaults if isinstance(entry, str)):
         config |= {place: loaded(confs[0] / f"{path}.yaml")} if at else {}
     groups = [entry for entry in defaults if isinstance(entry, dict) and next(iter(entry)).partition("@")[0] in GROUPS]
-    chosen = {name: str(said.get(name, default)).split(",")[0] for entry in groups for name, default in entry.items()}
-    for name, choice in list(chosen.items()):
-        chosen |= {other: brought for other, brought in _brought(confs, name, choice).items() if other not in said}
-    for name, choice in chosen.items():
+    selection = {name: str(overrides.get(name, default)).split(",")[0] for entry in groups for name, default in entry.items()}
+    for name, choice in list(selection.items()):
+        selection |= {other: side_choice for other, side_choice in _side_choices(confs, name, choice).items() if other not in overrides}
+    for name, choice in selection.items():
         group, _, place = name.partition("@")
         *outer, last = (place or group).split(".")
         parent = config
@@ -90,14 +90,14 @@ def _config(confs: tuple[Path, ...], words: Iterable[str]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key != "hydra"}
 
 
-def _brought(confs: tuple[Path, ...], name: str, choice: str) -> dict[str, str]:
+def _side_choices(confs: tuple[Path, ...], name: str, choice: str) -> dict[str, str]:
     """What a choice brings of other groups: `override /profile@_global_.simulate.profile: local` of its defaults."""
     group = name.partition("@")[0]
     path = _file(confs, group, choice)
     entries = (loaded(path) or {}).get("defaults", []) if path else []
     over = [(key, value) for entry in entries if isinstance(entry, dict) for key, value in entry.items() if key.startswith("override /")]
-    found = {key.removeprefix("override /").partition("@")[0]: str(value) for key, value in over}
-    return {CHOSEN_AS.get(other, other): value for other, value in found.items() if other in GROUPS}
+    by_group = {key.removeprefix("override /").partition("@")[0]: str(value) for key, value in over}
+    return {CHOSEN_AS.get(other, other): value for other, value in by_group.items() if other in GROUPS}
 
 
 def _file(confs: tuple[Path, ...], folder: str, choice: str) -> Path | None:
@@ -108,16 +108,16 @@ def _choice(confs: tuple[Path, ...], folder: str, choice: str, group: str) -> di
     """The keys of a choice with those that it takes from others. None where there is no such file."""
     path = _file(confs, folder, choice)
     own = dict(loaded(path) or {}) if path else {}
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for entry in own.pop("defaults", []):
         if isinstance(entry, str) and entry != "_self_":
-            found = _merged(found, _choice(confs, folder, entry, group))
+            keys = _merged(keys, _choice(confs, folder, entry, group))
         for name, part in entry.items() if isinstance(entry, dict) else ():
             inner, at, place = name.partition("@")
             if at and " " not in inner and "_global_" not in place:
-                found[place] = _merged(found.get(place, {}), _choice(confs, f"{folder}/{inner}", str(part), group))
+                keys[place] = _merged(keys.get(place, {}), _choice(confs, f"{folder}/{inner}", str(part), group))
     own = own.get(group, {}) if path and is_global(path) else own
-    return _merged(found, own)
+    return _merged(keys, own)
 
 
 def _merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,8 +131,8 @@ def _merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any
 def _values(confs: tuple[Path, ...], words: Iterable[str], key: str) -> list[str]:
     """Those that a key declares, or its comment lists. Else the one that it has."""
     for place, kind in TYPED.items():
-        if key.startswith(f"{place}.".lstrip(".")) and (named := _declared(kind, key.removeprefix(place).strip(".").split("."))):
-            return named
+        if key.startswith(f"{place}.".lstrip(".")) and (names := _declared(kind, key.removeprefix(place).strip(".").split("."))):
+            return names
     value: Any = _config(confs, words)
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -140,7 +140,7 @@ def _values(confs: tuple[Path, ...], words: Iterable[str], key: str) -> list[str
         return ["false", "true"]
     group, _, inner = key.partition(".")
     files = [path for conf in confs for path in (conf / group).glob("*.yaml")]
-    listed = next((found[0] for path in files if (found := _NAMES.match(comments(path).get(inner, "")))), None)
+    listed = next((match[0] for path in files if (match := _NAMES.match(comments(path).get(inner, "")))), None)
     if listed:
         return listed.split(" | ")
     return [str(value)] if isinstance(value, (int, float, str)) and "${" not in str(value) else []

@@ -28,18 +28,18 @@ _KEY = re.compile(r"^(\s*)([\w@./-]+):(?:\s+(.*?))?(?:\s+#\s*(.*))?$")
 
 def comments(path: Path) -> dict[str, str]:
     """What the comments behind the keys of a YAML say, by key with its parents."""
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     parents: list[tuple[int, str]] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         match = _KEY.match(line)
         if not match or line.lstrip().startswith(("#", "-")):
             continue
-        indent, key, _, said = match.groups()
+        indent, key, _, comment = match.groups()
         parents = [(depth, name) for depth, name in parents if depth < len(indent)]
         parents.append((len(indent), key))
-        if said:
-            found[".".join(name for _, name in parents)] = said
-    return found
+        if comment:
+            by_key[".".join(name for _, name in parents)] = comment
+    return by_key
 
 
 def loaded(path: Path) -> Any:
@@ -54,20 +54,20 @@ def is_global(path: Path) -> bool:
 
 def meanings(conf: Path, group: str) -> dict[str, str]:
     """The comment of each key of a group, that of the first choice which has one."""
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for path in sorted((conf / group).glob("*.yaml")):
         prefix = f"{group}." if is_global(path) else ""
-        found |= {key: said for name, said in comments(path).items() if (key := name.removeprefix(prefix)) not in found}
-    return found
+        by_key |= {key: comment for name, comment in comments(path).items() if (key := name.removeprefix(prefix)) not in by_key}
+    return by_key
 
 
 def targets(conf: Path, group: str) -> dict[str, tuple[str, ...]]:
     """What the choices of a group name as `_target_`, by the key under which it stands: "" of the group itself, else a part of it."""
-    found: dict[str, dict[str, None]] = {}
+    by_key: dict[str, dict[str, None]] = {}
     for path in sorted((conf / group).rglob("*.yaml")):
         for key, target in _targets(loaded(path)):
-            found.setdefault(key.removeprefix(group).strip(".") if is_global(path) else key, {})[target] = None
-    return {key: tuple(names) for key, names in found.items()}
+            by_key.setdefault(key.removeprefix(group).strip(".") if is_global(path) else key, {})[target] = None
+    return {key: tuple(names) for key, names in by_key.items()}
 
 
 def _targets(config: Any, where: str = "") -> Iterator[tuple[str, str]]:

@@ -12,24 +12,24 @@ from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.config.frozen import CONFIG_FILE, freeze, load
-from recsys_lab.config.targets import Named, check_targets
+from recsys_lab.config.targets import UserModules, check_targets
 from recsys_lab.errors import UserError
 from recsys_lab.files import write_text
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def own_folder(named: Any, where: str) -> Path:
-    """The folder that `named` is. UserError where a run would not have it to itself: the current folder, home, or one above them."""
+def own_folder(text: Any, where: str) -> Path:
+    """The folder that `text` names. UserError where a run would not have it to itself: the current folder, home, or one above them."""
     remedy = f"name a folder of its own, such as {where}=runs/first"
-    if not isinstance(named, str) or not named.strip():
-        raise UserError("no name of a folder", where=where, given=repr(named), remedy=remedy)
-    folder = os.path.realpath(named)
-    kept = {"the current folder": os.getcwd(), "your home": os.path.expanduser("~"), "the checkout": str(CHECKOUT)}
-    for name, path in kept.items():
+    if not isinstance(text, str) or not text.strip():
+        raise UserError("no name of a folder", where=where, given=repr(text), remedy=remedy)
+    folder = os.path.realpath(text)
+    shared = {"the current folder": os.getcwd(), "your home": os.path.expanduser("~"), "the checkout": str(CHECKOUT)}
+    for name, path in shared.items():
         if os.path.commonpath([folder, os.path.realpath(path)]) == folder:
-            raise UserError(f"a run there would mix its files with {name}", where=where, given=named, remedy=remedy)
-    return Path(named)
+            raise UserError(f"a run there would mix its files with {name}", where=where, given=text, remedy=remedy)
+    return Path(text)
 
 
 def run_to_resume(config: DictConfig) -> Path:
@@ -43,10 +43,10 @@ def run_to_resume(config: DictConfig) -> Path:
     return Path(str(config.resume)).resolve()
 
 
-def stored(folder: Path, named: Named) -> DictConfig:
-    """The frozen config of the run in `folder`. UserError where there is none, or one whose code nobody `named`."""
+def stored(folder: Path, user_modules: UserModules) -> DictConfig:
+    """The frozen config of the run in `folder`. UserError where there is none, or one whose code is not in `user_modules`."""
     config = load(folder)
-    check_targets(config, named, folder)
+    check_targets(config, user_modules, folder)
     try:
         assert isinstance(config.get("choices"), DictConfig), "choices"
         return freeze(config)
@@ -84,8 +84,8 @@ def words_of(folder: Path) -> list[str]:
 def save_words(folder: Path, words: Iterable[str]) -> None:
     """Writes what `words_of` reads, as Hydra does later: a run may be killed before Hydra begins."""
     (folder / ".hydra").mkdir(parents=True, exist_ok=True)
-    said = [word for word in words if not word.lstrip("+~").startswith("hydra")]
-    write_text(folder / ".hydra" / "overrides.yaml", yaml.safe_dump(said, allow_unicode=True))
+    choices = [word for word in words if not word.lstrip("+~").startswith("hydra")]
+    write_text(folder / ".hydra" / "overrides.yaml", yaml.safe_dump(choices, allow_unicode=True))
 
 
 def of_the_run(words: Iterable[str]) -> list[str]:

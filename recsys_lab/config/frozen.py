@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.config import calibrated
 from recsys_lab.config.checks import check_values
-from recsys_lab.config.schema import check_config, check_said, leaves
+from recsys_lab.config.schema import check_config, check_unresolved, leaves
 from recsys_lab.errors import UserError
 from recsys_lab.files import write_text
 from recsys_lab.tables.table_file import dim_of_tables
@@ -68,7 +68,7 @@ def freeze(config: DictConfig) -> DictConfig:
     if OmegaConf.is_readonly(config):
         return config
     config = OmegaConf.create(OmegaConf.to_container(config, resolve=False))  # a copy, apart from Hydra's own node
-    check_said(config)
+    check_unresolved(config)
     try:
         OmegaConf.resolve(config)
     except (RecursionError, OmegaConfBaseException) as error:
@@ -126,15 +126,17 @@ def identity(config: Mapping[str, Any]) -> str:
 
 
 def _digest(config: Mapping[str, Any], apart: tuple[str, ...]) -> str:
-    told = _without(config, apart)
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    content = _without(config, apart)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _without(config: Mapping[str, Any], apart: tuple[str, ...], where: str = "") -> dict[str, Any]:
     """`config` less the keys that `apart` names with their groups, such as cluster.list_price."""
-    left = {key: value for key, value in config.items() if f"{where}{key}" not in apart}
+    subset = {key: value for key, value in config.items() if f"{where}{key}" not in apart}
     inner = {path.partition(".")[0] for one in apart if one.startswith(where) and "." in (path := one[len(where) :])}
-    return left | {key: _without(left[key], apart, f"{where}{key}.") for key in left if key in inner and isinstance(left[key], Mapping)}
+    return subset | {
+        key: _without(subset[key], apart, f"{where}{key}.") for key in subset if key in inner and isinstance(subset[key], Mapping)
+    }
 
 
 def save(config: Mapping[str, Any], folder: Path) -> None:
@@ -158,11 +160,11 @@ def load(folder: Path) -> DictConfig:
     return config
 
 
-def differences(ours: DictConfig, theirs: DictConfig) -> list[str]:
-    """`key: theirs -> ours` for every field of identity that differs."""
-    a, b = (_flat(_without(plain(config), NOT_IDENTITY)) for config in (theirs, ours))
-    keys = sorted({*a, *b})
-    return [f"{k}: {a.get(k, 'absent')} -> {b.get(k, 'absent')}" for k in keys if a.get(k) != b.get(k)]
+def differences(config: DictConfig, earlier: DictConfig) -> list[str]:
+    """`key: old -> new` for every field of identity that differs."""
+    old, new = (_flat(_without(plain(config), NOT_IDENTITY)) for config in (earlier, config))
+    keys = sorted({*old, *new})
+    return [f"{k}: {old.get(k, 'absent')} -> {new.get(k, 'absent')}" for k in keys if old.get(k) != new.get(k)]
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

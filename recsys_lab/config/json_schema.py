@@ -38,34 +38,34 @@ def documents(conf: Path) -> dict[str, Json]:
     """The schema of each kind of file in `conf`, by the pattern of its files from there, such as "model/*.yaml"."""
     groups = {group: of_group(conf, group) for group in GROUPS if group != "experiment"}
     whole = _whole(conf, groups)
-    found = {f"{group}/*.yaml": _of_files(conf, group, schema, whole["properties"]) for group, schema in groups.items()}
+    schemas = {f"{group}/*.yaml": _of_files(conf, group, schema, whole["properties"]) for group, schema in groups.items()}
     cluster = hints_of(schema_of(target_of("recsys_lab.cluster.Cluster", "cluster")))
     for folder, field in CLUSTER_PARTS.items():
         kind = next(one for one in (cluster[field], *typing.get_args(cluster[field])) if dataclasses.is_dataclass(one))  # some may be null
-        found[f"cluster/{folder}/*.yaml"] = of_dataclass(kind, meanings(conf / "cluster", folder))
-    found["sharder/common/*.yaml"] = of_dataclass(PLAIN["sharder"], meanings(conf / "sharder", "common"))
-    found["experiment/**/*.yaml"] = found["config.yaml"] = whole
-    return {files: _document(files, schema) for files, schema in found.items()}
+        schemas[f"cluster/{folder}/*.yaml"] = of_dataclass(kind, meanings(conf / "cluster", folder))
+    schemas["sharder/common/*.yaml"] = of_dataclass(PLAIN["sharder"], meanings(conf / "sharder", "common"))
+    schemas["experiment/**/*.yaml"] = schemas["config.yaml"] = whole
+    return {files: _document(files, schema) for files, schema in schemas.items()}
 
 
 def of_group(conf: Path, group: str) -> Json:
     """A choice of `group`."""
-    said, named = meanings(conf, group), targets(conf, group)
+    comments, target_names = meanings(conf, group), targets(conf, group)
     about: Json = {"description": GROUPS[group]}
     if group in PLAIN and group != "sharder":
-        return about | _with_keys(of_dataclass(PLAIN[group], said), {"defaults": DEFAULTS})
+        return about | _with_keys(of_dataclass(PLAIN[group], comments), {"defaults": DEFAULTS})
     if group != "sharder":
-        return about | of_targets(named[""], group, BESIDE_TARGET.get(group), said)
+        return about | of_targets(target_names[""], group, BESIDE_TARGET.get(group), comments)
     parts: Json = {}
     for part in PARTS:
-        parts[part] = _or_interpolation([of_targets(named[part], f"sharder.{part}", None, _below(said, part)), {"type": "null"}])
-    return about | _with_keys(of_dataclass(PLAIN["sharder"], said), parts | {"defaults": DEFAULTS})
+        parts[part] = _or_interpolation([of_targets(target_names[part], f"sharder.{part}", None, _below(comments, part)), {"type": "null"}])
+    return about | _with_keys(of_dataclass(PLAIN["sharder"], comments), parts | {"defaults": DEFAULTS})
 
 
-def of_targets(names: Iterable[str], where: str, beside: type | None, said: Mapping[str, str]) -> Json:
+def of_targets(names: Iterable[str], where: str, beside: type | None, comments: Mapping[str, str]) -> Json:
     """A mapping whose `_target_` is one of `names`, or code of somebody else's with keys of its own."""
     names = tuple(names)
-    each = {name: of_dataclass(schema_of(target_of(name, where), beside), said) for name in names}
+    each = {name: of_dataclass(schema_of(target_of(name, where), beside), comments) for name in names}
     keys: dict[str, list[Json]] = {}
     for schema in each.values():
         for key, value in schema["properties"].items():
@@ -78,33 +78,33 @@ def of_targets(names: Iterable[str], where: str, beside: type | None, said: Mapp
     }
     is_named = {name: {"properties": {"_target_": {"const": name}}, "required": ["_target_"]} for name in names}
     alone: Json = {"not": {"required": ["defaults"]}}
-    held = [
+    key_rules = [
         {
             "if": is_named[name],
             "then": {"propertyNames": {"enum": [*schema["properties"], "_target_", "defaults"]}, "properties": schema["properties"]},
         }
         for name, schema in each.items()
     ]
-    needed = [
-        {"if": {"allOf": [is_named[name], alone]}, "then": {"required": wanted}}
+    required_rules = [
+        {"if": {"allOf": [is_named[name], alone]}, "then": {"required": required}}
         for name, schema in each.items()
-        if (wanted := schema["required"])
+        if (required := schema["required"])
     ]
     inherits = {"if": {"not": {"required": ["_target_"]}}, "then": {"propertyNames": {"enum": [*common, "defaults"]}, "properties": common}}
     # properties: for what an editor offers; `then` above decides
-    return {"type": "object", "properties": {"_target_": target, "defaults": DEFAULTS}, "allOf": [inherits, *held, *needed]}
+    return {"type": "object", "properties": {"_target_": target, "defaults": DEFAULTS}, "allOf": [inherits, *key_rules, *required_rules]}
 
 
-def of_dataclass(kind: Any, said: Mapping[str, str]) -> Json:
-    """A mapping with the fields of the dataclass `kind` and no other key. `said`: what its keys mean."""
+def of_dataclass(kind: Any, comments: Mapping[str, str]) -> Json:
+    """A mapping with the fields of the dataclass `kind` and no other key. `comments`: what its keys mean."""
     defaults = {field.name: _default(field) for field in dataclasses.fields(kind)}
-    properties = {name: _property(hint, name, defaults[name], said) for name, hint in hints_of(kind).items()}
-    needed = [name for name, default in defaults.items() if default is dataclasses.MISSING]
-    return {"type": "object", "properties": properties, "additionalProperties": False, "required": needed}
+    properties = {name: _property(hint, name, defaults[name], comments) for name, hint in hints_of(kind).items()}
+    required = [name for name, default in defaults.items() if default is dataclasses.MISSING]
+    return {"type": "object", "properties": properties, "additionalProperties": False, "required": required}
 
 
-def of_hint(hint: Any, said: Mapping[str, str]) -> list[Json]:
-    """What an annotation takes, as alternatives. `said`: of a dataclass, what its keys mean."""
+def of_hint(hint: Any, comments: Mapping[str, str]) -> list[Json]:
+    """What an annotation takes, as alternatives. `comments`: of a dataclass, what its keys mean."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return [{}]
@@ -116,20 +116,20 @@ def of_hint(hint: Any, said: Mapping[str, str]) -> list[Json]:
             base |= _of_rule(rule)
         return [base]
     if origin in (typing.Union, types.UnionType):
-        return [schema for kind in inner for schema in of_hint(kind, said)]
+        return [schema for kind in inner for schema in of_hint(kind, comments)]
     if origin is list:
-        return [{"type": "array", "items": _or_interpolation(of_hint(inner[0], said))}]
+        return [{"type": "array", "items": _or_interpolation(of_hint(inner[0], comments))}]
     if origin is dict:
-        keys = of_hint(inner[0], said)[0]
+        keys = of_hint(inner[0], comments)[0]
         return [
             {
                 "type": "object",
                 "propertyNames": keys | {"type": "string"},
-                "additionalProperties": _or_interpolation(of_hint(inner[1], said)),
+                "additionalProperties": _or_interpolation(of_hint(inner[1], comments)),
             }
         ]
     if dataclasses.is_dataclass(hint):
-        return [_partial(of_dataclass(hint, said))]
+        return [_partial(of_dataclass(hint, comments))]
     return [{"type": _TYPES[hint]}]
 
 
@@ -164,14 +164,14 @@ def _of_files(conf: Path, group: str, schema: Json, keys: Iterable[str]) -> Json
 def _whole(conf: Path, groups: Mapping[str, Json]) -> Json:
     """The whole config, of which a file says as much as it wants."""
     parts: Json = {group: _partial(schema) for group, schema in groups.items() if group not in PLACES}
-    said = meanings(conf, ".")
+    comments = meanings(conf, ".")
     for name in ("ablation", "simulate"):
-        parts[name] = _partial(of_dataclass(PLAIN[name], _below(said, name)))
+        parts[name] = _partial(of_dataclass(PLAIN[name], _below(comments, name)))
     parts["simulate"]["properties"]["profile"] = _partial(groups["profile"])
     studies = targets(conf, "experiment")["study"]
     parts["study"] = {"anyOf": [{"type": "null"}, _partial(of_targets(studies, "study", BESIDE_TARGET["study"], {}))]}
     parts |= {"hydra": {"type": "object"}, "defaults": DEFAULTS}
-    return _partial(_with_keys(of_dataclass(PLAIN[""], said), parts))
+    return _partial(_with_keys(of_dataclass(PLAIN[""], comments), parts))
 
 
 def _with_keys(schema: Json, more: Json) -> Json:
@@ -181,25 +181,25 @@ def _with_keys(schema: Json, more: Json) -> Json:
 
 def _partial(schema: Json) -> Json:
     """Without what a whole group needs: other files may say it."""
-    left = {key: value for key, value in schema.items() if key != "required"}
-    if "allOf" in left:
-        left["allOf"] = [rule for rule in left["allOf"] if "required" not in rule["then"]]
-    return left
+    optional = {key: value for key, value in schema.items() if key != "required"}
+    if "allOf" in optional:
+        optional["allOf"] = [rule for rule in optional["allOf"] if "required" not in rule["then"]]
+    return optional
 
 
-def _property(hint: Any, name: str, default: Any, said: Mapping[str, str]) -> Json:
-    about: Json = {"description": said[name]} if name in said else {}
+def _property(hint: Any, name: str, default: Any, comments: Mapping[str, str]) -> Json:
+    about: Json = {"description": comments[name]} if name in comments else {}
     if default is not dataclasses.MISSING and _is_json(default):
         about["default"] = default
-    return about | _or_interpolation(of_hint(hint, _below(said, name)))
+    return about | _or_interpolation(of_hint(hint, _below(comments, name)))
 
 
 def _or_interpolation(kinds: list[Json]) -> Json:
     return {} if {} in kinds else {"anyOf": [*kinds, INTERPOLATION]}
 
 
-def _below(said: Mapping[str, str], name: str) -> dict[str, str]:
-    return {key.removeprefix(f"{name}."): words for key, words in said.items() if key.startswith(f"{name}.")}
+def _below(comments: Mapping[str, str], name: str) -> dict[str, str]:
+    return {key.removeprefix(f"{name}."): words for key, words in comments.items() if key.startswith(f"{name}.")}
 
 
 def _of_rule(rule: Any) -> Json:

@@ -17,7 +17,7 @@ from recsys_lab.config.schema import unknown_key
 from recsys_lab.errors import UserError, did_you_mean
 
 
-def composed_at_once(said: list[str], overrides: list[Override], extra: list[str]) -> tuple[DictConfig, Any] | None:
+def composed_at_once(words: list[str], overrides: list[Override], extra: list[str]) -> tuple[DictConfig, Any] | None:
     """The config of a line that Hydra accepts as it stands, most of them; None where a closer look must say what is wrong, or free-form."""
     if any(o.is_sweep_override() or o.is_force_add() or o.key_or_group.split(".")[0] == "choices" for o in overrides):
         return None
@@ -26,7 +26,7 @@ def composed_at_once(said: list[str], overrides: list[Override], extra: list[str
         if override.key_or_group in groups:
             _check_one_choice(override)
     try:
-        return composed([*said, *extra])
+        return composed([*words, *extra])
     except UserError:
         return None
 
@@ -56,7 +56,7 @@ def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
     """
     free = set()
     loader, groups = GlobalHydra.instance().config_loader(), _groups()
-    chosen = []
+    selection = []
     for override in overrides:
         key = override.key_or_group
         if key in groups:
@@ -65,8 +65,8 @@ def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
             _check_choices(override, _choices(loader, key), has_searchpath=bool(extra) or "hydra.searchpath" in str(overrides))
             first = next(iter(values_of(override)), None)
             if first is not None:
-                chosen.append(f"{override.input_line.split('=')[0]}={first}")
-    config, _ = composed([*chosen, *extra, *[str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]])
+                selection.append(f"{override.input_line.split('=')[0]}={first}")
+    config, _ = composed([*selection, *extra, *[str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]])
     for override in overrides:
         key = override.key_or_group
         if key in groups or key.startswith("hydra"):
@@ -83,8 +83,8 @@ def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
                     free.add(str(override.input_line))
                 if override.is_add() or (depth and _free_form(parent)):
                     break  # `+key=` and free-form mappings: the typed schema of the group decides
-                known = {str(k) for k in parent if k not in ("_target_", "choices")} | (set(groups) if not depth else set())
-                raise unknown_key(".".join(parts[: depth + 1]), allowed=sorted(known))
+                names = {str(k) for k in parent if k not in ("_target_", "choices")} | (set(groups) if not depth else set())
+                raise unknown_key(".".join(parts[: depth + 1]), allowed=sorted(names))
         else:
             if _free_form(OmegaConf.select(config, key, throw_on_resolution_failure=False)):
                 free.add(str(override.input_line))

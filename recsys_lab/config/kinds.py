@@ -27,15 +27,15 @@ GIVEN: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 
 
-def check_kind(target: object, where: str, given: str) -> None:
-    """Raises UserError unless `target`, spelt `given`, is what the group at `where` builds from."""
+def check_kind(target: object, where: str, name: str) -> None:
+    """Raises UserError unless `target`, spelt `name`, is what the group at `where` builds from."""
     remedy = "name what the other choices of the group do, or one of its kind"
     if where in BASES:
         if not inspect.isclass(target) or BASES[where] not in {f"{base.__module__}.{base.__qualname__}" for base in target.__mro__}:
             kind = f"a {BASES[where].rsplit('.', 1)[-1]}"
-            raise UserError(f"`_target_` is not {kind}", where=f"{where}._target_", given=given, allowed=BASES[where], remedy=remedy)
+            raise UserError(f"`_target_` is not {kind}", where=f"{where}._target_", given=name, allowed=BASES[where], remedy=remedy)
     elif where in GIVEN and not (inspect.isfunction(target) and not _is_pythons(target) and _takes(target, *GIVEN[where])):
-        raise UserError("`_target_` is no function of this kind", where=f"{where}._target_", given=given, remedy=remedy)
+        raise UserError("`_target_` is no function of this kind", where=f"{where}._target_", given=name, remedy=remedy)
 
 
 def _is_pythons(function: Callable) -> bool:

@@ -105,45 +105,45 @@ def check_group(group: Mapping[str, Any], schema: type, where: str, whole: bool 
 
 
 def _checked(group: DictConfig, schema: type, where: str, whole: bool) -> Mapping[str, Any]:
-    given = {key: group._get_node(key) for key in group if key != "_target_"}
+    nodes = {key: group._get_node(key) for key in group if key != "_target_"}
     try:
-        checked = OmegaConf.merge(_structure(schema), given)
+        checked = OmegaConf.merge(_structure(schema), nodes)
         missing = OmegaConf.missing_keys(checked)
     except OverflowError:
         key = next((key for key, value in leaves(group) if isinstance(value, int) and abs(value) > sys.float_info.max), "")
         raise UserError("a number is too large", where=f"{where}.{key}".strip("."), allowed="numbers below 1e308") from None
     except (ConfigKeyError, ConfigAttributeError) as error:
         declared = error.object_type if dataclasses.is_dataclass(error.object_type) else None
-        known = [*hints_of(typing.cast(type, declared)), *PARTS.get(where, ())] if declared else []
-        raise unknown_key(f"{where}.{error.full_key}".strip("."), known) from None
+        names = [*hints_of(typing.cast(type, declared)), *PARTS.get(where, ())] if declared else []
+        raise unknown_key(f"{where}.{error.full_key}".strip("."), names) from None
     except OmegaConfBaseException as error:
         key = error.full_key or ""
         raise UserError(
             "wrong type",
             where=f"{where}.{key}".strip("."),
-            given=_shown(OmegaConf.select(group, key, throw_on_resolution_failure=False)) if key else None,
+            given=_short(OmegaConf.select(group, key, throw_on_resolution_failure=False)) if key else None,
             allowed=_allowed(error, schema, key),
         ) from None
     if missing and whole:
         raise UserError(
             "a value is needed", where=(key := f"{where}.{sorted(missing)[0]}".strip(".")), given="nothing", remedy=f"set {key}=..."
         )
-    said = OmegaConf.to_container(checked, resolve=False)
+    values = OmegaConf.to_container(checked, resolve=False)
     for name in missing:
-        _leave_out(said, name.split("."))
-    check_fields({key: said[key] for key in said if key in group}, where, schema)
+        _leave_out(values, name.split("."))
+    check_fields({key: values[key] for key in values if key in group}, where, schema)
     return typing.cast(Mapping[str, Any], OmegaConf.to_container(checked, enum_to_str=True))
 
 
-def _leave_out(said: Any, path: Sequence[str]) -> None:
+def _leave_out(tree: Any, path: Sequence[str]) -> None:
     for part in path[:-1]:
-        said = said[part]
-    del said[path[-1]]
+        tree = tree[part]
+    del tree[path[-1]]
 
 
-def _shown(value: Any) -> str:
-    said = repr(value)
-    return said if len(said) <= MOST_SHOWN else f"{said[:MOST_SHOWN]} ..."
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
 
 
 def typed(group: DictConfig, schema: type) -> Any:
@@ -179,13 +179,13 @@ def plain_keys(declaration: functools.partial) -> dict[str, Any]:
     return dataclasses.asdict(kind(**declaration.keywords))
 
 
-def build(group: DictConfig, *given: Any, **more: Any) -> Any:
-    """What the `_target_` of `group` makes of `given` and the group's keys, with their types. Its errors come as they are.
+def build(group: DictConfig, *arguments: Any, **more: Any) -> Any:
+    """What the `_target_` of `group` makes of `arguments` and the group's keys, with their types. Its errors come as they are.
 
     (Hydra's `instantiate` wraps every error, which would hide the user's mistakes behind tracebacks of ours.)
     """
-    made = resolved(group)
-    return made(*given, **more) if isinstance(made, functools.partial) else made
+    product = resolved(group)
+    return product(*arguments, **more) if isinstance(product, functools.partial) else product
 
 
 @functools.cache
@@ -227,12 +227,12 @@ def _name(kind: Any) -> str:
     return str(kind) if typing.get_args(kind) else getattr(kind, "__name__", str(kind))
 
 
-def check_said(config: DictConfig) -> None:
+def check_unresolved(config: DictConfig) -> None:
     """What `config` says itself, before interpolations are resolved: so that a mistake is found where it was made."""
     _check_parts(config)
     for where, schema in schemas_of(config):
-        said = {key: value for key, value in _own_keys(config, where).items() if not _interpolates(value)}
-        check_group(said, schema, where, whole=False)
+        values = {key: value for key, value in _own_keys(config, where).items() if not _interpolates(value)}
+        check_group(values, schema, where, whole=False)
 
 
 def check_config(config: DictConfig) -> None:
@@ -276,7 +276,7 @@ def _check_parts(config: DictConfig) -> None:
             if absent and (key in MAY_LACK or key == "choices"):
                 continue
             if absent or not isinstance(raw, DictConfig) or raw._is_interpolation():
-                given = "nothing" if raw is None or absent else _shown(_plain(raw))
+                given = "nothing" if raw is None or absent else _short(_plain(raw))
                 raise UserError("a group of keys is needed", where=key, given=given, remedy=_how_to_choose(key))
 
 
@@ -290,9 +290,9 @@ def target_of(target: Any, where: str) -> Callable:
     """What `_target_` names. Raises UserError for what is not there, or cannot be called."""
     remedy = "name the function that builds it, as the other choices do"
     if not isinstance(target, str) or not target:
-        raise UserError("a `_target_` is needed", where=where, given=_shown(target) if target else "none", remedy=remedy)
+        raise UserError("a `_target_` is needed", where=where, given=_short(target) if target else "none", remedy=remedy)
     try:
-        found = (declared(target) if where == "model" else None) or get_object(target)
+        callee = (declared(target) if where == "model" else None) or get_object(target)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         missing = re.search(r"No module named '(\w+)", str(error))
         if missing and missing[1] != "recsys_lab" and not target.startswith(f"{missing[1]}."):
@@ -300,10 +300,10 @@ def target_of(target: Any, where: str) -> Callable:
         if "fbgemm" in str(error):  # its build for CUDA is on a CPU machine, or is not of this torch
             remedy = "python -m recsys_lab doctor says which packages do not belong together, and what to do"
         raise UserError(f"`_target_` cannot be imported ({error})", where=f"{where}._target_", given=target, remedy=remedy) from None
-    if not inspect.isfunction(found) and not inspect.isclass(found):
+    if not inspect.isfunction(callee) and not inspect.isclass(callee):
         raise UserError("`_target_` is no class and no function", where=f"{where}._target_", given=target, remedy=remedy)
-    check_kind(found, where, target)
-    return typing.cast(Callable, found)
+    check_kind(callee, where, target)
+    return typing.cast(Callable, callee)
 
 
 def _plain(node: Any) -> Any:

@@ -26,10 +26,10 @@ def on_file() -> list[str]:
 
 def devices_of(choice: str) -> int | None:
     """How many devices a name says that no file has, of a cluster on file that can have another size; None of any other name."""
-    found, known = SIZED.fullmatch(choice), on_file()
-    if found is None or choice in known or found["name"] not in known or "${" in _text(found["name"]):
+    match, names = SIZED.fullmatch(choice), on_file()
+    if match is None or choice in names or match["name"] not in names or "${" in _text(match["name"]):
         return None  # a cluster with interpolations is as large as the launcher
-    return int(found["devices"])
+    return int(match["devices"])
 
 
 def offer(choice: str) -> None:
@@ -55,11 +55,11 @@ def as_file(choice: str) -> dict[str, Any]:
     return {"defaults": [name, "_self_"], "name": choice, "hosts": hosts, "ranks_per_host": ranks}
 
 
-def no_such_cluster(given: str) -> UserError:
+def no_such_cluster(name: str) -> UserError:
     """The mistake that there is none of this name."""
-    known = on_file()
-    allowed = f"{', '.join(known)}, and most of these with a number of devices, such as a100x128"
-    return UserError("no such cluster", where=GROUP, given=given, allowed=allowed, remedy=did_you_mean(given, known))
+    names = on_file()
+    allowed = f"{', '.join(names)}, and most of these with a number of devices, such as a100x128"
+    return UserError("no such cluster", where=GROUP, given=name, allowed=allowed, remedy=did_you_mean(name, names))
 
 
 def _text(choice: str) -> str:
@@ -68,5 +68,5 @@ def _text(choice: str) -> str:
 
 def _value(choice: str, key: str) -> Any:
     """Of a file, or of that which it is made from."""
-    said = yaml.safe_load(_text(choice))
-    return said[key] if key in said else next(_value(entry, key) for entry in said["defaults"] if isinstance(entry, str))
+    content = yaml.safe_load(_text(choice))
+    return content[key] if key in content else next(_value(entry, key) for entry in content["defaults"] if isinstance(entry, str))

@@ -19,13 +19,13 @@ _TARGET = re.compile(r"""_target_['"]?\s*:\s*['"]?([\w.]+)""")
 
 
 @dataclass(frozen=True)
-class Named:
+class UserModules:
     """The modules that the user names. A `_target_` on the command line names one, or a YAML of the searchpath given there."""
 
     modules: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(overrides: Iterable[Override], config_dir: str | None = None) -> Named:
+    def of(overrides: Iterable[Override], config_dir: str | None = None) -> UserModules:
         folders, targets = [config_dir] if config_dir else [], set()
         for override in overrides:
             value = override.value()
@@ -35,13 +35,13 @@ class Named:
         for folder in map(Path, folders):
             for file in (*folder.rglob("*.yaml"), *folder.rglob("*.yml")):
                 targets |= set(_TARGET.findall(file.read_text(encoding="utf-8", errors="replace")))
-        return Named(frozenset(str(target).rpartition(".")[0] for target in targets))
+        return UserModules(frozenset(str(target).rpartition(".")[0] for target in targets))
 
 
-def check_targets(config: DictConfig, named: Named, folder: Path) -> None:
-    """Raises UserError for a `_target_` of `config` that is neither ours nor of a module that the user `named`. Imports nothing else."""
+def check_targets(config: DictConfig, user_modules: UserModules, folder: Path) -> None:
+    """Raises UserError for a `_target_` of `config` that is neither ours nor of one of `user_modules`. Imports nothing else."""
     for where, target in _targets(OmegaConf.to_container(config, resolve=False), ""):
-        if isinstance(target, str) and target.rpartition(".")[0] in named.modules:
+        if isinstance(target, str) and target.rpartition(".")[0] in user_modules.modules:
             continue
         if not isinstance(target, str) or target.split(".")[0] not in OURS or not _is_ours(target):
             raise UserError(

@@ -68,18 +68,18 @@ def with_quotes(word: str) -> str:
     key, equals, value = word.partition("=")
     if value.isascii():
         return word
-    done, text, inside, at_key = "", "", [""], False
+    output, text, inside, at_key = "", "", [""], False
     for token in _TOKEN.findall(value):
         if token not in tuple("()[]{},=") and not (token == ":" and at_key):
             text += token
             continue
-        done, text = done + (text if at_key else _quoted(text)) + token, ""
+        output, text = output + (text if at_key else _quoted(text)) + token, ""
         if token in "([{":
             inside.append(token)
         elif token in ")]}" and len(inside) > 1:
             inside.pop()
         at_key = token in "{," and inside[-1] == "{"
-    return key + equals + done + (text if at_key else _quoted(text))
+    return key + equals + output + (text if at_key else _quoted(text))
 
 
 def _quoted(text: str) -> str:
@@ -92,10 +92,10 @@ def _quoted(text: str) -> str:
 
 def conf_here() -> str | None:
     """`conf` in this folder, where it holds choices of the user's own: as if `--config-dir conf` were said."""
-    here = Path("conf")
-    if not here.is_dir() or here.samefile(CONF):
+    folder = Path("conf")
+    if not folder.is_dir() or folder.samefile(CONF):
         return None
-    return str(here) if any(path.is_dir() and (CONF / path.name).is_dir() for path in here.iterdir()) else None
+    return str(folder) if any(path.is_dir() and (CONF / path.name).is_dir() for path in folder.iterdir()) else None
 
 
 def ordered(args: argparse.Namespace) -> list[str]:

@@ -20,7 +20,7 @@ from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
 from recsys_lab.errors import RankLost, Terminated, UserError, cannot_write, unwritable
-from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
+from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, run_files
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
 from recsys_lab.report.page import write_missing_page
@@ -46,7 +46,7 @@ def owned(line: Invocation, leads: bool) -> AbstractContextManager[Ownership | N
         elif line.config.resume:
             _check_record(mine.folder)
         else:
-            if mine.before:
+            if mine.earlier_files:
                 _make_room(mine, line.config)
             save_words(mine.folder, line.overrides)
             save(plain(line.config), mine.folder)
@@ -58,9 +58,9 @@ def owned(line: Invocation, leads: bool) -> AbstractContextManager[Ownership | N
 
 def _check_sweep(mine: Ownership) -> None:
     """Refuses a folder in which a single run lies, or files that a sweep would write and none has written."""
-    if mine.before:
+    if mine.earlier_files:
         raise UserError("a run lies here, not a sweep", where=mine.folder, remedy="choose another folder: hydra.sweep.dir=DIR")
-    found = {path.name for path in written(mine.folder, SWEEP_WRITES)}
+    found = {path.name for path in run_files(mine.folder, SWEEP_WRITES)}
     if found and not found & {"multirun.yaml", "sweep.json", "search.json"}:
         raise UserError(
             "files lie here that a sweep would write over",
@@ -87,7 +87,7 @@ def _check_record(folder: Path) -> None:
 def _make_room(mine: Ownership, ours: DictConfig) -> None:
     """Removes the run in the folder where `overwrite` says so; else, and where no run wrote what lies there, refuses."""
     theirs = next((config for config in (_config_in(mine.folder), _config_in(mine.folder / ".hydra")) if config is not None), None)
-    names = sorted(str(path.relative_to(mine.folder)) for path in mine.before)
+    names = sorted(str(path.relative_to(mine.folder)) for path in mine.earlier_files)
     if theirs is None and mine.after_kill and all(name.startswith(".hydra/") for name in names):
         mine.clear()  # of a run that was killed before its config was there
         return

@@ -52,8 +52,8 @@ class MetricsCsv:
 
     def truncate_after(self, step: int) -> None:
         """Drops the rows after `step`, and a last line that a kill cut short. The resumed run writes those steps again."""
-        kept = [row for line, row in _whole_rows(self.path) if (_number(row["step"], "step", self.path, line) or 0) <= step]
-        write_text(self.path, _lines([list(COLUMNS), *([row[column] for column in COLUMNS] for row in kept)]))
+        rows = [row for line, row in _whole_rows(self.path) if (_number(row["step"], "step", self.path, line) or 0) <= step]
+        write_text(self.path, _lines([list(COLUMNS), *([row[column] for column in COLUMNS] for row in rows)]))
 
 
 def read_metrics(folder: Path) -> list[dict[str, float | None]]:

@@ -61,8 +61,8 @@ UNFINISHED = tuple(f".{name}.[0-9]*" for name in RUN_WRITES if "/" not in name)
 SWEEP_WRITES = ("multirun.yaml", "sweep.json", "search.json", "ablation.*", "ablation_statistics.csv")
 
 
-def written(folder: Path, patterns: Sequence[str] = (*RUN_WRITES, *UNFINISHED)) -> set[Path]:
-    """What lies in `folder` that goes by the names of what a run writes. Where a link leads only what has such a name itself."""
+def run_files(folder: Path, patterns: Sequence[str] = (*RUN_WRITES, *UNFINISHED)) -> set[Path]:
+    """The files in `folder` with the names of those that a run writes. Behind a link, only those that have such a name themselves."""
     trees = {pattern for pattern in patterns if "**" in pattern and (folder / pattern.split("/")[0]).is_symlink()}
     return {path for pattern in patterns if pattern not in trees for path in folder.glob(pattern)}
 
@@ -83,27 +83,27 @@ def remove(paths: Iterable[Path]) -> None:
 class Ownership:
     """`with Ownership.of(folder) as mine`: `folder`, made if need be, is this process's alone while the context lasts.
 
-    `before`: what lay there of what a run writes. `after_kill`: a process that had the folder was killed. An error that comes before a
-    run has `begun` leaves the folder as it was.
+    `earlier_files`: run files that were there before. `after_kill`: a process that had the folder was killed. An error before a run has
+    `begun` leaves the folder as it was.
     """
 
     begun = False
 
-    def __init__(self, folder: Path, made: list[Path], lock: int, after_kill: bool = False):
-        self.folder, self.before, self.after_kill = folder, written(folder), after_kill
-        self._inner, self._made, self._lock = _inner(folder), made, lock
+    def __init__(self, folder: Path, new_folders: list[Path], lock: int, after_kill: bool = False):
+        self.folder, self.earlier_files, self.after_kill = folder, run_files(folder), after_kill
+        self._inner, self._new_folders, self._lock = _inner(folder), new_folders, lock
 
     @staticmethod
     def of(folder: Path) -> Ownership:
         """Raises UserError where another process has the folder, and where it cannot be written."""
         folder = Path(os.path.abspath(folder))
-        made: list[Path] = []
+        new_folders: list[Path] = []
         try:
-            _make(folder, made)
+            _make(folder, new_folders)
             after_kill = (folder / LOCK_FILE).exists()  # who ends otherwise removes it, and who still lives is met below
-            return Ownership(folder, made, _lock(folder), after_kill)
+            return Ownership(folder, new_folders, _lock(folder), after_kill)
         except BaseException as error:
-            remove(made)
+            remove(new_folders)
             if isinstance(error, OSError):
                 raise cannot_write(error, folder) from None
             if isinstance(error, ValueError):  # a null byte
@@ -117,7 +117,7 @@ class Ownership:
         if error is not None and not self.begun:
             self.withdraw()
         if self._lock >= 0:
-            remove(written(self.folder, UNFINISHED))  # of ranks that were killed; none lives now
+            remove(run_files(self.folder, UNFINISHED))  # of ranks that were killed; none lives now
         self._release()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -126,14 +126,14 @@ class Ownership:
 
     def clear(self) -> None:
         """Removes what an earlier run wrote."""
-        remove(written(self.folder) | _inner(self.folder))
-        self.before, self._inner = written(self.folder), _inner(self.folder)
+        remove(run_files(self.folder) | _inner(self.folder))
+        self.earlier_files, self._inner = run_files(self.folder), _inner(self.folder)
 
     def withdraw(self) -> None:
         """Leaves the folder as it was found, and lets go of it. What others put there stays."""
-        remove((written(self.folder) | _inner(self.folder)) - self.before - self._inner)
+        remove((run_files(self.folder) | _inner(self.folder)) - self.earlier_files - self._inner)
         self._release()
-        remove(self._made)
+        remove(self._new_folders)
 
     def _release(self) -> None:
         if self._lock >= 0:
@@ -144,13 +144,13 @@ class Ownership:
             self._lock = -1
 
 
-def _make(folder: Path, made: list[Path]) -> None:
-    """Makes `folder` and its missing parents. Appends to `made` what it made."""
+def _make(folder: Path, new_folders: list[Path]) -> None:
+    """Makes `folder` and its missing parents. Appends those to `new_folders`."""
     for path in (*reversed(folder.parents), folder):
         with contextlib.suppress(FileExistsError):
             if not path.is_dir():
                 path.mkdir()
-                made.append(path)
+                new_folders.append(path)
 
 
 def _lock(folder: Path) -> int:

@@ -223,13 +223,13 @@ def plan_summary(
 
     Every tier is named, also one that holds no row: its zero is a count.
     """
-    held = bytes_of_ranks(plan, workload).lasting if workload else plan.weight_bytes_of_ranks()
+    bytes_of_rank = bytes_of_ranks(plan, workload).lasting if workload else plan.weight_bytes_of_ranks()
     return PlanSummary(
         world_size=plan.world_size,
         tables=len(plan.tables),
         rows=sum(table.rows for table in plan.tables),
         parameters=sum(table.parameters for table in plan.tables),
-        bytes_per_rank=Spread(max(held), sum(held) / len(held)),
+        bytes_per_rank=Spread(max(bytes_of_rank), sum(bytes_of_rank) / len(bytes_of_rank)),
         tiers=_tiers(plan, access),
         towers=[list(tower) for tower in plan.towers] or None,
         stores=list(stores) or None,
@@ -239,13 +239,13 @@ def plan_summary(
 def _tiers(plan: ShardingPlan, access: AccessStatistics | None) -> dict[str, dict[str, float | None]]:
     rows = dict.fromkeys(TIERS, 0)
     lookups = dict.fromkeys(TIERS, 0.0)
-    known = access is not None and all(table.name in access.tables for table in plan.tables)
+    has_access = access is not None and all(table.name in access.tables for table in plan.tables)
     for table, placement in zip(plan.tables, plan.placements):
         begin = 0
-        for tier, held in tier_rows(placement).items():
-            rows[tier] += held
-            lookups[tier] += access[table.name].length_of(begin, begin + held) if known and access else 0.0
-            begin += held
+        for tier, count in tier_rows(placement).items():
+            rows[tier] += count
+            lookups[tier] += access[table.name].length_of(begin, begin + count) if has_access and access else 0.0
+            begin += count
     total = sum(lookups.values())
     return {tier: {"rows": rows[tier], "access_share": lookups[tier] / total if total else None} for tier in TIERS}
 

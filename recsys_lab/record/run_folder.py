@@ -28,7 +28,7 @@ LEAVE_OUT = "take the file away to see the rest, or run it again"
 
 
 @dataclass(frozen=True)
-class Told:
+class Explanation:
     """What `show` needs of reasons.json: sentences, and a table of the plan and others."""
 
     sentences: Sequence[str]
@@ -38,7 +38,7 @@ class Told:
 
 @dataclass(frozen=True)
 class ReasonsFile:
-    told: Told
+    told: Explanation
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,8 @@ def read_run(folder: Path | str) -> Run:
         folder=folder,
         result=result,
         config=read_config(folder),
-        plan=load_plan(folder / "plan.json") if _there(folder / "plan.json") else None,
-        plan_here=load_plan(folder / "plan_here.json") if _there(folder / "plan_here.json") else None,
+        plan=load_plan(folder / "plan.json") if _exists(folder / "plan.json") else None,
+        plan_here=load_plan(folder / "plan_here.json") if _exists(folder / "plan_here.json") else None,
         metrics=read_metrics(folder),
         environment=_read(folder / ENVIRONMENT_FILE, EnvironmentFile) or {},
         trace=_read(folder / "trace.json", TraceFile),
@@ -200,13 +200,13 @@ def read_run(folder: Path | str) -> Run:
     )
 
 
-def _there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     return what_is(path) != NOTHING
 
 
 def _read(path: Path, shape: type) -> Any:
     """The JSON in `path`, which has this shape; None where there is no such file. UserError where it is broken."""
-    if not _there(path):
+    if not _exists(path):
         return None
     data = read_json(path)
     check_shape(data, shape, path, LEAVE_OUT)
@@ -225,7 +225,7 @@ class _PlainLoader(yaml.SafeLoader):
 def read_config(folder: Path) -> dict[str, Any]:
     """`folder`/config.yaml, empty where it is missing. UserError where it is no mapping of plain values."""
     path = folder / "config.yaml"
-    if not _there(path):
+    if not _exists(path):
         return {}
     try:
         config = yaml.load(read_text(path), _PlainLoader)  # noqa: S506 - a SafeLoader
@@ -245,7 +245,7 @@ def _foreign(value: Any) -> str | None:
     """The type of the first value in it that JSON does not have."""
     if isinstance(value, (dict, list)):
         inner = value.values() if isinstance(value, dict) else value
-        return next((found for item in inner if (found := _foreign(item)) is not None), None)
+        return next((kind for item in inner if (kind := _foreign(item)) is not None), None)
     return None if isinstance(value, (str, int, float, type(None))) else type(value).__name__
 
 

@@ -219,7 +219,8 @@ def test_a_weight_may_be_nothing_but_not_less(key: str) -> None:
 
 
 def test_reasons_in_words() -> None:
-    told = Reasons({"row_wise": 2, "table_wise": 5}, 1.5, Choice("this plan", 2.0, 1.25, 1.3333), (Choice("other", 3.0, 1.5, 2.0),)).explanation()
+    reasons = Reasons({"row_wise": 2, "table_wise": 5}, 1.5, Choice("this plan", 2.0, 1.25, 1.3333), (Choice("other", 3.0, 1.5, 2.0),))
+    told = reasons.explanation()
     assert told["sentences"] == [
         "Tables: 5 table_wise, 2 row_wise.",
         "The slowest ranks cost 2 ms by the planner's model of volume and load, 1.250 times the mean. No plan can be below 1.5 ms.",

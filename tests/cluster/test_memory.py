@@ -27,8 +27,8 @@ def test_every_cluster_on_file_says_its_hosts_memory_and_where_from(name: str) -
 
 
 def of_words(*words: str) -> Cluster:
-    made: Cluster = build(read(["mode=simulate", "data=random", *words]).config.cluster)
-    return made
+    built_cluster: Cluster = build(read(["mode=simulate", "data=random", *words]).config.cluster)
+    return built_cluster
 
 
 def test_a_sized_name_carries_memory_and_disk_of_a_host() -> None:
@@ -41,11 +41,11 @@ def test_a_sized_name_carries_memory_and_disk_of_a_host() -> None:
 
 def test_they_are_part_of_a_runs_identity() -> None:
     words = ["mode=simulate", "data=random", "cluster=h100x8"]
-    found = {fingerprint(read([*words, *more]).config) for more in ([], ["cluster.host.memory_gb=1000"], ["cluster.disk=null"])}
-    assert len(found) == 3
+    fingerprints = {fingerprint(read([*words, *more]).config) for more in ([], ["cluster.host.memory_gb=1000"], ["cluster.disk=null"])}
+    assert len(fingerprints) == 3
 
 
 def test_a_record_and_a_line_can_say_them() -> None:
-    given = of_words("cluster=l40s", "+cluster/disk@cluster.disk=nvme4_x4")
-    assert given.disk is not None and Cluster(**asdict(given)) == given
+    own = of_words("cluster=l40s", "+cluster/disk@cluster.disk=nvme4_x4")
+    assert own.disk is not None and Cluster(**asdict(own)) == own
     assert of_words("cluster=l40s").disk is None

@@ -54,8 +54,8 @@ def test_words_change_the_price_the_list_and_the_device() -> None:
     assert price_of("cluster=h100x64", "cluster.price_per_device_hour=2.5") == Price(2.5)
     assert price_of("cluster=h100x64", "cluster.list_price=null") is None
     assert price_of("cluster=h100x64", "cluster.device.name=my own") is None
-    given = price_of("cluster=h200", "cluster.list_price={usd_per_device_hour: 4.5, date: 2026-10-01, source: an offer}")
-    assert given == Price(4.5, "list price of 2026-10-01", "2026-10-01", "an offer")
+    price = price_of("cluster=h200", "cluster.list_price={usd_per_device_hour: 4.5, date: 2026-10-01, source: an offer}")
+    assert price == Price(4.5, "list price of 2026-10-01", "2026-10-01", "an offer")
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_a_run_from_before_there_were_list_prices_is_the_same_run(tmp_path: Path
     """As its config.yaml was then: without the key. Its record and checkpoints hold its fingerprint."""
     config = read(["cluster=h100x64", "logger=none"]).config
     assert config is not None and config.cluster.list_price is not None
-    before = plain(config)
-    del before["cluster"]["list_price"]
-    save(before, tmp_path)
+    old = plain(config)
+    del old["cluster"]["list_price"]
+    save(old, tmp_path)
     again = stored(tmp_path, Named())
     assert again.cluster.list_price is None and differences(config, again) == []
-    assert fingerprint(config) == fingerprint(again) == fingerprint(OmegaConf.create(before))
-    assert identity(plain(config)) == identity(before)
+    assert fingerprint(config) == fingerprint(again) == fingerprint(OmegaConf.create(old))
+    assert identity(plain(config)) == identity(old)
     dearer = read(["cluster=h100x64", "logger=none", "cluster.list_price.usd_per_device_hour=9"]).config
     assert dearer is not None and fingerprint(dearer) == fingerprint(config)
-    given = read(["cluster=h100x64", "logger=none", "cluster.price_per_device_hour=9"]).config
-    assert given is not None and fingerprint(given) != fingerprint(config)
+    new = read(["cluster=h100x64", "logger=none", "cluster.price_per_device_hour=9"]).config
+    assert new is not None and fingerprint(new) != fingerprint(config)

@@ -163,6 +163,6 @@ def test_an_override_is_refused(words: list[str], parts: list[str]) -> None:
 @pytest.mark.parametrize("word", ["cluster.cross_host.latency_us=-500", "cluster.reserved_memory_share=1.7"])
 def test_a_command_line_is_refused_before_anything_is_written(word: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    done = line("mode=simulate", "data=random", "cluster=h100", word, f"hydra.run.dir={folder}", cache=tmp_path)
-    assert done.code == 2 and done.err.count("\n") == 1 and done.err.startswith(f"error: {word.split('=')[0]}: ")
+    process = line("mode=simulate", "data=random", "cluster=h100", word, f"hydra.run.dir={folder}", cache=tmp_path)
+    assert process.code == 2 and process.err.count("\n") == 1 and process.err.startswith(f"error: {word.split('=')[0]}: ")
     assert not folder.exists()

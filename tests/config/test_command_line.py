@@ -160,7 +160,7 @@ def test_letters_beyond_ascii_need_no_quotes(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "means"),
+    ("word", "means"),
     [
         ("x=[é,b]", ["é", "b"]),
         ("x=[é , 1, [ü]]", ["é", 1, ["ü"]]),
@@ -175,12 +175,12 @@ def test_letters_beyond_ascii_need_no_quotes(tmp_path, monkeypatch):
         ("x=plain", "plain"),
     ],
 )
-def test_hydra_reads_letters_beyond_ascii_as_it_reads_others(said, means):
-    [override] = OverridesParser.create().parse_overrides([with_quotes(said)])
-    found = override.value()
+def test_hydra_reads_letters_beyond_ascii_as_it_reads_others(word, means):
+    [override] = OverridesParser.create().parse_overrides([with_quotes(word)])
+    value = override.value()
     if override.is_sweep_override():
-        found = [one.text if isinstance(one, QuotedString) else one for one in found.list]
-    assert found == means
+        value = [one.text if isinstance(one, QuotedString) else one for one in value.list]
+    assert value == means
 
 
 @pytest.mark.parametrize("word", ["é=1", "x={é: 1}", "~é", "x='é", "é"])
@@ -215,15 +215,15 @@ def test_a_fingerprint_is_of_what_the_fields_say_in_any_order():
 
 
 def test_differences_are_told_key_by_key_but_not_of_what_only_says_where():
-    theirs = {
+    old = {
         "seed": 3,
         "model": {"dim": 4, "free": {}, "layers": [1, 2]},
         "logger": {"name": "csv"},
         "resume": None,
         "ablation": {"level": 1},
     }
-    ours = {"seed": 3, "model": {"dim": 8, "free": {"x": 1}, "layers": [1, 2]}, "logger": None, "resume": "runs/1", "data": {"root": "."}}
-    assert differences(OmegaConf.create(ours), OmegaConf.create(theirs)) == [
+    new = {"seed": 3, "model": {"dim": 8, "free": {"x": 1}, "layers": [1, 2]}, "logger": None, "resume": "runs/1", "data": {"root": "."}}
+    assert differences(OmegaConf.create(new), OmegaConf.create(old)) == [
         "data.root: absent -> .",
         "model.dim: 4 -> 8",
         "model.free: {} -> absent",
@@ -241,9 +241,9 @@ def test_every_field_is_in_the_fingerprint_but_those_that_only_say_where():
 
 def test_a_user_can_bring_a_cluster_of_their_own(tmp_path):
     (tmp_path / "cluster").mkdir()
-    ours = OmegaConf.load("conf/cluster/h100x64.yaml")
-    ours.name, ours.hosts = "mine", 3
-    OmegaConf.save(ours, tmp_path / "cluster" / "mine.yaml")
+    file = OmegaConf.load("conf/cluster/h100x64.yaml")
+    file.name, file.hosts = "mine", 3
+    OmegaConf.save(file, tmp_path / "cluster" / "mine.yaml")
     config = read(["--config-dir", str(tmp_path), "cluster=mine"]).config
     assert build(config.cluster).world_size == 24
 
@@ -268,9 +268,9 @@ def test_keys_given_to_a_cluster_reach_it():
     "word", ["sharder.planner.force={C1: row_wise}", "sharder.planner.force.C1=row_wise", "+sharder.planner.force.C1=row_wise"]
 )
 def test_keys_of_a_free_mapping_are_the_users(word):
-    asked = read([word])
-    assert asked.config.sharder.planner.force == {"C1": "row_wise"}
-    assert asked.argv[0].startswith("+")
+    invocation = read([word])
+    assert invocation.config.sharder.planner.force == {"C1": "row_wise"}
+    assert invocation.argv[0].startswith("+")
 
 
 def test_keys_of_a_swept_group_reach_choices_that_the_default_lacks() -> None:

@@ -17,15 +17,15 @@ from recsys_lab.config.targets import UserModules, check_targets
 from recsys_lab.errors import UserError
 
 
-@pytest.mark.parametrize("named", ["", " ", ".", "./", "/", "..", None, 5, ["a"], os.path.expanduser("~"), str(CONF.parent), "runs/.."])
-def test_a_folder_that_a_run_would_not_have_to_itself(named):
+@pytest.mark.parametrize("name", ["", " ", ".", "./", "/", "..", None, 5, ["a"], os.path.expanduser("~"), str(CONF.parent), "runs/.."])
+def test_a_folder_that_a_run_would_not_have_to_itself(name):
     with pytest.raises(UserError, match="hydra.run.dir"):
-        own_folder(named, "hydra.run.dir")
+        own_folder(name, "hydra.run.dir")
 
 
-@pytest.mark.parametrize("named", ["runs/a", "/scratch/run", "~x", "...", "a b"])
-def test_a_folder_of_its_own(named):
-    assert own_folder(named, "hydra.run.dir") == Path(named)
+@pytest.mark.parametrize("name", ["runs/a", "/scratch/run", "~x", "...", "a b"])
+def test_a_folder_of_its_own(name):
+    assert own_folder(name, "hydra.run.dir") == Path(name)
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def test_words_that_are_none(tmp_path):
 )
 def test_code_that_is_not_ours(target, tmp_path, whole):
     for where in ("logger", "model"):
-        named = whole | {where: whole[where] | {"_target_": target}}
-        assert f"{where}._target_" in refused(tmp_path, yaml.safe_dump(named))
+        config = whole | {where: whole[where] | {"_target_": target}}
+        assert f"{where}._target_" in refused(tmp_path, yaml.safe_dump(config))
 
 
 def test_code_of_a_module_that_the_command_names(tmp_path, whole):
@@ -112,10 +112,10 @@ def test_every_target_of_ours_is_known_as_ours(tmp_path):
     """But for Hydra's own plugins, which a config of a run does not hold."""
     from omegaconf import OmegaConf
 
-    found = {m for file in CONF.rglob("*.yaml") for m in re.findall(r"^\s*_target_: ([\w.]+)", file.read_text(), re.MULTILINE)}
-    ours = sorted(target for target in found if not target.startswith("hydra_plugins."))
-    assert len(ours) > 50
-    check_targets(OmegaConf.create([{"_target_": target} for target in ours]), UserModules(), tmp_path)
+    targets = {m for file in CONF.rglob("*.yaml") for m in re.findall(r"^\s*_target_: ([\w.]+)", file.read_text(), re.MULTILINE)}
+    own_targets = sorted(target for target in targets if not target.startswith("hydra_plugins."))
+    assert len(own_targets) > 50
+    check_targets(OmegaConf.create([{"_target_": target} for target in own_targets]), UserModules(), tmp_path)
 
 
 @pytest.mark.parametrize("target", ["recsys_lab.nowhere.made", "recsys_lab.units.nothing"])

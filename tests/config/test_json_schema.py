@@ -37,8 +37,8 @@ def pattern_of(path: str, patterns: list[str]) -> str:
     """The one pattern that is for this file; `*` ends at a slash, as an editor's does."""
     parts = path.split("/")
     fits = [p for p in patterns if "**" in p or len(p.split("/")) == len(parts)]
-    (found,) = [p for p in fits if fnmatch.fnmatch(path, p.replace("/**/*", "/*"))]
-    return found
+    (pattern,) = [p for p in fits if fnmatch.fnmatch(path, p.replace("/**/*", "/*"))]
+    return pattern
 
 
 def read(path: str) -> Any:
@@ -74,22 +74,22 @@ def group_of(option: Option) -> tuple[str, str | None]:
 
 def holding(option: Option, value: Any, target: str | None) -> Any:
     """A file that holds nothing but this option, and the `_target_` that declares it."""
-    made = value
+    document = value
     for part in reversed(option.inner):
-        made = [made] if part == 0 else {part: made}
-    made |= {"_target_": target, "defaults": []} if target else {}
+        document = [document] if part == 0 else {part: document}
+    document |= {"_target_": target, "defaults": []} if target else {}
     part = group_of(option)[1]
-    return {part: made} if part else made
+    return {part: document} if part else document
 
 
-def targets_of(found: dict[tuple[str, ...], DictConfig]) -> dict[tuple[str, type], str]:
+def targets_of(nodes: dict[tuple[str, ...], DictConfig]) -> dict[tuple[str, type], str]:
     """By place and schema, the `_target_` of every group that has one."""
-    named = {
-        (where, schema): OmegaConf.select(config, f"{where}._target_") for config in found.values() for where, schema in schemas_of(config)
+    targets = {
+        (where, schema): OmegaConf.select(config, f"{where}._target_") for config in nodes.values() for where, schema in schemas_of(config)
     }
     for study in studies().values():
-        named["study", schema_of(target_of(study._target_, "study"), BESIDE_TARGET["study"])] = study._target_
-    return named
+        targets["study", schema_of(target_of(study._target_, "study"), BESIDE_TARGET["study"])] = study._target_
+    return targets
 
 
 def can_stand_in_json(value: Any) -> bool:
@@ -100,15 +100,15 @@ def can_stand_in_json(value: Any) -> bool:
 @pytest.mark.timeout(600)
 def test_what_a_run_refuses_is_refused_and_what_it_takes_accepted(validators: dict[str, Draft202012Validator]) -> None:
     """Each option in turn with values outside of what it declares, as tests/config/test_declared.py has them; and whole configs."""
-    composed, taken, cases = configs(), [], 0
+    composed, accepted, cases = configs(), [], 0
     targets = targets_of(composed)
     for option in options(composed):
         validator, target = validators[group_of(option)[0]], targets.get((option.where, option.schema))
         for value in filter(can_stand_in_json, option.bad_values()) if option.rule is not None or option.numeric else ():
             cases += 1
-            taken += [(option.name, value)] if validator.is_valid(holding(option, value, target)) else []
+            accepted += [(option.name, value)] if validator.is_valid(holding(option, value, target)) else []
     assert cases > 3000
-    assert taken == []
+    assert accepted == []
     for line, config in composed.items():
         plain = OmegaConf.to_container(config)
         assert isinstance(plain, dict) and plain.pop("choices")
@@ -157,10 +157,10 @@ def test_descriptions_ranges_choices_and_defaults_are_there(schemas: dict[str, d
 def test_the_command_writes_them_and_the_editors_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "a" / "schemas"
     assert command.main(["--out", str(folder)]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said == json.loads((folder / command.SETTINGS).read_text())
-    assert {Path(file) for file in said["yaml.schemas"]} == {path for path in folder.iterdir() if path.name != command.SETTINGS}
-    assert said["yaml.schemas"][f"{folder}/model.schema.json"] == "**/conf/model/*.yaml"
+    record = json.loads(capsys.readouterr().out)
+    assert record == json.loads((folder / command.SETTINGS).read_text())
+    assert {Path(file) for file in record["yaml.schemas"]} == {path for path in folder.iterdir() if path.name != command.SETTINGS}
+    assert record["yaml.schemas"][f"{folder}/model.schema.json"] == "**/conf/model/*.yaml"
     with pytest.raises(UserError, match="--out"):
         command.main([])
     assert name_of("experiment/**/*.yaml") == "experiment.schema.json" and vscode_settings("x", []) == {"yaml.schemas": {}}

@@ -27,8 +27,8 @@ from recsys_lab.errors import UserError
     ],
 )
 def test_an_axis(word: str, axis: Axis) -> None:
-    (found,) = read_space([word]).axes
-    assert found == axis or found == Axis(axis.key, tuple(choice.split("=")[-1] for choice in axis.choices))
+    (first,) = read_space([word]).axes
+    assert first == axis or first == Axis(axis.key, tuple(choice.split("=")[-1] for choice in axis.choices))
 
 
 def test_what_stays_and_seeds_are_apart() -> None:

@@ -23,11 +23,11 @@ def cluster_of(*words: str) -> Cluster:
     [("a100x128", 16, 8), ("h100x4", 1, 4), ("h100x8x24", 3, 8), ("gb200x144", 2, 72), ("sprx6", 3, 2), ("zionex_x16x64", 8, 8)],
 )
 def test_the_name_says_the_size(choice: str, hosts: int, ranks: int) -> None:
-    made = cluster_of(f"cluster={choice}")
-    assert (made.name, made.hosts, made.ranks_per_host) == (choice, hosts, ranks)
+    cluster = cluster_of(f"cluster={choice}")
+    assert (cluster.name, cluster.hosts, cluster.ranks_per_host) == (choice, hosts, ranks)
     base = built("cluster", choice.rpartition("x")[0])
-    assert (made.device, made.cross_host, made.list_price) == (base.device, base.cross_host, base.list_price)
-    assert made == built("cluster", choice)
+    assert (cluster.device, cluster.cross_host, cluster.list_price) == (base.device, base.cross_host, base.list_price)
+    assert cluster == built("cluster", choice)
 
 
 def test_what_a_file_says_is_what_the_name_would() -> None:
@@ -42,9 +42,9 @@ def test_keys_beside_the_name_win_and_the_record_has_the_name() -> None:
 
 
 def test_a_sweep_takes_such_names(tmp_path: Path) -> None:
-    asked = read(["-m", "cluster=h100x16,a100x24,h100x64", f"hydra.sweep.dir={tmp_path}"])
-    assert [job[0] for job in asked.jobs] == ["cluster=h100x16", "cluster=a100x24", "cluster=h100x64"]
-    assert asked.config is not None and asked.config.cluster.hosts == 2
+    invocation = read(["-m", "cluster=h100x16,a100x24,h100x64", f"hydra.sweep.dir={tmp_path}"])
+    assert [job[0] for job in invocation.jobs] == ["cluster=h100x16", "cluster=a100x24", "cluster=h100x64"]
+    assert invocation.config is not None and invocation.config.cluster.hosts == 2
 
 
 def test_a_file_of_the_users_own_is_what_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,8 +53,8 @@ def test_a_file_of_the_users_own_is_what_is_meant(tmp_path: Path, monkeypatch: p
     folder.mkdir(parents=True)
     for name in ("h100x24", "h100x63"):
         (folder / f"{name}.yaml").write_text(f"defaults:\n  - h100\n  - _self_\nname: my_{name}\nhosts: 7\n")
-    for said in ([f"--config-dir={tmp_path / 'conf'}"], [f"hydra.searchpath=[file://{tmp_path / 'conf'}]"]):
-        assert [cluster_of(*said, f"cluster={name}").name for name in ("h100x24", "h100x63")] == ["my_h100x24", "my_h100x63"]
+    for words in ([f"--config-dir={tmp_path / 'conf'}"], [f"hydra.searchpath=[file://{tmp_path / 'conf'}]"]):
+        assert [cluster_of(*words, f"cluster={name}").name for name in ("h100x24", "h100x63")] == ["my_h100x24", "my_h100x63"]
     monkeypatch.chdir(tmp_path)
     assert cluster_of("cluster=h100x24").name == "my_h100x24"
 

@@ -149,8 +149,8 @@ def test_a_choice_is_built_within_a_job_of_hydras() -> None:
 
 
 def test_the_executor_s_options_unless_told() -> None:
-    told = ExecutorOptions()
-    assert (told.exchange, told.overlap, told.communication_cores, told.pipeline) == ("all_to_all", True, 0, False)
+    options = ExecutorOptions()
+    assert (options.exchange, options.overlap, options.communication_cores, options.pipeline) == ("all_to_all", True, 0, False)
 
 
 def test_a_frozen_config_is_itself_and_goes_into_a_file_and_back(tmp_path) -> None:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 def count_without_fault(examples: SearchStrategy[T], count: int, fault: Callable[[T], str | None]) -> int:
     """How many examples were tried. Raises AssertionError for the smallest one in which `fault` names something on any rank."""
-    seen = []
+    seeds = []
 
     @settings(
         max_examples=count,
@@ -33,14 +33,14 @@ def count_without_fault(examples: SearchStrategy[T], count: int, fault: Callable
     )
     @given(examples)
     def holds(example: T) -> None:
-        found = fault(example)
-        failed = torch.tensor(found is not None)
+        message = fault(example)
+        failed = torch.tensor(message is not None)
         dist.all_reduce(failed, dist.ReduceOp.MAX)
-        seen.append(example)
-        assert not failed, f"{example}: {found}"
+        seeds.append(example)
+        assert not failed, f"{example}: {message}"
 
     holds()
-    return len(seen)
+    return len(seeds)
 
 
 def difference(outcome: Outcome, whole: Outcome, optimizer: str) -> str | None:

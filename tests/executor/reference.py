@@ -73,11 +73,11 @@ class Concat(nn.Module):
         self.out = nn.Linear(8, 1, device=device)
 
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor:
-        found = self.embeddings(sparse)
+        pooled = self.embeddings(sparse)
         if self.longest > 1:
-            parts = [found[f].to_padded_dense(self.longest).flatten(1) for f in self.features]
+            parts = [pooled[f].to_padded_dense(self.longest).flatten(1) for f in self.features]
         else:
-            parts = [found[f] for f in self.features]
+            parts = [pooled[f] for f in self.features]
         return self.out(torch.tanh(self.hidden(torch.cat([dense, *parts], dim=1)))).squeeze(1)
 
 
@@ -118,12 +118,12 @@ def samples(tables: tuple[Table, ...], steps: int, rows: int, dense_width: int, 
         length = 0 if empty else int(torch.randint(0, 4, (), generator=random))
         return torch.randint(0, table.rows, (length,), generator=random).tolist()
 
-    made = []
+    batches = []
     for step in range(steps):
         first = tables[0].features[0]
         ids = {f: [bag(t, f == first and step % 2 == 1) for _ in range(rows)] for t in tables for f in t.features}
-        made.append(Sample(torch.rand(rows, dense_width, generator=random), torch.randint(0, 2, (rows,), generator=random).float(), ids))
-    return made
+        batches.append(Sample(torch.rand(rows, dense_width, generator=random), torch.randint(0, 2, (rows,), generator=random).float(), ids))
+    return batches
 
 
 @dataclass

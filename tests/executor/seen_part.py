@@ -70,7 +70,7 @@ def trained(tables: tuple[Table, ...], towers: Towers | None, precision: Precisi
     model = Concat(tables, DENSE, CPU) if towers is None else TowerConcat(tables, DENSE, CPU, towers)
     initialise_dense(model, SEED, CPU)
     compute = torch.bfloat16 if precision.compute == "bf16" else torch.float32
-    model.embeddings.register_forward_hook(lambda _, __, found: _cast(found, compute))
+    model.embeddings.register_forward_hook(lambda _, __, pooled: _cast(pooled, compute))
     names = {f"embeddings.embedding_bags.{t.name}.weight": t.name for t in tables}
     first = {t.name: kept(precision.table, initial_weight(t, 0, t.rows, 0, t.dim, SEED)) for t in tables}
     weights = {name: weight.clone() for name, weight in first.items()}
@@ -78,12 +78,12 @@ def trained(tables: tuple[Table, ...], towers: Towers | None, precision: Precisi
     first_dense = {name: weight.clone() for name, weight in dense.items()}
     moves, state = torch.optim.SGD(dense.values(), lr=LR), {name: {} for name in weights}
     for step, batch in enumerate(batches_of(tables), start=1):
-        shown = {name: seen(precision.dense, weight).clone().requires_grad_() for name, weight in dense.items()}
+        copies = {name: seen(precision.dense, weight).clone().requires_grad_() for name, weight in dense.items()}
         rows = {name: seen(precision.table, weights[t]).float().clone().requires_grad_() for name, t in names.items()}
-        logits = functional_call(model, shown | rows, (batch.dense.to(compute), batch.sparse)).float()
+        logits = functional_call(model, copies | rows, (batch.dense.to(compute), batch.sparse)).float()
         binary_cross_entropy_with_logits(logits, batch.labels).backward()
         for name, weight in dense.items():
-            weight.grad = _gradient(shown[name]).float()
+            weight.grad = _gradient(copies[name]).float()
         moves.step()
         for weight in dense.values():
             weight.copy_(kept(precision.dense, weight))
@@ -106,8 +106,8 @@ def check(outcome: Outcome, expected: tuple[Weights, Weights], precision: Precis
         torch.testing.assert_close(weight, last[name], rtol=0, atol=most + 1e-9, msg=lambda m, name=name: f"{what}, {name}: {m}")
 
 
-def _cast(found: KeyedTensor, dtype: torch.dtype) -> KeyedTensor:
-    return KeyedTensor(found.keys(), found.length_per_key(), found.values().to(dtype))
+def _cast(pooled: KeyedTensor, dtype: torch.dtype) -> KeyedTensor:
+    return KeyedTensor(pooled.keys(), pooled.length_per_key(), pooled.values().to(dtype))
 
 
 def _gradient(tensor: Tensor) -> Tensor:

@@ -59,8 +59,8 @@ def placed(tables: tuple[Table, ...], how: How) -> ShardingPlan:
     placements = []
     for index, table in enumerate(tables):
         way = how[table.name] if table.name in how else how["*"]
-        made = placement(table, way, index, hosts, local) if isinstance(way, str) else flexshard(table, *way, hosts, local)
-        placements.append(made)
+        placement_of_table = placement(table, way, index, hosts, local) if isinstance(way, str) else flexshard(table, *way, hosts, local)
+        placements.append(placement_of_table)
     plan = ShardingPlan("by_hand", hosts, local, tables, tuple(placements))
     validate(plan)
     return plan
@@ -71,22 +71,22 @@ def hottest(table: Table, rows: int) -> np.ndarray:
     return np.random.default_rng(table.rows + len(table.name)).permutation(table.rows)[:rows]
 
 
-def hot_rows_of(made: ShardingPlan) -> dict[str, np.ndarray]:
-    rows = {t.name: tier_rows(p) for t, p in made.by_table.values() if is_tiered(p)}
-    return {name: hottest(made.by_table[name][0], r["replicated"] + r["host_sharded"]) for name, r in rows.items()}
+def hot_rows_of(plan: ShardingPlan) -> dict[str, np.ndarray]:
+    rows = {t.name: tier_rows(p) for t, p in plan.by_table.values() if is_tiered(p)}
+    return {name: hottest(plan.by_table[name][0], r["replicated"] + r["host_sharded"]) for name, r in rows.items()}
 
 
 def build(
     tables: tuple[Table, ...],
-    made: ShardingPlan,
+    plan: ShardingPlan,
     optimizer: str,
     dense_width: int,
     hot: dict[str, np.ndarray] | None = None,
     precision: Precision = FP32,
     pipeline: bool = False,
 ) -> ShardedModel:
-    model, hot = Concat(tables, dense_width, torch.device("meta")), hot or hot_rows_of(made)
-    return shard(model, made, torch.device("cpu"), (optimizer, LR, EPS, 0.0), precision, SEED, hot_rows=hot, pipeline=pipeline)
+    model, hot = Concat(tables, dense_width, torch.device("meta")), hot or hot_rows_of(plan)
+    return shard(model, plan, torch.device("cpu"), (optimizer, LR, EPS, 0.0), precision, SEED, hot_rows=hot, pipeline=pipeline)
 
 
 def step(sharded: ShardedModel, dense_optimizer: torch.optim.Optimizer, batch: Sample) -> torch.Tensor:
@@ -108,7 +108,7 @@ def dense_optimizer_of(sharded: ShardedModel) -> torch.optim.Optimizer:
 def dense_of(sharded: ShardedModel) -> dict[str, torch.Tensor]:
     """The dense part's weights in FP32, by name."""
     stored = sharded.dense_weights()
-    return {name: kept.clone() if isinstance(kept, torch.Tensor) else kept.read().clone() for name, kept in stored}
+    return {name: weights.clone() if isinstance(weights, torch.Tensor) else weights.read().clone() for name, weights in stored}
 
 
 def gathered(sharded: ShardedModel, tables: tuple[Table, ...]) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, torch.Tensor]]]:
@@ -118,14 +118,14 @@ def gathered(sharded: ShardedModel, tables: tuple[Table, ...]) -> tuple[dict[str
     whole = {t.name: torch.full((t.rows, t.dim), torch.nan) for t in tables}
     state: dict[str, dict[str, torch.Tensor]] = {t.name: {} for t in tables}
     for piece in (piece for rank in parts for piece in rank):
-        held = piece.held
-        rows = torch.arange(held.row_start, held.row_stop) if piece.rows is None else torch.from_numpy(piece.rows)
-        cols = torch.arange(held.col_start, held.col_stop)
-        _put(whole[held.table], (rows[:, None], cols), piece.weights.read())
+        extent = piece.held
+        rows = torch.arange(extent.row_start, extent.row_stop) if piece.rows is None else torch.from_numpy(piece.rows)
+        cols = torch.arange(extent.col_start, extent.col_stop)
+        _put(whole[extent.table], (rows[:, None], cols), piece.weights.read())
         for name, value in piece.state.items():
             if value.dim() == 1 and piece.is_column_shard:
                 continue  # one element a row of each column shard: there is no whole to put together
-            into = state[held.table].setdefault(name, torch.full(whole[held.table].shape[: value.dim()], torch.nan))
+            into = state[extent.table].setdefault(name, torch.full(whole[extent.table].shape[: value.dim()], torch.nan))
             _put(into, (rows[:, None], cols) if value.dim() == 2 else (rows,), value)
     assert not any(w.isnan().any() for w in whole.values()), "the shards do not cover the tables"
     return whole, state
@@ -133,8 +133,8 @@ def gathered(sharded: ShardedModel, tables: tuple[Table, ...]) -> tuple[dict[str
 
 def _put(into: torch.Tensor, where: tuple[torch.Tensor, ...], value: torch.Tensor) -> None:
     there = into[where]
-    seen = ~there.isnan()
-    assert torch.equal(there[seen], value[seen]), "replicas differ"
+    present = ~there.isnan()
+    assert torch.equal(there[present], value[present]), "replicas differ"
     into[where] = value
 
 
@@ -152,14 +152,14 @@ def train_placed(tables: tuple[Table, ...], batches: list[Sample], cases: list[t
 
 def train(
     tables: tuple[Table, ...],
-    made: ShardingPlan,
+    plan: ShardingPlan,
     batches: list[Sample],
     optimizer: str,
     dense_width: int,
     hot: dict[str, np.ndarray] | None = None,
     precision: Precision = FP32,
 ) -> Outcome:
-    return trained(build(tables, made, optimizer, dense_width, hot, precision), tables, batches)
+    return trained(build(tables, plan, optimizer, dense_width, hot, precision), tables, batches)
 
 
 def trained(sharded: ShardedModel, tables: tuple[Table, ...], batches: list[Sample]) -> Outcome:

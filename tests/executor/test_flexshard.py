@@ -33,10 +33,10 @@ MIXED: list[tuple[How, str]] = [
 
 
 def train_both(pooled: list[Sample], sequences: list[Sample]) -> list[list[Outcome]]:
-    made = []
+    outcomes = []
     for tables, batches in ((POOLED, pooled), (SEQUENCES, sequences)):
-        made.append(train_placed(tables, batches, CASES, DENSE) + train_placed(tables, batches[:FEW], MIXED, DENSE))
-    return made
+        outcomes.append(train_placed(tables, batches, CASES, DENSE) + train_placed(tables, batches[:FEW], MIXED, DENSE))
+    return outcomes
 
 
 @cache

@@ -53,25 +53,25 @@ PLANS = [
 
 
 def train_each(cases: list[tuple[ShardingPlan, list[Sample]]]) -> list[Outcome]:
-    return [train(made.tables, made, batches, "adagrad", DENSE) for made, batches in cases]
+    return [train(plan.tables, plan, batches, "adagrad", DENSE) for plan, batches in cases]
 
 
 def test_the_plans_are_as_various_as_they_should_be() -> None:
     assert {p.scheme for p in PLANS[0].placements} == {"column_wise"}  # of one piece too: they are exchanged with the others
     assert {p.scheme for p in PLANS[1].placements} == {"table_wise", "data_parallel"}
     assert tuple(p.scheme for p in PLANS[2].placements) == EACH
-    assert any(len({shard.cols for shard in p.shards}) > 1 for made in PLANS[2:] for p in made.placements)
+    assert any(len({shard.cols for shard in p.shards}) > 1 for plan in PLANS[2:] for p in plan.placements)
 
 
 @pytest.mark.timeout(120)
 def test_training_equals_the_unsharded_model() -> None:
-    batches = {made.tables: samples(made.tables, STEPS, ROWS, DENSE) for made in PLANS}
-    cases = [(made, batches[made.tables]) for made in PLANS]
+    batches = {plan.tables: samples(plan.tables, STEPS, ROWS, DENSE) for plan in PLANS}
+    cases = [(plan, batches[plan.tables]) for plan in PLANS]
     ranks = run_ranks(train_each, 2, 2, cases)
     references = {tables: train_unsharded(tables, batches[tables], "adagrad", DENSE) for tables in batches}
-    for number, made in enumerate(PLANS):
-        what = str([p.scheme for p in made.placements])
-        check_training([rank[number] for rank in ranks], references[made.tables], what, columns_cut=False, optimizer="adagrad")
+    for number, plan in enumerate(PLANS):
+        what = str([p.scheme for p in plan.placements])
+        check_training([rank[number] for rank in ranks], references[plan.tables], what, columns_cut=False, optimizer="adagrad")
 
 
 @pytest.mark.timeout(120)

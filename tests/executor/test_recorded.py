@@ -26,7 +26,7 @@ def every_entry_point() -> dict[str, tuple[torch.Tensor, list[tuple[str, tuple[i
     """By name: what came out on this rank, and what was recorded."""
     warnings.simplefilter("ignore")
     rank, world = dist.get_rank(), dist.get_world_size()
-    mine = torch.arange(8.0) + 10 * rank
+    own = torch.arange(8.0) + 10 * rank
 
     def listed(call) -> torch.Tensor:
         out = [torch.empty(8) for _ in range(world)]
@@ -39,7 +39,7 @@ def every_entry_point() -> dict[str, tuple[torch.Tensor, list[tuple[str, tuple[i
         return out
 
     def changed(call) -> torch.Tensor:
-        tensor = mine.clone()
+        tensor = own.clone()
         call(tensor)
         return tensor
 
@@ -50,10 +50,10 @@ def every_entry_point() -> dict[str, tuple[torch.Tensor, list[tuple[str, tuple[i
 
     def uneven() -> torch.Tensor:
         sent = [1, 2, 3, 2]
-        return into(sent[rank] * world, lambda out: dist.all_to_all_single(out, mine, [sent[rank]] * world, sent))
+        return into(sent[rank] * world, lambda out: dist.all_to_all_single(out, own, [sent[rank]] * world, sent))
 
     def waited_late() -> torch.Tensor:
-        first, second = mine.clone(), mine.clone() * 2
+        first, second = own.clone(), own.clone() * 2
         works = [dist.all_reduce(first, async_op=True), dist.all_reduce(second, async_op=True)]
         for work in reversed(works):
             work.wait()
@@ -64,43 +64,43 @@ def every_entry_point() -> dict[str, tuple[torch.Tensor, list[tuple[str, tuple[i
         model = DistributedDataParallel(torch.nn.Linear(8, 3))
         stop_recording()  # its own start-up
         start_recording()
-        model(mine.unsqueeze(0)).sum().backward()
+        model(own.unsqueeze(0)).sum().backward()
         return torch.cat([p.grad.flatten() for p in model.parameters()])
 
     calls = {
         "all_reduce": lambda: changed(dist.all_reduce),
         "all_reduce_max": lambda: changed(lambda t: dist.all_reduce(t, dist.ReduceOp.MAX)),
         "async": waited_late,
-        "all_to_all_single": lambda: into(8, lambda out: dist.all_to_all_single(out, mine)),
+        "all_to_all_single": lambda: into(8, lambda out: dist.all_to_all_single(out, own)),
         "all_to_all_uneven": uneven,
-        "all_to_all": lambda: torch.cat(_all_to_all(mine, world)),
-        "all_gather": lambda: listed(lambda out: dist.all_gather(out, mine)),
-        "all_gather_into_tensor": lambda: into(8 * world, lambda out: dist.all_gather_into_tensor(out, mine)),
-        "reduce_scatter": lambda: into(2, lambda out: dist.reduce_scatter(out, list(mine.split(2)))),
-        "reduce_scatter_tensor": lambda: into(2, lambda out: dist.reduce_scatter_tensor(out, mine.clone())),
-        "reduce_scatter_async": lambda: into(2, lambda out: dist.reduce_scatter_tensor(out, mine.clone(), async_op=True).wait()),
+        "all_to_all": lambda: torch.cat(_all_to_all(own, world)),
+        "all_gather": lambda: listed(lambda out: dist.all_gather(out, own)),
+        "all_gather_into_tensor": lambda: into(8 * world, lambda out: dist.all_gather_into_tensor(out, own)),
+        "reduce_scatter": lambda: into(2, lambda out: dist.reduce_scatter(out, list(own.split(2)))),
+        "reduce_scatter_tensor": lambda: into(2, lambda out: dist.reduce_scatter_tensor(out, own.clone())),
+        "reduce_scatter_async": lambda: into(2, lambda out: dist.reduce_scatter_tensor(out, own.clone(), async_op=True).wait()),
         "broadcast": lambda: changed(lambda t: dist.broadcast(t, 2)),
         "all_gather_object": lambda: objects(lambda out: dist.all_gather_object(out, rank)),
-        "functional_all_to_all": lambda: functional.all_to_all_single(mine, None, None, dist.group.WORLD) + 0,
-        "functional_reduce_scatter": lambda: functional.reduce_scatter_tensor(mine, "sum", 0, dist.group.WORLD) + 0,
-        "functional_all_gather": lambda: functional.all_gather_tensor(mine, 0, dist.group.WORLD) + 0,
-        "functional_all_reduce": lambda: functional.all_reduce(mine, "sum", dist.group.WORLD) + 0,
-        "half": lambda: into(8, lambda out: dist.all_to_all_single(out, mine.half()), torch.float16),
+        "functional_all_to_all": lambda: functional.all_to_all_single(own, None, None, dist.group.WORLD) + 0,
+        "functional_reduce_scatter": lambda: functional.reduce_scatter_tensor(own, "sum", 0, dist.group.WORLD) + 0,
+        "functional_all_gather": lambda: functional.all_gather_tensor(own, 0, dist.group.WORLD) + 0,
+        "functional_all_reduce": lambda: functional.all_reduce(own, "sum", dist.group.WORLD) + 0,
+        "half": lambda: into(8, lambda out: dist.all_to_all_single(out, own.half()), torch.float16),
         "gradients": gradients,
     }
-    seen = {}
+    entries = {}
     for name, call in calls.items():
         start_recording()
         value = call()
         recorded = stop_recording()
         assert all(0 < one.ms < 60_000 for one in recorded)
-        seen[name] = (value, [(one.kind, one.group, one.bytes) for one in recorded])
-    return seen
+        entries[name] = (value, [(one.kind, one.group, one.bytes) for one in recorded])
+    return entries
 
 
-def _all_to_all(mine: torch.Tensor, world: int) -> list[torch.Tensor]:
+def _all_to_all(own: torch.Tensor, world: int) -> list[torch.Tensor]:
     out = [torch.empty(2) for _ in range(world)]
-    dist.all_to_all(out, list(mine.split(2)))
+    dist.all_to_all(out, list(own.split(2)))
     return out
 
 
@@ -132,10 +132,10 @@ def test_every_entry_point_is_recorded_and_gives_what_gloo_gives() -> None:
         "gradients": [("all_reduce", 4 * (8 * 3 + 3))],
     }
     for rank in range(4):
-        found = {name: [(kind, size) for kind, _, size in seen] for name, (_, seen) in recorded[rank].items()}
-        assert {group for _, seen in recorded[rank].values() for _, group, _ in seen} == {WORLD}
-        assert [kind for kind, _ in found.pop("all_gather_object")] == ["all_gather"] * 2
-        assert found == expected
+        kinds = {name: [(kind, size) for kind, _, size in entries] for name, (_, entries) in recorded[rank].items()}
+        assert {group for _, entries in recorded[rank].values() for _, group, _ in entries} == {WORLD}
+        assert [kind for kind, _ in kinds.pop("all_gather_object")] == ["all_gather"] * 2
+        assert kinds == expected
 
 
 def groups_and_switches() -> tuple[list, list, list, list, list]:
@@ -184,35 +184,35 @@ def memory_while_recording() -> float:
     """MB that this process has more after six sums of 32 MB each, one after another, all of them recorded."""
     watch(torch.device("cpu"))
     dist.all_reduce(torch.ones(8 << 20))
-    before = watch(torch.device("cpu"))
-    assert before is not None
+    baseline = watch(torch.device("cpu"))
+    assert baseline is not None
     start_recording()
     for _ in range(6):
         dist.all_reduce(torch.ones(8 << 20))
     now = watch(torch.device("cpu"))
     assert now is not None and len(stop_recording()) == 6
-    return (now - before) / 1e6
+    return (now - baseline) / 1e6
 
 
 def test_what_is_recorded_holds_no_tensors() -> None:
     assert max(run_ranks(memory_while_recording, 1, 2, backend="recorded")) < 70  # all of them: 200
 
 
-def with_a_peer_that_dies(told: str) -> None:
+def with_a_peer_that_dies(path: str) -> None:
     if dist.get_rank() == 1:
         os._exit(1)
     start_recording()
     try:
         dist.all_reduce(torch.ones(1_000_000))
     except RuntimeError as error:
-        Path(told).write_text(f"{len(stop_recording())} recorded; {error}")
+        Path(path).write_text(f"{len(stop_recording())} recorded; {error}")
 
 
 def test_an_error_of_gloo_comes_through_while_recording(tmp_path: Path) -> None:
     with pytest.raises(RankFailed):
         run_ranks(with_a_peer_that_dies, 1, 2, str(tmp_path / "told"), backend="recorded", timeout_s=20)
-    told = (tmp_path / "told").read_text()
-    assert told.startswith("1 recorded; ") and ("Connection" in told or "peer" in told)
+    message = (tmp_path / "told").read_text()
+    assert message.startswith("1 recorded; ") and ("Connection" in message or "peer" in message)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def averages(number_format: str) -> dict[str, torch.Tensor]:
     replicas.CHUNK_ELEMENTS = 4 * WIDTH  # the rows come in three chunks
     rank = dist.get_rank()
     gradients = ReplicaGradients(Replicas(dist.group.WORLD, gradient_codec(number_format)), ROWS, WIDTH, torch.device("cpu"))
-    mine = torch.tensor([0, 2 + rank, 9])
+    ids = torch.tensor([0, 2 + rank, 9])
 
     def summed() -> torch.Tensor:
         dense, chunks = torch.zeros(ROWS, WIDTH), 0
@@ -34,21 +34,21 @@ def averages(number_format: str) -> dict[str, torch.Tensor]:
         assert chunks in (0, 2)  # rows 0 to 3, and 8 to 10: none of the chunk between them is touched
         return dense
 
-    found = {}
-    gradients.start(mine, torch.full((3, WIDTH), 1.0 + rank))
-    found["one"] = summed()
-    found["none"] = summed()
+    by_format = {}
+    gradients.start(ids, torch.full((3, WIDTH), 1.0 + rank))
+    by_format["one"] = summed()
+    by_format["none"] = summed()
     for factor in (1.0, 4.0, 16.0):
-        gradients.start(mine, torch.full((3, WIDTH), factor))
-    found["three"] = summed()
-    gradients.start(mine, torch.ones(3, WIDTH))
-    gradients.start(mine, torch.ones(3, WIDTH))
+        gradients.start(ids, torch.full((3, WIDTH), factor))
+    by_format["three"] = summed()
+    gradients.start(ids, torch.ones(3, WIDTH))
+    gradients.start(ids, torch.ones(3, WIDTH))
     gradients.drop()
-    found["dropped"] = summed()
-    gradients.start(mine[:1], torch.ones(1, WIDTH))
-    gradients.start(mine[:0], torch.ones(0, WIDTH))
-    found["after"] = torch.cat([grads for _, grads in gradients.chunks()])
-    return found
+    by_format["dropped"] = summed()
+    gradients.start(ids[:1], torch.ones(1, WIDTH))
+    gradients.start(ids[:0], torch.ones(0, WIDTH))
+    by_format["after"] = torch.cat([grads for _, grads in gradients.chunks()])
+    return by_format
 
 
 def averages_in_each_format() -> list[dict[str, torch.Tensor]]:
@@ -59,16 +59,16 @@ def test_averages_add_up_and_are_forgotten() -> None:
     """All of these numbers are exact in every format, and the sum over several passes is FP32."""
 
     def dense(**rows: float) -> torch.Tensor:
-        made = torch.zeros(ROWS, WIDTH)
+        expected = torch.zeros(ROWS, WIDTH)
         for row, value in rows.items():
-            made[int(row[1:])] = value
-        return made
+            expected[int(row[1:])] = value
+        return expected
 
-    for found in itertools.chain(*run_ranks(averages_in_each_format, 1, 2)):
-        assert torch.equal(found["one"], dense(r0=1.5, r2=0.5, r3=1.0, r9=1.5))
-        assert torch.equal(found["three"], dense(r0=21.0, r2=10.5, r3=10.5, r9=21.0))
-        assert not found["none"].any() and not found["dropped"].any()
-        assert torch.equal(found["after"], torch.ones(1, WIDTH))
+    for averages_of_rank in itertools.chain(*run_ranks(averages_in_each_format, 1, 2)):
+        assert torch.equal(averages_of_rank["one"], dense(r0=1.5, r2=0.5, r3=1.0, r9=1.5))
+        assert torch.equal(averages_of_rank["three"], dense(r0=21.0, r2=10.5, r3=10.5, r9=21.0))
+        assert not averages_of_rank["none"].any() and not averages_of_rank["dropped"].any()
+        assert torch.equal(averages_of_rank["after"], torch.ones(1, WIDTH))
 
 
 def long_training(pooled: list[Sample], sequences: list[Sample], steps: int) -> list[int]:
@@ -77,11 +77,11 @@ def long_training(pooled: list[Sample], sequences: list[Sample], steps: int) -> 
     for tables, batches in ((POOLED, pooled), (SEQUENCES, sequences)):
         sharded = build(tables, placed(tables, THREE), "adam", DENSE)
         dense = dense_optimizer_of(sharded)
-        before = gathered(sharded, tables)[0]
+        first = gathered(sharded, tables)[0]
         for number in range(steps):
             step(sharded, dense, batches[number % len(batches)])
         after = gathered(sharded, tables)[0]
-        moved.append(sum(int((before[name] != after[name]).any(dim=1).sum()) for name in after))
+        moved.append(sum(int((first[name] != after[name]).any(dim=1).sum()) for name in after))
     return moved
 
 

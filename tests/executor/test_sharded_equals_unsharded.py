@@ -19,10 +19,10 @@ MIXED = {"odd": "row_wise", "tiny": "data_parallel", "shared": "table_wise"}
 STEPS, ROWS, DENSE = 5, 12, 3
 
 
-def close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], what: str) -> None:
-    assert ours.keys() == theirs.keys(), what
-    for name in theirs:
-        torch.testing.assert_close(ours[name], theirs[name], rtol=2e-5, atol=1e-6, msg=lambda m, name=name: f"{what}, {name}: {m}")
+def close(result: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str) -> None:
+    assert result.keys() == expected.keys(), what
+    for name in expected:
+        torch.testing.assert_close(result[name], expected[name], rtol=2e-5, atol=1e-6, msg=lambda m, name=name: f"{what}, {name}: {m}")
 
 
 def check(ranks: list[Outcome], reference: Outcome, what: str, columns_cut: bool, optimizer: str) -> None:

@@ -18,16 +18,16 @@ CASES += [(MASTER, "adam"), (MASTER, "row_wise_adagrad"), (FP16_TABLES, "sgd")]
 
 
 def train_all(batches: list[Sample]) -> list[Outcome]:
-    made = [(stored_as(precision, TABLES), precision, optimizer) for precision, optimizer in CASES]
-    return [train(tables, placed(tables, {"*": "table_wise"}), batches, name, DENSE, precision=one) for tables, one, name in made]
+    cases = [(stored_as(precision, TABLES), precision, optimizer) for precision, optimizer in CASES]
+    return [train(tables, placed(tables, {"*": "table_wise"}), batches, name, DENSE, precision=one) for tables, one, name in cases]
 
 
 def test_one_rank_equals_fp32_weights_that_the_model_sees_a_part_of() -> None:
     """To within the order of FP32 sums; Split-SGD to the last bit."""
-    found = run_ranks(train_all, 1, 1, batches_of(TABLES))[0]
-    for (precision, optimizer), outcome in zip(CASES, found):
+    outcomes = run_ranks(train_all, 1, 1, batches_of(TABLES))[0]
+    for (precision, optimizer), outcome in zip(CASES, outcomes):
         check(outcome, trained(TABLES, None, precision, optimizer), precision, 1e-3, f"{precision.name} {optimizer}")
     _, last = trained(TABLES, None, SPLIT, "sgd")
-    split_sgd = found[CASES.index((SPLIT, "sgd"))]
-    for ours, theirs in ((split_sgd.dense, last.dense), (split_sgd.tables, last.tables)):
-        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    split_sgd = outcomes[CASES.index((SPLIT, "sgd"))]
+    for split, whole in ((split_sgd.dense, last.dense), (split_sgd.tables, last.tables)):
+        assert all(torch.equal(split[name], whole[name]) for name in whole)

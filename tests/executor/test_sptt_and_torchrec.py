@@ -45,16 +45,16 @@ class Interaction(nn.Module):
 
 
 class Theirs(nn.Module):
-    def __init__(self, ours: TowerConcat):
+    def __init__(self, model: TowerConcat):
         super().__init__()
         own = [tuple(t for t in TABLES if t.features[0] in tower) for tower in TOWERS]
         self.towers = EmbeddingTowerCollection(
             [
                 EmbeddingTower(bags(tables, torch.device("cpu")), Interaction(module, tower))
-                for tables, module, tower in zip(own, ours.tower_modules, TOWERS)
+                for tables, module, tower in zip(own, model.tower_modules, TOWERS)
             ]
         )
-        self.hidden, self.out = ours.hidden, ours.out
+        self.hidden, self.out = model.hidden, model.out
 
     def forward(self, dense: torch.Tensor, sparse: Any) -> torch.Tensor:
         return self.out(torch.tanh(self.hidden(torch.cat([dense, self.towers(sparse)], dim=1)))).squeeze(1)
@@ -64,9 +64,9 @@ def by_torchrec(batches: list[Sample]) -> list[torch.Tensor]:
     """This rank's logits in each step."""
     wrapper = ets.DistributedDataParallel  # which refuses device_ids on CPU
     ets.DistributedDataParallel = lambda module, device_ids=None, **options: wrapper(module=module, **options)
-    ours = TowerConcat(TABLES, DENSE, torch.device("cpu"), TOWERS)
-    initialise_dense(ours, SEED, torch.device("cpu"))  # type: ignore[arg-type]
-    model, sharder = Theirs(ours), ets.EmbeddingTowerCollectionSharder()
+    tower_model = TowerConcat(TABLES, DENSE, torch.device("cpu"), TOWERS)
+    initialise_dense(tower_model, SEED, torch.device("cpu"))  # type: ignore[arg-type]
+    model, sharder = Theirs(tower_model), ets.EmbeddingTowerCollectionSharder()
     for tower in model.towers.towers:
         apply_optimizer_in_backward(torch.optim.SGD, tower.embedding.parameters(), {"lr": LR})
     plan = {name: _in_its_host(name, parameter, sharder) for name, parameter in sharder.shardable_parameters(model.towers).items()}
@@ -85,15 +85,15 @@ def by_torchrec(batches: list[Sample]) -> list[torch.Tensor]:
                 (row, col), (rows, cols) = part.metadata.shard_offsets, part.metadata.shard_sizes
                 part.tensor.copy_(initial_weight(table, row, row + rows, col, col + cols, SEED))
     dense = torch.optim.SGD([p for _, p in in_backward_optimizer_filter(sharded.named_parameters()) if p.numel()], lr=LR)
-    found = []
+    losses = []
     for batch in batches:
         part = batch.part(dist.get_rank(), dist.get_world_size())
         dense.zero_grad()
         logits = sharded(part.dense, part.sparse)
         binary_cross_entropy_with_logits(logits, part.labels).backward()
         dense.step()
-        found.append(logits.detach())
-    return found
+        losses.append(logits.detach())
+    return losses
 
 
 def _in_its_host(name: str, parameter: nn.Parameter, sharder: Any) -> ParameterSharding:

@@ -69,9 +69,9 @@ def plan_of(example: Example) -> ShardingPlan:
     placements = []
     for table, scheme, shift in zip(example.tables, example.schemes, example.shift):
         ranks = sites.ranks_of(sites.site_of_tower(tower_of[table.features[0]]))
-        made = tower_placement(table, scheme, ranks, shift)
-        held: tuple[Shard, ...] = tuple(shard for shard in made.shards if shard.rows)
-        placements.append(Placement(table.name, made.scheme, held))
+        placement = tower_placement(table, scheme, ranks, shift)
+        shards: tuple[Shard, ...] = tuple(shard for shard in placement.shards if shard.rows)
+        placements.append(Placement(table.name, placement.scheme, shards))
     plan = ShardingPlan("by_hand", hosts, local, example.tables, tuple(placements), example.towers, example.permute)
     validate(plan)
     return plan

@@ -80,7 +80,7 @@ def _site_of(name: str, towers: int, sites: int) -> int | None:
 
 def touched(batches: list[Sample]) -> list[torch.Tensor]:
     """Outputs of a model whose tower 1 is stretched on its own site only, and of one that is not."""
-    found = []
+    names = []
     for stretched in (False, True):
         sharded = build(plan_here(TABLES, TOWERS["two"], MIX, "none"), "sgd", DENSE, True)
         with torch.no_grad():
@@ -91,8 +91,8 @@ def touched(batches: list[Sample]) -> list[torch.Tensor]:
         sharded.module.eval()
         assert not any(module.training for module in sharded.local_modules.modules())
         with torch.no_grad():
-            found.append(sharded.module(part.dense, part.sparse))
-    return found
+            names.append(sharded.module(part.dense, part.sparse))
+    return names
 
 
 def test_a_module_works_on_its_site_for_the_samples_of_all_ranks() -> None:
@@ -104,9 +104,9 @@ def other_towers() -> None:
     from recsys_lab.executor.shard import shard
     from tests.executor.sharded import FP32
 
-    made = plan_here(TABLES, TOWERS["two"], MIX, "none")
+    plan = plan_here(TABLES, TOWERS["two"], MIX, "none")
     model = TowerConcat(TABLES, DENSE, torch.device("meta"), TOWERS["two"][::-1])
-    shard(model, made, torch.device("cpu"), ("sgd", 0.1, 1e-8, 0.0), FP32, 1)  # type: ignore[arg-type]
+    shard(model, plan, torch.device("cpu"), ("sgd", 0.1, 1e-8, 0.0), FP32, 1)  # type: ignore[arg-type]
 
 
 def test_a_model_with_other_towers_than_the_plan_is_refused() -> None:

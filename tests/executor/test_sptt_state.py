@@ -61,24 +61,24 @@ def go_on(leg: Leg, batches: list[Sample]) -> tuple[State, State]:
 def state_of(model: ShardedModel, dense: torch.optim.Optimizer) -> State:
     """Whole tables with their state, and the dense parameters with theirs that this rank has."""
     tables, states = gathered(model, TABLES)
-    found = tables | {f"{table}.{key}": value for table, of in states.items() for key, value in of.items()}
+    state = tables | {f"{table}.{key}": value for table, of in states.items() for key, value in of.items()}
     for name, parameter in model.dense_parameters():
-        found |= {name: parameter.detach().clone(), f"{name}.sum": dense.state[parameter]["sum"].clone()}
-    return found
+        state |= {name: parameter.detach().clone(), f"{name}.sum": dense.state[parameter]["sum"].clone()}
+    return state
 
 
 def through(tmp_path: Path, legs: list[tuple[tuple[int, int], str | None, bool, tuple[str, ...]]], batches: list[Sample]) -> State:
     """The state after all legs, each with its part of `batches`; whatever a rank loads is, to the bit, what was saved."""
-    before: State = {}
+    state: State = {}
     each = len(batches) // len(legs)
     for number, (shape, towers, modules, schemes) in enumerate(legs):
         load, save = (tmp_path / f"step={number + at}" for at in (0, 1))
         leg = Leg(towers, modules, schemes, load if number else None, save)
         ranks = run_ranks(go_on, *shape, leg, batches[number * each : (number + 1) * each])
         for loaded, _ in ranks:
-            assert not before or all(torch.equal(value, before[name]) for name, value in loaded.items())
-        before = {name: value for _, after in ranks for name, value in after.items()}
-    return before
+            assert not state or all(torch.equal(value, state[name]) for name, value in loaded.items())
+        state = {name: value for _, after in ranks for name, value in after.items()}
+    return state
 
 
 def test_tower_modules_go_on_on_any_placement(tmp_path: Path) -> None:
@@ -106,6 +106,6 @@ def norm_of_gradient(batches: list[Sample]) -> torch.Tensor:
 def test_all_ranks_clip_by_the_norm_of_the_whole_dense_gradient() -> None:
     grads = reference("four", "sgd").dense_grads.values()
     norm = torch.stack([grad.norm() for grad in grads]).norm()
-    found = run_ranks(norm_of_gradient, 2, 2, samples(TABLES, 20, ROWS, DENSE)[:1])
-    assert all(torch.equal(one, found[0]) for one in found)
-    torch.testing.assert_close(found[0], norm)
+    norms = run_ranks(norm_of_gradient, 2, 2, samples(TABLES, 20, ROWS, DENSE)[:1])
+    assert all(torch.equal(one, norms[0]) for one in norms)
+    torch.testing.assert_close(norms[0], norm)

@@ -46,21 +46,21 @@ def test_what_is_written_is_read_wherever_it_stands(format: str) -> None:
     assert weights.nbytes == 24 * STORED_BYTES[format] and weights.model.element_size() == READ_BYTES[format]
     values, exact = torch.randn(6, 4), format in ("fp32", "bf16_master", "split_bf16")
     weights.write(values)
-    kept = weights.read().clone()
-    assert torch.equal(kept, values) if exact else torch.allclose(kept, values, rtol=2**-8)
+    first = weights.read().clone()
+    assert torch.equal(first, values) if exact else torch.allclose(first, values, rtol=2**-8)
     new = torch.randn(2, 2)
     for where in (torch.tensor([4, 1]), slice(2, 4), (slice(2, 4), slice(0, 2)), (torch.tensor([5, 0]), slice(1, 3))):
         here = new if isinstance(where, tuple) else torch.randn(2, 4)
         weights.write(here, where)
-        kept[where] = here if exact else StoredWeights(format, *_stored(format, here)).read()
-        assert torch.equal(weights.read(), kept) and torch.equal(weights.read(where), kept[where])
-    assert torch.equal(weights[1:3].read(), kept[1:3])
+        first[where] = here if exact else StoredWeights(format, *_stored(format, here)).read()
+        assert torch.equal(weights.read(), first) and torch.equal(weights.read(where), first[where])
+    assert torch.equal(weights[1:3].read(), first[1:3])
 
 
 def _stored(format: str, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-    made = StoredWeights.empty(format, tuple(values.shape), CPU)
-    made.write(values)
-    return made.model, made.rest
+    weights = StoredWeights.empty(format, tuple(values.shape), CPU)
+    weights.write(values)
+    return weights.model, weights.rest
 
 
 def test_the_model_is_cut_off_in_halves_and_rounded_beside_a_master() -> None:
@@ -73,19 +73,19 @@ def test_the_model_is_cut_off_in_halves_and_rounded_beside_a_master() -> None:
 
 
 def batch_of(format: str) -> TableBatch:
-    made = TableBatch([HeldShard("a", 0, 50, 0, 8, 1, format), HeldShard("b", 10, 40, 0, 8, 2, format)], CPU)
-    made.fill(lambda table, a, b, c, d: torch.randn(b - a, d - c, generator=torch.Generator().manual_seed(len(table) + a)))
-    return made
+    batch = TableBatch([HeldShard("a", 0, 50, 0, 8, 1, format), HeldShard("b", 10, 40, 0, 8, 2, format)], CPU)
+    batch.fill(lambda table, a, b, c, d: torch.randn(b - a, d - c, generator=torch.Generator().manual_seed(len(table) + a)))
+    return batch
 
 
 @pytest.mark.parametrize("name", sorted(STATES))
 def test_halves_take_what_fp32_takes_and_begin_with_its_values(name: str) -> None:
-    taken = {}
+    sizes = {}
     for format in ("fp32", "split_bf16"):
         batch = batch_of(format)
         states = SparseOptimizer([batch], Rule(name, 0.1), CPU).states
-        taken[format] = batch.weights.nbytes + sum(state.nbytes for kept in states for state in kept.values())
-    assert taken["split_bf16"] == taken["fp32"]
+        sizes[format] = batch.weights.nbytes + sum(state.nbytes for by_name in states for state in by_name.values())
+    assert sizes["split_bf16"] == sizes["fp32"]
     assert torch.equal(batch_of("split_bf16").weights.read(), batch_of("fp32").weights.read())
 
 
@@ -100,7 +100,7 @@ def test_an_update_of_halves_is_fp32s_to_the_last_bit(name: str, decay: float) -
         ids, offsets = torch.randint(0, 30, (40,)), torch.arange(0, 41, 40 // 12)[:13].clamp(max=40)
         offsets[-1] = 40
         gradient = torch.randn(4, 24)
-        before = {format: batch.weights.read().clone() for format, batch in batches.items()}
+        first = {format: batch.weights.read().clone() for format, batch in batches.items()}
         for format, batch in batches.items():
             batch.look_up(ids, offsets, 4).backward(gradient)
             optimizers[format].step()
@@ -108,16 +108,16 @@ def test_an_update_of_halves_is_fp32s_to_the_last_bit(name: str, decay: float) -
         for format in ("split_bf16", "bf16_master"):
             assert torch.equal(batches[format].weights.read(), full), format
         if step == 0:  # from then on they have other weights
-            moved = (full != before["fp32"]).any(dim=1)
+            moved = (full != first["fp32"]).any(dim=1)
             for format in ("split_bf16_8", "bf16", "fp16"):
                 alone = batch_of("fp32")
-                alone.weights.write(before[format])
+                alone.weights.write(first[format])
                 one = SparseOptimizer([alone], Rule(name, 0.1, weight_decay=decay), CPU)
                 alone.look_up(ids, offsets, 4).backward(gradient)
                 one.step()
                 expected = StoredWeights(format, *_stored(format, alone.weights.read())).read()
                 assert torch.equal(batches[format].weights.read()[moved], expected[moved]), format
-                assert torch.equal(batches[format].weights.read()[~moved], before[format][~moved]), format
+                assert torch.equal(batches[format].weights.read()[~moved], first[format][~moved]), format
 
 
 @pytest.mark.parametrize("out", [torch.float32, torch.bfloat16])
@@ -126,8 +126,8 @@ def test_a_look_up_sums_the_models_half_in_fp32_and_rounds_once(out: torch.dtype
     batch = batch_of("split_bf16")
     batch.out_dtype = out
     ids, offsets = torch.randint(0, 30, (40,)), torch.tensor([0, 5, 5, 12, 20, 33, 40])
-    found = batch.look_up(ids, offsets, 2)
+    rows = batch.look_up(ids, offsets, 2)
     high = batch.weights.model.float()
     base = batch.feature_offsets.repeat_interleave(offsets[::2].diff())
     expected = torch.nn.functional.embedding_bag(base + ids, high, offsets[:-1], mode="sum").view(3, 2, 8).transpose(0, 1).reshape(2, 24)
-    assert found.dtype == out and torch.equal(found, expected.to(out))
+    assert rows.dtype == out and torch.equal(rows, expected.to(out))

@@ -23,17 +23,17 @@ def train(format: str, optimizer_name: str) -> int:
     optimizer = SparseOptimizer([batch], Rule(optimizer_name, 0.1), CPU)
     offsets = torch.arange(0, SAMPLES * LENGTH + 1, LENGTH)
     for _ in range(2):
-        found = batch.look_up(torch.randint(0, ROWS, (SAMPLES * LENGTH,)), offsets, SAMPLES)
-        found.backward(torch.ones_like(found))
+        rows = batch.look_up(torch.randint(0, ROWS, (SAMPLES * LENGTH,)), offsets, SAMPLES)
+        rows.backward(torch.ones_like(rows))
         optimizer.step()
-    return batch.weights.nbytes + sum(state.nbytes for kept in optimizer.states for state in kept.values())
+    return batch.weights.nbytes + sum(state.nbytes for by_name in optimizer.states for state in by_name.values())
 
 
 def peak(format: str, optimizer_name: str) -> tuple[int, int]:
     """Bytes of the tables, and the most that was allocated at once."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         nbytes = train(format, optimizer_name)
-    events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     return nbytes, max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
 
 

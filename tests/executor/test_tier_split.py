@@ -65,9 +65,9 @@ def test_each_id_goes_where_the_remapping_says(drawn) -> None:
             remap, first = remaps[names[feature]], begin[names[feature]]
             here = range(first, first + rows_of_tier[names[feature]][tier])
             bags = batch[list(names).index(feature)]
-            wanted = [[i for i in bag if int(remap.to_row(np.array(i))) in here] for bag in bags]
-            assert of_feature.lengths().tolist() == [len(bag) for bag in wanted]
-            assert remap.to_id(rows + first).tolist() == [i for bag in wanted for i in bag]
+            expected = [[i for i in bag if int(remap.to_row(np.array(i))) in here] for bag in bags]
+            assert of_feature.lengths().tolist() == [len(bag) for bag in expected]
+            assert remap.to_id(rows + first).tolist() == [i for bag in expected for i in bag]
         came_back[part.order] = ids[part.order]
     assert torch.equal(came_back, ids)
 
@@ -100,36 +100,36 @@ def look_up_and_count() -> tuple[dict, dict, dict, dict]:
     sharded = build(TABLES, placed(TABLES, HOW), "sgd", 3)
     dense = dense_optimizer_of(sharded)
     sharded.watch.keep_ids(LIMIT)
-    counted = []
+    counts = []
     for batch in batches:
         step(sharded, dense, batch)
-        counted.append(sharded.watch.lookups(reset=True))
+        counts.append(sharded.watch.lookups(reset=True))
     with torch.no_grad():
         sharded.module(batches[0].dense[:4], batches[0].part(0, 4).sparse)
-    return *counted, sharded.watch.kept_ids(), sharded.watch.lookups()
+    return *counts, sharded.watch.kept_ids(), sharded.watch.lookups()
 
 
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 1), (2, 2)])
 def test_look_ups_are_counted_by_tier_and_the_last_ids_kept(hosts: int, ranks_per_host: int) -> None:
     world, batches = hosts * ranks_per_host, samples(TABLES, 2, 16, 3)
-    for rank, (*counted, kept, idle) in enumerate(run_ranks(look_up_and_count, hosts, ranks_per_host)):
+    for rank, (*figures, last_ids, idle) in enumerate(run_ranks(look_up_and_count, hosts, ranks_per_host)):
         for table in TABLES[:2]:
             a, b = HOW[table.name]
             remap = Remap.of(table.name, hottest(table, a + b), a, b, ranks_per_host, table.rows)
             looked_up = [
                 np.array([i for f in table.features for bag in batch.part(rank, world).ids[f] for i in bag], np.int64) for batch in batches
             ]
-            for counts, ids in zip(counted, looked_up):
+            for counts, ids in zip(figures, looked_up):
                 tier = np.searchsorted([a, a + b], remap.to_row(ids), side="right")
                 assert counts[table.name] == dict(zip(TIERS, np.bincount(tier, minlength=3).tolist()))
-            assert kept[table.name].tolist() == np.concatenate(looked_up)[-LIMIT:].tolist()
+            assert last_ids[table.name].tolist() == np.concatenate(looked_up)[-LIMIT:].tolist()
             assert not any(idle[table.name].values())
-        assert set(kept) == {"one", "two"}
+        assert set(last_ids) == {"one", "two"}
 
 
 def refused(how: How, change: str) -> None:
-    made = placed(TABLES, how)
-    hot = hot_rows_of(made)
+    plan = placed(TABLES, how)
+    hot = hot_rows_of(plan)
     if change == "missing":
         del hot["one"]
     elif change == "too few":
@@ -140,11 +140,11 @@ def refused(how: How, change: str) -> None:
         hot["one"][1] = hot["one"][0]
     elif change == "other ranks":
         hot["one"] = np.roll(hot["one"], torch.distributed.get_rank())
-    shard(Concat(TABLES, 3, torch.device("meta")), made, CPU, ("sgd", 0.1, 1e-8, 0.0), FP32, SEED, hot_rows=hot)
+    shard(Concat(TABLES, 3, torch.device("meta")), plan, CPU, ("sgd", 0.1, 1e-8, 0.0), FP32, SEED, hot_rows=hot)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ("missing", "table one: a table is sharded by row, and its most frequent rows are not known; given 8 hot rows"),
         ("too few", "rows of table one: the frequencies do not match the plan; given 6 rows; allowed: 8"),
@@ -153,8 +153,8 @@ def refused(how: How, change: str) -> None:
         ("other ranks", "the ranks have different most frequent rows"),
     ],
 )
-def test_frequencies_that_do_not_match_are_refused_with_figures(change: str, told: str) -> None:
-    with pytest.raises(RankFailed, match=told):
+def test_frequencies_that_do_not_match_are_refused_with_figures(change: str, message: str) -> None:
+    with pytest.raises(RankFailed, match=message):
         run_ranks(refused, 1, 2, HOW, change)
 
 

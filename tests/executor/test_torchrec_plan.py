@@ -33,9 +33,9 @@ def theirs_of(plan: ShardingPlan, kind: str) -> EmbeddingModuleShardingPlan:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_ours_to_torchrecs_and_back(scheme: str, hosts: int, ranks_per_host: int, kind: str) -> None:
     inputs = PlanInputs(TABLES, statistics(TABLES), small_cluster(hosts, ranks_per_host, kind), FP32, workload())
-    made = TorchRec(force={"*": scheme}).plan(inputs)
-    theirs = theirs_of(made, kind)
-    assert from_torchrec(TABLES, theirs) == made.placements
+    plan = TorchRec(force={"*": scheme}).plan(inputs)
+    torchrec_plan = theirs_of(plan, kind)
+    assert from_torchrec(TABLES, torchrec_plan) == plan.placements
 
 
 def by_torchrec(tables: tuple[Table, ...], scheme: str, hosts: int, ranks_per_host: int) -> EmbeddingModuleShardingPlan:
@@ -59,11 +59,11 @@ def by_torchrec(tables: tuple[Table, ...], scheme: str, hosts: int, ranks_per_ho
 @pytest.mark.parametrize("scheme", [s for s in SCHEMES if s != "table_column_wise"])  # TorchRec has no constructor of that one
 def test_torchrecs_to_ours_and_back(scheme: str, hosts: int, ranks_per_host: int) -> None:
     tables = tuple(replace(t, dim=128 * hosts) for t in TABLES)  # TorchRec's column blocks are 128 wide
-    theirs = by_torchrec(tables, scheme, hosts, ranks_per_host)
-    ours = ShardingPlan("torchrec", hosts, ranks_per_host, tables, from_torchrec(tables, theirs))
-    back = theirs_of(ours, "cpu")
-    for name in theirs:
-        assert (back[name].sharding_type, back[name].ranks, back[name].compute_kernel) == (scheme, theirs[name].ranks, "dense")
-        assert (back[name].sharding_spec is None) == (theirs[name].sharding_spec is None)
-        if theirs[name].sharding_spec is not None:
-            assert back[name].sharding_spec.shards == theirs[name].sharding_spec.shards
+    torchrec_plan = by_torchrec(tables, scheme, hosts, ranks_per_host)
+    plan = ShardingPlan("torchrec", hosts, ranks_per_host, tables, from_torchrec(tables, torchrec_plan))
+    back = theirs_of(plan, "cpu")
+    for name in torchrec_plan:
+        assert (back[name].sharding_type, back[name].ranks, back[name].compute_kernel) == (scheme, torchrec_plan[name].ranks, "dense")
+        assert (back[name].sharding_spec is None) == (torchrec_plan[name].sharding_spec is None)
+        if torchrec_plan[name].sharding_spec is not None:
+            assert back[name].sharding_spec.shards == torchrec_plan[name].sharding_spec.shards

@@ -25,12 +25,12 @@ def moved(cases: list[tuple[str, str]], batches: list[Sample]) -> list[dict[str,
         dense = dense_optimizer_of(sharded)
         for batch in batches[:-1]:
             step(sharded, dense, batch)
-        before, state_before = gathered(sharded, TABLES)
+        first, state_before = gathered(sharded, TABLES)
         step(sharded, dense, batches[-1])
         after, state_after = gathered(sharded, TABLES)
         rows = {}
-        for name in before:
-            different = (before[name] != after[name]).any(dim=1)
+        for name in first:
+            different = (first[name] != after[name]).any(dim=1)
             for key, value in state_before[name].items():
                 different |= (value != state_after[name][key]).reshape(len(different), -1).any(dim=1)
             rows[name] = different.nonzero().flatten().tolist()
@@ -49,22 +49,22 @@ def test_only_rows_of_the_batch_move() -> None:
 
 def rate_is_used_at_once(batches: list[Sample]) -> list[torch.Tensor]:
     """Row 0 of `wide` after a step at rate 0 and after another one at rate 1, for each optimizer."""
-    seen = []
+    rates = []
     for optimizer in OPTIMIZERS:
         sharded = build(TABLES, here(TABLES, {"*": "row_wise"}), optimizer, DENSE)
         dense = dense_optimizer_of(sharded)
-        kept = [gathered(sharded, TABLES)[0]["wide"]]
+        values = [gathered(sharded, TABLES)[0]["wide"]]
         for rate in (0.0, 1.0):
             sharded.sparse_optimizer.set_lr(rate)
             step(sharded, dense, batches[0])
-            kept.append(gathered(sharded, TABLES)[0]["wide"])
-        seen.append(torch.stack(kept))
-    return seen
+            values.append(gathered(sharded, TABLES)[0]["wide"])
+        rates.append(torch.stack(values))
+    return rates
 
 
 def test_a_learning_rate_holds_for_the_step_it_was_set_before() -> None:
-    for before, at_zero, at_one in run_ranks(rate_is_used_at_once, 1, 1, samples(TABLES, 1, ROWS, DENSE))[0]:
-        assert torch.equal(before, at_zero)
+    for first, at_zero, at_one in run_ranks(rate_is_used_at_once, 1, 1, samples(TABLES, 1, ROWS, DENSE))[0]:
+        assert torch.equal(first, at_zero)
         assert not torch.equal(at_zero, at_one)
 
 
@@ -75,10 +75,10 @@ def test_tables_of_a_model_with_a_first_order_part_begin_with_a_third_of_the_usu
 
 
 def first_values() -> tuple[torch.Tensor, torch.Tensor]:
-    found = []
+    values = []
     for share in (1.0, 1 / 3):
         model = Concat(TABLES, DENSE, torch.device("meta"))
         model.initial_share = share
         sharded = shard(model, here(TABLES, {"*": "table_wise"}), torch.device("cpu"), ("sgd", LR, EPS, 0.0), FP32, SEED)
-        found.append(gathered(sharded, TABLES)[0]["tiny"])
-    return found[0], found[1]
+        values.append(gathered(sharded, TABLES)[0]["tiny"])
+    return values[0], values[1]

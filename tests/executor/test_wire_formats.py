@@ -80,12 +80,14 @@ def test_other_formats_are_refused_in_one_line(part: str, name: str) -> None:
 
 def train_all(flat: list[list[Sample]], towers: list[Sample]) -> list[dict[str, Outcome]]:
     """Every case in every format; rows in tiers and towers twice."""
-    made: list[dict[str, Outcome]] = []
+    outcomes: list[dict[str, Outcome]] = []
     for number, ((tables, how), batches) in enumerate(zip(FLAT, flat)):
         run = partial(train_flat, tables, placed(tables, how), batches, "sgd", DENSE)
-        made.append({one.name: run(precision=one) for one in (COMMS, UNLIKE)} | ({"again": run(precision=COMMS)} if number == 3 else {}))
+        outcomes.append(
+            {one.name: run(precision=one) for one in (COMMS, UNLIKE)} | ({"again": run(precision=COMMS)} if number == 3 else {})
+        )
     run = partial(train_towers, plan_here(OF_TOWERS, TOWERS["two"], MIX, "rows"), towers, "sgd", DENSE, True)
-    return [*made, {one.name: run(one) for one in (COMMS, UNLIKE)} | {"again": run(COMMS)}]
+    return [*outcomes, {one.name: run(one) for one in (COMMS, UNLIKE)} | {"again": run(COMMS)}]
 
 
 @pytest.mark.timeout(180)
@@ -97,11 +99,11 @@ def test_training_stays_close_to_fp32_and_is_the_same_bits_each_time() -> None:
     whole = [train_unsharded(tables, batches, "sgd", DENSE) for (tables, _), batches in zip(FLAT, flat)]
     whole.append(towers_unsharded(OF_TOWERS, TOWERS["two"], towers, "sgd", DENSE))
     for number, (expected, tables) in enumerate(zip(whole, [*(tables for tables, _ in FLAT), OF_TOWERS])):
-        found = ranks[0][number]
+        outcome = ranks[0][number]
         for table in tables:
             moved = (expected.tables[table.name] - initial_weight(table, 0, table.rows, 0, table.dim, SEED)).abs().max()
             for name in (COMMS.name, UNLIKE.name):
-                off = (found[name].tables[table.name] - expected.tables[table.name]).abs().max()
+                off = (outcome[name].tables[table.name] - expected.tables[table.name]).abs().max()
                 assert 0 < off <= 0.01 * moved, f"case {number}, {table.name}, {name}"
         for rank in ranks:
             if "again" in rank[number]:

@@ -16,13 +16,13 @@ from tests.ranks import run_ranks
 
 def written(cases: list[dict[str, str]]) -> list[list[tuple[str, int, int, int, int]]]:
     """For each case the extents that this rank saves."""
-    made = []
+    shards = []
     for force in cases:
         sharded = build(TABLES, here(TABLES, force), "row_wise_adagrad", DENSE)
         pieces = sharded.table_shards()
         saved = [s.held for s in pieces if s.writes]
-        made.append([(s.table, s.row_start, s.row_stop, s.col_start, s.col_stop) for s in saved])
-    return made
+        shards.append([(s.table, s.row_start, s.row_stop, s.col_start, s.col_stop) for s in saved])
+    return shards
 
 
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 1), (2, 2)])
@@ -32,7 +32,7 @@ def test_each_element_is_saved_by_one_rank(hosts: int, ranks_per_host: int) -> N
         times = {t.name: torch.zeros(t.rows, t.dim) for t in TABLES}
         for table, r0, r1, c0, c1 in (extent for rank in ranks for extent in rank):
             times[table][r0:r1, c0:c1] += 1
-        assert all(seen.eq(1).all() for seen in times.values()), force
+        assert all(counts.eq(1).all() for counts in times.values()), force
 
 
 def resumed(batches: list[Sample]) -> tuple[dict, dict]:
@@ -43,12 +43,12 @@ def resumed(batches: list[Sample]) -> tuple[dict, dict]:
         step(straight, dense, batch)
     other = build(TABLES, here(TABLES, {"*": "row_wise"}), "adam", DENSE)
     with torch.no_grad():
-        for into, held in zip(other.table_shards(), straight.table_shards()):
-            into.weights.write(held.weights.read())
-            for name in held.state:
-                into.state[name].copy_(held.state[name])
-        for (_, into), (_, held) in zip(other.dense_parameters(), straight.dense_parameters()):
-            into.copy_(held)
+        for into, source in zip(other.table_shards(), straight.table_shards()):
+            into.weights.write(source.weights.read())
+            for name in source.state:
+                into.state[name].copy_(source.state[name])
+        for (_, into), (_, source) in zip(other.dense_parameters(), straight.dense_parameters()):
+            into.copy_(source)
     other.sparse_optimizer.steps = straight.sparse_optimizer.steps
     other_dense = torch.optim.SGD([p for _, p in other.dense_parameters()], lr=LR)
     for batch in batches[2:]:

@@ -44,8 +44,8 @@ class TowerConcat(nn.Module):
         return self.predict(dense, self.embeddings(sparse).to_dict())
 
     def predict(self, dense: Tensor, pooled: dict[str, Tensor]) -> Tensor:
-        given = [torch.stack([pooled[f] for f in tower], dim=1) for tower in self.tower_features]
-        return self.predict_from_towers(dense, [module(rows) for module, rows in zip(self.tower_modules, given)])
+        vectors = [torch.stack([pooled[f] for f in tower], dim=1) for tower in self.tower_features]
+        return self.predict_from_towers(dense, [module(rows) for module, rows in zip(self.tower_modules, vectors)])
 
     def predict_from_towers(self, dense: Tensor, outputs: list[Tensor]) -> Tensor:
         return self.out(torch.tanh(self.hidden(torch.cat([dense, *outputs], dim=1)))).squeeze(1)
@@ -60,9 +60,9 @@ def tower_plan(
     for index, table in enumerate(tables):
         ranks = sites.ranks_of(sites.site_of_tower(tower_of[table.features[0]]))
         placements.append(tower_placement(table, schemes[index % len(schemes)], ranks, index))
-    made = ShardingPlan("by_hand", hosts, ranks_per_host, tables, tuple(placements), towers, permute)
-    validate(made)
-    return made
+    plan = ShardingPlan("by_hand", hosts, ranks_per_host, tables, tuple(placements), towers, permute)
+    validate(plan)
+    return plan
 
 
 def tower_placement(table: Table, scheme: str, ranks: tuple[int, ...], index: int) -> Placement:
@@ -86,27 +86,27 @@ def plan_here(tables: tuple[Table, ...], towers: Towers, schemes: tuple[str, ...
     return tower_plan(tables, towers, dist.get_world_size() // local, local, schemes, permute)
 
 
-def model_of(made: ShardingPlan, dense_width: int, with_modules: bool) -> nn.Module:
+def model_of(plan: ShardingPlan, dense_width: int, with_modules: bool) -> nn.Module:
     if with_modules:
-        return TowerConcat(made.tables, dense_width, torch.device("meta"), made.towers)
-    return Concat(made.tables, dense_width, torch.device("meta"))
+        return TowerConcat(plan.tables, dense_width, torch.device("meta"), plan.towers)
+    return Concat(plan.tables, dense_width, torch.device("meta"))
 
 
 def build(
-    made: ShardingPlan,
+    plan: ShardingPlan,
     optimizer: str,
     dense_width: int,
     with_modules: bool = False,
     precision: Precision = FP32,
     pipeline: bool = False,
 ) -> ShardedModel:
-    model: Callable = model_of(made, dense_width, with_modules)
-    chosen = (optimizer, LR, EPS, 0.0)
-    return shard(model, made, torch.device("cpu"), chosen, precision, SEED, pipeline=pipeline)  # type: ignore[arg-type]
+    model: Callable = model_of(plan, dense_width, with_modules)
+    rule = (optimizer, LR, EPS, 0.0)
+    return shard(model, plan, torch.device("cpu"), rule, precision, SEED, pipeline=pipeline)  # type: ignore[arg-type]
 
 
 def train(
-    made: ShardingPlan,
+    plan: ShardingPlan,
     batches: list[Sample],
     optimizer: str,
     dense_width: int,
@@ -114,7 +114,7 @@ def train(
     precision: Precision = FP32,
 ) -> Outcome:
     """What the reference also says, of this rank."""
-    return trained(build(made, optimizer, dense_width, with_modules, precision), made.tables, batches)
+    return trained(build(plan, optimizer, dense_width, with_modules, precision), plan.tables, batches)
 
 
 def train_unsharded(made_for: tuple[Table, ...], towers: Towers, batches: list[Sample], optimizer: str, dense_width: int) -> Outcome:

@@ -20,18 +20,18 @@ MIB = 1 << 20
 @pytest.mark.parametrize("name", list(tables.NAMES))
 def test_what_the_models_move_is_what_table_2_prints(name):
     """To the last printed digit, but for the small model's all-to-all, which equation 2 gives as 16 MiB."""
-    ours, printed = tables.count(name), tables.published()["table2"][name]
+    counts, printed = tables.count(name), tables.published()["table2"][name]
     digits = 1 if printed["all_reduce_mb"] < 100 else 0
-    assert round(ours.all_reduce_bytes / MIB, digits) == printed["all_reduce_mb"]
-    assert ours.tables == printed["ranks"]
+    assert round(counts.all_reduce_bytes / MIB, digits) == printed["all_reduce_mb"]
+    assert counts.tables == printed["ranks"]
     expected = 16.0 if name == "dlrm_small" else printed["all_to_all_mb"]
-    assert ours.all_to_all_bytes / MIB == expected == pytest.approx(printed["all_to_all_mb"], rel=0.013)
+    assert counts.all_to_all_bytes / MIB == expected == pytest.approx(printed["all_to_all_mb"], rel=0.013)
 
 
 def test_memory_is_what_table_2_prints_in_its_two_units():
-    found = {name: tables.count(name).memory_bytes for name in tables.NAMES}
-    assert (found["dlrm_small"] / 1024e6, found["dlrm_large"] / 1024e6) == (2, 384)
-    assert found["dlrm_mlperf"] / (1 << 30) == pytest.approx(98, abs=0.7)
+    memory = {name: tables.count(name).memory_bytes for name in tables.NAMES}
+    assert (memory["dlrm_small"] / 1024e6, memory["dlrm_large"] / 1024e6) == (2, 384)
+    assert memory["dlrm_mlperf"] / (1 << 30) == pytest.approx(98, abs=0.7)
 
 
 @pytest.mark.parametrize("name", list(tables.NAMES))
@@ -43,39 +43,41 @@ def test_the_all_to_all_is_what_the_steps_move(name):
     from recsys_lab.tables import AccessStatistics, Table, TableAccess
 
     model, printed, ranks = tables.config_of(name), tables.published()["table1"][name], 4
-    held = tuple(Table(f"t{i}", rows, model.embedding_dim, (f"f{i}",)) for i, rows in enumerate(model.rows))
-    placements = tuple(Placement(t.name, "table_wise", (Shard((i % ranks,), 0, t.rows, 0, t.dim),)) for i, t in enumerate(held))
+    tables_of_model = tuple(Table(f"t{i}", rows, model.embedding_dim, (f"f{i}",)) for i, rows in enumerate(model.rows))
+    placements = tuple(Placement(t.name, "table_wise", (Shard((i % ranks,), 0, t.rows, 0, t.dim),)) for i, t in enumerate(tables_of_model))
     access = AccessStatistics(
         {
             t.name: TableAccess(t.name, float(length), (t.rows,), (length / t.rows,), "formula", "uniform")
-            for t, length in zip(held, model.lengths)
+            for t, length in zip(tables_of_model, model.lengths)
         }
     )
     workload = Workload(printed["batch_strong"] // ranks, 1, 1.0, 1.0, 1.0, "sgd", "sgd")
     for exchange in ("all_to_all", "scatter_list", "fused_scatter"):
-        steps = lower(ShardingPlan("by_hand", 1, ranks, held, placements), access, Precision("fp32"), workload, exchange=exchange)
+        steps = lower(
+            ShardingPlan("by_hand", 1, ranks, tables_of_model, placements), access, Precision("fp32"), workload, exchange=exchange
+        )
         moved = sum(step.bytes_on(rank) for step in steps.collectives if ".output." in step.name for rank in range(ranks))
         assert moved == tables.count(name).all_to_all_bytes
 
 
 def test_table_1_is_what_the_configs_say_but_for_mlperfs_top_mlp(capsys):
     assert command.main(["table1", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    odd = {line["what"] for line in made["lines"] if line["ours"] != line["published"]}
+    record = json.loads(capsys.readouterr().out)
+    odd = {line["what"] for line in record["lines"] if line["ours"] != line["published"]}
     assert odd == {"MLPerf: layers of the top MLP", "MLPerf: widest of the top MLP"}
     assert command.main(["table2"]) == 0
-    shown = capsys.readouterr().out
-    assert "9.5 | 9.533" in shown and "1,024 | 1,024" in shown
+    output = capsys.readouterr().out
+    assert "9.5 | 9.533" in output and "1,024 | 1,024" in output
 
 
 def test_figure_5_sets_each_product_against_the_peak(tmp_path):
     """On one small size, and without a word on how fast it is."""
     study = figure5.run("figure5", rounds=1, threads=1, widths=[256])
     assert all(path.stat().st_size > 10_000 for path in study.draw(tmp_path))
-    made = study.to_json()
-    assert made["peak_gflop_s"]["fp32"] > 0
-    lines = {line["what"]: line for line in made["lines"]}
-    formats = len(made["peak_gflop_s"])
+    record = study.to_json()
+    assert record["peak_gflop_s"]["fp32"] > 0
+    lines = {line["what"]: line for line in record["lines"]}
+    formats = len(record["peak_gflop_s"])
     assert len(lines) == formats * 2 * (1 + 3) and all(line["ours"] > 0 and line["ours_origin"] == "measured" for line in lines.values())
     assert [lines[f"{whose}, fp32: mean of all"]["published"] for whose in ("ours", "torch")] == [72, 61]
 
@@ -99,13 +101,13 @@ def test_figure_8_knows_what_an_operation_is_for(name, shapes, part):
 
 def test_figures_7_and_8_say_what_was_measured(monkeypatch, tmp_path):
     ms, least = {"torch": 200.0, "fp32": 100.0, "split_sgd_bf16": 50.0}, {"fp32": 80.0, "split_sgd_bf16": 40.0}
-    made = {"ms": ms, "limit_ms": least, "fp32_vs_torch": 2.0, "split_sgd_bf16_vs_torch": 4.0}
-    monkeypatch.setattr(figure7, "benchmark", lambda script, rounds: made)
+    times = {"ms": ms, "limit_ms": least, "fp32_vs_torch": 2.0, "split_sgd_bf16_vs_torch": 4.0}
+    monkeypatch.setattr(figure7, "benchmark", lambda script, rounds: times)
     before_after = figure7.run("figure7")
     assert [line.ours for line in before_after.lines if line.published == 110] == [2.0]
     monkeypatch.setattr(figure8.one_machine, "alone", lambda: None)
     monkeypatch.setattr(figure8.dlrm_contenders, "problem", lambda *words: words)
-    monkeypatch.setattr(figure8, "shares_of", lambda given, contender: {"embeddings": 15.0, "MLPs": 80.0, "rest": 5.0})
+    monkeypatch.setattr(figure8, "shares_of", lambda figures, contender: {"embeddings": 15.0, "MLPs": 80.0, "rest": 5.0})
     shares = figure8.run("figure8")
     assert [line.error for line in shares.lines if line.published] == [-15.0] and shares.statements[0][1]
     for study in (before_after, shares):
@@ -114,8 +116,8 @@ def test_figures_7_and_8_say_what_was_measured(monkeypatch, tmp_path):
 
 @pytest.mark.long
 def test_scaling_is_predicted_without_the_figure_that_it_predicts():
-    found = {line.what: line for line in scaling.run("figure9").lines}
-    predicted, on_file = (found[f"MLPerf, strong scaling to 26 sockets: {how}"] for how in ("predicted", "on file"))
+    lines = {line.what: line for line in scaling.run("figure9").lines}
+    predicted, on_file = (lines[f"MLPerf, strong scaling to 26 sockets: {how}"] for how in ("predicted", "on file"))
     assert predicted.published == on_file.published == 8.5 and predicted.ours != on_file.ours
     assert on_file.by_construction and not predicted.by_construction
 
@@ -123,9 +125,9 @@ def test_scaling_is_predicted_without_the_figure_that_it_predicts():
 def fake(run: quality.Run, auc: float, collectives: Sequence[Collective] = ()) -> None:
     run.folder.mkdir(parents=True)
     (run.folder / "overrides.json").write_text(json.dumps(list(run.overrides)))
-    made = make_result(seed=run.seed, auc=auc)
+    record = make_result(seed=run.seed, auc=auc)
     quality = {"validation": {"auc": auc, "ne": 1 - auc}}
-    write_result(run.folder, replace(made, quality=quality, measured=replace(made.measured, collectives=list(collectives))))
+    write_result(run.folder, replace(record, quality=quality, measured=replace(record.measured, collectives=list(collectives))))
     log = MetricsCsv(run.folder)
     for step in (10, 20, 30):
         log.append({"step": step, "epoch": 0, "train_loss": 1 / step, "validation_auc": auc - 1 / step})
@@ -137,9 +139,9 @@ def test_figure_16_pairs_seeds_and_says_whether_the_bound_holds(tmp_path):
     for one in runs:
         fake(one, 0.8 + one.seed / 100 + (0.0001 * (-1) ** one.seed if one.variant != "fp32" else 0))
     assert all(one.is_done for one in runs)
-    made = figure16.run("figure16", seeds=9, others=2, runs=str(tmp_path)).to_json()  # nothing is left to run
-    assert [one["holds"] for one in made["statements"]] == [True]
-    split = next(one for one in made["compared"] if one["variant"] == "split_sgd_bf16")
+    record = figure16.run("figure16", seeds=9, others=2, runs=str(tmp_path)).to_json()  # nothing is left to run
+    assert [one["holds"] for one in record["statements"]] == [True]
+    split = next(one for one in record["compared"] if one["variant"] == "split_sgd_bf16")
     assert len(split["differences"]) == 9 and split["low"] <= 0 <= split["high"] and split["confidence"] > 0.95
     assert split["ne"]["value"] == pytest.approx(-split["value"])
     changed = runs[0].__class__(**{**vars(runs[0]), "overrides": (*runs[0].overrides, "seed=99")})
@@ -169,11 +171,11 @@ def test_fp16_comms_says_whether_quality_and_bytes_are_as_they_should_be(tmp_pat
         of_rows = 100 if one.variant == "fp32" else 50
         ids = Collective("row_wise.input.ids", "all_to_all", "0-3", 8, 1.0)
         fake(one, 0.8 + one.seed / 100, [ids, Collective("row_wise.output.reduce_scatter", "reduce_scatter", "0-3", of_rows, 1.0)])
-    made = fp16_comms.run("fp16_comms", seeds=9, runs=str(tmp_path))  # nothing is left to run
-    assert [holds for _, holds in made.statements] == [True, True]
-    told = json.loads((runs[1].folder / "result.json").read_text())
-    told["measured"]["collectives"][1]["bytes"] = 100
-    (runs[1].folder / "result.json").write_text(json.dumps(told))
+    study = fp16_comms.run("fp16_comms", seeds=9, runs=str(tmp_path))  # nothing is left to run
+    assert [holds for _, holds in study.statements] == [True, True]
+    record = json.loads((runs[1].folder / "result.json").read_text())
+    record["measured"]["collectives"][1]["bytes"] = 100
+    (runs[1].folder / "result.json").write_text(json.dumps(record))
     assert [holds for _, holds in fp16_comms.study_of("fp16_comms", runs).statements] == [True, False]
 
 
@@ -188,9 +190,9 @@ def test_figures_10_and_11_take_an_iteration_apart(monkeypatch, tmp_path):
     times |= {"dense.waiting": 4.0, "dense.transfer": 9.0}
     monkeypatch.setattr(figure10, "measured", lambda ranks, rounds: {"small": [times] * len(figure10.CASES)})
     study = figure10.run("figure10", rounds=1, ranks=[2])
-    found = {line.what: line.ours for line in study.lines}
-    assert found["small, 2 ranks, overlap, scatter_list: communication"] == 13 and len(found) == 3 * 6
-    assert found["small, 2 ranks, blocking, all_to_all: compute"] == 47
+    values = {line.what: line.ours for line in study.lines}
+    assert values["small, 2 ranks, overlap, scatter_list: communication"] == 13 and len(values) == 3 * 6
+    assert values["small, 2 ranks, blocking, all_to_all: compute"] == 47
     assert all(path.stat().st_size > 10_000 for path in study.draw(tmp_path))
     parts = [line.ours for line in figure10.run("figure11", rounds=1, ranks=[2]).lines[:5]]
     assert parts == [3.0, 6.0, 20.0, 4.0, 9.0]
@@ -200,6 +202,6 @@ def test_figures_10_and_11_take_an_iteration_apart(monkeypatch, tmp_path):
 def test_figures_10_and_11_are_measured_on_processes(monkeypatch):
     small = ("model=dlrm_small", f"model.rows={[200] * 8}", "data.batch_size=64", "data.distinct_rows=512")
     monkeypatch.setattr(figure10, "MODELS", {"tiny": small})
-    found = figure10.measured(2, 1)["tiny"]
-    assert len(found) == len(figure10.CASES)
-    assert all(one["iteration"] > one["embedding.waiting"] + one["embedding.preparation"] > 0 for one in found)
+    times = figure10.measured(2, 1)["tiny"]
+    assert len(times) == len(figure10.CASES)
+    assert all(one["iteration"] > one["embedding.waiting"] + one["embedding.preparation"] > 0 for one in times)

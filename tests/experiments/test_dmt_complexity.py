@@ -14,26 +14,26 @@ ROWS = [(table, row) for table in ("table3", "table4", "table5") for row in comp
 
 @pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{table} {row['what']}" for table, row in ROWS])
 def test_every_row_is_within_half_a_percent(table, row):
-    ours = complexity.count(row)
-    assert ours.mflops == pytest.approx(row["mflops"], rel=0.005)
-    assert ours.parameters_g == pytest.approx(row["parameters_g"], rel=0.005)
+    counts = complexity.count(row)
+    assert counts.mflops == pytest.approx(row["mflops"], rel=0.005)
+    assert counts.parameters_g == pytest.approx(row["parameters_g"], rel=0.005)
 
 
 @pytest.mark.parametrize("row", [row for _, row in ROWS if row["model"] == "dcn_mlperf"], ids=lambda row: row["what"])
 def test_dcn_comes_to_the_papers_last_digit_with_element_wise_work(row):
     """A cross layer's bias, product and sum forward and two products backward, one each a value; under towers, where the paper's
     figures have it, the gradient of the dense features too."""
-    model, ours = complexity.model_of(row), complexity.count(row)
+    model, counts = complexity.model_of(row), complexity.count(row)
     crosses = [m for m in model.modules() if isinstance(m, LowRankCross)]
     element_wise = sum(5 * up.out_features for cross in crosses for up in cross.up)
     compressed = row.get("towers", 26) < 26
     of_dense = 2 * model.bottom[0].weight.numel() if compressed else 0
-    assert round(ours.mflops + (element_wise + of_dense) / 1e6, 2) == row["mflops"]
+    assert round(counts.mflops + (element_wise + of_dense) / 1e6, 2) == row["mflops"]
 
 
 def test_compression_is_what_table_5_says():
-    found = [complexity.count(row).compression for row in complexity.published()["table5"]]
-    assert found == [2, 4, 8, 16]
+    compressions = [complexity.count(row).compression for row in complexity.published()["table5"]]
+    assert compressions == [2, 4, 8, 16]
 
 
 def test_the_published_rows_are_criteos_without_a_cap():
@@ -51,10 +51,10 @@ def test_naive_towers_are_the_papers():
 
 def test_the_command_prints_published_ours_and_the_error(capsys):
     assert command.main(["table5", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    line = made["lines"][0]
+    record = json.loads(capsys.readouterr().out)
+    line = record["lines"][0]
     assert line["published"] == 8.95 and line["ours"] == pytest.approx(8.9527, abs=1e-3) and abs(line["relative_error"]) < 0.005
-    assert made["rows"][0]["auc_published"] == 0.8045 and made["rows"][0]["auc_ours"] is None
+    assert record["rows"][0]["auc_published"] == 0.8045 and record["rows"][0]["auc_ours"] is None
     assert command.main(["table3"]) == 0
-    shown = capsys.readouterr().out
-    assert "96.22" in shown and "paper's alone" in shown
+    output = capsys.readouterr().out
+    assert "96.22" in output and "paper's alone" in output

@@ -14,5 +14,5 @@ from recsys_lab.sharders.dmt.partition_file import adjusted_rand_index
 def test_the_defaults_find_the_planted_groups_from_every_seed() -> None:
     quiet_torchrec()
     groups = opened(PROBE, 1)[1].groups
-    agreement = [adjusted_rand_index(made.towers, groups) for seed in SEEDS for made in found(seed, DIMS)]
+    agreement = [adjusted_rand_index(partition.towers, groups) for seed in SEEDS for partition in found(seed, DIMS)]
     assert len(agreement) == 9 and min(agreement) >= 0.9

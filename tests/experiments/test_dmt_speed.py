@@ -17,8 +17,8 @@ from recsys_lab.record.result import Result
 from recsys_lab.simulate import Simulated
 
 
-def exchanged(found: Simulated, name: str) -> float:
-    return max(c.bytes for c in found.collectives if c.name == name)
+def exchanged(simulated: Simulated, name: str) -> float:
+    return max(c.bytes for c in simulated.collectives if c.name == name)
 
 
 def test_sptt_sends_as_much_as_the_baseline_and_towers_send_half() -> None:
@@ -42,10 +42,10 @@ def test_towers_are_table_fours_and_divide_the_hosts() -> None:
 
 def test_a_figure_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dmt", "figure11", "--gpus", "16", "--json", "--out", str(tmp_path)]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [line["ours_origin"] for line in told["lines"]] == ["simulated"]
-    assert {platform: list(found) for platform, found in told["found"]["dlrm"].items()} == dict.fromkeys(PLATFORMS, ["16"])
-    assert sorted(Path(path).suffix for path in told["pictures"]) == [".png", ".svg"]
+    record = json.loads(capsys.readouterr().out)
+    assert [line["ours_origin"] for line in record["lines"]] == ["simulated"]
+    assert {platform: list(by_batch) for platform, by_batch in record["found"]["dlrm"].items()} == dict.fromkeys(PLATFORMS, ["16"])
+    assert sorted(Path(path).suffix for path in record["pictures"]) == [".png", ".svg"]
     assert main(["dmt", "figure10", "--gpus", "8"]) == 2
     assert "16 or more" in capsys.readouterr().err
 
@@ -53,11 +53,11 @@ def test_a_figure_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFix
 def test_frappe_compares_seed_by_seed() -> None:
     flat = [0.9860 + 0.0001 * seed for seed in range(9)]
     near, far = ([value - by for value in flat] for by in (0.0010, 0.0030))
-    told = frappe.compared("frappe", {"flat": flat, "dmt24": near, "dmt16": far})
-    assert [holds for _, holds in told.statements] == [True, False]
-    assert told.data["tests"]["dmt24"]["paired"]["value"] == pytest.approx(-0.0010)
-    assert told.data["tests"]["dmt16"]["mann_whitney_u_p"] == pytest.approx(2 / 48620)  # no value of one above any of the other
-    json.dumps(told.to_json())
+    study = frappe.compared("frappe", {"flat": flat, "dmt24": near, "dmt16": far})
+    assert [holds for _, holds in study.statements] == [True, False]
+    assert study.data["tests"]["dmt24"]["paired"]["value"] == pytest.approx(-0.0010)
+    assert study.data["tests"]["dmt16"]["mann_whitney_u_p"] == pytest.approx(2 / 48620)  # no value of one above any of the other
+    json.dumps(study.to_json())
 
 
 def test_frappe_keeps_only_runs_of_its_own_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,10 +73,10 @@ def test_frappe_keeps_only_runs_of_its_own_config(tmp_path: Path, capsys: pytest
     (one.folder / "result.json").write_text(json.dumps(record | {"config_fingerprint": "another"}))
     with pytest.raises(UserError, match="another config"):
         one.auc()
-    for given, says in (
+    for changes, says in (
         (["--root", str(tmp_path), "--towers", "dmt9"], "no such setting"),
         ([], "data.root"),
         (["--seeds", "0"], "out of range"),
     ):
-        assert main(["dmt", "frappe", *given]) == 2
+        assert main(["dmt", "frappe", *changes]) == 2
         assert says in capsys.readouterr().err

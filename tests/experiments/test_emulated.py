@@ -66,8 +66,8 @@ def test_ratios_are_medians_of_rounds() -> None:
 
 def test_a_comparison_is_a_study_of_measured_beside_simulated(tmp_path: Path) -> None:
     """Simulated is judged by how far it is off the measured ratio; the picture can be drawn."""
-    made = [Ratio("flexshard_2tier", 4.0, (3.9, 4.2), 3.3, 3.0, 4.1), Ratio("flexshard_3tier", 4.0, (3.9, 4.2), 3.1, 3.0, 4.1)]
-    study = compared("flexshard", COMPARISONS["flexshard"], 2, 0.2, made, {})
+    comparisons = [Ratio("flexshard_2tier", 4.0, (3.9, 4.2), 3.3, 3.0, 4.1), Ratio("flexshard_3tier", 4.0, (3.9, 4.2), 3.1, 3.0, 4.1)]
+    study = compared("flexshard", COMPARISONS["flexshard"], 2, 0.2, comparisons, {})
     assert [holds for _, holds in study.statements] == [True, False]
     assert [line.origin for line in study.lines] == ["measured", "simulated"] * 2
     assert judge(study, Tolerance(0.2, 1.0)).state == "deviates"

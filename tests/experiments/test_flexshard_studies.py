@@ -20,10 +20,10 @@ from recsys_lab.studies.study import ORIGINS, Study
 def test_the_published_tables_agree_with_each_other() -> None:
     """Typing errors would show here: rows add up to the table, shares to 100 %."""
     for model in MODELS:
-        for given in published().table5[model].values():
-            assert sum(given.rows.values()) == published().table4[model].rows
-            assert sum(given.share.values()) == pytest.approx(100)
-            assert all(rows % 32 == 0 for rows in given.rows.values())
+        for row in published().table5[model].values():
+            assert sum(row.rows.values()) == published().table4[model].rows
+            assert sum(row.share.values()) == pytest.approx(100)
+            assert all(rows % 32 == 0 for rows in row.rows.values())
     assert table6.run("table6").statements[0][1]
 
 
@@ -38,15 +38,15 @@ def test_the_laws_are_those_that_the_script_fits() -> None:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("tiers", [2, 3])
 def test_table_5_within_5_percent_of_rows_and_a_point_of_look_ups(model: str, tiers: int) -> None:
-    made = plan(model, tiers, **paper_options())
-    validate(made)
-    given, rows = published().table5[model][f"{tiers}-tier"], tier_rows(made)
+    sharding = plan(model, tiers, **paper_options())
+    validate(sharding)
+    row, rows = published().table5[model][f"{tiers}-tier"], tier_rows(sharding)
     assert sum(rows.values()) == table(model).rows
     begin = 0
     for tier in TIERS:
-        assert rows[tier] == pytest.approx(given.rows[tier], rel=0.05)
+        assert rows[tier] == pytest.approx(row.rows[tier], rel=0.05)
         share = access(model)["history"].length_of(begin, begin + rows[tier]) / mean_length(model)
-        assert 100 * share == pytest.approx(given.share[tier], abs=1)
+        assert 100 * share == pytest.approx(row.share[tier], abs=1)
         begin += rows[tier]
 
 
@@ -58,10 +58,10 @@ def test_flex_rows_follow_though_no_fit_used_them() -> None:
 
 def test_without_the_break_point_the_laws_give_fewer_replicated_rows() -> None:
     """The README says so; it would be wrong to say that coverage alone gives table 5."""
-    for found in table5.coverage_only().values():
-        assert -0.4 < found["replicated_rows_error"] < -0.2
-        assert abs(found["flex_rows_error"]) < 0.04 and abs(found["covered_points"]) < 0.3
-        assert 3.5 < found["look_ups_of_last_published_row"] < 5.3
+    for coverage in table5.coverage_only().values():
+        assert -0.4 < coverage["replicated_rows_error"] < -0.2
+        assert abs(coverage["flex_rows_error"]) < 0.04 and abs(coverage["covered_points"]) < 0.3
+        assert 3.5 < coverage["look_ups_of_last_published_row"] < 5.3
 
 
 def test_on_its_own_cluster_rm_2_meets_the_communication_neutral_break_point() -> None:
@@ -72,9 +72,9 @@ def test_on_its_own_cluster_rm_2_meets_the_communication_neutral_break_point() -
 
 @pytest.mark.parametrize(("study", "holding"), [(figure1, 4), (figure3, 2), (figure5, 4), (table5, 2), (table6, 1)])
 def test_what_the_paper_says_holds(study, holding: int) -> None:
-    found: Study = study.run("any")
-    assert [holds for _, holds in found.statements] == [True] * holding
-    assert all(line.origin in ORIGINS for line in found.lines)
+    outcome: Study = study.run("any")
+    assert [holds for _, holds in outcome.statements] == [True] * holding
+    assert all(line.origin in ORIGINS for line in outcome.lines)
 
 
 def test_nearly_six_times_holds_in_one_of_its_two_readings() -> None:
@@ -92,10 +92,10 @@ def test_drawn_look_ups_go_where_the_plan_says(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_command_prints_one_json_object_with_origins(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["table5", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["models"]["RM-1"]["3-tier"]["published"]["rows"]["host_sharded"] == 1184544
-    assert set(found["models"]["RM-1"]["3-tier"]["planned"]) == {"rows", "share_percent"}
-    assert {line["published_origin"] for line in found["lines"]} == {"published"}
+    record = json.loads(capsys.readouterr().out)
+    assert record["models"]["RM-1"]["3-tier"]["published"]["rows"]["host_sharded"] == 1184544
+    assert set(record["models"]["RM-1"]["3-tier"]["planned"]) == {"rows", "share_percent"}
+    assert {line["published_origin"] for line in record["lines"]} == {"published"}
 
 
 def test_the_command_prints_a_table_and_refuses_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,12 +107,12 @@ def test_the_command_prints_a_table_and_refuses_what_there_is_not(capsys: pytest
 
 
 def test_pictures_are_the_same_every_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    drawn = []
+    pictures = []
     for folder in (tmp_path / "a", tmp_path / "b"):
         assert main(["figure3", "--out", str(folder)]) == 0
-        drawn.append({path.name: path.read_bytes() for path in folder.iterdir()})
-    assert set(drawn[0]) == {"figure3.svg", "figure3.png"}
-    assert drawn[0] == drawn[1]
+        pictures.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert set(pictures[0]) == {"figure3.svg", "figure3.png"}
+    assert pictures[0] == pictures[1]
 
 
 def test_every_study_is_in_the_readme() -> None:

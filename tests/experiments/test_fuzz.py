@@ -20,9 +20,9 @@ def test_150_hostile_cases_end_as_the_contract_says() -> None:
     """In a process of its own: one that has not used its threads can be forked."""
     environment = {name: value for name, value in os.environ.items() if name != "HYDRA_FULL_ERROR"}
     words = ["experiments/reliability/fuzz.py", "--limit", "150", "--verbose"]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert done.stdout.startswith('{"cases": 150, ') and '"tracebacks": 0, "wrongly_accepted": 0, "over_60_s": 0}' in done.stdout
+    process = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr + process.stdout
+    assert process.stdout.startswith('{"cases": 150, ') and '"tracebacks": 0, "wrongly_accepted": 0, "over_60_s": 0}' in process.stdout
 
 
 @pytest.mark.parametrize(

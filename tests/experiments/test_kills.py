@@ -12,8 +12,8 @@ from experiments.reliability import kills
 def killed(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, int], str]:
     """The exit code, the counts, and what was said of each run that was lost."""
     code = kills.main(options)
-    said = capsys.readouterr()
-    return code, json.loads(said.out), said.err
+    output = capsys.readouterr()
+    return code, json.loads(output.out), output.err
 
 
 @pytest.mark.long

@@ -23,37 +23,37 @@ from recsys_lab.tables import Table
 
 
 def file_of(name: str) -> Any:
-    found = OmegaConf.load(ROOT / "conf" / "model" / f"{name}.yaml")
-    return OmegaConf.masked_copy(found, [key for key in found if key != "defaults"])
+    config = OmegaConf.load(ROOT / "conf" / "model" / f"{name}.yaml")
+    return OmegaConf.masked_copy(config, [key for key in config if key != "defaults"])
 
 
 @pytest.mark.parametrize("name", sorted(FREE))
 def test_the_files_are_as_they_are_written_and_as_published(name: str) -> None:
-    given, free = published()["table3"][name], FREE[name]
-    assert (ROOT / "conf" / "model" / f"{name}.yaml").read_text() == text_of(name, given, free)
+    row, free = published()["table3"][name], FREE[name]
+    assert (ROOT / "conf" / "model" / f"{name}.yaml").read_text() == text_of(name, row, free)
     model = file_of(name)
     rows, dims = list(model.rows), list(model.dims or [model.embedding_dim] * len(model.rows))
     layers = [*model.bottom_layers, *model.over_layers]
-    assert (min(dims), max(dims)) == tuple(given["columns"]) and sum(dims) / len(dims) == given["dim"]
-    assert sum(model.lengths) / len(rows) == given["length"] and len(rows) == free.tables
-    assert len(layers) == given["layers"] and sum(layers) / len(layers) == pytest.approx(given["layer"])
+    assert (min(dims), max(dims)) == tuple(row["columns"]) and sum(dims) / len(dims) == row["dim"]
+    assert sum(model.lengths) / len(rows) == row["length"] and len(rows) == free.tables
+    assert len(layers) == row["layers"] and sum(layers) / len(layers) == pytest.approx(row["layer"])
     forward = products(sum(dims), list(model.bottom_layers), list(model.over_layers), free)
-    assert 2 * forward / 1e6 == pytest.approx(given["flops"], rel=1e-3)
-    assert sum(r * d for r, d in zip(rows, dims)) + forward + sum(layers) == pytest.approx(given["parameters"], rel=1e-6)
+    assert 2 * forward / 1e6 == pytest.approx(row["flops"], rel=1e-3)
+    assert sum(r * d for r, d in zip(rows, dims)) + forward + sum(layers) == pytest.approx(row["parameters"], rel=1e-6)
 
 
 def test_products_are_the_flops_that_are_counted_on_the_module() -> None:
     model = file_of("neo_f")
     tables = tuple(Table(f"cat_{i}", 10, model.embedding_dim, (f"cat_{i}",)) for i in range(len(model.rows)))
     cost = describe(build(model, ModelInputs(tables, model.dense_features, torch.device("meta"))), model.dense_features)
-    ours = products(sum(t.dim for t in tables), list(model.bottom_layers), list(model.over_layers), FREE["neo_f"])
-    assert cost.forward_flops_per_sample == 2 * ours
+    flops = products(sum(t.dim for t in tables), list(model.bottom_layers), list(model.over_layers), FREE["neo_f"])
+    assert cost.forward_flops_per_sample == 2 * flops
 
 
 def test_spreads_keep_their_sums_and_bounds() -> None:
     assert dims_of(1000, (4, 384), 93).sum() == 93_000
-    found = whole(torch.arange(1.0, 50.0).double().numpy(), 700, 1, 40)
-    assert found.sum() == 700 and found.min() >= 1 and found.max() <= 40
+    counts = whole(torch.arange(1.0, 50.0).double().numpy(), 700, 1, 40)
+    assert counts.sum() == 700 and counts.min() >= 1 and counts.max() <= 40
 
 
 def test_the_readings_of_mad_max_s_split_hold() -> None:
@@ -69,13 +69,13 @@ def test_model_f_is_in_the_memory_of_16_hosts_and_their_devices() -> None:
     its device is that block whole, cached rows included.
     """
     tables, _ = tables_of_case(PAPER)
-    made, on = priced(PAPER), cluster(16)
+    answer, on = priced(PAPER), cluster(16)
     assert sum(516 * table.rows for table in tables) == 24_187_494_955_584 > 16 * 1.5e12
-    check_fits(made.plan, made.workload, on)
-    away = [table for table, placement in zip(made.plan.tables, made.plan.placements) if placement.store is not None]
-    of_rank = bytes_of_ranks(made.plan, made.workload).beneath
+    check_fits(answer.plan, answer.workload, on)
+    away = [table for table, placement in zip(answer.plan.tables, answer.plan.placements) if placement.store is not None]
+    of_rank = bytes_of_ranks(answer.plan, answer.workload).beneath
     assert of_rank[0] == sum(516 * math.ceil(table.rows / 128) for table in away) and sum(of_rank) == 516 * sum(t.rows for t in away)
-    assert {p.scheme for p in made.plan.placements} == {"row_wise"} and 8 * max(of_rank) < 1.5e12 and 0 < len(away) < len(tables)
+    assert {p.scheme for p in answer.plan.placements} == {"row_wise"} and 8 * max(of_rank) < 1.5e12 and 0 < len(away) < len(tables)
 
 
 def test_rows_of_model_f_read_in_host_memory_cost_their_bytes_over_the_link() -> None:
@@ -86,6 +86,6 @@ def test_rows_of_model_f_read_in_host_memory_cost_their_bytes_over_the_link() ->
     (fetch,) = (event for event in direct.timeline.events if event.step.kind == "fetch")
     read = 65_536 * sum(access[name].mean_length for name in away) * 512 / 128
     assert fetch.step.max_bytes == pytest.approx(read, rel=1e-7) and fetch.ms == pytest.approx(read / (0.8 * 31e9) * 1e3, rel=1e-6)
-    exposed, compute = ([made.simulated.phases_ms[name] for made in (direct, cached)] for name in ("exposed_store", "compute"))
+    exposed, compute = ([answer.simulated.phases_ms[name] for answer in (direct, cached)] for name in ("exposed_store", "compute"))
     assert exposed[0] > fetch.ms and exposed[1] == 0.0
     assert direct.ms - cached.ms == pytest.approx(exposed[0] + compute[0] - compute[1], rel=1e-6)

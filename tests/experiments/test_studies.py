@@ -94,26 +94,26 @@ statements = st.lists(st.tuples(st.text("xyz", min_size=1), st.booleans()), min_
 
 @given(lines, statements, st.floats(0, 2), st.floats(0, 50))
 def test_a_study_is_reproduced_if_every_judged_figure_is_within_and_every_statement_holds(lines, statements, share, points) -> None:
-    made = judge(Study("s", "q", tuple(lines), tuple(statements)), Tolerance(share, points))
+    verdict = judge(Study("s", "q", tuple(lines), tuple(statements)), Tolerance(share, points))
     judged = [line for line in lines if line.published is not None and not line.by_construction]
     within = [abs(line.error or 0) <= (points if line.unit == "%" else share) for line in judged]
-    assert (made.state == "reproduced") == (all(within) and all(holds for _, holds in statements))
-    assert made.sentence.startswith(made.state.capitalize())
-    assert sum(errors.count for errors in (made.relative, made.points) if errors) == len(judged)
-    assert all(text in made.sentence for text, holds in statements if not holds)
-    for errors in (made.relative, made.points):
-        assert errors is None or (errors.mean <= errors.worst * (1 + 1e-12) and (errors.beyond == 0 or errors.worst_of in made.sentence))
+    assert (verdict.state == "reproduced") == (all(within) and all(holds for _, holds in statements))
+    assert verdict.sentence.startswith(verdict.state.capitalize())
+    assert sum(errors.count for errors in (verdict.relative, verdict.points) if errors) == len(judged)
+    assert all(text in verdict.sentence for text, holds in statements if not holds)
+    for errors in (verdict.relative, verdict.points):
+        assert errors is None or (errors.mean <= errors.worst * (1 + 1e-12) and (errors.beyond == 0 or errors.worst_of in verdict.sentence))
 
 
 @given(lines, st.floats(1.01, 10))
 def test_what_a_fit_used_is_told_and_not_judged(lines, factor) -> None:
     """However far off such a figure is, the verdict stays; and figures in the same proportions are in the same order."""
-    held = (("it holds", True),)
+    sentences = (("it holds", True),)
     fitted = [replace(line, by_construction=True, ours=line.ours * factor) for line in lines]
-    made = judge(Study("s", "q", tuple(fitted), held), Tolerance(0.0, 0.0))
-    assert made.state == "reproduced" and made.by_construction == sum(line.published is not None for line in lines)
+    verdict = judge(Study("s", "q", tuple(fitted), sentences), Tolerance(0.0, 0.0))
+    assert verdict.state == "reproduced" and verdict.by_construction == sum(line.published is not None for line in lines)
     scaled = [replace(line, by_construction=False, ours=(line.published or 1.0) * factor) for line in lines]
-    right, of = judge(Study("s", "q", tuple(scaled), held), Tolerance(0.0, 0.0)).orders
+    right, of = judge(Study("s", "q", tuple(scaled), sentences), Tolerance(0.0, 0.0)).orders
     assert right == of
 
 
@@ -144,20 +144,20 @@ def test_a_study_leaves_its_folder_and_is_known_by_it(tmp_path: Path, capsys: py
     folder.mkdir(parents=True)
     run_study(of_words([f"experiment={item.id}"], where="studies"), folder)
     assert "Reproduced: 2 of 2 statements hold." in capsys.readouterr().out
-    found = read_result(folder)
-    assert found["status"] == "completed" and found["measured"] is found["simulated"] is found["quality"] is found["plan"] is None
-    assert found["study"]["verdict"]["state"] == "reproduced" and found["study"]["origins"] == ["simulated"]
+    record = read_result(folder)
+    assert record["status"] == "completed" and record["measured"] is record["simulated"] is record["quality"] is record["plan"] is None
+    assert record["study"]["verdict"]["state"] == "reproduced" and record["study"]["origins"] == ["simulated"]
     assert {path.name for path in folder.iterdir()} == {
         *("config.yaml", "environment.json", "result.json", "report.html", "table.md", "table.csv", "plot.svg", "plot.png", "wandb")
     }
     assert list((folder / "wandb").glob("offline-run-*/files/media/table/study/lines_*"))
     with (folder / "table.csv").open(encoding="utf-8") as text:
-        assert [row["what"] for row in csv.DictReader(text)] == [line["what"] for line in found["study"]["found"]["lines"]]
+        assert [row["what"] for row in csv.DictReader(text)] == [line["what"] for line in record["study"]["found"]["lines"]]
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "<svg" in page and "<script" not in page and "src=" not in page
     assert show([str(folder)]) == 0 and "**Verdict.** Reproduced" in capsys.readouterr().out
-    known = results.known(item, tmp_path)
-    assert known.state == "reproduced" and known.current and not known.options and batch.is_there(item, tmp_path)
+    result = results.known(item, tmp_path)
+    assert result.state == "reproduced" and result.current and not result.options and batch.is_there(item, tmp_path)
     assert [one.folder for one in batch.run_all([item], tmp_path, False, lambda one, seconds: None)] == [folder]
 
 
@@ -167,11 +167,11 @@ def test_a_result_by_other_code_or_with_other_options_is_made_again(tmp_path: Pa
     folder = tmp_path / "2026-01-01_00-00-00_dmt_figure11"
     folder.mkdir()
     for code, gpus, again in (("another", 512, True), (results.code_fingerprint(), 64, True), (results.code_fingerprint(), 512, False)):
-        told = {"error": None, "study": study | {"code": code, "options": {"gpus": gpus}}}
-        (folder / "result.json").write_text(json.dumps(told))
-        known = results.known(item, tmp_path)
-        assert known.sentence == f"Deviates: so. {item.why}" and known.folder == folder
-        assert known.options == ({} if gpus == 512 else {"gpus": 64})
+        record = {"error": None, "study": study | {"code": code, "options": {"gpus": gpus}}}
+        (folder / "result.json").write_text(json.dumps(record))
+        result = results.known(item, tmp_path)
+        assert result.sentence == f"Deviates: so. {item.why}" and result.folder == folder
+        assert result.options == ({} if gpus == 512 else {"gpus": 64})
         assert batch.is_there(item, tmp_path) != again
 
 
@@ -180,8 +180,8 @@ def test_what_was_run_can_be_recorded_for_those_who_have_not_run_it(tmp_path: Pa
     item, folder = item_of("flexshard/table5"), tmp_path / "2026-01-01_00-00-00_flexshard_table5"
     folder.mkdir()
     verdict = {"state": "reproduced", "sentence": "Reproduced: so.", "why": None}
-    told = {"verdict": verdict, "origins": ["fitted"], "seconds": 1.0, "code": "another", "options": {}}
-    (folder / "result.json").write_text(json.dumps({"study": told}))
+    record = {"verdict": verdict, "origins": ["fitted"], "seconds": 1.0, "code": "another", "options": {}}
+    (folder / "result.json").write_text(json.dumps({"study": record}))
     assert [path.parent.name for path in results.record_verdicts(tmp_path)] == ["flexshard"]
     assert list(results.committed_verdicts("flexshard")) == ["table5"]
     elsewhere = results.known(item, tmp_path / "nothing")
@@ -191,9 +191,9 @@ def test_what_was_run_can_be_recorded_for_those_who_have_not_run_it(tmp_path: Pa
 
 def test_a_study_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
     broken = Item("flexshard", "nothing", "no.such.function", budget=QUICK)
-    found = batch.run_all([broken, item_of("flexshard/figure3")], tmp_path, False, lambda one, seconds: None)
-    assert [one.state for one in found] == ["failed", "reproduced"]
-    assert "no such choice" in found[0].sentence
+    outcomes = batch.run_all([broken, item_of("flexshard/figure3")], tmp_path, False, lambda one, seconds: None)
+    assert [one.state for one in outcomes] == ["failed", "reproduced"]
+    assert "no such choice" in outcomes[0].sentence
 
 
 def test_an_interrupted_batch_keeps_what_has_ended_and_what_was_there(
@@ -202,13 +202,13 @@ def test_an_interrupted_batch_keeps_what_has_ended_and_what_was_there(
     """A real process is stopped; its folder has the earlier result again, and the record of the one before it is written."""
     monkeypatch.setattr(results, "EXPERIMENTS", tmp_path / "experiments")
     monkeypatch.setattr(batch, "ROOT", tmp_path)
-    runs, told = tmp_path / "runs", {"origins": ["fitted"], "seconds": 1.0, "code": results.code_fingerprint(), "options": {}}
-    told["verdict"] = {"state": "reproduced", "sentence": "Reproduced: so.", "why": None}
+    runs, record = tmp_path / "runs", {"origins": ["fitted"], "seconds": 1.0, "code": results.code_fingerprint(), "options": {}}
+    record["verdict"] = {"state": "reproduced", "sentence": "Reproduced: so.", "why": None}
     for name in ("table5", "figure3"):
         (runs / "studies" / "flexshard" / name).mkdir(parents=True)
     earlier = runs / "studies" / "flexshard" / "figure3" / "result.json"
-    earlier.write_text(json.dumps({"study": told | {"code": "another"}}))
-    (tmp_path / "told.json").write_text(json.dumps({"study": told}))
+    earlier.write_text(json.dumps({"study": record | {"code": "another"}}))
+    (tmp_path / "told.json").write_text(json.dumps({"study": record}))
     (tmp_path / "run.py").write_text(STAND_IN)
 
     def interrupt(waiting: Waiting, seconds: float) -> None:
@@ -239,18 +239,18 @@ def test_what_waits_is_told_in_lines_where_there_is_no_terminal(capsys: pytest.C
 
 def test_the_command_lists_all_and_refuses_what_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["studies", "--json", "--runs", str(tmp_path)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert sum(found["states"].values()) == len(found["studies"]) == len(items())
+    record = json.loads(capsys.readouterr().out)
+    assert sum(record["states"].values()) == len(record["studies"]) == len(items())
     assert main(["studies", "--runs", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert "needs hardware" in shown and "python run.py experiment=dmt/frappe" in shown
+    output = capsys.readouterr().out
+    assert "needs hardware" in output and "python run.py experiment=dmt/frappe" in output
     assert main(["studies", "--run", "flexshard/table66"]) == 2 and "flexshard/table6" in capsys.readouterr().err
     assert main(["studies", "--run", "dmt/figure5"]) == 2 and "needs hardware" in capsys.readouterr().err
     assert {item.budget for item in chosen(["quick"])} == {QUICK} and len(chosen(["all", "flexshard/table6"])) == len(STUDIES)
 
 
 def test_a_study_without_a_picture_gets_one_of_its_lines(tmp_path: Path) -> None:
-    told = Study("told", "q", (Line("a", 1.0, 1.1, "ms"), Line("b", 1.0, 2.0, "ms", by_construction=True), Line("c", 30.0, 31.0, "%")))
+    own = Study("told", "q", (Line("a", 1.0, 1.1, "ms"), Line("b", 1.0, 2.0, "ms", by_construction=True), Line("c", 30.0, 31.0, "%")))
     bare = Study("bare", "q", (Line("a", 1.0), Line("b", 2.0)))
-    for study in (told, bare):
+    for study in (own, bare):
         assert [path.suffix for path in draw_compared(study, tmp_path) if path.stat().st_size > 5_000] == [".svg", ".png"]

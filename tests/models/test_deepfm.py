@@ -67,9 +67,9 @@ def test_forward_is_the_formula_with_its_gradients(dense_width):
     for logits in (model(dense, sparse), torch.stack([by_hand(model, dense, pooled, i) for i in range(9)])):
         assert logits.shape == (9,) and logits.std() > 1e-3
         results.append((logits, *torch.autograd.grad((logits * weight).sum(), list(model.parameters()))))
-    for ours, expected in zip(*results):
-        torch.testing.assert_close(ours, expected)
-        assert ours.abs().max() > 0
+    for result, expected in zip(*results):
+        torch.testing.assert_close(result, expected)
+        assert result.abs().max() > 0
 
 
 def test_gradients_against_finite_differences():
@@ -154,7 +154,7 @@ def test_a_model_from_the_meta_device_starts_like_any_other():
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("changes", "message"),
     [
         ({"deep_layers": [6, 2]}, "model.deep_layers"),
         ({"embedding_dim": 0}, "model.embedding_dim"),
@@ -162,8 +162,8 @@ def test_a_model_from_the_meta_device_starts_like_any_other():
         ({"dense_features": 13}, "model.dense_features"),
     ],
 )
-def test_sizes_that_do_not_fit_are_the_users_mistake(changes, named):
-    with pytest.raises(UserError, match=named):
+def test_sizes_that_do_not_fit_are_the_users_mistake(changes, message):
+    with pytest.raises(UserError, match=message):
         check_fields(changes, "model", DeepFM.__init__)
         deepfm(device=torch.device("meta"), **changes)
 

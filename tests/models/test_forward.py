@@ -95,33 +95,35 @@ def test_features_are_taken_by_name(kind):
 
 
 def test_dlrm_equals_torchrec():
-    ours = built(DLRM)
-    theirs = torchrec_dlrm.DLRM(ours.embeddings, K, [6, D], [8, 5, 1])
-    copy_shared(ours, theirs)
+    model = built(DLRM)
+    torchrec_model = torchrec_dlrm.DLRM(model.embeddings, K, [6, D], [8, 5, 1])
+    copy_shared(model, torchrec_model)
     dense, sparse = batch(16)
-    torch.testing.assert_close(ours(dense, sparse), theirs(dense, sparse).squeeze(1))
+    torch.testing.assert_close(model(dense, sparse), torchrec_model(dense, sparse).squeeze(1))
 
 
 def test_dcn_equals_torchrec():
-    ours = built(DCN)
-    theirs = torchrec_dlrm.DLRM_DCN(ours.embeddings, K, [6, D], [8, 5, 1], 2, 3)
-    copy_shared(ours, theirs)
-    cross = theirs.inter_arch.crossnet
+    model = built(DCN)
+    torchrec_model = torchrec_dlrm.DLRM_DCN(model.embeddings, K, [6, D], [8, 5, 1], 2, 3)
+    copy_shared(model, torchrec_model)
+    cross = torchrec_model.inter_arch.crossnet
     with torch.no_grad():
-        for i, (down, up) in enumerate(zip(ours.cross.down, ours.cross.up)):
+        for i, (down, up) in enumerate(zip(model.cross.down, model.cross.up)):
             up.bias.normal_()  # zero at first, which would not show a misplaced bias
             cross.V_kernels[i].copy_(down.weight)
             cross.W_kernels[i].copy_(up.weight)
             cross.bias[i].copy_(up.bias)
     dense, sparse = batch(16)
-    torch.testing.assert_close(ours(dense, sparse), theirs(dense, sparse).squeeze(1))
+    torch.testing.assert_close(model(dense, sparse), torchrec_model(dense, sparse).squeeze(1))
 
 
-def copy_shared(ours, theirs):
-    linears = [m for part in (theirs.dense_arch, theirs.over_arch) for m in part.modules() if isinstance(m, torch.nn.Linear)]
-    mine = [m for part in (ours.bottom, ours.over) for m in part if isinstance(m, torch.nn.Linear)]
-    assert len(linears) == len(mine)
-    for to, from_ in zip(linears, mine):
+def copy_shared(model, torchrec_model):
+    linears = [
+        m for part in (torchrec_model.dense_arch, torchrec_model.over_arch) for m in part.modules() if isinstance(m, torch.nn.Linear)
+    ]
+    layers = [m for part in (model.bottom, model.over) for m in part if isinstance(m, torch.nn.Linear)]
+    assert len(linears) == len(layers)
+    for to, from_ in zip(linears, layers):
         to.load_state_dict(from_.state_dict())
 
 
@@ -130,13 +132,13 @@ def test_what_stands_before_the_dots_of_normalised_vectors_is_not_normalised():
     model = built(DLRM, normalise_vectors=True)
     dense, _ = batch(6)
     vectors = [torch.randn(6, D) * 10**i for i in range(len(FEATURES))]
-    found = model.predict(dense, dict(zip(FEATURES, vectors)))
+    logits = model.predict(dense, dict(zip(FEATURES, vectors)))
     for sample in range(6):
         bottom = mlp_by_hand(model.bottom, dense[sample], relu_at_end=True)
         of_sample = [bottom, *(v[sample] for v in vectors)]
         normal = [(v - v.mean()) / torch.sqrt(v.var(unbiased=False) + 1e-5) for v in of_sample]
         dots = torch.stack([torch.dot(a, b) for a, b in combinations(normal, 2)])
-        torch.testing.assert_close(found[sample], mlp_by_hand(model.over, torch.cat([bottom, dots]), relu_at_end=False)[0])
+        torch.testing.assert_close(logits[sample], mlp_by_hand(model.over, torch.cat([bottom, dots]), relu_at_end=False)[0])
 
 
 @pytest.mark.parametrize("normalise_vectors", [False, True])
@@ -159,8 +161,8 @@ def test_gradients(kind, normalise_vectors):
             return self.inner.predict(dense, dict(zip(FEATURES, vectors)))
 
     def function(*inputs):
-        given = {f"inner.{name}": value for name, value in zip(names, inputs[len(FEATURES) :])}
-        return torch.func.functional_call(Predict(), given, (inputs[: len(FEATURES)],))
+        parameters = {f"inner.{name}": value for name, value in zip(names, inputs[len(FEATURES) :])}
+        return torch.func.functional_call(Predict(), parameters, (inputs[: len(FEATURES)],))
 
     assert gradcheck(function, (*vectors, *weights))
 
@@ -182,7 +184,7 @@ def test_dropout_follows_torchs_seed_and_rests_in_evaluation(kind):
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("changes", "message"),
     [
         ({"bottom_layers": [6, D + 1]}, "model.bottom_layers"),
         ({"bottom_layers": []}, "model.bottom_layers"),
@@ -195,8 +197,8 @@ def test_dropout_follows_torchs_seed_and_rests_in_evaluation(kind):
     ],
 )
 @pytest.mark.parametrize("kind", [DLRM, DCN])
-def test_sizes_that_do_not_fit_are_the_users_mistake(kind, changes, named):
-    with pytest.raises(UserError, match=named):
+def test_sizes_that_do_not_fit_are_the_users_mistake(kind, changes, message):
+    with pytest.raises(UserError, match=message):
         check_fields(changes, "model", kind.__init__)
         kind(ModelInputs(TABLES, K, torch.device("meta")), **SETTINGS[kind.__name__] | changes)
 

@@ -39,11 +39,11 @@ def same_in_bf16(model: nn.Module, dense: torch.Tensor | None, sparse: object) -
     for name, p in model.named_parameters():  # the same weights
         if not name.startswith(tables + "."):
             p.data = p.data.bfloat16().float()
-    expected, found = gradients(model, dense, sparse), gradients(in_bf16, dense, sparse)
-    assert expected.keys() == found.keys()
+    expected, result = gradients(model, dense, sparse), gradients(in_bf16, dense, sparse)
+    assert expected.keys() == result.keys()
     largest = max(gradient.norm() for gradient in expected.values())
     for name, gradient in expected.items():
-        off = (found[name] - gradient).norm()
+        off = (result[name] - gradient).norm()
         assert off < 0.05 * gradient.norm() + 1e-3 * largest, (
             f"{name}: {off:.4g} of {gradient.norm():.4g}"
         )  # some are zero but for rounding
@@ -58,11 +58,11 @@ def test_layer_norm_sums_in_fp32() -> None:
     torch.manual_seed(0)
     norm, full = LayerNorm(16).bfloat16(), nn.LayerNorm(16)
     x, grad = torch.randn(40960, 16).bfloat16(), (torch.rand(40960, 16)).bfloat16()
-    ours = norm(x)
-    ours.backward(grad)
-    theirs = full(x.float())
-    theirs.backward(grad.float())
-    assert ours.dtype == torch.bfloat16 and torch.equal(ours, theirs.bfloat16())
+    result = norm(x)
+    result.backward(grad)
+    expected = full(x.float())
+    expected.backward(grad.float())
+    assert result.dtype == torch.bfloat16 and torch.equal(result, expected.bfloat16())
     assert torch.equal(norm.bias.grad, full.bias.grad.bfloat16()) and torch.equal(norm.weight.grad, full.weight.grad.bfloat16())
 
 

@@ -46,14 +46,16 @@ def by_hand(model: HSTU, ids: dict, sample: int) -> torch.Tensor:
     for block in model.blocks:
         projected = silu(linear(normed(rows, block.before), block.project.weight, block.project.bias))
         gate, values, queries, keys = projected.split([heads * v, heads * v, heads * qk, heads * qk], dim=1)
-        seen = torch.zeros(count, heads * v)
+        attended = torch.zeros(count, heads * v)
         for place in range(count):
             for head in range(heads):
                 for other in range(place + 1):
                     score = queries[place, head * qk : (head + 1) * qk] @ keys[other, head * qk : (head + 1) * qk]
                     score = score + block.bias.weight[min(place - other, SIZES["max_length"] - 1), 0]
-                    seen[place, head * v : (head + 1) * v] += silu(score) / SIZES["max_length"] * values[other, head * v : (head + 1) * v]
-        rows = rows + linear(normed(seen, block.after) * gate, block.mix.weight, block.mix.bias)
+                    attended[place, head * v : (head + 1) * v] += (
+                        silu(score) / SIZES["max_length"] * values[other, head * v : (head + 1) * v]
+                    )
+        rows = rows + linear(normed(attended, block.after) * gate, block.mix.weight, block.mix.bias)
     return normed(rows, model.hidden)
 
 
@@ -65,21 +67,21 @@ def test_the_model_is_its_formulas() -> None:
     assert logits.shape == (sum(lengths), 2) and users.shape == (4, D)
     for sample, length in enumerate(lengths):
         hidden = by_hand(model, ids, sample)
-        told = [math.sqrt(D) * (hidden * item[torch.tensor(ids[name][sample])]).sum(1) for name in ("positive", "negative")]
-        torch.testing.assert_close(logits[begin : begin + length], torch.stack(told, dim=1), rtol=1e-4, atol=1e-5)
+        scores = [math.sqrt(D) * (hidden * item[torch.tensor(ids[name][sample])]).sum(1) for name in ("positive", "negative")]
+        torch.testing.assert_close(logits[begin : begin + length], torch.stack(scores, dim=1), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(users[sample], hidden[-1], rtol=1e-4, atol=1e-5)
         begin += length
 
 
 def test_a_place_sees_nothing_later_and_no_other_sample() -> None:
     model, ids = built(), drawn(NEXT_ITEM, [11, 3])
-    before = model(None, keyed(ids))
+    first = model(None, keyed(ids))
     for changed in range(11):
         other = {name: [list(sample) for sample in samples] for name, samples in ids.items()}
         other["item"][0][changed] = ids["item"][0][changed] % 29 + 1
         after = model(None, keyed(other))
-        assert torch.equal(after[:changed], before[:changed]) and torch.equal(after[11:], before[11:])
-        assert not torch.allclose(after[changed], before[changed])
+        assert torch.equal(after[:changed], first[:changed]) and torch.equal(after[11:], first[11:])
+        assert not torch.allclose(after[changed], first[changed])
 
 
 def test_company_and_empty_histories_change_nothing() -> None:
@@ -133,8 +135,8 @@ def test_it_learns_what_follows_what() -> None:
         optimizer.step()
     ids = batch()
     scores = model.users(model.embeddings(keyed(ids))) @ model.embeddings.embeddings["item"].weight[1:].T
-    wanted = torch.tensor([row[-1] - 1 for row in ids["positive"]])
-    assert (scores.argsort(1, descending=True)[:, :3] == wanted[:, None]).any(1).float().mean() > 0.9  # by chance 0.075
+    targets = torch.tensor([row[-1] - 1 for row in ids["positive"]])
+    assert (scores.argsort(1, descending=True)[:, :3] == targets[:, None]).any(1).float().mean() > 0.9  # by chance 0.075
 
 
 def test_its_cost_is_counted_without_weights() -> None:
@@ -145,7 +147,7 @@ def test_its_cost_is_counted_without_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tables", "changes", "named"),
+    ("tables", "changes", "message"),
     [
         (NEXT_ITEM, {"objective": "click"}, "model.objective"),
         (NEXT_ITEM, {"heads": 0}, "model.heads"),
@@ -153,7 +155,7 @@ def test_its_cost_is_counted_without_weights() -> None:
         (CLICK, {}, "data=movielens"),
     ],
 )
-def test_what_cannot_be_is_one_line(tables: tuple[Table, ...], changes: dict, named: str) -> None:
-    with pytest.raises(UserError, match=named):
+def test_what_cannot_be_is_one_line(tables: tuple[Table, ...], changes: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         check_fields(changes, "model", HSTU.__init__)
         built(tables, **changes)

@@ -67,9 +67,9 @@ def test_seeds_and_tables_differ():
     def first(name, seed):
         return initial_weight(Table(name, 50, 4, (name,)), 0, 50, 0, 4, seed)
 
-    made = [first("a", 1), first("a", 2), first("b", 1)]
-    for i, one in enumerate(made):
-        for other in made[:i]:
+    values = [first("a", 1), first("a", 2), first("b", 1)]
+    for i, one in enumerate(values):
+        for other in values[:i]:
             assert not (one == other).any()
 
 

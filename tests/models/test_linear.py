@@ -36,14 +36,14 @@ def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype,
     if not kernels:
         monkeypatch.setattr(module, "available", lambda: False)
     torch.manual_seed(1)
-    ours = Linear(37, 19, bias=bias).to(dtype)
+    layer_of_ours = Linear(37, 19, bias=bias).to(dtype)
     exact = nn.Linear(37, 19, bias=bias).double()
-    exact.load_state_dict(ours.state_dict())
+    exact.load_state_dict(layer_of_ours.state_dict())
     x = torch.randn(53, 37).to(dtype)
-    assert module.large(x, ours.weight)
-    found = gradients(_With(ours, relu), x)
+    assert module.large(x, layer_of_ours.weight)
+    result = gradients(_With(layer_of_ours, relu), x)
     expected = gradients(nn.Sequential(exact, nn.ReLU() if relu else nn.Identity()), x.double())
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(result, expected, strict=True):
         assert one.dtype == dtype
         torch.testing.assert_close(one.double(), other, rtol=EXACT[dtype]["rtol"], atol=EXACT[dtype]["atol"] * float(other.abs().max()))
 
@@ -67,15 +67,15 @@ def test_a_layer_with_one_output_is_torchs(monkeypatch, dtype, width, bias, kern
     if not kernels:
         monkeypatch.setattr(module, "available", lambda: False)
     torch.manual_seed(1)
-    ours = Linear(width, 1, bias=bias).to(dtype)
+    layer_of_ours = Linear(width, 1, bias=bias).to(dtype)
     torchs = nn.Linear(width, 1, bias=bias).to(dtype)
-    torchs.load_state_dict(ours.state_dict())
+    torchs.load_state_dict(layer_of_ours.state_dict())
     x = torch.randn(53, width).to(dtype)
-    assert type(ours(x.requires_grad_()).grad_fn).__name__ == "_ToOneBackward"
-    found, expected = gradients(ours, x), gradients(torchs, x)
+    assert type(layer_of_ours(x.requires_grad_()).grad_fn).__name__ == "_ToOneBackward"
+    result, expected = gradients(layer_of_ours, x), gradients(torchs, x)
     of_weight = 2  # y, x, weight and bias
-    torch.testing.assert_close(found.pop(of_weight), expected.pop(of_weight), **EXACT[dtype])
-    for one, other in zip(found, expected, strict=True):
+    torch.testing.assert_close(result.pop(of_weight), expected.pop(of_weight), **EXACT[dtype])
+    for one, other in zip(result, expected, strict=True):
         assert torch.equal(one, other)
 
 
@@ -88,9 +88,9 @@ def test_other_formats_are_torchs(all_are_large, monkeypatch, outputs):
 
 def test_the_first_layers_input_gets_no_gradient(all_are_large):
     layer, x = Linear(8, 4), torch.randn(6, 8)
-    made = layer(x, relu=True)
-    assert made.grad_fn is not None and not x.requires_grad
-    made.sum().backward()
+    output = layer(x, relu=True)
+    assert output.grad_fn is not None and not x.requires_grad
+    output.sum().backward()
     assert x.grad is None and layer.weight.grad is not None
 
 
@@ -98,19 +98,19 @@ def test_the_first_layers_input_gets_no_gradient(all_are_large):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_product_of_views_is_that_of_their_values(dtype, transposed):
     a, b = torch.randn(5, 7).to(dtype), torch.randn(7, 3).to(dtype)
-    given = [m.t().contiguous().t() if turned else m for m, turned in zip((a, b), transposed)]
-    torch.testing.assert_close(product(*given).double(), a.double() @ b.double(), rtol=2e-2, atol=2e-2)
+    views = [m.t().contiguous().t() if turned else m for m, turned in zip((a, b), transposed)]
+    torch.testing.assert_close(product(*views).double(), a.double() @ b.double(), rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("large", [True, False])
 def test_an_mlp_is_its_layers_one_by_one(monkeypatch, large):
     """The same parameters under the same names as in a plain sequence, the same values."""
     monkeypatch.setattr(module, "LEAST_WORK", dict.fromkeys(module.LEAST_WORK, 1 if large else 1 << 60))
-    ours = mlp(6, [9, 5, 1], None, linear_end=True)
+    layers = mlp(6, [9, 5, 1], None, linear_end=True)
     plain = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 5), nn.ReLU(), nn.Linear(5, 1))
-    assert isinstance(ours, MLP) and list(ours.state_dict()) == list(plain.state_dict())
-    plain.load_state_dict(ours.state_dict())
-    for one, other in zip(gradients(ours, torch.ones(4, 6)), gradients(plain, torch.ones(4, 6)), strict=True):
+    assert isinstance(layers, MLP) and list(layers.state_dict()) == list(plain.state_dict())
+    plain.load_state_dict(layers.state_dict())
+    for one, other in zip(gradients(layers, torch.ones(4, 6)), gradients(plain, torch.ones(4, 6)), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5 if large else 0, atol=1e-6 if large else 0)
 
 
@@ -125,12 +125,12 @@ def test_a_gradient_from_outside_is_not_written_to(all_are_large):
 def test_dropout_in_an_mlp_stays_between_its_layers():
     layers = mlp(6, [9, 5], None, dropout=0.5)
     torch.manual_seed(3)
-    found = layers(torch.ones(4, 6))
+    output = layers(torch.ones(4, 6))
     torch.manual_seed(3)
     expected = torch.ones(4, 6)
     for part in layers:
         expected = part(expected)
-    assert torch.equal(found, expected)
+    assert torch.equal(output, expected)
 
 
 def test_a_layer_computes_in_the_format_of_its_weights():

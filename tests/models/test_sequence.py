@@ -48,16 +48,16 @@ def test_groups_have_every_row_once_and_little_padding(lengths: list[int]) -> No
 def test_a_place_sees_nothing_later() -> None:
     model = built()
     ids = drawn(NEXT_ITEM, [11, 3])
-    before = model(None, keyed(ids))
-    assert before.shape == (14, 2)
+    first = model(None, keyed(ids))
+    assert first.shape == (14, 2)
     for changed in range(11):
         other = {name: [list(sample) for sample in samples] for name, samples in ids.items()}
         for name in ("item", "category", "time"):
             other[name][0][changed] = ids[name][0][changed] % 4 + 1
         after = model(None, keyed(other))
-        assert torch.equal(after[:changed], before[:changed])
-        assert not torch.allclose(after[changed], before[changed])
-        assert torch.equal(after[11:], before[11:])  # the other sample
+        assert torch.equal(after[:changed], first[:changed])
+        assert not torch.allclose(after[changed], first[changed])
+        assert torch.equal(after[11:], first[11:])  # the other sample
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,12 +117,12 @@ def transformer_by_hand(model: Sequence, rows: torch.Tensor) -> torch.Tensor:
     for block in model.blocks:
         projected = linear(layer_norm(rows, block.before_attention), block.query_key_value)
         query, key, value = (part.view(len(rows), heads, D // heads) for part in projected.split(D, dim=1))
-        seen = torch.zeros(len(rows), heads, D // heads)
+        attended = torch.zeros(len(rows), heads, D // heads)
         for place in range(len(rows)):
             for head in range(heads):
                 scores = torch.stack([(query[place, head] * key[t, head]).sum() / math.sqrt(D // heads) for t in range(place + 1)])
-                seen[place, head] = (torch.softmax(scores, 0)[:, None] * value[: place + 1, head]).sum(0)
-        rows = rows + linear(seen.flatten(1), block.mix)
+                attended[place, head] = (torch.softmax(scores, 0)[:, None] * value[: place + 1, head]).sum(0)
+        rows = rows + linear(attended.flatten(1), block.mix)
         rows = rows + linear(gelu(linear(layer_norm(rows, block.before_wide), block.wide)), block.narrow)
     return layer_norm(rows, model.hidden)
 
@@ -191,7 +191,7 @@ def test_a_longer_history_than_the_places_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tables", "changes", "named"),
+    ("tables", "changes", "message"),
     [
         (NEXT_ITEM, {"objective": "both"}, "model.objective"),
         (NEXT_ITEM, {"attention": "none"}, "model.attention"),
@@ -204,8 +204,8 @@ def test_a_longer_history_than_the_places_is_read() -> None:
         ((Table("C1", 9, D, ("C1",)),), {"objective": "click"}, "reads sequences; given pooling sum"),
     ],
 )
-def test_what_cannot_be_built_is_the_users_mistake(tables, changes, named) -> None:
-    with pytest.raises(UserError, match=named):
+def test_what_cannot_be_built_is_the_users_mistake(tables, changes, message) -> None:
+    with pytest.raises(UserError, match=message):
         check_fields(changes, "model", Sequence.__init__)
         Sequence(ModelInputs(tables, 0, torch.device("meta")), **SETTINGS | changes)
 

@@ -125,13 +125,13 @@ def test_towers_that_pass_their_features_through_change_no_bit(kind, tower, dens
 def test_vectors_are_normalised_once(kind, tower, dense_width):
     """As they enter their towers, and the dense features' own beside what comes out. No weight is without a use."""
     model = towered(kind, tower, dense_width=dense_width, normalise_vectors=True)
-    seen = []
+    shapes = []
     for module in model.modules():
         if isinstance(module, torch.nn.LayerNorm):
-            module.register_forward_hook(lambda _, given, out: seen.append(given[0].shape[1]))
+            module.register_forward_hook(lambda _, inputs, out: shapes.append(inputs[0].shape[1]))
     dense, sparse = batch(3)
     model(dense if dense_width else None, sparse).sum().backward()
-    assert sum(seen) == len(FEATURES) + (1 if dense_width else 0)
+    assert sum(shapes) == len(FEATURES) + (1 if dense_width else 0)
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
@@ -153,8 +153,8 @@ def test_gradients_of_everything(kind, tower):
             return self.inner.predict(dense, dict(zip(FEATURES, vectors)))
 
     def function(*inputs):
-        given = {f"inner.{name}": value for name, value in zip(names, inputs[len(FEATURES) :])}
-        return torch.func.functional_call(Predict(), given, (inputs[: len(FEATURES)],))
+        parameters = {f"inner.{name}": value for name, value in zip(names, inputs[len(FEATURES) :])}
+        return torch.func.functional_call(Predict(), parameters, (inputs[: len(FEATURES)],))
 
     assert gradcheck(function, (*vectors, *(model.get_parameter(name) for name in names)))
     model.predict(dense, dict(zip(FEATURES, vectors))).sum().backward()
@@ -217,7 +217,7 @@ def test_towers_that_are_no_partition_are_the_users_mistake(kind, tower, towers,
 
 
 @pytest.mark.parametrize(
-    ("kind", "tower", "sizes", "named"),
+    ("kind", "tower", "sizes", "message"),
     [
         (DLRM, DLRMTowers, {"c": 0, "p": 0}, "model.tower.c"),
         (DLRM, DLRMTowers, {"p": -1}, "model.tower.p"),
@@ -229,8 +229,8 @@ def test_towers_that_are_no_partition_are_the_users_mistake(kind, tower, towers,
         (DCN, DCNTowers, {"dim": 0}, "model.tower.dim"),
     ],
 )
-def test_sizes_of_towers_that_cannot_be(kind, tower, sizes, named):
-    with pytest.raises(UserError, match=named):
+def test_sizes_of_towers_that_cannot_be(kind, tower, sizes, message):
+    with pytest.raises(UserError, match=message):
         towered(kind, tower(**sizes), device="meta")
 
 
@@ -248,11 +248,11 @@ def test_dots_pair_by_pair_are_those_of_one_product(vectors):
     """Values, order and gradients; the rule takes the first for few vectors and many samples."""
     x = torch.randn(MANY_SAMPLES, vectors, 6, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(MANY_SAMPLES, vectors * (vectors - 1) // 2, dtype=torch.float64)
-    made = []
+    results = []
     for routine in (dots_of_pairs, dots_of_all):
         out = routine(x)
-        made.append((out, *torch.autograd.grad((out * weight).sum(), x)))
-    for pairs, whole in zip(*made):
+        results.append((out, *torch.autograd.grad((out * weight).sum(), x)))
+    for pairs, whole in zip(*results):
         torch.testing.assert_close(pairs, whole)
     assert torch.equal(dot_interaction(x), dots_of_pairs(x) if vectors <= FEW_VECTORS else dots_of_all(x))
     assert torch.equal(dot_interaction(x[:-1]), dots_of_all(x[:-1]))

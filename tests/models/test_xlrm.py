@@ -41,8 +41,8 @@ def layer_by_hand(layer, vectors):
     )
     attended = torch.softmax(query @ key.T / layer.dim**0.5, dim=1) @ value
     mixed = [m.weight @ y + m.bias[:, None] for m, y in ((layer.cross_mix, crossed), (layer.attention_mix, attended))]
-    made = torch.cat([dots.view(-1, layer.dim), mixed[0], perceived.view(-1, layer.dim), mixed[1]])
-    return list(made + layer.mix.weight @ x)
+    outputs = torch.cat([dots.view(-1, layer.dim), mixed[0], perceived.view(-1, layer.dim), mixed[1]])
+    return list(outputs + layer.mix.weight @ x)
 
 
 def by_hand(model, dense, pooled, sample):
@@ -154,20 +154,20 @@ def test_groups_name_the_features_and_every_tower_has_its_share_of_each(experime
 
 def test_it_brings_the_formats_with_which_it_fits(experiment):
     assert (experiment.choices["precision"], experiment.choices["optimizer"]) == ("fp16_tables", "row_wise_adagrad")
-    asked = of_words(["model=xlrm", "mode=simulate", "precision=fp32", "optimizer=default"], where="test")
-    assert (asked.precision.table, asked.optimizer.sparse.name) == ("fp32", "adam")
+    resolved = of_words(["model=xlrm", "mode=simulate", "precision=fp32", "optimizer=default"], where="test")
+    assert (resolved.precision.table, resolved.optimizer.sparse.name) == ("fp32", "adam")
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("changes", "message"),
     [
         ({"layers": 0}, "model.layers"),
         ({"vectors": 0}, "model.vectors"),
         ({"bottom_layers": [3]}, "model.bottom_layers"),
     ],
 )
-def test_sizes_that_cannot_be(changes, named):
-    with pytest.raises(UserError, match=named):
+def test_sizes_that_cannot_be(changes, message):
+    with pytest.raises(UserError, match=message):
         check_fields(changes, "model", XLRM.__init__)
         built(TOWERS, device="meta", **changes)
 

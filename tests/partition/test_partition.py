@@ -43,20 +43,20 @@ def test_a_short_training_finds_the_planted_groups(tmp_path: Path, capsys: pytes
     file, picture = tmp_path / "towers.json", tmp_path / "towers.svg"
     options = ["--towers", "2", "--steps", str(STEPS), "--samples", "4096"]
     assert main(["partition", *WORDS, f"data.cache={tmp_path}", *options, "-o", str(file), "--picture", str(picture), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["agreement_with_planted"] == 1.0
-    assert told["affinity_within"] > told["affinity_across"] + 0.05
-    assert told["balance"]["tables"] == [4, 4] and told["balance"]["load_over_mean"] == 1.0
-    made = load_partition(file)
-    assert made.strategy == "coherent" and made.source["model"] == "dlrm" and made.source["steps"] == STEPS
+    record = json.loads(capsys.readouterr().out)
+    assert record["agreement_with_planted"] == 1.0
+    assert record["affinity_within"] > record["affinity_across"] + 0.05
+    assert record["balance"]["tables"] == [4, 4] and record["balance"]["load_over_mean"] == 1.0
+    partition = load_partition(file)
+    assert partition.strategy == "coherent" and partition.source["model"] == "dlrm" and partition.source["steps"] == STEPS
     first = picture.read_bytes()
-    draw(made, picture)
+    draw(partition, picture)
     assert picture.read_bytes() == first and b"tower 1" in first
 
     experiment = of_words([*WORDS, f"data.cache={tmp_path}"], where="test")
     data = probe.opened(experiment)
     tables = experiment.model.tables(data, "fp32")
-    assert TowerOptions(partition=str(file)).towers(tables, cluster(2, 2)) == made.towers
+    assert TowerOptions(partition=str(file)).towers(tables, cluster(2, 2)) == partition.towers
 
     again = tmp_path / "again.json"
     assert main(["partition", *WORDS, f"data.cache={tmp_path}", *options, "-o", str(again), "--compare", str(file)]) == 0
@@ -106,8 +106,8 @@ def test_balance_tells_sizes_and_loads() -> None:
 def test_mistakes_are_one_line_and_leave_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:
     file = tmp_path / "p.json"
     assert main(["partition", *WORDS, f"data.cache={tmp_path}", "--steps", "1", "--samples", "64", "-o", str(file), *words]) == 2
-    told = capsys.readouterr().err
-    assert re.search(says, told) and told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert re.search(says, output) and output.count("\n") == 1
     assert not file.exists()
 
 

@@ -46,17 +46,17 @@ def workload(batch_size: int = 6, dense_parameters: int = 77, **changes) -> Work
 
 
 def access(tables: tuple[Table, ...], lengths: dict[str, float]) -> AccessStatistics:
-    made = {}
+    by_name = {}
     for table in tables:
         length = float(sum(lengths[f] for f in table.features))
-        made[table.name] = TableAccess(table.name, length, (table.rows,), (length / table.rows,), "formula", "uniform")
-    return AccessStatistics(made)
+        by_name[table.name] = TableAccess(table.name, length, (table.rows,), (length / table.rows,), "formula", "uniform")
+    return AccessStatistics(by_name)
 
 
 def placement(table: Table, scheme: str, index: int, hosts: int, ranks_per_host: int) -> Placement:
     """As the scheme's reference plan has the table; `index` spreads tables over ranks and hosts."""
-    before = tuple(replace(table, name=f"before_{i}", features=(f"before_{i}",)) for i in range(index))
-    reference = next(iter(known_schemes()[scheme].reference_cases((*before, table), hosts, ranks_per_host)))
+    earlier = tuple(replace(table, name=f"before_{i}", features=(f"before_{i}",)) for i in range(index))
+    reference = next(iter(known_schemes()[scheme].reference_cases((*earlier, table), hosts, ranks_per_host)))
     return reference.placements[index]
 
 

@@ -108,8 +108,8 @@ COUNTED = AccessStatistics({"t": TableAccess("t", 2.5, (5, 5), (0.4, 0.1), "form
 
 
 def context(placement: Placement, hosts: int = 1, ranks: int = 2, **more: Any) -> Context:
-    made = ShardingPlan("by_hand", hosts, ranks, (TABLE,), (placement,))
-    return Context("s", made, ((TABLE, placement),), COUNTED, FP32, workload(3, sparse_optimizer="row_wise_adagrad"), **more)
+    sharding = ShardingPlan("by_hand", hosts, ranks, (TABLE,), (placement,))
+    return Context("s", sharding, ((TABLE, placement),), COUNTED, FP32, workload(3, sparse_optimizer="row_wise_adagrad"), **more)
 
 
 def test_table_work_by_hand() -> None:
@@ -164,8 +164,8 @@ def test_ids_travel_behind_their_lengths_and_both_behind_their_sizes() -> None:
 
 
 def test_rows_travel_as_the_precision_says() -> None:
-    given = replace(context(Placement("t", "row_wise", ()), role=TIER), precision=Precision("p", forward_comm="bf16", backward_comm="fp32"))
-    (there,) = given.rows_there("all_to_all", [(0, 1)], 10.0, np.array([5.0, 15.0]))
+    own = replace(context(Placement("t", "row_wise", ()), role=TIER), precision=Precision("p", forward_comm="bf16", backward_comm="fp32"))
+    (there,) = own.rows_there("all_to_all", [(0, 1)], 10.0, np.array([5.0, 15.0]))
     assert (there.name, there.phase, there.bytes_of_rank, there.received_of_rank) == (
         "s.output.all_to_all",
         "forward",
@@ -173,7 +173,7 @@ def test_rows_travel_as_the_precision_says() -> None:
         (10.0, 30.0),
     )
     assert (there.after, there.tables, there.role) == (("s.lookup",), ("t",), TIER)
-    (back,) = given.gradients_back("gather", [(0, 1)], 10.0, name="other", tables=("u",))
+    (back,) = own.gradients_back("gather", [(0, 1)], 10.0, name="other", tables=("u",))
     assert (back.name, back.phase, back.bytes_of_rank, back.after, back.tables) == (
         "s.other",
         "backward",
@@ -184,9 +184,9 @@ def test_rows_travel_as_the_precision_says() -> None:
 
 
 def test_without_overlap_all_but_ids_block() -> None:
-    made = plan(("table_wise",), 2, 2)
+    sharding = plan(("table_wise",), 2, 2)
     for overlap in (True, False):
-        steps = lower(made, access(TABLES, LENGTHS), FP32, workload(), overlap=overlap).steps
+        steps = lower(sharding, access(TABLES, LENGTHS), FP32, workload(), overlap=overlap).steps
         assert {s.name for s in steps if s.blocks} == (
             set() if overlap else {s.name for s in steps if s.is_collective and s.phase != "input"}
         )
@@ -232,12 +232,12 @@ def test_rows_in_tiers_are_counted() -> None:
 
 
 def test_families_are_in_the_order_of_their_first_tables() -> None:
-    made = plan(("row_wise", "table_wise"), 1, 2)
-    assert {name: [t.name for t, _ in placed] for name, placed in families(made).items()} == {
+    sharding = plan(("row_wise", "table_wise"), 1, 2)
+    assert {name: [t.name for t, _ in members] for name, members in families(sharding).items()} == {
         "row_wise": ["t0", "t2", "t4"],
         "table_wise": ["t1", "t3"],
     }
-    assert [scheme.name for scheme in schemes_of(made)] == ["row_wise", "table_wise"]
+    assert [scheme.name for scheme in schemes_of(sharding)] == ["row_wise", "table_wise"]
     assert (home_scheme().name, even_scheme().name) == ("data_parallel", "row_wise")
 
 
@@ -245,9 +245,9 @@ def test_a_holder_serves_all_ranks_unless_it_serves_its_own_alone() -> None:
     """Of 3 samples a rank and one feature, 4 ranks in blocks of rows have 12 pooled rows each; replicated tables send none."""
     table = Table("t", 40, 8, ("a",))
     for scheme, rows in (("row_wise", 12), ("data_parallel", 0)):
-        made = plan((scheme,), 2, 2, (table,))
-        buffers = bytes_of_ranks(made, workload(3, 5)).buffers
-        without = bytes_of_ranks(replace(made, tables=(), placements=()), workload(3, 5)).buffers
+        sharding = plan((scheme,), 2, 2, (table,))
+        buffers = bytes_of_ranks(sharding, workload(3, 5)).buffers
+        without = bytes_of_ranks(replace(sharding, tables=(), placements=()), workload(3, 5)).buffers
         own, gradient = 2 * 4 * 3 * 8, 4 * 40 * 8 if scheme == "data_parallel" else 0
         assert {a - b for a, b in zip(buffers, without)} == {2 * 4 * rows * 8 + own + gradient}
     assert Scheme.__dataclass_fields__["tier"].default == "row_sharded"
@@ -264,8 +264,8 @@ def test_what_is_missing_is_of_the_rank_that_lacks_most() -> None:
 
 def test_tower_modules_are_on_every_rank_where_no_scheme_says_otherwise() -> None:
     work = workload(3, 5, towers=(TowerWork(10, 4, 1.0, 2.0, 100.0), TowerWork(20, 4, 1.0, 2.0, 50.0)))
-    made = plan(("row_wise",), 1, 2)
-    with_towers, without = (bytes_of_ranks(made, w) for w in (work, replace(work, towers=())))
+    sharding = plan(("row_wise",), 1, 2)
+    with_towers, without = (bytes_of_ranks(sharding, w) for w in (work, replace(work, towers=())))
     assert [a - b for a, b in zip(with_towers.dense, without.dense)] == [30 * 16] * 2  # adam
     assert [a - b for a, b in zip(with_towers.buffers, without.buffers)] == [3 * 150] * 2
 
@@ -273,22 +273,22 @@ def test_tower_modules_are_on_every_rank_where_no_scheme_says_otherwise() -> Non
 def test_sequences_are_held_row_by_row() -> None:
     """3 look-ups a sample: a rank with a quarter of the rows serves a quarter of those of four ranks' 2 samples."""
     table = Table("t", 8, 4, ("a",), "none")
-    held = bytes_of_ranks(plan(("row_wise",), 2, 2, (table,)), workload(2, lengths={"t": 3.0}, activation_bytes_per_sample=0.0))
-    assert held.buffers == (2 * 4 * 4 * (2 * 3 + 2 * 3 * 4 // 4),) * 4
+    memory = bytes_of_ranks(plan(("row_wise",), 2, 2, (table,)), workload(2, lengths={"t": 3.0}, activation_bytes_per_sample=0.0))
+    assert memory.buffers == (2 * 4 * 4 * (2 * 3 + 2 * 3 * 4 // 4),) * 4
     in_tiers = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 4, 0, 2, 2),))  # of 4 rows that travel each rank has one
-    held = bytes_of_ranks(in_tiers, workload(2, lengths={"t": 3.0}, activation_bytes_per_sample=0.0))
-    assert held.buffers == (2 * 4 * 4 * (2 * 3 + 2 * 3 * 4 // 4) + 4 * 4 * 4,) * 4
+    memory = bytes_of_ranks(in_tiers, workload(2, lengths={"t": 3.0}, activation_bytes_per_sample=0.0))
+    assert memory.buffers == (2 * 4 * 4 * (2 * 3 + 2 * 3 * 4 // 4) + 4 * 4 * 4,) * 4
 
 
 def test_tiers_are_added_up_in_memory_and_taken_apart_again() -> None:
     """2 samples of 3 ids, 8 columns in each of two tiers: 36 + 2 x 11 passes over an id, 3 x 8 numbers added, 2 x 8 laid side by side."""
     table = Table("t", 20, 8, ("a",))
-    made = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 4, 0, 2, 2),))
-    found = {step.name: step for step in lower(made, access((table,), {"a": 3}), FP32, workload(2)).steps}
-    assert found["tiers.merge"].max_bytes == 2 * (8 * 3 * (36 + 2 * 11) + 4 * (3 * 8 + 2 * 8))
-    split = found["tiers.gradient.split"]
+    sharding = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 4, 0, 2, 2),))
+    steps = {step.name: step for step in lower(sharding, access((table,), {"a": 3}), FP32, workload(2)).steps}
+    assert steps["tiers.merge"].max_bytes == 2 * (8 * 3 * (36 + 2 * 11) + 4 * (3 * 8 + 2 * 8))
+    split = steps["tiers.gradient.split"]
     assert split.max_bytes == 2 * 4 * 2 * 16 and split.after == ("dense.backward",)
-    followers = [step for step in found.values() if split.name in step.after]
+    followers = [step for step in steps.values() if split.name in step.after]
     assert followers and not any("dense.backward" in step.after for step in followers)
 
 

@@ -39,8 +39,8 @@ def test_without_skew_ranks_are_nearly_alike_and_with_it_one_has_the_hottest_row
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(FLAT_SCHEMES), min_size=1, max_size=3).map(tuple), st.integers(1, 4), st.integers(1, 4), st.floats(0, 1.5))
 def test_skew_moves_work_between_ranks_and_makes_none(kinds: tuple[str, ...], hosts: int, ranks: int, exponent: float) -> None:
-    made, work, counted = plan(kinds, hosts, ranks), workload(512, dense_parameters=1_000_000), skewed(exponent)
-    even, hot = (lower(made, counted, FP32, work, hot_rows=on) for on in (False, True))
+    sharding, work, statistics = plan(kinds, hosts, ranks), workload(512, dense_parameters=1_000_000), skewed(exponent)
+    even, hot = (lower(sharding, statistics, FP32, work, hot_rows=on) for on in (False, True))
 
     def total(figures: tuple[float, ...]) -> float:
         return sum(figures) * (hosts * ranks if len(figures) == 1 else 1)
@@ -51,14 +51,14 @@ def test_skew_moves_work_between_ranks_and_makes_none(kinds: tuple[str, ...], ho
         assert total(b.bytes_of_rank) == pytest.approx(total(a.bytes_of_rank))
         if b.kind == "all_to_all" and b.received_of_rank:
             assert total(b.received_of_rank) == pytest.approx(total(b.bytes_of_rank))
-    times = [simulate(s, cluster(hosts, ranks), profile("input", "dense_sync"), made, work)[0].iteration_ms for s in (even, hot)]
+    times = [simulate(s, cluster(hosts, ranks), profile("input", "dense_sync"), sharding, work)[0].iteration_ms for s in (even, hot)]
     assert times[1] >= times[0] * (1 - 0.02)  # an uneven plan may by chance come out more even
 
 
 def test_a_straggler_holds_the_others_up() -> None:
-    made, work, counted = plan(("row_wise",), 4, 4), workload(8192), skewed(1.2)
-    even, hot = (lower(made, counted, FP32, work, hot_rows=on) for on in (False, True))
+    sharding, work, statistics = plan(("row_wise",), 4, 4), workload(8192), skewed(1.2)
+    even, hot = (lower(sharding, statistics, FP32, work, hot_rows=on) for on in (False, True))
     read = [next(s.max_bytes for s in steps.steps if s.kind == "lookup") for steps in (even, hot)]
     assert read[1] > read[0]
-    times = [simulate(steps, cluster(4, 4), profile(), made, work)[0].iteration_ms for steps in (even, hot)]
+    times = [simulate(steps, cluster(4, 4), profile(), sharding, work)[0].iteration_ms for steps in (even, hot)]
     assert times[1] - times[0] >= (read[1] - read[0]) / (1000e9 * 0.5) * 1e3  # no less than its look-ups take longer

@@ -37,8 +37,8 @@ def lowered(draw) -> Steps:
     )
     lengths = {f: draw(st.floats(0, 20)) for t in tables for f in t.features}
     schemes = tuple(draw(st.lists(st.sampled_from(FLAT_SCHEMES), min_size=1, max_size=4)))
-    made = plan(schemes, *draw(shapes), tables)
-    return lower(made, access(tables, lengths), Precision("p", forward_comm="fp16"), workload(draw(st.integers(1, 64))))
+    sharding = plan(schemes, *draw(shapes), tables)
+    return lower(sharding, access(tables, lengths), Precision("p", forward_comm="fp16"), workload(draw(st.integers(1, 64))))
 
 
 def spread(values: tuple[float, ...], world: int) -> list[float]:
@@ -58,11 +58,11 @@ def test_what_is_sent_is_received(steps: Steps) -> None:
 @settings(max_examples=60, deadline=None)
 @given(lowered())
 def test_groups_are_disjoint_and_real_and_the_order_is_serial(steps: Steps) -> None:
-    done: set[str] = set()
+    earlier: set[str] = set()
     for step in steps.steps:
-        assert set(step.after) <= done, step.name
-        assert step.name not in done
-        done.add(step.name)
+        assert set(step.after) <= earlier, step.name
+        assert step.name not in earlier
+        earlier.add(step.name)
         ranks = [rank for group in step.groups for rank in group]
         assert len(ranks) == len(set(ranks)) and set(ranks) <= set(range(steps.world_size))
         assert all(len(group) > 1 for group in step.groups)
@@ -70,7 +70,7 @@ def test_groups_are_disjoint_and_real_and_the_order_is_serial(steps: Steps) -> N
         assert len(step.bytes_of_rank) in (1, steps.world_size)
 
 
-def named(steps: Steps, name: str) -> Step:
+def step_of(steps: Steps, name: str) -> Step:
     return next(step for step in steps.steps if step.name == name)
 
 
@@ -89,9 +89,9 @@ def test_look_ups_read_each_row_once_for_each_id(shape: tuple[int, int]) -> None
 
 
 def test_half_precision_halves_what_it_names_and_nothing_else() -> None:
-    made, statistics = plan(("row_wise",), 2, 2), access(TABLES, LENGTHS)
-    full = lower(made, statistics, FP32, workload())
-    half = lower(made, statistics, Precision("half", forward_comm="fp16"), workload())
+    sharding, statistics = plan(("row_wise",), 2, 2), access(TABLES, LENGTHS)
+    full = lower(sharding, statistics, FP32, workload())
+    half = lower(sharding, statistics, Precision("half", forward_comm="fp16"), workload())
     for a, b in zip(full.steps, half.steps, strict=True):
         factor = 2 if a.name == "row_wise.output.reduce_scatter" else 1
         assert [x / factor for x in a.bytes_of_rank] == list(b.bytes_of_rank), a.name
@@ -103,10 +103,10 @@ def test_16_bits_halve_every_exchange_but_that_of_ids(scheme: str) -> None:
     work = workload(towers=(TowerWork(50, 3, 1e3, 2e3, 1e2),) * 2)
     if scheme in MIX:
         of_towers = tuple(Table(t.name, t.rows, 8, t.features, t.pooling) for t in TABLES)
-        made = tower_plan(of_towers, (("a", "b", "c"), ("d", "e", "f")), 2, 2, (scheme,), "rows")
+        sharding = tower_plan(of_towers, (("a", "b", "c"), ("d", "e", "f")), 2, 2, (scheme,), "rows")
     else:
-        made, work = plan((scheme,), 2, 2), workload()
-    full, half = (lower(made, access(made.tables, LENGTHS), one, work).collectives for one in (FP32, COMMS))
+        sharding, work = plan((scheme,), 2, 2), workload()
+    full, half = (lower(sharding, access(sharding.tables, LENGTHS), one, work).collectives for one in (FP32, COMMS))
     assert len(full) == len(half) > 1
     for a, b in zip(full, half):
         assert b.bytes_of_rank == tuple(size if a.phase == "input" else size / 2 for size in a.bytes_of_rank), a.name
@@ -116,9 +116,9 @@ def test_16_bits_halve_every_exchange_but_that_of_ids(scheme: str) -> None:
 @given(st.lists(st.tuples(st.integers(1, 1000), st.floats(1e-6, 1.0)), min_size=1, max_size=5), st.integers(1, 5000))
 def test_distinct_rows_are_at_most_the_rows_and_at_most_the_look_ups(buckets: list[tuple[int, float]], samples: int) -> None:
     rows, p = zip(*buckets)
-    found = TableAccess("t", 1.0, rows, p, "formula", "").distinct_rows(samples)
-    assert 0 <= found <= sum(rows) * (1 + 1e-9)
-    assert found <= samples * sum(n * q for n, q in buckets) * (1 + 1e-9)
+    distinct = TableAccess("t", 1.0, rows, p, "formula", "").distinct_rows(samples)
+    assert 0 <= distinct <= sum(rows) * (1 + 1e-9)
+    assert distinct <= samples * sum(n * q for n, q in buckets) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("scheme", ["table_row_wise", "table_column_wise", "grid_shard"])
@@ -154,16 +154,16 @@ def test_volumes_are_those_of_the_cpu_paper(
     OmegaConf.resolve(config)
     keys = config.model
     tables = tuple(Table(f"t{i}", rows, keys.embedding_dim, (f"f{i}",)) for i, rows in enumerate(keys.rows))
-    built = build(keys, ModelInputs(tables, keys.dense_features, torch.device("meta")))
-    cost = describe(built, keys.dense_features)
-    made = plan(("table_wise",), sockets, 1, tables)
+    module = build(keys, ModelInputs(tables, keys.dense_features, torch.device("meta")))
+    cost = describe(module, keys.dense_features)
+    sharding = plan(("table_wise",), sockets, 1, tables)
     statistics = access(tables, dict.fromkeys((f"f{i}" for i in range(len(tables))), 1.0))
-    steps = lower(made, statistics, FP32, workload(batch // sockets, cost.dense_parameters))
+    steps = lower(sharding, statistics, FP32, workload(batch // sockets, cost.dense_parameters))
     batch = batch // sockets * sockets
-    pooled = named(steps, "table_wise.output.all_to_all")
+    pooled = step_of(steps, "table_wise.output.all_to_all")
     assert total(pooled, sockets) == len(tables) * batch * keys.embedding_dim * 4
     assert total(pooled, sockets) / MIB == pytest.approx(all_to_all, rel=error)
-    assert named(steps, "dense.all_reduce").max_bytes / MIB == pytest.approx(all_reduce, rel=0.01)
+    assert step_of(steps, "dense.all_reduce").max_bytes / MIB == pytest.approx(all_reduce, rel=0.01)
 
 
 def test_ranks_that_are_alike_share_one_entry() -> None:
@@ -183,9 +183,9 @@ TIERED = TableAccess("history", 5.0, (4, 8, 80), (0.5, 0.25, 0.0125), "formula",
 def test_tiers_cost_what_the_paper_says(pooling: str) -> None:
     """FlexShard (arXiv 2301.02959), table 3, per rank, row by row: L is 2 in each hot tier and 1 in the cold one."""
     table, batch, hosts, per_host = Table("history", 92, 16, ("a",), pooling), 10, 2, 4
-    made = ShardingPlan("by_hand", hosts, per_host, (table,), (flexshard(table, 4, 8, hosts, per_host),))
-    validate(made)
-    steps = {s.name: s for s in lower(made, AccessStatistics({"history": TIERED}), FP32, workload(batch)).steps}
+    sharding = ShardingPlan("by_hand", hosts, per_host, (table,), (flexshard(table, 4, 8, hosts, per_host),))
+    validate(sharding)
+    steps = {s.name: s for s in lower(sharding, AccessStatistics({"history": TIERED}), FP32, workload(batch)).steps}
     world, row_bytes = hosts * per_host, 16 * 4
     assert steps["replicated.gradient.all_reduce"].bytes_of_rank == (4 * row_bytes,)
     assert steps["replicated.gradient.all_reduce"].groups == (tuple(range(world)),)
@@ -207,6 +207,6 @@ def test_tiers_cost_what_the_paper_says(pooling: str) -> None:
 
 def test_a_tier_without_rows_does_nothing() -> None:
     table = Table("history", 92, 16, ("a",), "none")
-    made = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 0, 0, 2, 2),))
-    names = {s.name.split(".")[0] for s in lower(made, AccessStatistics({"history": TIERED}), FP32, workload()).steps}
+    sharding = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 0, 0, 2, 2),))
+    names = {s.name.split(".")[0] for s in lower(sharding, AccessStatistics({"history": TIERED}), FP32, workload()).steps}
     assert names == {"input", "row_sharded", "dense"}

@@ -24,9 +24,9 @@ def cluster(hosts: int, ranks_per_host: int, memory_gb: float) -> Cluster:
     return Cluster("small", hosts, ranks_per_host, device, link, link, reserved_memory_share=0.2)
 
 
-def remedy_of(made: ShardingPlan, work: Workload, on: Cluster) -> str:
+def remedy_of(sharding: ShardingPlan, work: Workload, on: Cluster) -> str:
     with pytest.raises(PlanDoesNotFit) as failed:
-        check_fits(made, work, on)
+        check_fits(sharding, work, on)
     assert failed.value.exit_code == 3 and "\n" not in str(failed.value)
     return str(failed.value)
 
@@ -51,9 +51,9 @@ def test_bytes_are_counted_by_hand() -> None:
 def test_a_tier_serves_those_that_its_rows_are_exchanged_with(replicated: int, in_host: int, served_of: int, replicas: int) -> None:
     """12 rows of 4 columns, one look-up a sample, 2 hosts of 2 ranks with 3 samples each: value and gradient, FP32."""
     table = Table("t", 12, 4, ("a",))
-    made = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, replicated, in_host, 2, 2),))
+    sharding = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, replicated, in_host, 2, 2),))
     received, served = 2 * 4 * 3 * 4, 2 * 4 * 3 * served_of * 4
-    memory = bytes_of_ranks(made, workload(3, activation_bytes_per_sample=0.0))
+    memory = bytes_of_ranks(sharding, workload(3, activation_bytes_per_sample=0.0))
     assert memory.buffers == (received + served + 4 * replicas * 4,) * 4
     assert memory.weights == ((replicas or 3) * 4 * 4,) * 4
 
@@ -76,23 +76,28 @@ def test_weights_count_as_they_are_stored_and_gradients_as_the_model_has_them(st
 
 @pytest.mark.parametrize(("sent", "size"), [("fp32", 4), ("fp16", 2), ("bf16", 2)])
 def test_gradients_of_replicas_are_kept_as_they_are_sent(sent: str, size: int) -> None:
-    made = plan(("data_parallel",), 1, 2, (Table("t", 10, 4, ("a",)),))
-    assert bytes_of_ranks(made, workload(replica_format=sent, batch_size=0)).buffers == (10 * 4 * size,) * 2
+    sharding = plan(("data_parallel",), 1, 2, (Table("t", 10, 4, ("a",)),))
+    assert bytes_of_ranks(sharding, workload(replica_format=sent, batch_size=0)).buffers == (10 * 4 * size,) * 2
 
 
 def test_weights_are_the_plans_own() -> None:
-    made = plan(("table_wise", "row_wise", "grid_shard", "data_parallel"), 2, 2)
-    assert list(bytes_of_ranks(made, workload()).weights) == made.weight_bytes_of_ranks()
+    sharding = plan(("table_wise", "row_wise", "grid_shard", "data_parallel"), 2, 2)
+    assert list(bytes_of_ranks(sharding, workload()).weights) == sharding.weight_bytes_of_ranks()
 
 
 def test_a_plan_that_fits_is_let_through() -> None:
-    made = plan(("table_wise",), 1, 2, BIG)
-    assert check_fits(made, workload(sparse_optimizer="sgd"), cluster(1, 2, 6.0)) == bytes_of_ranks(made, workload(sparse_optimizer="sgd"))
+    sharding = plan(("table_wise",), 1, 2, BIG)
+    assert check_fits(sharding, workload(sparse_optimizer="sgd"), cluster(1, 2, 6.0)) == bytes_of_ranks(
+        sharding, workload(sparse_optimizer="sgd")
+    )
 
 
 def test_what_is_missing_is_said_to_the_byte() -> None:
-    made, work = plan(("table_wise",), 1, 2, (Table("big", 10_000_000, 100, ("a",)),)), workload(sparse_optimizer="sgd", dense_parameters=0)
-    text = remedy_of(made, work, cluster(1, 2, 4.0))
+    sharding, work = (
+        plan(("table_wise",), 1, 2, (Table("big", 10_000_000, 100, ("a",)),)),
+        workload(sparse_optimizer="sgd", dense_parameters=0),
+    )
+    text = remedy_of(sharding, work, cluster(1, 2, 4.0))
     assert "lacks 800.0 MB on rank 1" in text  # 4 GB of weights, 3.2 GB of room
 
 
@@ -106,16 +111,16 @@ def test_what_is_missing_is_said_to_the_byte() -> None:
     ],
 )
 def test_the_nearest_change_does_fit(scheme: str, optimizer: str, batch: int, ranks: int, memory_gb: float, expected: str) -> None:
-    made, work = plan((scheme,), 1, ranks, BIG), workload(batch, sparse_optimizer=optimizer, activation_bytes_per_sample=0)
+    sharding, work = plan((scheme,), 1, ranks, BIG), workload(batch, sparse_optimizer=optimizer, activation_bytes_per_sample=0)
     on = cluster(1, ranks, memory_gb)
-    text = remedy_of(made, work, on)
+    text = remedy_of(sharding, work, on)
     assert expected in text
-    if found := re.search(r"(\d+) samples a rank instead", text):
-        check_fits(made, dataclasses.replace(work, batch_size=int(found[1])), on)
+    if match := re.search(r"(\d+) samples a rank instead", text):
+        check_fits(sharding, dataclasses.replace(work, batch_size=int(match[1])), on)
     if "FP16" in expected:
-        check_fits(dataclasses.replace(made, tables=tuple(dataclasses.replace(t, dtype="fp16") for t in BIG)), work, on)
+        check_fits(dataclasses.replace(sharding, tables=tuple(dataclasses.replace(t, dtype="fp16") for t in BIG)), work, on)
     if expected == "row_wise_adagrad":
-        check_fits(made, dataclasses.replace(work, sparse_optimizer="row_wise_adagrad"), on)
+        check_fits(sharding, dataclasses.replace(work, sparse_optimizer="row_wise_adagrad"), on)
 
 
 def test_more_hosts_are_as_few_as_fit() -> None:
@@ -131,9 +136,9 @@ def test_where_one_change_is_too_little_two_are_named() -> None:
     """Rows too many for two ranks, and a batch whose pooled rows alone fill a rank, the more so the more ranks there are."""
     work, on = workload(1_000_000, sparse_optimizer="sgd", activation_bytes_per_sample=0), cluster(1, 2, 1.0)
     text = remedy_of(plan(("row_wise",), 1, 2, BIG), work, on)
-    found = re.search(r"cluster.hosts=(\d+) with sharder=torchrec_row_wise and (\d+) samples a rank", text)
-    assert found
-    hosts, batch = int(found[1]), int(found[2])
+    match = re.search(r"cluster.hosts=(\d+) with sharder=torchrec_row_wise and (\d+) samples a rank", text)
+    assert match
+    hosts, batch = int(match[1]), int(match[2])
     check_fits(plan(("row_wise",), hosts, 2, BIG), dataclasses.replace(work, batch_size=batch), on.reshaped(hosts, 2))
     for changed in (dataclasses.replace(work, batch_size=2 * batch), work):
         with pytest.raises(PlanDoesNotFit):
@@ -142,11 +147,11 @@ def test_where_one_change_is_too_little_two_are_named() -> None:
 
 def test_a_search_for_hosts_ends_at_four_thousand() -> None:
     """4 GB of single columns: 8,192 hosts of two ranks would hold them beside their buffers, 4,096 do not."""
-    made, work = (
+    sharding, work = (
         plan(("row_wise",), 1, 2, (Table("t", 1_000_000_000, 1, ("a",)),)),
         workload(1, 0, sparse_optimizer="sgd", activation_bytes_per_sample=0.0),
     )
-    assert "none found; fewer rows, fewer columns or more memory a rank" in remedy_of(made, work, cluster(1, 2, 4.5e-4))
+    assert "none found; fewer rows, fewer columns or more memory a rank" in remedy_of(sharding, work, cluster(1, 2, 4.5e-4))
 
 
 def test_a_lighter_optimizer_is_named_only_where_it_helps() -> None:
@@ -155,12 +160,12 @@ def test_a_lighter_optimizer_is_named_only_where_it_helps() -> None:
 
 
 def test_buffers_may_use_the_reserve_but_not_more() -> None:
-    made, work = plan(("row_wise",), 2, 2), workload(dense_parameters=0, sparse_optimizer="sgd")
-    memory = bytes_of_ranks(made, work)
+    sharding, work = plan(("row_wise",), 2, 2), workload(dense_parameters=0, sparse_optimizer="sgd")
+    memory = bytes_of_ranks(sharding, work)
     assert max(memory.totals) > max(memory.lasting)
-    check_fits(made, work, cluster(2, 2, max(memory.totals) / 1e9))
+    check_fits(sharding, work, cluster(2, 2, max(memory.totals) / 1e9))
     with pytest.raises(PlanDoesNotFit):
-        check_fits(made, work, cluster(2, 2, (max(memory.totals) - 1) / 1e9))
+        check_fits(sharding, work, cluster(2, 2, (max(memory.totals) - 1) / 1e9))
 
 
 def test_what_is_missing_is_of_the_whole_memory_or_of_what_lasts() -> None:
@@ -168,13 +173,13 @@ def test_what_is_missing_is_of_the_whole_memory_or_of_what_lasts() -> None:
     on = dataclasses.replace(cluster(1, 2, 80.0), reserved_memory_share=0.1)
     lasts = [70_000_000_000, on.usable_memory_bytes + 2]
     nothing = (0, 0)
-    needed = RankMemory(tuple(lasts), nothing, nothing, (10_000_000_001, 0), nothing)
+    bytes_of_parts = RankMemory(tuple(lasts), nothing, nothing, (10_000_000_001, 0), nothing)
     assert on.usable_memory_bytes == 72_000_000_000
-    assert missing_bytes(needed, on) == (2, 1)
-    assert missing_bytes(dataclasses.replace(needed, weights=(lasts[0], lasts[1] - 2)), on) == (1, 0)
+    assert missing_bytes(bytes_of_parts, on) == (2, 1)
+    assert missing_bytes(dataclasses.replace(bytes_of_parts, weights=(lasts[0], lasts[1] - 2)), on) == (1, 0)
 
 
-@pytest.mark.parametrize(("enough", "found"), [(1, 1), (2, 2), (3, 3), (7, 7), (4096, 4096), (4097, None)])
-def test_the_fewest_hosts_that_hold_it(monkeypatch: pytest.MonkeyPatch, enough: int, found: int | None) -> None:
-    monkeypatch.setattr(memory, "_fits", lambda made, work, on: made.hosts >= enough)
-    assert memory._fewest_hosts(plan(("row_wise",), 1, 2), workload(), cluster(1, 2, 1.0)) == found
+@pytest.mark.parametrize(("enough", "hosts"), [(1, 1), (2, 2), (3, 3), (7, 7), (4096, 4096), (4097, None)])
+def test_the_fewest_hosts_that_hold_it(monkeypatch: pytest.MonkeyPatch, enough: int, hosts: int | None) -> None:
+    monkeypatch.setattr(memory, "_fits", lambda sharding, work, on: sharding.hosts >= enough)
+    assert memory._fewest_hosts(plan(("row_wise",), 1, 2), workload(), cluster(1, 2, 1.0)) == hosts

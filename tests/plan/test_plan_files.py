@@ -34,44 +34,44 @@ def plans(draw) -> ShardingPlan:
 
 def cells(placement: Placement) -> dict[tuple[int, int], int]:
     """How often each cell of a table is held, by one rank or alike by all of a shard."""
-    held: dict[tuple[int, int], int] = {}
+    counts: dict[tuple[int, int], int] = {}
     for shard in placement.shards:
         for row in range(shard.row_start, shard.row_stop):
             for col in range(shard.col_start, shard.col_stop):
-                held[row, col] = held.get((row, col), 0) + 1
-    return held
+                counts[row, col] = counts.get((row, col), 0) + 1
+    return counts
 
 
-def with_shard(made: ShardingPlan, table: int, index: int, shard: Shard | None) -> ShardingPlan:
-    shards = list(made.placements[table].shards)
+def with_shard(sharding: ShardingPlan, table: int, index: int, shard: Shard | None) -> ShardingPlan:
+    shards = list(sharding.placements[table].shards)
     if shard is None:
         del shards[index]
     else:
         shards[index] = shard
-    placements = list(made.placements)
+    placements = list(sharding.placements)
     placements[table] = dataclasses.replace(placements[table], shards=tuple(shards))
-    return dataclasses.replace(made, placements=tuple(placements))
+    return dataclasses.replace(sharding, placements=tuple(placements))
 
 
 @settings(max_examples=60, deadline=None)
 @given(plans(), st.data())
-def test_a_valid_plan_covers_each_cell_once_and_a_changed_one_is_refused(made: ShardingPlan, data: st.DataObject) -> None:
-    validate(made)
-    for table, placement in zip(made.tables, made.placements):
+def test_a_valid_plan_covers_each_cell_once_and_a_changed_one_is_refused(sharding: ShardingPlan, data: st.DataObject) -> None:
+    validate(sharding)
+    for table, placement in zip(sharding.tables, sharding.placements):
         assert cells(placement) == {(r, c): 1 for r in range(table.rows) for c in range(table.dim)}
-    number = data.draw(st.integers(0, len(made.tables) - 1))
-    filled = [i for i, s in enumerate(made.placements[number].shards) if s.rows]
+    number = data.draw(st.integers(0, len(sharding.tables) - 1))
+    filled = [i for i, s in enumerate(sharding.placements[number].shards) if s.rows]
     index = data.draw(st.sampled_from(filled))
-    shard = made.placements[number].shards[index]
+    shard = sharding.placements[number].shards[index]
     changes = {
         "gone": None,
         "a row less": dataclasses.replace(shard, row_stop=shard.row_stop - 1),
         "a row more": dataclasses.replace(shard, row_stop=shard.row_stop + 1),
         "a column less": dataclasses.replace(shard, col_start=shard.col_start + 1),
-        "no such rank": dataclasses.replace(shard, ranks=(made.world_size,)),
+        "no such rank": dataclasses.replace(shard, ranks=(sharding.world_size,)),
     }
-    with pytest.raises(UserError, match=f"table {made.tables[number].name}"):
-        validate(with_shard(made, number, index, changes[data.draw(st.sampled_from(sorted(changes)))]))
+    with pytest.raises(UserError, match=f"table {sharding.tables[number].name}"):
+        validate(with_shard(sharding, number, index, changes[data.draw(st.sampled_from(sorted(changes)))]))
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,22 @@ def test_what_is_wrong_is_named(change: dict, message: str) -> None:
 
 def test_rows_must_lie_in_the_order_of_the_ranks() -> None:
     """TorchRec finds a row's rank by its number alone."""
-    made = plan(("row_wise",), 1, 2)
-    first, second = made.placements[0].shards
+    sharding = plan(("row_wise",), 1, 2)
+    first, second = sharding.placements[0].shards
     shards = (dataclasses.replace(first, ranks=second.ranks), dataclasses.replace(second, ranks=first.ranks))
-    swapped = dataclasses.replace(made, placements=(dataclasses.replace(made.placements[0], shards=shards), *made.placements[1:]))
+    swapped = dataclasses.replace(
+        sharding, placements=(dataclasses.replace(sharding.placements[0], shards=shards), *sharding.placements[1:])
+    )
     with pytest.raises(UserError, match="rank 0 must hold rows 0 to 20"):
         validate(swapped)
 
 
 @settings(max_examples=30, deadline=None)
 @given(plans())
-def test_a_saved_plan_loads_as_it_was(tmp_path_factory: pytest.TempPathFactory, made: ShardingPlan) -> None:
-    path = save_plan(made, tmp_path_factory.mktemp("plan") / "plan.json")
+def test_a_saved_plan_loads_as_it_was(tmp_path_factory: pytest.TempPathFactory, sharding: ShardingPlan) -> None:
+    path = save_plan(sharding, tmp_path_factory.mktemp("plan") / "plan.json")
     loaded = load_plan(path)
-    assert loaded == made and loaded.fingerprint == made.fingerprint and diff(made, loaded) == ()
+    assert loaded == sharding and loaded.fingerprint == sharding.fingerprint and diff(sharding, loaded) == ()
     assert [p.name for p in path.parent.iterdir()] == ["plan.json"]
 
 
@@ -149,19 +151,19 @@ def test_a_missing_file_and_an_unwritable_folder_are_named(tmp_path: Path) -> No
 
 def test_diff_names_what_changed() -> None:
     before, after = plan(("table_wise", "row_wise"), 2, 2), plan(("table_wise", "data_parallel"), 2, 2)
-    found = {(d.table, d.what): (d.before, d.after) for d in diff(before, after)}
-    assert found == {("t1", "scheme"): ("row_wise", "data_parallel"), ("t3", "scheme"): ("row_wise", "data_parallel")}
+    differences = {(d.table, d.what): (d.before, d.after) for d in diff(before, after)}
+    assert differences == {("t1", "scheme"): ("row_wise", "data_parallel"), ("t3", "scheme"): ("row_wise", "data_parallel")}
     fewer = dataclasses.replace(after, tables=after.tables[:-1], placements=after.placements[:-1])
     assert [(d.table, d.what, d.after) for d in diff(after, fewer)] == [("t4", "table", None)]
 
 
 def test_explain_says_where_each_table_is() -> None:
-    made = plan(("table_wise", "row_wise", "data_parallel", "column_wise", "grid_shard"), 2, 2)
-    facts = {f.table.name: f for f in table_facts(made)}
+    sharding = plan(("table_wise", "row_wise", "data_parallel", "column_wise", "grid_shard"), 2, 2)
+    facts = {f.table.name: f for f in table_facts(sharding)}
     assert facts["t0"].where == "whole on rank 1"
     assert facts["t1"].where == "rows in equal blocks on ranks 0-3"
-    assert facts["t2"].where == "a copy on each of 4 ranks" and tier_rows(facts["t2"].placement)["replicated"] == made.tables[2].rows
-    assert facts["t3"].most_bytes * 2 == facts["t3"].table.weight_bytes == made.tables[3].weight_bytes
-    text = "\n".join(explain(made))
+    assert facts["t2"].where == "a copy on each of 4 ranks" and tier_rows(facts["t2"].placement)["replicated"] == sharding.tables[2].rows
+    assert facts["t3"].most_bytes * 2 == facts["t3"].table.weight_bytes == sharding.tables[3].weight_bytes
+    text = "\n".join(explain(sharding))
     assert "5 tables" in text and "2 hosts of 2" in text and "The biggest table is t3" in text
-    assert f"on rank {max(range(4), key=made.weight_bytes_of_ranks().__getitem__)}" in text
+    assert f"on rank {max(range(4), key=sharding.weight_bytes_of_ranks().__getitem__)}" in text

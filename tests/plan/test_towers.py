@@ -39,30 +39,30 @@ def test_towers_are_on_consecutive_hosts_and_peer_order_sorts_by_place() -> None
             sites_of(towers, hosts, 1)
 
 
-def changed(made: ShardingPlan, table: int, **changes) -> ShardingPlan:
-    placements = list(made.placements)
+def changed(plan: ShardingPlan, table: int, **changes) -> ShardingPlan:
+    placements = list(plan.placements)
     placements[table] = dataclasses.replace(placements[table], **changes)
-    return dataclasses.replace(made, placements=tuple(placements))
+    return dataclasses.replace(plan, placements=tuple(placements))
 
 
 def test_what_is_no_plan_of_towers_is_refused() -> None:
-    made = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "rows")
+    sharding = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "rows")
     blocks = tower_plan(TABLES, TWO, 2, 2, ("row_wise",), "rows").placements[0]
     first, second = blocks.shards
     swapped = (dataclasses.replace(first, ranks=(1,)), dataclasses.replace(second, ranks=(0,)))
     cases = [
         (
-            changed(made, 0, shards=(Shard((2,), 0, 40, 0, DIM),)),
+            changed(sharding, 0, shards=(Shard((2,), 0, 40, 0, DIM),)),
             "all shards must lie on the ranks of tower 0; given rank 2; allowed: 0 to 1",
         ),
-        (changed(made, 0, scheme="table_wise"), "a plan with towers has all tables in them"),
-        (dataclasses.replace(made, permute="sideways"), "unknown peer permute; given sideways"),
-        (dataclasses.replace(made, permute=""), "unknown peer permute; given none given"),
-        (dataclasses.replace(made, towers=(("c", "a"), ("b", "d", "f", "e"))), "all features of a table must be in one tower"),
-        (dataclasses.replace(made, towers=(("c", "a", "b", "d"), ("d", "f", "e"))), "a feature is in two towers; given d"),
-        (dataclasses.replace(made, towers=()), "towers and hosts must divide each other"),
-        (changed(made, 0, scheme="tower_row_wise", shards=swapped), "rank 0 must hold rows 0 to 20"),
-        (changed(made, 0, shards=made.placements[0].shards * 2), "two shards hold the same cells"),
+        (changed(sharding, 0, scheme="table_wise"), "a plan with towers has all tables in them"),
+        (dataclasses.replace(sharding, permute="sideways"), "unknown peer permute; given sideways"),
+        (dataclasses.replace(sharding, permute=""), "unknown peer permute; given none given"),
+        (dataclasses.replace(sharding, towers=(("c", "a"), ("b", "d", "f", "e"))), "all features of a table must be in one tower"),
+        (dataclasses.replace(sharding, towers=(("c", "a", "b", "d"), ("d", "f", "e"))), "a feature is in two towers; given d"),
+        (dataclasses.replace(sharding, towers=()), "towers and hosts must divide each other"),
+        (changed(sharding, 0, scheme="tower_row_wise", shards=swapped), "rank 0 must hold rows 0 to 20"),
+        (changed(sharding, 0, shards=sharding.placements[0].shards * 2), "two shards hold the same cells"),
     ]
     for plan, message in cases:
         with pytest.raises(UserError) as error:
@@ -71,10 +71,10 @@ def test_what_is_no_plan_of_towers_is_refused() -> None:
 
 
 def test_a_plan_of_towers_loads_as_it_was_saved(tmp_path) -> None:
-    made = tower_plan(TABLES, FOUR, 2, 2, MIX, "ids")
-    loaded = load_plan(save_plan(made, tmp_path / "plan.json"))
-    assert loaded == made and loaded.fingerprint == made.fingerprint
-    assert dataclasses.replace(made, permute="rows").fingerprint != made.fingerprint
+    plan = tower_plan(TABLES, FOUR, 2, 2, MIX, "ids")
+    loaded = load_plan(save_plan(plan, tmp_path / "plan.json"))
+    assert loaded == plan and loaded.fingerprint == plan.fingerprint
+    assert dataclasses.replace(plan, permute="rows").fingerprint != plan.fingerprint
 
 
 def test_it_is_told_where_towers_are_and_what_is_permuted() -> None:
@@ -96,12 +96,12 @@ def test_steps_are_whole(data: st.DataObject) -> None:
     towers, hosts = data.draw(st.sampled_from([(TWO, 2), (TWO, 4), (TWO, 1), (FOUR, 2), (FOUR, 4), (ONE, 1), (ONE, 2)]))
     ranks, batch = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9))
     schemes = tuple(data.draw(st.lists(st.sampled_from(MIX), min_size=1, max_size=3)))
-    made = tower_plan(TABLES, towers, hosts, ranks, schemes, data.draw(st.sampled_from(["rows", "ids", "none"])))
+    plan = tower_plan(TABLES, towers, hosts, ranks, schemes, data.draw(st.sampled_from(["rows", "ids", "none"])))
     load = workload(batch, towers=data.draw(st.sampled_from([(), works(len(towers))])))
-    steps, world, done = lower(made, access(TABLES, LENGTHS), FP32, load), hosts * ranks, set()
+    steps, world, earlier = lower(plan, access(TABLES, LENGTHS), FP32, load), hosts * ranks, set()
     for step in steps.steps:
-        assert set(step.after) <= done and step.name not in done, step.name
-        done.add(step.name)
+        assert set(step.after) <= earlier and step.name not in earlier, step.name
+        earlier.add(step.name)
         assert len(step.bytes_of_rank) in (1, world)
         for group in step.groups:
             assert len(group) > 1
@@ -112,26 +112,26 @@ def test_steps_are_whole(data: st.DataObject) -> None:
     assert math.isclose(read, sum(sum(LENGTHS[f] for f in t.features) * t.row_bytes for t in TABLES) * batch * world)
 
 
-def named(made: ShardingPlan, name: str, towers: tuple[TowerWork, ...] = ()) -> Step:
-    return next(s for s in lower(made, access(TABLES, LENGTHS), FP32, workload(6, towers=towers)).steps if s.name == name)
+def step_of(plan: ShardingPlan, name: str, towers: tuple[TowerWork, ...] = ()) -> Step:
+    return next(s for s in lower(plan, access(TABLES, LENGTHS), FP32, workload(6, towers=towers)).steps if s.name == name)
 
 
 def test_sptt_sends_as_many_bytes_of_rows_as_the_flat_exchange_but_to_fewer() -> None:
     """Section 3.1.2: the world of step f is smaller by the ranks of a site, its bytes are not."""
-    step = named(tower_plan(TABLES, TWO, 2, 4, ("column_wise",), "none"), "towers.output.all_to_all")
+    step = step_of(tower_plan(TABLES, TWO, 2, 4, ("column_wise",), "none"), "towers.output.all_to_all")
     assert [len(group) for group in step.groups] == [2] * 4
     assert sum(spread(step.bytes_of_rank, 8)) == 8 * 6 * FEATURES * DIM * 4 == sum(spread(step.received_of_rank or step.bytes_of_rank, 8))
 
 
 def test_tower_modules_compress_what_peers_exchange_and_nothing_else() -> None:
     """Section 4: CR is the sum of the towers' outputs over the features' columns."""
-    made = tower_plan(TABLES, TWO, 2, 4, MIX, "rows")
+    plan = tower_plan(TABLES, TWO, 2, 4, MIX, "rows")
     for name in ("towers.output.all_to_all", "towers.gradient.output.all_to_all"):
-        plain, compressed = (sum(spread(named(made, name, work).bytes_of_rank, 8)) for work in ((), works(2)))
+        plain, compressed = (sum(spread(step_of(plan, name, work).bytes_of_rank, 8)) for work in ((), works(2)))
         assert compressed / plain == 2 * 5 / (FEATURES * DIM)
     for name in ("towers.exchange.all_to_all", "towers.gradient.exchange.all_gather", "towers.permute"):
-        assert named(made, name).bytes_of_rank == named(made, name, works(2)).bytes_of_rank
-    assert named(made, "towers.module.all_reduce", works(2)).bytes_of_rank == (400.0,) * 4 + (800.0,) * 4
+        assert step_of(plan, name).bytes_of_rank == step_of(plan, name, works(2)).bytes_of_rank
+    assert step_of(plan, "towers.module.all_reduce", works(2)).bytes_of_rank == (400.0,) * 4 + (800.0,) * 4
 
 
 def test_only_a_permute_of_rows_moves_memory_and_only_none_travels_in_peer_order() -> None:
@@ -142,18 +142,18 @@ def test_only_a_permute_of_rows_moves_memory_and_only_none_travels_in_peer_order
 
 
 def test_memory_has_each_sites_own_modules() -> None:
-    made = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "none")
-    plain, with_modules = (bytes_of_ranks(made, workload(6, towers=work)) for work in ((), works(2)))
+    plan = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "none")
+    plain, with_modules = (bytes_of_ranks(plan, workload(6, towers=work)) for work in ((), works(2)))
     each = 4 * (2 + 2)  # weights, gradients, Adam's two
     assert [b - a for a, b in zip(plain.dense, with_modules.dense)] == [100 * each] * 2 + [200 * each] * 2
     # Of each sample of 6: 5 outputs a tower in place of the features' rows at home. Of each of 12: outputs and activations in the site.
     assert {b - a for a, b in zip(plain.buffers, with_modules.buffers)} == {8 * 6 * (2 * 5 - FEATURES * DIM) + 12 * (8 * 5 + 40)}
-    flat = dataclasses.replace(made, towers=(), permute="", placements=tuple(_table_wise(made)))
+    flat = dataclasses.replace(plan, towers=(), permute="", placements=tuple(_table_wise(plan)))
     assert bytes_of_ranks(flat, workload(6, towers=works(2))).dense == (workload().dense_bytes + 300 * each,) * 4
 
 
-def _table_wise(made: ShardingPlan):
-    return (dataclasses.replace(p, scheme="table_wise") for p in made.placements)
+def _table_wise(plan: ShardingPlan):
+    return (dataclasses.replace(p, scheme="table_wise") for p in plan.placements)
 
 
 def test_a_sequence_is_refused() -> None:
@@ -162,16 +162,18 @@ def test_a_sequence_is_refused() -> None:
         tower_plan(clicks, (("a",),), 1, 2, ("table_wise",), "none")
 
 
-@pytest.mark.parametrize(("stored", "kept", "read"), [("fp32", 4, 4), ("split_bf16", 4, 2), ("bf16_master", 6, 2)])
-def test_tower_modules_move_weights_as_they_are_stored_and_activations_as_they_compute(stored: str, kept: int, read: int) -> None:
-    made = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "rows")
+@pytest.mark.parametrize(("stored", "activation_bytes", "read"), [("fp32", 4, 4), ("split_bf16", 4, 2), ("bf16_master", 6, 2)])
+def test_tower_modules_move_weights_as_they_are_stored_and_activations_as_they_compute(
+    stored: str, activation_bytes: int, read: int
+) -> None:
+    plan = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "rows")
     work = workload(4, towers=(TowerWork(100, 3, 1.0, 2.0, 8.0),) * 2, dense_format=stored, dense_optimizer="adagrad")
     compute = "fp32" if stored == "fp32" else "bf16"
-    steps = {s.name: s for s in lower(made, access(TABLES, LENGTHS), dataclasses.replace(FP32, compute=compute), work).steps}
+    steps = {s.name: s for s in lower(plan, access(TABLES, LENGTHS), dataclasses.replace(FP32, compute=compute), work).steps}
     activations = 2 * 4 * 8.0 * (1.0 if compute == "fp32" else 0.5)  # of four samples of each of two peers
     assert steps["towers.module"].bytes_of_rank == (100 * read + activations,)
     assert steps["towers.gradient.module"].bytes_of_rank == (2 * (100 * read + activations),)
-    assert steps["towers.module.update"].bytes_of_rank == (100 * (2 * kept + read + 8),)
+    assert steps["towers.module.update"].bytes_of_rank == (100 * (2 * activation_bytes + read + 8),)
 
 
 def test_on_one_site_nothing_travels_between_sites() -> None:
@@ -180,6 +182,6 @@ def test_on_one_site_nothing_travels_between_sites() -> None:
 
 
 def test_a_permute_reads_and_writes_each_looked_up_row_once() -> None:
-    made = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "rows")
-    found = {step.name: step for step in lower(made, access(TABLES, LENGTHS), FP32, workload()).steps}
-    assert found["towers.permute"].max_bytes == 2 * found["towers.exchange.all_to_all"].max_bytes
+    plan = tower_plan(TABLES, TWO, 2, 2, ("table_wise",), "rows")
+    steps = {step.name: step for step in lower(plan, access(TABLES, LENGTHS), FP32, workload()).steps}
+    assert steps["towers.permute"].max_bytes == 2 * steps["towers.exchange.all_to_all"].max_bytes

@@ -35,19 +35,19 @@ from tests.plan.plans import TABLES, plan
 def test_an_exchange_is_for_whole_pooled_tables(
     schemes: tuple[str, ...], ranks: int, exchange: str, overlap: bool, says: str | None
 ) -> None:
-    made = plan(schemes, 1, ranks)
+    sharding = plan(schemes, 1, ranks)
     if says is None:
-        check_exchange(made, exchange, overlap)
+        check_exchange(sharding, exchange, overlap)
     else:
         with pytest.raises(UserError, match=says):
-            check_exchange(made, exchange, overlap)
+            check_exchange(sharding, exchange, overlap)
 
 
 TABLE_OF_FOUR = Table("t", 4, 4, ("a",))
 
 
-def rules(given: Rules, *shards: Shard) -> None:
-    _check_rules("here", TABLE_OF_FOUR, shards, ShardingPlan("", 2, 2, (), ()), given)
+def rules(rule: Rules, *shards: Shard) -> None:
+    _check_rules("here", TABLE_OF_FOUR, shards, ShardingPlan("", 2, 2, (), ()), rule)
 
 
 ROWS = [Shard((rank,), rank, rank + 1, 0, 4) for rank in range(4)]
@@ -57,7 +57,7 @@ COLUMNS = [Shard((rank,), 0, 4, rank, rank + 1) for rank in range(4)]
 
 
 @pytest.mark.parametrize(
-    ("given", "right", "wrong", "says"),
+    ("rule", "right", "wrong", "says"),
     [
         (Rules(everywhere=True), [Shard((0, 1, 2, 3), 0, 4, 0, 4)], [Shard((0, 1), 0, 4, 0, 4)], "one shard on every rank"),
         (Rules(everywhere=True), [Shard((0, 1, 2, 3), 0, 4, 0, 4)], [Shard((0, 1, 2, 3), 0, 2, 0, 4)] * 2, "on every rank; given 2"),
@@ -71,10 +71,10 @@ COLUMNS = [Shard((rank,), 0, 4, rank, rank + 1) for rank in range(4)]
         (Rules(blocks="host"), [Shard((2,), 0, 2, 0, 4), Shard((3,), 2, 4, 0, 4)], ROWS[2:], "rank 2 must hold rows 0 to 2; given 2 to 3"),
     ],
 )  # fmt: skip
-def test_rules_of_shards(given: Rules, right: list[Shard], wrong: list[Shard], says: str) -> None:
-    rules(given, *right)
+def test_rules_of_shards(rule: Rules, right: list[Shard], wrong: list[Shard], says: str) -> None:
+    rules(rule, *right)
     with pytest.raises(UserError, match=says):
-        rules(given, *wrong)
+        rules(rule, *wrong)
 
 
 def test_blocks_of_a_host_are_looked_at_column_by_column() -> None:
@@ -137,9 +137,9 @@ def test_a_plan_that_cannot_be_is_refused(change: dict[str, Any], says: str) -> 
 )  # fmt: skip
 def test_shards_cover_their_table_once(shards: list[Shard], says: str | None) -> None:
     scheme = "table_wise" if len(shards) == 1 else "column_wise"
-    made = ShardingPlan("by_hand", 2, 2, (TABLE_OF_FOUR,), (Placement("t", scheme, tuple(shards)),))
+    sharding = ShardingPlan("by_hand", 2, 2, (TABLE_OF_FOUR,), (Placement("t", scheme, tuple(shards)),))
     if says is None:
-        validate(made)
+        validate(sharding)
     else:
         with pytest.raises(UserError, match=f"table t.*{says}"):
-            validate(made)
+            validate(sharding)

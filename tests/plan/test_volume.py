@@ -51,12 +51,12 @@ class Tiny(nn.Module):
         return self.top(self.embeddings(sparse).values()).squeeze(1)
 
 
-def record_one_step(made: ShardingPlan, precision: Precision = FP32) -> list[tuple[str, tuple[int, ...], int]]:
+def record_one_step(sharding: ShardingPlan, precision: Precision = FP32) -> list[tuple[str, tuple[int, ...], int]]:
     """What this rank's recorder sees in the sixth step: by then DistributedDataParallel has rebuilt its buckets."""
-    sharded = shard(Tiny(made.tables), made, torch.device("cpu"), ("adagrad", 0.1, 1e-8), precision, seed=1)
+    sharded = shard(Tiny(sharding.tables), sharding, torch.device("cpu"), ("adagrad", 0.1, 1e-8), precision, seed=1)
     dense = torch.optim.SGD((p for _, p in sharded.dense_parameters()), lr=0.1)
     for step in range(6):
-        batch = random_batch(made.tables)
+        batch = random_batch(sharding.tables)
         if step == 5:
             start_recording()
         sharded.sparse_optimizer.zero_grad()
@@ -77,31 +77,31 @@ def random_batch(tables: tuple[Table, ...]) -> KeyedJaggedTensor:
 def in_order_of_kind(collectives: list[tuple[str, tuple[int, ...], float]]) -> list[tuple[str, tuple[int, ...], float]]:
     """Sorted; the all-reduces of a group as one: gradients travel in buckets."""
     reduced: dict[tuple[int, ...], float] = defaultdict(float)
-    kept = []
+    steps = []
     for kind, group, size in collectives:
         if kind == "all_reduce":
             reduced[group] += size
         else:
-            kept.append((kind, group, size))
-    return sorted([*kept, *(("all_reduce", group, size) for group, size in reduced.items())])
+            steps.append((kind, group, size))
+    return sorted([*steps, *(("all_reduce", group, size) for group, size in reduced.items())])
 
 
 def record_each(cases: list[tuple[ShardingPlan, Precision]]) -> list[list[tuple[str, tuple[int, ...], int]]]:
-    return [record_one_step(made, precision) for made, precision in cases]
+    return [record_one_step(sharding, precision) for sharding, precision in cases]
 
 
 def check(plans: list[ShardingPlan], in_formats: list[ShardingPlan] | None = None) -> None:
     """All of one shape: they run one after another in the same processes. `in_formats`: those that also run in other formats than FP32."""
-    for made in plans:
-        validate(made)
-    cases = [(made, FP32) for made in plans] + [(made, other) for made in in_formats or [] for other in (COMMS, UNLIKE)]
+    for sharding in plans:
+        validate(sharding)
+    cases = [(sharding, FP32) for sharding in plans] + [(sharding, other) for sharding in in_formats or [] for other in (COMMS, UNLIKE)]
     recorded = run_ranks(record_each, plans[0].hosts, plans[0].ranks_per_host, cases, backend="recorded")
-    for i, (made, precision) in enumerate(cases):
-        dense_parameters = sum(len(t.features) * t.dim for t in made.tables) + 1
-        steps = lower(made, access(made.tables, LENGTHS), precision, workload(BATCH, dense_parameters))
-        schemes = f"{precision.name}: " + ", ".join(dict.fromkeys(p.scheme for p in made.placements))
-        for rank, seen in enumerate(recorded):
-            assert in_order_of_kind(seen[i]) == in_order_of_kind(steps.collectives_of(rank)), f"{schemes}, rank {rank}"
+    for i, (sharding, precision) in enumerate(cases):
+        dense_parameters = sum(len(t.features) * t.dim for t in sharding.tables) + 1
+        steps = lower(sharding, access(sharding.tables, LENGTHS), precision, workload(BATCH, dense_parameters))
+        schemes = f"{precision.name}: " + ", ".join(dict.fromkeys(p.scheme for p in sharding.placements))
+        for rank, collectives in enumerate(recorded):
+            assert in_order_of_kind(collectives[i]) == in_order_of_kind(steps.collectives_of(rank)), f"{schemes}, rank {rank}"
 
 
 def tables_for(schemes: tuple[str, ...]) -> tuple[Table, ...]:
@@ -125,6 +125,6 @@ def test_hosts_and_ranks_without_a_shard_take_part_with_nothing() -> None:
 
 @pytest.mark.timeout(60)
 def test_one_rank_communicates_nothing() -> None:
-    made = plan(tuple(SCHEMES), 1, 1, tables_for(SCHEMES))
-    assert lower(made, access(made.tables, LENGTHS), FP32, workload(BATCH)).collectives == ()
-    assert run_ranks(record_one_step, 1, 1, made, backend="recorded") == [[]]
+    sharding = plan(tuple(SCHEMES), 1, 1, tables_for(SCHEMES))
+    assert lower(sharding, access(sharding.tables, LENGTHS), FP32, workload(BATCH)).collectives == ()
+    assert run_ranks(record_one_step, 1, 1, sharding, backend="recorded") == [[]]

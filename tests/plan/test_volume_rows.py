@@ -43,33 +43,33 @@ def hot_ids(name: str) -> np.ndarray:
     return np.random.default_rng(7).permutation(rows)[: TIERS[name][0][0] + TIERS[name][1][0]]
 
 
-def counts(made: ShardingPlan, name: str) -> list[tuple[int, int]]:
+def counts(sharding: ShardingPlan, name: str) -> list[tuple[int, int]]:
     """(rows, look-ups a batch of each) in the plan's order of rows: each row alike where the table is placed as a whole."""
-    if made.by_table[name][1].scheme == "flexshard":
+    if sharding.by_table[name][1].scheme == "flexshard":
         return [(rows, each) for rows, each in TIERS[name] if rows]
-    return [(made.by_table[name][0].rows, 2)]
+    return [(sharding.by_table[name][0].rows, 2)]
 
 
-def access(made: ShardingPlan) -> AccessStatistics:
-    found = {}
+def access(sharding: ShardingPlan) -> AccessStatistics:
+    by_name = {}
     for name in TIERS:
-        rows, p = zip(*((rows, each / BATCH) for rows, each in counts(made, name)))
-        found[name] = TableAccess(name, float(np.dot(rows, p)), rows, p, "formula", "by hand")
-    return AccessStatistics(found)
+        rows, p = zip(*((rows, each / BATCH) for rows, each in counts(sharding, name)))
+        by_name[name] = TableAccess(name, float(np.dot(rows, p)), rows, p, "formula", "by hand")
+    return AccessStatistics(by_name)
 
 
-def batch(made: ShardingPlan, seed: int) -> KeyedJaggedTensor:
+def batch(sharding: ShardingPlan, seed: int) -> KeyedJaggedTensor:
     """Ids in an order of the rank's own; lengths as even as can be."""
     draw, lengths, ids = np.random.default_rng(seed), [], []
     for name, ((a, _), (b, _), _) in TIERS.items():
-        table, placement = made.by_table[name]
+        table, placement = sharding.by_table[name]
         if placement.scheme != "flexshard":
             a = b = 0
-        remap = Remap.of(name, hot_ids(name)[: a + b], a, b, made.ranks_per_host, table.rows)
-        edges = np.cumsum([0, *(n for n, _ in counts(made, name))])
-        wanted = np.concatenate([np.tile(np.arange(lo, hi), each) for lo, hi, (_, each) in zip(edges, edges[1:], counts(made, name))])
-        ids.append(remap.to_id(draw.permutation(wanted)))
-        lengths.append(np.diff(np.linspace(0, len(wanted), BATCH + 1).astype(int)))
+        remap = Remap.of(name, hot_ids(name)[: a + b], a, b, sharding.ranks_per_host, table.rows)
+        edges = np.cumsum([0, *(n for n, _ in counts(sharding, name))])
+        rows = np.concatenate([np.tile(np.arange(lo, hi), each) for lo, hi, (_, each) in zip(edges, edges[1:], counts(sharding, name))])
+        ids.append(remap.to_id(draw.permutation(rows)))
+        lengths.append(np.diff(np.linspace(0, len(rows), BATCH + 1).astype(int)))
     return KeyedJaggedTensor(
         [f"f{name}" for name in TIERS],
         torch.from_numpy(np.concatenate(ids)),
@@ -80,11 +80,14 @@ def batch(made: ShardingPlan, seed: int) -> KeyedJaggedTensor:
 class Rows(nn.Module):
     """A number a sample from unpooled rows."""
 
-    def __init__(self, made: ShardingPlan):
+    def __init__(self, sharding: ShardingPlan):
         super().__init__()
-        self.features = [f for t in made.tables for f in t.features]
+        self.features = [f for t in sharding.tables for f in t.features]
         self.embeddings = EmbeddingCollection(
-            [EmbeddingConfig(name=t.name, num_embeddings=t.rows, embedding_dim=t.dim, feature_names=list(t.features)) for t in made.tables]
+            [
+                EmbeddingConfig(name=t.name, num_embeddings=t.rows, embedding_dim=t.dim, feature_names=list(t.features))
+                for t in sharding.tables
+            ]
         )
         self.top = nn.Linear(DIM, 1)
 
@@ -96,38 +99,38 @@ class Rows(nn.Module):
 class Bags(nn.Module):
     """A number a sample from pooled rows."""
 
-    def __init__(self, made: ShardingPlan):
+    def __init__(self, sharding: ShardingPlan):
         super().__init__()
         self.embeddings = EmbeddingBagCollection(
             [
                 EmbeddingBagConfig(name=t.name, num_embeddings=t.rows, embedding_dim=t.dim, feature_names=list(t.features))
-                for t in made.tables
+                for t in sharding.tables
             ]
         )
-        self.top = nn.Linear(DIM * len(made.tables), 1)
+        self.top = nn.Linear(DIM * len(sharding.tables), 1)
 
     def forward(self, dense: torch.Tensor | None, sparse: KeyedJaggedTensor) -> torch.Tensor:
         return self.top(self.embeddings(sparse).values()).squeeze(1)
 
 
-def record_one_step(made: ShardingPlan, precision: Precision) -> list[tuple[str, tuple[int, ...], int]]:
-    model = (Rows if made.tables[0].pooling == "none" else Bags)(made)
-    hot = {p.table: hot_ids(p.table) for p in made.placements if p.scheme == "flexshard"}
-    sharded = shard(model, made, torch.device("cpu"), ("adagrad", 0.1, 1e-8, 0.0), precision, seed=1, hot_rows=hot)
+def record_one_step(sharding: ShardingPlan, precision: Precision) -> list[tuple[str, tuple[int, ...], int]]:
+    model = (Rows if sharding.tables[0].pooling == "none" else Bags)(sharding)
+    hot = {p.table: hot_ids(p.table) for p in sharding.placements if p.scheme == "flexshard"}
+    sharded = shard(model, sharding, torch.device("cpu"), ("adagrad", 0.1, 1e-8, 0.0), precision, seed=1, hot_rows=hot)
     dense = torch.optim.SGD((p for _, p in sharded.dense_parameters()), lr=0.1)
     for step in range(6):
         if step == 5:
             start_recording()
         sharded.sparse_optimizer.zero_grad()
         dense.zero_grad()
-        sharded.module(None, batch(made, step + 10 * torch.distributed.get_rank())).sum().backward()
+        sharded.module(None, batch(sharding, step + 10 * torch.distributed.get_rank())).sum().backward()
         sharded.sparse_optimizer.step()
         dense.step()
     return [(one.kind, one.group, one.bytes) for one in stop_recording()]
 
 
 def record_each(cases: list[tuple[ShardingPlan, Precision]]) -> list[list[tuple[str, tuple[int, ...], int]]]:
-    return [record_one_step(made, precision) for made, precision in cases]
+    return [record_one_step(sharding, precision) for sharding, precision in cases]
 
 
 def tiered(pooling: str, hosts: int, ranks_per_host: int, tiers: int) -> ShardingPlan:
@@ -151,15 +154,17 @@ def test_recorded_collectives_equal_the_steps(shape: tuple[int, int]) -> None:
     plans = [plan(schemes, *shape, tables("none")) for schemes in SEQUENCES]
     plans += [tiered(pooling, *shape, tiers) for pooling in ("none", "sum") for tiers in (2, 3)]
     plans += [mixed(pooling, *shape) for pooling in ("none", "sum")]
-    for made in plans:
-        validate(made)
-    cases = [(made, FP32) for made in plans]
+    for sharding in plans:
+        validate(sharding)
+    cases = [(sharding, FP32) for sharding in plans]
     if shape == (2, 2):
-        cases += [(made, other) for made in plans for other in (COMMS, UNLIKE)]
+        cases += [(sharding, other) for sharding in plans for other in (COMMS, UNLIKE)]
     recorded = run_ranks(record_each, *shape, cases, backend="recorded", timeout_s=150)
-    for number, (made, precision) in enumerate(cases):
-        dense_parameters = DIM * (1 if made.tables[0].pooling == "none" else len(made.tables)) + 1
-        steps = lower(made, access(made), precision, workload(BATCH, dense_parameters))
-        for rank, seen in enumerate(recorded):
+    for number, (sharding, precision) in enumerate(cases):
+        dense_parameters = DIM * (1 if sharding.tables[0].pooling == "none" else len(sharding.tables)) + 1
+        steps = lower(sharding, access(sharding), precision, workload(BATCH, dense_parameters))
+        for rank, collectives in enumerate(recorded):
             expected = in_order_of_kind([(k, g, round(size)) for k, g, size in steps.collectives_of(rank)])
-            assert in_order_of_kind(seen[number]) == expected, f"{precision.name}: {made.sharder} {made.placements[0].scheme}, rank {rank}"
+            assert in_order_of_kind(collectives[number]) == expected, (
+                f"{precision.name}: {sharding.sharder} {sharding.placements[0].scheme}, rank {rank}"
+            )

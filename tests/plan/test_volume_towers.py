@@ -56,62 +56,62 @@ def plans(hosts: int, ranks_per_host: int) -> list[ShardingPlan]:
     return [tower_plan(TABLES, towers, hosts, ranks_per_host, schemes, permute) for towers, schemes, permute, _ in CASES]
 
 
-def work(made: ShardingPlan, with_modules: bool) -> Workload:
-    model = model_of(made, DENSE, with_modules)
+def work(plan: ShardingPlan, with_modules: bool) -> Workload:
+    model = model_of(plan, DENSE, with_modules)
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     dense = sum(size for name, size in sizes.items() if not name.startswith(("embeddings.", "tower_modules.")))
     if not with_modules:
         return workload(BATCH, dense)
-    per_tower = [sum(size for name, size in sizes.items() if name.startswith(f"tower_modules.{t}.")) for t in range(len(made.towers))]
+    per_tower = [sum(size for name, size in sizes.items() if name.startswith(f"tower_modules.{t}.")) for t in range(len(plan.towers))]
     towers = tuple(TowerWork(size, 3 + number, 1e3, 2e3, 1e2) for number, size in enumerate(per_tower))  # widths of TowerConcat
     return workload(BATCH, dense, towers=towers)
 
 
-def record_each(made: list[ShardingPlan], runs: list[tuple[int, Precision]]) -> list[Seen]:
-    return [record_one_step(made[number], CASES[number][3], precision) for number, precision in runs]
+def record_each(cases: list[ShardingPlan], runs: list[tuple[int, Precision]]) -> list[Seen]:
+    return [record_one_step(cases[number], CASES[number][3], precision) for number, precision in runs]
 
 
-def record_one_step(made: ShardingPlan, with_modules: bool, precision: Precision) -> Seen:
-    model = model_of(made, DENSE, with_modules)
-    sharded = shard(model, made, torch.device("cpu"), ("adagrad", 0.1, 1e-8, 0.0), precision, seed=1)  # type: ignore[arg-type]
+def record_one_step(plan: ShardingPlan, with_modules: bool, precision: Precision) -> Seen:
+    model = model_of(plan, DENSE, with_modules)
+    sharded = shard(model, plan, torch.device("cpu"), ("adagrad", 0.1, 1e-8, 0.0), precision, seed=1)  # type: ignore[arg-type]
     dense = torch.optim.SGD((p for _, p in sharded.dense_parameters()), lr=0.1)
     for step in range(6):
         if step == 5:
             start_recording()
         sharded.sparse_optimizer.zero_grad()
         dense.zero_grad()
-        sharded.module(torch.rand(BATCH, DENSE), random_batch(made.tables)).sum().backward()
+        sharded.module(torch.rand(BATCH, DENSE), random_batch(plan.tables)).sum().backward()
         sharded.sparse_optimizer.step()
         dense.step()
-    seen = [(one.kind, one.group, float(one.bytes)) for one in stop_recording()]
+    collectives = [(one.kind, one.group, float(one.bytes)) for one in stop_recording()]
     close_groups()
-    return seen
+    return collectives
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
 def test_recorded_collectives_equal_the_steps(shape: tuple[int, int]) -> None:
-    made = plans(*shape)
+    shardings = plans(*shape)
     runs = [(number, FP32) for number in range(len(CASES))]
     if shape == (2, 2):
         runs += [(number, other) for number in IN_FORMATS for other in (COMMS, UNLIKE)]
-    recorded = run_ranks(record_each, *shape, made, runs, backend="recorded", timeout_s=150)
+    recorded = run_ranks(record_each, *shape, shardings, runs, backend="recorded", timeout_s=150)
     for run, (number, precision) in enumerate(runs):
-        plan, given = made[number], work(made[number], CASES[number][3])
-        steps = lower(plan, access(plan.tables, LENGTHS), precision, given)
-        for rank, seen in enumerate(recorded):
+        plan, load = shardings[number], work(shardings[number], CASES[number][3])
+        steps = lower(plan, access(plan.tables, LENGTHS), precision, load)
+        for rank, collectives in enumerate(recorded):
             expected = in_order_of_kind(steps.collectives_of(rank))
-            assert in_order_of_kind(seen[run]) == expected, f"{precision.name}: {CASES[number]}, rank {rank}"
-            leave_the_site(plan, rank, seen[run], given.dense_parameters * precision.dense_comm_bytes)
+            assert in_order_of_kind(collectives[run]) == expected, f"{precision.name}: {CASES[number]}, rank {rank}"
+            leave_the_site(plan, rank, collectives[run], load.dense_parameters * precision.dense_comm_bytes)
 
 
-def leave_the_site(made: ShardingPlan, rank: int, seen: Seen, dense_bytes: int) -> None:
+def leave_the_site(plan: ShardingPlan, rank: int, collectives: Seen, dense_bytes: int) -> None:
     """Between sites: three exchanges of ids over all ranks, one of rows each way between peers, and the dense part's all-reduce."""
-    sites = sites_of_plan(made)
+    sites = sites_of_plan(plan)
     if sites.count == 1:
         return
-    world, peers = set(range(made.world_size)), sites.peers_at(sites.place_of_rank(rank))
-    crossing = [(kind, group, size) for kind, group, size in seen if len({sites.site_of_rank(r) for r in group}) > 1]
+    world, peers = set(range(plan.world_size)), sites.peers_at(sites.place_of_rank(rank))
+    crossing = [(kind, group, size) for kind, group, size in collectives if len({sites.site_of_rank(r) for r in group}) > 1]
     ids = [one for one in crossing if one[0] == "all_to_all" and set(one[1]) == world and one[1] != peers]
     between = [one for one in crossing if one[0] == "all_to_all" and one[1] == peers]
     reduced = [one for one in crossing if one[0] == "all_reduce"]

@@ -103,7 +103,7 @@ def _measured() -> Measured:
     )
 
 
-def _simulated(hosts: int, held: Spread) -> Simulated:
+def _simulated(hosts: int, memory: Spread) -> Simulated:
     world = hosts * 8
     return Simulated(
         cluster=f"h100x{world}",
@@ -124,7 +124,7 @@ def _simulated(hosts: int, held: Spread) -> Simulated:
             Collective("pooled", "all_to_all", f"0-{world - 1}", 8_388_608, 0.55),
             Collective("dense gradients", "all_reduce", f"0-{world - 1}", 4_000_000, 0.3),
         ],
-        bytes_per_rank=held,
+        bytes_per_rank=memory,
         feasible=True,
     )
 

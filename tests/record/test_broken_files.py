@@ -49,9 +49,9 @@ def run(tmp_path: Path) -> Path:
 def ended(capsys: pytest.CaptureFixture, *words: object) -> tuple[int, str]:
     """The exit code of a command and what it said on stderr: nothing, or one line with code 2."""
     code = main([str(word) for word in words])
-    said = capsys.readouterr().err
-    assert (code, said) == (0, "") or code == 2 and said.startswith("error: ") and said.count("\n") == 1, (words, code, said)
-    return code, said
+    output = capsys.readouterr().err
+    assert (code, output) == (0, "") or code == 2 and output.startswith("error: ") and output.count("\n") == 1, (words, code, output)
+    return code, output
 
 
 BINARY = bytes(range(256)) * 8
@@ -82,9 +82,9 @@ def test_another_content_is_one_line(run: Path, name: str, content: str, capsys:
     whole = (run / name).read_bytes()
     (run / name).write_bytes(whole[: len(whole) // 2].rstrip(b"\n") if content == "half" else CONTENTS[content])
     for words in (("show", run), ("show", run, "--plan"), ("show", run, "--json"), ("compare", run, run), ("compare", run, run, "--json")):
-        code, said = ended(capsys, *words)
+        code, output = ended(capsys, *words)
         if (name, content) not in HARMLESS:
-            assert code == 2 and name in said and ("; " in said), (words, said)
+            assert code == 2 and name in output and ("; " in output), (words, output)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -92,8 +92,8 @@ def test_what_is_no_file_is_one_line_and_never_waited_for(run: Path, name: str, 
     for make in (lambda path: path.mkdir(), os.mkfifo, lambda path: path.symlink_to(path.name), lambda path: path.symlink_to("/dev/zero")):
         (run / name).rmdir() if (run / name).is_dir() else (run / name).unlink()
         make(run / name)
-        code, said = ended(capsys, "show", run)
-        assert code == 2 and name in said
+        code, output = ended(capsys, "show", run)
+        assert code == 2 and name in output
 
 
 def leaves(data: Any, place: tuple = ()) -> Iterator[tuple]:
@@ -113,15 +113,15 @@ OTHERS = (GONE, None, "words", "", -1, 0, 1.5, 1e308, 10**400, True, [], ["words
 
 
 def with_other(data: Any, place: tuple, value: Any) -> Any:
-    made = copy.deepcopy(data)
-    inner = made
+    copy_of_data = copy.deepcopy(data)
+    inner = copy_of_data
     for step in place[:-1]:
         inner = inner[step]
     if value is GONE:
         del inner[place[-1]]
     else:
         inner[place[-1]] = value
-    return made
+    return copy_of_data
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith((".json", ".yaml"))])
@@ -136,13 +136,13 @@ def test_any_value_in_place_of_any_other_is_shown_or_refused_in_one_line(
     for number, (place, value) in enumerate((place, value) for place in places for value in OTHERS):
         if number % step:
             continue
-        made = with_other(data, place, value)
-        path.write_text(yaml.safe_dump(made) if name.endswith(".yaml") else json.dumps(made))
+        content = with_other(data, place, value)
+        path.write_text(yaml.safe_dump(content) if name.endswith(".yaml") else json.dumps(content))
         for words in (
             (("show", run), ("compare", run, run, "--json")) if number % (2 * step) else (("show", run, "--plan"), ("compare", run, run))
         ):
-            code, said = ended(capsys, *words)
-            assert code == 0 or name in said, (place, value, said)
+            code, output = ended(capsys, *words)
+            assert code == 0 or name in output, (place, value, output)
         try:
             page(read_run(run))
         except UserError as error:
@@ -161,10 +161,10 @@ METRICS = {
 
 @pytest.mark.parametrize("case", METRICS)
 def test_a_bad_row_of_metrics_is_named(run: Path, case: str, capsys: pytest.CaptureFixture) -> None:
-    path, (row, said) = run / "metrics.csv", METRICS[case]
+    path, (row, message) = run / "metrics.csv", METRICS[case]
     header, *rows = path.read_text().splitlines()
     path.write_text("\n".join([header, row, *rows, ""]))
-    assert f"metrics.csv{said}" in ended(capsys, "show", run)[1]
+    assert f"metrics.csv{message}" in ended(capsys, "show", run)[1]
 
 
 CONFIGS = {
@@ -194,10 +194,10 @@ CONFIGS = {
 
 @pytest.mark.parametrize("case", CONFIGS)
 def test_a_bad_config_is_said(run: Path, case: str, capsys: pytest.CaptureFixture) -> None:
-    text, said = CONFIGS[case]
+    text, message = CONFIGS[case]
     (run / "config.yaml").write_text(text)
     for words in (("show", run), ("compare", run, run)):
-        assert f"config.yaml: {said}" in ended(capsys, *words)[1]
+        assert f"config.yaml: {message}" in ended(capsys, *words)[1]
 
 
 def test_a_study_without_its_table_is_one_line(run: Path, capsys: pytest.CaptureFixture) -> None:
@@ -218,9 +218,9 @@ def test_a_broken_job_of_a_sweep_leaves_the_others_their_table(
     path = sweep / name if name == "sweep.json" else sweep / "1" / name
     path.write_bytes(CONTENTS[content])
     (sweep / "ablation.csv").unlink()
-    code, said = ended(capsys, "ablation", sweep)
+    code, output = ended(capsys, "ablation", sweep)
     if name in ("result.json", "config.yaml", "sweep.json"):
-        assert code == 2 and name in said and "; " in said, said
+        assert code == 2 and name in output and "; " in output, output
     if name in ("result.json", "config.yaml"):
         rows = (sweep / "ablation.csv").read_text().splitlines()
         assert "dlrm" in rows[1] and "completed" in rows[1] and f"1/{name}" in rows[2], rows

@@ -22,24 +22,24 @@ def test_a_folder_that_cannot_be_written(name, tmp_path):
 def test_it_makes_what_is_missing_and_leaves_what_was_there(tmp_path):
     (tmp_path / "old").mkdir()
     for folder in (tmp_path / "a" / "b", tmp_path / "old" / "c"):
-        with Ownership.of(folder) as mine:
-            mine.begun = True
+        with Ownership.of(folder) as ownership:
+            ownership.begun = True
         assert folder.is_dir() and os.listdir(folder) == []
-        with Ownership.of(folder) as mine:
-            mine.withdraw()
+        with Ownership.of(folder) as ownership:
+            ownership.withdraw()
         assert folder.is_dir()
         folder.rmdir()
-        with Ownership.of(folder) as mine:
-            mine.withdraw()
+        with Ownership.of(folder) as ownership:
+            ownership.withdraw()
         assert not folder.exists()
     assert sorted(os.listdir(tmp_path)) == ["a", "old"]
 
 
 def test_an_error_before_a_run_has_begun_leaves_nothing_and_one_after_it_leaves_all(tmp_path):
     for begun in (False, True):
-        with pytest.raises(KeyError), Ownership.of(tmp_path / "run") as mine:
-            mine.begun = begun
-            (mine.folder / "config.yaml").write_text("")
+        with pytest.raises(KeyError), Ownership.of(tmp_path / "run") as ownership:
+            ownership.begun = begun
+            (ownership.folder / "config.yaml").write_text("")
             raise KeyError
         assert (tmp_path / "run" / "config.yaml").is_file() == begun == (tmp_path / "run").is_dir()
 
@@ -57,9 +57,9 @@ def test_a_lock_is_let_go_though_its_file_is_another_by_now(tmp_path):
 
 
 def test_what_is_removed_is_what_runs_write_and_nothing_that_looks_alike(tmp_path):
-    ours = ["config.yaml", ".hydra/hydra.yaml", "logs/rank3.log", "checkpoints/step=5/rank_0.safetensors", "checkpoints/best/trainer.json"]
-    ours += ["checkpoints/.partial-step=7/rank_1.safetensors", "wandb/a/b/c.log", ".result.json.77", "tensorboard/events.out.tfevents.1"]
-    theirs = [
+    own = ["config.yaml", ".hydra/hydra.yaml", "logs/rank3.log", "checkpoints/step=5/rank_0.safetensors", "checkpoints/best/trainer.json"]
+    own += ["checkpoints/.partial-step=7/rank_1.safetensors", "wandb/a/b/c.log", ".result.json.77", "tensorboard/events.out.tfevents.1"]
+    others = [
         "logs/notes.txt",
         "checkpoints/thesis.pdf",
         "checkpoints/step=5/notes.md",
@@ -67,14 +67,14 @@ def test_what_is_removed_is_what_runs_write_and_nothing_that_looks_alike(tmp_pat
         ".result.json.mine",
         "csv/a.csv",
     ]
-    for name in (*ours, *theirs):
+    for name in (*own, *others):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "step=1").mkdir()
-    with Ownership.of(tmp_path) as mine:
-        mine.clear()
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == set(theirs)
+    with Ownership.of(tmp_path) as ownership:
+        ownership.clear()
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == set(others)
     assert not run_files(tmp_path) and not (tmp_path / ".hydra").exists() and (tmp_path / "elsewhere" / "step=1").is_dir()
 
 
@@ -85,8 +85,8 @@ def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path):
     (elsewhere / "mine").write_text("mine")
     (run / "config.yaml").symlink_to(elsewhere / "mine")
     (run / "wandb").symlink_to(elsewhere)
-    with Ownership.of(run) as mine:
-        mine.clear()
+    with Ownership.of(run) as ownership:
+        ownership.clear()
     assert (elsewhere / "mine").read_text() == "mine" and not (run / "config.yaml").exists()
 
 
@@ -100,16 +100,16 @@ def test_nobody_elses_file_is_emptied_for_the_lock(tmp_path):
 
 def test_what_killed_ranks_left_half_written_goes_when_the_run_ends(tmp_path):
     (tmp_path / ".metrics.csv.mine").write_text("mine")
-    with Ownership.of(tmp_path) as mine:
-        mine.begun = True
+    with Ownership.of(tmp_path) as ownership:
+        ownership.begun = True
         (tmp_path / ".metrics.csv.8386").write_text("half")
     assert os.listdir(tmp_path) == [".metrics.csv.mine"]
 
 
 def test_a_killed_process_is_known_by_its_lock(tmp_path):
-    with Ownership.of(tmp_path) as mine:
-        assert not mine.after_kill
+    with Ownership.of(tmp_path) as ownership:
+        assert not ownership.after_kill
     (tmp_path / LOCK_FILE).write_text("process 1 on a host")
-    with Ownership.of(tmp_path) as mine:
-        assert mine.after_kill
+    with Ownership.of(tmp_path) as ownership:
+        assert ownership.after_kill
     assert os.listdir(tmp_path) == []

@@ -98,15 +98,15 @@ def test_a_missing_or_broken_record_is_one_line(tmp_path, content, message):
 def test_the_plans_summary_agrees_with_the_plan(hosts, ranks_per_host):
     plan = make_plan(hosts, ranks_per_host)
     access = make_access(plan.tables)
-    made = plan_summary(plan, access, WORKLOAD)
-    assert made.rows == sum(t.rows for t in plan.tables) == sum(tier["rows"] for tier in made.tiers.values())
-    assert made.parameters == 64 * made.rows and made.world_size == hosts * ranks_per_host
+    summary = plan_summary(plan, access, WORKLOAD)
+    assert summary.rows == sum(t.rows for t in plan.tables) == sum(tier["rows"] for tier in summary.tiers.values())
+    assert summary.parameters == 64 * summary.rows and summary.world_size == hosts * ranks_per_host
     replicated = [t.name for t, p in zip(plan.tables, plan.placements) if p.scheme == "data_parallel"]
     lookups = {t.name: access[t.name].mean_length for t in plan.tables}
-    assert made.tiers["replicated"]["access_share"] == pytest.approx(sum(lookups[t] for t in replicated) / sum(lookups.values()))
-    assert sum(tier["access_share"] for tier in made.tiers.values()) == pytest.approx(1)
-    held = bytes_of_ranks(plan, WORKLOAD).lasting
-    assert made.bytes_per_rank.max == max(held) and made.bytes_per_rank.mean == sum(held) / len(held)
+    assert summary.tiers["replicated"]["access_share"] == pytest.approx(sum(lookups[t] for t in replicated) / sum(lookups.values()))
+    assert sum(tier["access_share"] for tier in summary.tiers.values()) == pytest.approx(1)
+    bytes_of_rank = bytes_of_ranks(plan, WORKLOAD).lasting
+    assert summary.bytes_per_rank.max == max(bytes_of_rank) and summary.bytes_per_rank.mean == sum(bytes_of_rank) / len(bytes_of_rank)
     assert plan_summary(plan, None, None).tiers["replicated"]["access_share"] is None
     assert plan_summary(plan, None, None).bytes_per_rank.max == max(plan.weight_bytes_of_ranks())
 
@@ -144,9 +144,9 @@ def test_an_unknown_column_is_our_bug(tmp_path):
 
 
 def test_the_environment_names_code_command_packages_and_hardware():
-    made = environment(["run.py", "seed=3"], {"notes": [], "best_auc": {}})
-    assert made["argv"] == ["run.py", "seed=3"] and made["data"] == {"notes": [], "best_auc": {}}
-    assert made["packages"]["numpy"] == np.__version__
-    assert made["hardware"]["cores"] >= 1 and made["hardware"]["memory_bytes"] > 1e8 and isinstance(made["hardware"]["gpus"], list)
-    assert (made["commit"] is None) == (made["dirty"] is None)
-    assert json.dumps(made, allow_nan=False)
+    record = environment(["run.py", "seed=3"], {"notes": [], "best_auc": {}})
+    assert record["argv"] == ["run.py", "seed=3"] and record["data"] == {"notes": [], "best_auc": {}}
+    assert record["packages"]["numpy"] == np.__version__
+    assert record["hardware"]["cores"] >= 1 and record["hardware"]["memory_bytes"] > 1e8 and isinstance(record["hardware"]["gpus"], list)
+    assert (record["commit"] is None) == (record["dirty"] is None)
+    assert json.dumps(record, allow_nan=False)

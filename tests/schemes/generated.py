@@ -114,9 +114,9 @@ def check_volume(checked: Sequence[Case], precision: Precision = FP32) -> None:
         model: nn.Module = Concat(case.plan.tables, DENSE, torch.device("meta"))
         dense = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("embeddings."))
         steps = lower(case.plan, _access(case.plan), precision, workload(BATCH, dense))
-        for rank, seen in enumerate(recorded):
+        for rank, collectives in enumerate(recorded):
             expected = in_order_of_kind([(kind, group, round(size)) for kind, group, size in steps.collectives_of(rank)])
-            assert in_order_of_kind(seen[number]) == expected, f"{case}, {precision.name}, rank {rank}"
+            assert in_order_of_kind(collectives[number]) == expected, f"{case}, {precision.name}, rank {rank}"
 
 
 def _record_all(plans: Sequence[ShardingPlan], precision: Precision, modules: list[str]) -> list[list[tuple[str, tuple[int, ...], int]]]:
@@ -138,9 +138,9 @@ def _record_one_step(plan: ShardingPlan, precision: Precision) -> list[tuple[str
         sharded.module(torch.rand(BATCH, DENSE), _batch(plan)).sum().backward()
         sharded.sparse_optimizer.step()
         dense.step()
-    seen = [(one.kind, one.group, one.bytes) for one in stop_recording()]
+    collectives = [(one.kind, one.group, one.bytes) for one in stop_recording()]
     close_groups()
-    return seen
+    return collectives
 
 
 def _batch(plan: ShardingPlan) -> KeyedJaggedTensor:

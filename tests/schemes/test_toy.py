@@ -76,8 +76,8 @@ def test_it_passes_what_is_generated_for_every_scheme() -> None:
 def test_one_line_trains_with_it(tmp_path: Path) -> None:
     where = [f"hydra.searchpath=[file://{ROOT}/tests/toy/conf]", f"hydra.run.dir={tmp_path / 'run'}"]
     line = ["sharder=toy", "cluster=h100x64", "data=synthetic_brief", "trainer.max_steps=20", "logger=none", *where]
-    done = subprocess.run([sys.executable, "run.py", *line], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "run.py", *line], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     record = json.loads((tmp_path / "run" / "result.json").read_text())
     assert record["status"] == "completed" and record["choices"]["sharder"] == "toy"
     assert record["simulated"]["world_size"] == 64 and record["measured"]["world_size"] == 4

@@ -30,13 +30,13 @@ def partition(path: Path) -> Path:
 def test_a_run_trains_the_towers_of_a_file(tmp_path: Path) -> None:
     file = partition(tmp_path / "towers.json")
     words = [*WORDS, "sharder=dmt", f"sharder.towers.partition={file}", "cluster=h100x64", f"hydra.run.dir={tmp_path / 'run'}"]
-    done = line(*words, cache=tmp_path)
-    assert done.code == 0, done.err
+    process = line(*words, cache=tmp_path)
+    assert process.code == 0, process.err
     here = load_plan(tmp_path / "run" / "plan_here.json")
     assert here.towers == load_plan(tmp_path / "run" / "plan.json").towers == TOWERS
-    made = result(tmp_path / "run")
-    assert made["plan"]["towers"] == [list(tower) for tower in TOWERS]
-    assert "towers.output.all_to_all" in {one["name"] for one in made["measured"]["collectives"]}
+    record = result(tmp_path / "run")
+    assert record["plan"]["towers"] == [list(tower) for tower in TOWERS]
+    assert "towers.output.all_to_all" in {one["name"] for one in record["measured"]["collectives"]}
 
 
 def test_a_sequence_model_has_no_towers(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ def planted(groups: int, size: int, within: float, across: float, noise: float, 
     rng = np.random.default_rng(seed)
     label = rng.permutation(np.repeat(np.arange(groups), size))
     clean = np.where(np.equal.outer(label, label), within, across) + noise * rng.standard_normal((len(label), len(label)))
-    found = np.clip((clean + clean.T) / 2, 0, 1)
-    np.fill_diagonal(found, 1.0)
-    return found, label.tolist()
+    similarity = np.clip((clean + clean.T) / 2, 0, 1)
+    np.fill_diagonal(similarity, 1.0)
+    return similarity, label.tolist()
 
 
 def labels_of(groups: list[list[int]]) -> list[int]:
@@ -42,15 +42,15 @@ def labels_of(groups: list[list[int]]) -> list[int]:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("groups", [4, 8])
 def test_planted_groups_are_found_in_the_plane(groups: int, seed: int) -> None:
-    found, label = planted(groups, 4, within=0.6, across=0.2, noise=0.05, seed=seed)
-    points, _ = coordinates(distances(found, "coherent"), starts=8)
+    similarity, label = planted(groups, 4, within=0.6, across=0.2, noise=0.05, seed=seed)
+    points, _ = coordinates(distances(similarity, "coherent"), starts=8)
     assert adjusted_rand_score(label, labels_of(balanced_groups(points, groups))) == 1.0
 
 
 def test_the_diverse_strategy_keeps_the_alike_apart() -> None:
     """Four pairs of twins in two towers: no tower has both of a pair, and coherent towers have whole pairs."""
-    found, label = planted(4, 2, within=0.95, across=0.1, noise=0.0, seed=1)
-    coherent, diverse = (labels_of(balanced_groups(coordinates(distances(found, s), starts=4)[0], 2)) for s in ("coherent", "diverse"))
+    similarity, label = planted(4, 2, within=0.95, across=0.1, noise=0.0, seed=1)
+    coherent, diverse = (labels_of(balanced_groups(coordinates(distances(similarity, s), starts=4)[0], 2)) for s in ("coherent", "diverse"))
     twins = [(i, j) for i in range(8) for j in range(i) if label[i] == label[j]]
     assert sum(coherent[i] == coherent[j] for i, j in twins) == 4
     assert sum(diverse[i] == diverse[j] for i, j in twins) < 4
@@ -74,14 +74,14 @@ def test_affinity_is_the_mean_absolute_cosine_of_the_samples_that_have_both() ->
 def test_coordinates_keep_the_distances_that_a_plane_can_keep() -> None:
     points = np.random.default_rng(3).standard_normal((9, 2))
     apart = np.linalg.norm(points[:, None] - points[None], axis=2)
-    found, stress = coordinates(apart, starts=4)
-    np.testing.assert_allclose(np.linalg.norm(found[:, None] - found[None], axis=2), apart, atol=0.02)
+    positions, stress = coordinates(apart, starts=4)
+    np.testing.assert_allclose(np.linalg.norm(positions[:, None] - positions[None], axis=2), apart, atol=0.02)
     assert stress < 0.01
 
 
 def test_the_same_affinity_and_seed_give_the_same_bits() -> None:
-    found, _ = planted(4, 4, within=0.4, across=0.2, noise=0.1, seed=5)
-    once, again = (coordinates(distances(found, "coherent"), seed=2, starts=4) for _ in range(2))
+    similarity, _ = planted(4, 4, within=0.4, across=0.2, noise=0.1, seed=5)
+    once, again = (coordinates(distances(similarity, "coherent"), seed=2, starts=4) for _ in range(2))
     assert once[0].tobytes() == again[0].tobytes() and once[1] == again[1]
     assert balanced_groups(once[0], 4, 2.0, seed=2) == balanced_groups(again[0], 4, 2.0, seed=2)
 
@@ -93,10 +93,10 @@ def test_every_item_is_in_one_group_and_sizes_keep_the_bound(data: st.DataObject
     groups = data.draw(st.integers(1, items))
     ratio = data.draw(st.sampled_from([1.0, 1.5, 2.0, 3.0]))
     points = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal((items, 2)).round(1)
-    found = balanced_groups(points, groups, ratio)
-    assert sorted(item for group in found for item in group) == list(range(items))
-    sizes = [len(group) for group in found]
-    assert len(found) == groups and min(sizes) >= 1
+    groups_of_items = balanced_groups(points, groups, ratio)
+    assert sorted(item for group in groups_of_items for item in group) == list(range(items))
+    sizes = [len(group) for group in groups_of_items]
+    assert len(groups_of_items) == groups and min(sizes) >= 1
     assert max(sizes) <= max(ratio * min(sizes), -(-items // groups)) and (ratio > 1 or max(sizes) - min(sizes) <= 1)
 
 

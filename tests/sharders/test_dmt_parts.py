@@ -66,8 +66,8 @@ def test_the_next_number_of_shards_is_one_that_there_can_be() -> None:
 
 def on(tables: list[Table], lengths: list[float], ranks: int = 4, scheme: str = "auto", **more: Any) -> dict[str, list[tuple[int, ...]]]:
     """By table, (rank, rows, columns) of its shards."""
-    found = place(Site(tables, tuple(range(ranks))), Loads(inputs(tables, lengths, **more), scheme))
-    return {name: [(s.ranks[0], s.rows, s.cols) for s in placed.shards] for name, placed in found.items()}
+    placements = place(Site(tables, tuple(range(ranks))), Loads(inputs(tables, lengths, **more), scheme))
+    return {name: [(s.ranks[0], s.rows, s.cols) for s in placement.shards] for name, placement in placements.items()}
 
 
 def test_what_a_table_takes_of_a_rank() -> None:
@@ -88,7 +88,7 @@ def test_a_rank_gets_what_leaves_it_least_full_of_bytes_and_of_work() -> None:
     """Of three tables the one with most rows, or with most look-ups, has a rank for itself; else the first rank has two."""
 
     def ranks(rows: tuple[int, ...], lengths: list[float]) -> list[int]:
-        return [found[0][0] for found in on([table(name, n) for name, n in zip("abc", rows)], lengths, 2).values()]
+        return [shards[0][0] for shards in on([table(name, n) for name, n in zip("abc", rows)], lengths, 2).values()]
 
     assert ranks((60, 20, 20), [1.0, 1.0, 1.0]) == [0, 1, 1] and ranks((20, 20, 60), [1.0, 1.0, 1.0]) == [1, 1, 0]
     assert ranks((20, 20, 20), [5.0, 1.0, 1.0]) == [0, 1, 1] and ranks((20, 20, 20), [1.0, 1.0, 1.0]) == [0, 1, 0]
@@ -96,8 +96,8 @@ def test_a_rank_gets_what_leaves_it_least_full_of_bytes_and_of_work() -> None:
 
 def test_ranks_without_a_table_get_columns_of_that_with_most_work() -> None:
     assert on([table("a"), table("b", 90)], [1.0, 1.0]) == {"a": [(0, 100, 8), (1, 100, 8)], "b": [(2, 90, 8), (3, 90, 8)]}
-    assert {name: len(found) for name, found in on([table("a"), table("b", dim=4)], [1.0, 1.0]).items()} == {"a": 4, "b": 1}
-    assert {name: len(found) for name, found in on([table("a", dim=4), table("b", dim=4)], [1.0, 1.0]).items()} == {"a": 1, "b": 1}
+    assert {name: len(shards) for name, shards in on([table("a"), table("b", dim=4)], [1.0, 1.0]).items()} == {"a": 4, "b": 1}
+    assert {name: len(shards) for name, shards in on([table("a", dim=4), table("b", dim=4)], [1.0, 1.0]).items()} == {"a": 1, "b": 1}
 
 
 @pytest.mark.parametrize(
@@ -125,26 +125,26 @@ def test_a_table_too_large_for_a_rank_is_cut_further() -> None:
     for gb, shards in ((1e-5, 1), (6e-6, 2), (2e-6, 4)):
         where = cluster(1, 2 if shards < 4 else 4)
         where = replace(where, device=replace(where.device, memory_gb=gb))
-        found = on(tables, [1.0, 1.0], where.ranks_per_host, on=where)
-        assert len(found["a"]) == shards, gb
+        pieces = on(tables, [1.0, 1.0], where.ranks_per_host, on=where)
+        assert len(pieces["a"]) == shards, gb
 
 
 def test_of_the_fullest_rank_s_tables_the_largest_is_cut() -> None:
     """3,840 bytes on one rank, twice 2,880 on the other, of 5,300: one of the two is cut, though the first is larger."""
     where = replace(cluster(1, 2), device=replace(cluster(1, 2).device, memory_gb=6.236e-6))
-    found = on([table("a", 60), table("b", 45), table("c", 45)], [1.0] * 3, 2, on=where)
-    assert {name: len(shards) for name, shards in found.items()} == {"a": 1, "b": 2, "c": 1}
+    pieces = on([table("a", 60), table("b", 45), table("c", 45)], [1.0] * 3, 2, on=where)
+    assert {name: len(shards) for name, shards in pieces.items()} == {"a": 1, "b": 2, "c": 1}
 
 
 def test_one_sample_is_enough_for_an_affinity() -> None:
-    found = affinity([torch.tensor([[[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]])])
-    assert found == pytest.approx(np.array([[1, 0.5**0.5, 0], [0.5**0.5, 1, 0], [0, 0, 1]]))
+    similarity = affinity([torch.tensor([[[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]])])
+    assert similarity == pytest.approx(np.array([[1, 0.5**0.5, 0], [0.5**0.5, 1, 0], [0, 0, 1]]))
 
 
 def test_coordinates_are_of_seed_0_unless_told() -> None:
     apart = np.array([[0.0, 1.0], [1.0, 0.0]])
-    told, other = (coordinates(apart, seed=seed, starts=1)[0].tobytes() for seed in (0, 1))
-    assert coordinates(apart, starts=1)[0].tobytes() == told != other
+    points, other = (coordinates(apart, seed=seed, starts=1)[0].tobytes() for seed in (0, 1))
+    assert coordinates(apart, starts=1)[0].tobytes() == points != other
 
 
 def test_a_file_too_deep_is_no_partition(tmp_path: Path) -> None:
@@ -183,15 +183,15 @@ def test_how_far_two_groupings_agree() -> None:
 
 
 def towers(permute: str = "none", hosts: int = 2, ranks: int = 2) -> tuple[ShardingPlan, PlanInputs]:
-    given = replace(inputs([table("a"), table("b")], [1.0, 1.0], cluster(hosts, ranks)), towers=(("a0",), ("b0",)))
-    return DMT(permute=permute).plan(given), given
+    inputs_of_towers = replace(inputs([table("a"), table("b")], [1.0, 1.0], cluster(hosts, ranks)), towers=(("a0",), ("b0",)))
+    return DMT(permute=permute).plan(inputs_of_towers), inputs_of_towers
 
 
 @pytest.mark.parametrize(("permute", "permuted"), [("none", 0.0), ("rows", 8 * 4 * 2 * 8 * 4.0), ("ids", 4 * 8 * (4.0 + 8.0))])
 def test_what_a_plan_moves(permute: str, permuted: float) -> None:
     """Two sites of two ranks, a table of 16 columns in each, cut in two; 8 samples a rank. A rank has ids of 32 samples, 12 bytes each."""
-    made, given = towers(permute)
-    moved = moved_by("x", made, given)
+    plan, own = towers(permute)
+    moved = moved_by("x", plan, own)
     assert (moved.name, moved.ids) == ("x", 4 * 8 * 12.0)  # its own of both tables, to both ranks of each site
     assert moved.inside == 2 * 32 * 8 * 4.0 and moved.between == 2 * 16 * 16 * 4.0
     assert moved.permuted == permuted
@@ -215,23 +215,23 @@ MOVED = Moved("this plan", 1e3, 2e3, 3e3, 0.0)
 )
 def test_reasons_in_words(sites: int, ranks: int, last: str) -> None:
     others = (replace(MOVED, name="permute=rows", permuted=5e3), replace(MOVED, name="permute=ids", permuted=7e3))
-    found = Reasons("none", {"tower_table_wise": 2, "tower_row_wise": 1}, sites, ranks, MOVED, others, 9e3)
-    assert found.explanation()["sentences"] == [
+    reasons = Reasons("none", {"tower_table_wise": 2, "tower_row_wise": 1}, sites, ranks, MOVED, others, 9e3)
+    assert reasons.explanation()["sentences"] == [
         f"Tables in the {sites} sites of {ranks} ranks: 2 whole on one rank, 1 cut by rows. Bytes are simulated, of the busiest rank in an "
         "iteration.",
         f"Between peers travel 3.0 kB in exchanges of {sites} ranks; the pooled rows of a rank's own samples are 9.0 kB.",
         last,
     ]
-    assert found.explanation()["rows"][1] == ["permute=rows", "1.0 kB", "2.0 kB", "3.0 kB", "5.0 kB"]
-    assert found.explanation()["columns"] == ["plan", "ids", "inside sites", "between peers", "permuted"]
-    assert Reasons.from_json(found.to_json()) == found
+    assert reasons.explanation()["rows"][1] == ["permute=rows", "1.0 kB", "2.0 kB", "3.0 kB", "5.0 kB"]
+    assert reasons.explanation()["columns"] == ["plan", "ids", "inside sites", "between peers", "permuted"]
+    assert Reasons.from_json(reasons.to_json()) == reasons
 
 
 def test_the_alternatives_of_a_plan() -> None:
-    made, given = towers("rows")
-    found = DMT(permute="rows").reasons(made, given)
-    assert [m.name for m in found.alternatives] == [
+    plan, own = towers("rows")
+    reasons = DMT(permute="rows").reasons(plan, own)
+    assert [m.name for m in reasons.alternatives] == [
         "scheme=column_wise", "scheme=row_wise", "scheme=table_wise", "permute=ids", "permute=none",
     ]  # fmt: skip
-    assert (found.sites, found.ranks_of_site, found.flat_bytes, found.schemes) == (2, 2, 32 * 8 * 8.0, {"tower_column_wise": 2})
-    assert "Peer permute: rows. Permuting rows would move" in found.explanation()["sentences"][-1]
+    assert (reasons.sites, reasons.ranks_of_site, reasons.flat_bytes, reasons.schemes) == (2, 2, 32 * 8 * 8.0, {"tower_column_wise": 2})
+    assert "Peer permute: rows. Permuting rows would move" in reasons.explanation()["sentences"][-1]

@@ -31,8 +31,8 @@ def of_assignment(p: list[float], tiers: tuple[str, ...], setting: Setting) -> t
 
 def least_communication(p: list[float], tiers: tuple[str, ...], setting: Setting, budget: float) -> float | None:
     """Over all assignments of rows to tiers within the budget."""
-    found = [of_assignment(p, chosen, setting) for chosen in product(tiers, repeat=len(p))]
-    return min((ms for size, ms in found if size <= budget + SLACK_BYTES), default=None)
+    costs = [of_assignment(p, assignment, setting) for assignment in product(tiers, repeat=len(p))]
+    return min((ms for size, ms in costs if size <= budget + SLACK_BYTES), default=None)
 
 
 def ms_of(trade: Trade, split: Split) -> float:
@@ -43,22 +43,22 @@ def ms_of(trade: Trade, split: Split) -> float:
 @settings(max_examples=150, deadline=None)
 def test_two_tiers_are_the_best_of_all_assignments_within_the_budget(p: list[float], setting: Setting, budget: float) -> None:
     trade = Trade(one_table(p), setting)
-    found, best = two_tier(trade, budget), least_communication(p, ("replicated", "row_sharded"), setting, budget)
-    assert (found is None) == (best is None)
-    if found is not None and best is not None:
-        assert trade.memory_bytes(found.replicated) <= budget + SLACK_BYTES
-        assert ms_of(trade, found) == pytest.approx(best, rel=1e-9, abs=1e-12)
+    split, best = two_tier(trade, budget), least_communication(p, ("replicated", "row_sharded"), setting, budget)
+    assert (split is None) == (best is None)
+    if split is not None and best is not None:
+        assert trade.memory_bytes(split.replicated) <= budget + SLACK_BYTES
+        assert ms_of(trade, split) == pytest.approx(best, rel=1e-9, abs=1e-12)
 
 
 @given(P, settings_of(), BUDGETS)
 @settings(max_examples=150, deadline=None)
 def test_three_tiers_by_the_optimal_rule_are_the_best_of_all_assignments(p: list[float], setting: Setting, budget: float) -> None:
     trade = Trade(one_table(p), setting)
-    found, best = optimal_three_tier(trade, budget), least_communication(p, tuple(TIER_COSTS), setting, budget)
-    assert (found is None) == (best is None)
-    if found is not None and best is not None:
-        assert trade.memory_bytes(found.replicated, found.in_host) <= budget + 2 * SLACK_BYTES
-        assert ms_of(trade, found) == pytest.approx(best, rel=1e-9, abs=1e-12)
+    split, best = optimal_three_tier(trade, budget), least_communication(p, tuple(TIER_COSTS), setting, budget)
+    assert (split is None) == (best is None)
+    if split is not None and best is not None:
+        assert trade.memory_bytes(split.replicated, split.in_host) <= budget + 2 * SLACK_BYTES
+        assert ms_of(trade, split) == pytest.approx(best, rel=1e-9, abs=1e-12)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), settings_of(), BUDGETS)
@@ -85,12 +85,12 @@ def test_tables_are_planned_as_their_union_and_every_row_that_moves_is_hotter_th
     split = three_tier(Trade(rows, setting))
     assert split is not None
     for end in (split.replicated, split.replicated + split.in_host):
-        taken = rows.of_each_table(end)
-        assert taken.sum() == end
-        inside = [x for (p, _), n in zip(tables, taken) for x in sorted(p, reverse=True)[:n]]
-        outside = [x for (p, _), n in zip(tables, taken) for x in sorted(p, reverse=True)[n:]]
+        counts = rows.of_each_table(end)
+        assert counts.sum() == end
+        inside = [x for (p, _), n in zip(tables, counts) for x in sorted(p, reverse=True)[:n]]
+        outside = [x for (p, _), n in zip(tables, counts) for x in sorted(p, reverse=True)[n:]]
         assert not inside or not outside or min(inside) >= max(outside)
-        assert rows.elements(end) == sum(dim * n for (_, dim), n in zip(tables, taken))
+        assert rows.elements(end) == sum(dim * n for (_, dim), n in zip(tables, counts))
     alike = [(p, 8) for p, _ in tables]
     union = one_table([x for p, _ in tables for x in p], 8)
     merged = Rows.merged([(np.ones(len(p), np.int64), np.sort(p)[::-1], dim) for p, dim in alike])
@@ -141,28 +141,28 @@ def test_buckets_plan_nearly_as_rows_do() -> None:
 @settings(deadline=None)
 def test_points_of_figure_5_are_what_they_say(p: list[float], setting: Setting) -> None:
     trade = Trade(one_table(p), setting)
-    found, line = points(trade), curve(trade, steps=len(p))
+    marks, line = points(trade), curve(trade, steps=len(p))
     assert len(line) == len(p) + 1
-    assert found["A"].memory_bytes == pytest.approx(min(x.memory_bytes for x in line), abs=1e-6)
-    assert found["C"].communication_ms == pytest.approx(min(x.communication_ms for x in line), abs=1e-12)
+    assert marks["A"].memory_bytes == pytest.approx(min(x.memory_bytes for x in line), abs=1e-6)
+    assert marks["C"].communication_ms == pytest.approx(min(x.communication_ms for x in line), abs=1e-12)
     neutral = [x.communication_ms for x in line if x.memory_bytes <= SLACK_BYTES]
-    assert found["B"].communication_ms == pytest.approx(min(neutral), abs=1e-12)
-    assert found["D"].replicated == len(p)
+    assert marks["B"].communication_ms == pytest.approx(min(neutral), abs=1e-12)
+    assert marks["D"].replicated == len(p)
 
 
 def test_more_memory_never_makes_a_plan_slower() -> None:
     trade = Trade(Rows.merged([zipf_table(1_000_000, 1.1)]), PAPER)
     for rule in (two_tier, optimal_three_tier):
-        found = [rule(trade, budget) for budget in (-1e7, 0.0, 1e8, 1e9, 1e12)]
-        times = [ms_of(trade, split) for split in found if split is not None]
+        splits = [rule(trade, budget) for budget in (-1e7, 0.0, 1e8, 1e9, 1e12)]
+        times = [ms_of(trade, split) for split in splits if split is not None]
         assert len(times) == 5 and times == sorted(times, reverse=True)
     assert two_tier(trade, -1e12) is three_tier(trade, -1e12) is optimal_three_tier(trade, -1e12) is None
 
 
 def test_a_cheaper_replica_is_used_more() -> None:
     trades = [Trade(Rows.merged([zipf_table(1_000_000, 1.1)]), replace(PAPER, replica_multiplier=m)) for m in (6.0, 3.0, 2.0)]
-    found = [split for trade in trades if (split := two_tier(trade)) is not None]
-    assert [s.replicated for s in found] == sorted(s.replicated for s in found) and len(found) == 3
+    splits = [split for trade in trades if (split := two_tier(trade)) is not None]
+    assert [s.replicated for s in splits] == sorted(s.replicated for s in splits) and len(splits) == 3
 
 
 def zipf_table(rows: int, exponent: float) -> tuple[np.ndarray, np.ndarray, int]:

@@ -46,13 +46,13 @@ def seconds(size_bytes: float, bandwidth_gb_s: float) -> float:
 )
 def test_tables_2_and_3(strategy, static, ids, rows, dynamic, dynamic_s, static_s) -> None:
     """Rows accessed without the factor D (elements); dynamic communication forward and backward."""
-    found = strategy(E, D, L, PAPER)
-    assert found.static_memory_bytes == pytest.approx(static)
-    assert found.input_ids == pytest.approx(ids)
-    assert found.rows_accessed == pytest.approx(rows)
-    assert found.dynamic_memory_bytes == pytest.approx(dynamic)
-    assert found.dynamic_communication_ms == pytest.approx(1e3 * dynamic_s)
-    assert found.static_communication_ms == pytest.approx(1e3 * static_s)
+    cost = strategy(E, D, L, PAPER)
+    assert cost.static_memory_bytes == pytest.approx(static)
+    assert cost.input_ids == pytest.approx(ids)
+    assert cost.rows_accessed == pytest.approx(rows)
+    assert cost.dynamic_memory_bytes == pytest.approx(dynamic)
+    assert cost.dynamic_communication_ms == pytest.approx(1e3 * dynamic_s)
+    assert cost.static_communication_ms == pytest.approx(1e3 * static_s)
 
 
 @given(settings_of(), st.lists(st.floats(0, 2), min_size=1, max_size=20))
@@ -97,12 +97,12 @@ def cluster(hosts: int, ranks_per_host: int) -> Cluster:
 
 
 def test_bandwidths_follow_from_the_links() -> None:
-    found = Bandwidths.of(cluster(4, 8))
-    assert found.a2a_global_gb_s == pytest.approx(18 / (24 / 32))  # three quarters of the bytes leave the host
-    assert found.a2a_intra_gb_s == pytest.approx(77 / (7 / 8))
-    assert found.ar_global_gb_s == pytest.approx(77 / (2 * 31 / 32))
-    assert found.ar_cross_gb_s == pytest.approx(8 * 18 / (2 * 3 / 4))
-    assert Bandwidths.of(cluster(4, 8), {"ar_cross_gb_s": 1.0}) == replace(found, ar_cross_gb_s=1.0)
+    bandwidths = Bandwidths.of(cluster(4, 8))
+    assert bandwidths.a2a_global_gb_s == pytest.approx(18 / (24 / 32))  # three quarters of the bytes leave the host
+    assert bandwidths.a2a_intra_gb_s == pytest.approx(77 / (7 / 8))
+    assert bandwidths.ar_global_gb_s == pytest.approx(77 / (2 * 31 / 32))
+    assert bandwidths.ar_cross_gb_s == pytest.approx(8 * 18 / (2 * 3 / 4))
+    assert Bandwidths.of(cluster(4, 8), {"ar_cross_gb_s": 1.0}) == replace(bandwidths, ar_cross_gb_s=1.0)
     one_host = Bandwidths.of(cluster(1, 8))
     assert one_host.a2a_global_gb_s == one_host.a2a_intra_gb_s == pytest.approx(77 / (7 / 8))
     assert one_host.ar_cross_gb_s == np.inf

@@ -118,11 +118,11 @@ def test_the_curve_of_figure_5() -> None:
     trade = Trade(ROWS, SETTING)
     assert [p.replicated for p in curve(trade, steps=2)] == [0, 3, 6] and [p.replicated for p in curve(trade, 3, 3)] == [0, 1, 2, 3]
     assert [p.replicated for p in curve(trade, 99, 1)] == [0, 6] and len(curve(trade)) == 7
-    found = points(trade)
-    assert (found["A"].replicated, found["C"].replicated, found["D"].replicated) == (3, 6, 6) and {p.name for p in found.values()} == {
+    marks = points(trade)
+    assert (marks["A"].replicated, marks["C"].replicated, marks["D"].replicated) == (3, 6, 6) and {p.name for p in marks.values()} == {
         *"ABCD"
     }
-    assert found["A"].memory_bytes == pytest.approx(float(trade.memory_bytes(3)))
+    assert marks["A"].memory_bytes == pytest.approx(float(trade.memory_bytes(3)))
 
 
 TABLE = Table("t", 10, 4, ("a", "b"))
@@ -131,23 +131,23 @@ ACCESS = TableAccess("t", 1.7, (2, 3, 5), (0.5, 0.2, 0.02), "formula", "by hand"
 
 def test_a_pooled_table_costs_its_pooled_rows_in_each_tier_that_has_rows() -> None:
     """10 samples of two features of 4 are 80 elements: of a host's two ranks at 2 GB/s, of all four at half of an all-reduce's 4."""
-    found = table_costs(TABLE, ACCESS, Split(2, 3), SETTING)
-    assert {tier: costs.dynamic_memory_bytes for tier, costs in found.items()} == {
+    figures = table_costs(TABLE, ACCESS, Split(2, 3), SETTING)
+    assert {tier: costs.dynamic_memory_bytes for tier, costs in figures.items()} == {
         "replicated": 320, "host_sharded": 3 * 320, "row_sharded": 5 * 320,
     }  # fmt: skip
-    assert {tier: costs.dynamic_communication_ms for tier, costs in found.items()} == {
+    assert {tier: costs.dynamic_communication_ms for tier, costs in figures.items()} == {
         "replicated": 0.0, "host_sharded": pytest.approx(2 * 80 * 8 / 2e6), "row_sharded": pytest.approx(4 * 80 * 8 / 8e6),
     }  # fmt: skip
-    assert found["replicated"].static_communication_ms == pytest.approx(2 * 4 * 4 / 4e6)
+    assert figures["replicated"].static_communication_ms == pytest.approx(2 * 4 * 4 / 4e6)
     assert table_costs(TABLE, ACCESS, Split(10, 0), SETTING)["row_sharded"] == Costs()
     assert table_costs(TABLE, ACCESS, Split(0, 10), SETTING)["replicated"] == Costs()
 
 
 def test_a_sequence_costs_its_look_ups_in_each_tier() -> None:
-    found = table_costs(replace(TABLE, pooling="none"), ACCESS, Split(2, 3), SETTING)
-    assert found["replicated"] == replication(2, 4, 1.0, SETTING)
-    assert found["host_sharded"].dynamic_communication_ms == pytest.approx(flex(3, 4, 0.6, SETTING).dynamic_communication_ms)
-    assert found["row_sharded"].memory_bytes == pytest.approx(row_sharding(5, 4, 0.1, SETTING).memory_bytes)
+    costs = table_costs(replace(TABLE, pooling="none"), ACCESS, Split(2, 3), SETTING)
+    assert costs["replicated"] == replication(2, 4, 1.0, SETTING)
+    assert costs["host_sharded"].dynamic_communication_ms == pytest.approx(flex(3, 4, 0.6, SETTING).dynamic_communication_ms)
+    assert costs["row_sharded"].memory_bytes == pytest.approx(row_sharding(5, 4, 0.1, SETTING).memory_bytes)
 
 
 def test_a_choice_is_the_sum_of_its_tables() -> None:
@@ -155,26 +155,26 @@ def test_a_choice_is_the_sum_of_its_tables() -> None:
     access = AccessStatistics({"t": ACCESS, "u": replace(ACCESS, table="u")})
     trade = Trade(Rows.of_tables(tables, [ACCESS, ACCESS]), SETTING)
     splits = [Split(2, 3), Split(2, 0)]
-    found = choice_of("x", tables, access, splits, trade)
+    choice = choice_of("x", tables, access, splits, trade)
     each = [sum(table_costs(t, ACCESS, split, SETTING).values(), Costs()) for t, split in zip(tables, splits)]
-    assert (found.name, found.replicated, found.host_sharded, found.row_sharded) == ("x", 4, 3, 13)
-    assert found.memory_bytes == pytest.approx(each[0].memory_bytes + each[1].memory_bytes)
-    assert found.communication_ms == pytest.approx(each[0].communication_ms + each[1].communication_ms)
-    assert found.global_share == pytest.approx((0.1 + 0.7) / 3.4)
+    assert (choice.name, choice.replicated, choice.host_sharded, choice.row_sharded) == ("x", 4, 3, 13)
+    assert choice.memory_bytes == pytest.approx(each[0].memory_bytes + each[1].memory_bytes)
+    assert choice.communication_ms == pytest.approx(each[0].communication_ms + each[1].communication_ms)
+    assert choice.global_share == pytest.approx((0.1 + 0.7) / 3.4)
 
 
 def test_what_would_flip_a_plan() -> None:
     """The hottest row has 5 look-ups of a rank's batch. The last replica's gradient takes as long as they do at 0.1 GB/s."""
     between = "the all-reduce between hosts, of a whole host"
-    found = flips_of(Trade(ROWS, SETTING), Split(2, 1))
-    assert [(f.what, f.unit, f.now, f.side, f.at) for f in found] == [
+    flips = flips_of(Trade(ROWS, SETTING), Split(2, 1))
+    assert [(f.what, f.unit, f.now, f.side, f.at) for f in flips] == [
         ("a replica's memory over its weights", "", 3.0, "above", 5.25),
         ("the batch of a rank", "samples", 10, "below", 5.5),
         ("the all-reduce over all ranks", "GB/s", 4.0, "below", pytest.approx(0.1)),
         (between, "GB/s", 8.0, "below", pytest.approx(1 / 3)),
         (between, "GB/s", 8.0, "below", pytest.approx(1 / 3)),
     ]
-    assert found[3].effect == "the last of the host-sharded rows would be faster row-sharded"
+    assert flips[3].effect == "the last of the host-sharded rows would be faster row-sharded"
     further = flips_of(Trade(ROWS, SETTING), Split(2, 2))
     assert (further[3].at, further[4].at) == (pytest.approx(1.0), pytest.approx(1 / 3))  # the last has 0.1, the first 0.3
     assert [f.what for f in flips_of(Trade(ROWS, SETTING), Split(0, 0))][2:] == [between]
@@ -213,9 +213,9 @@ def test_what_decided_where_a_tier_begins(
     bandwidths: Bandwidths, split: tuple[int, int], goal: str, optimal: bool, expected: list[tuple[Any, ...]]
 ) -> None:
     trade = Trade(ROWS, replace(SETTING, bandwidths=bandwidths))
-    found = boundaries_of(trade, Split(*split), Split(*split), goal, optimal)
-    assert [(b.tier, b.row, b.p, b.decided_by) for b in found] == [one[:4] for one in expected]
-    assert [b.break_point for b in found] == [one[4] and pytest.approx(one[4]) for one in expected]
+    boundaries = boundaries_of(trade, Split(*split), Split(*split), goal, optimal)
+    assert [(b.tier, b.row, b.p, b.decided_by) for b in boundaries] == [one[:4] for one in expected]
+    assert [b.break_point for b in boundaries] == [one[4] and pytest.approx(one[4]) for one in expected]
     aligned = boundaries_of(trade, Split(2, 1), Split(1, 1), goal, optimal)
     assert [(b.row, b.p) for b in aligned] == [(1, 0.5), (2, 0.3)]
 
@@ -236,8 +236,8 @@ REASONS = Reasons(
 
 
 def test_reasons_in_words() -> None:
-    told = sentences(REASONS)
-    assert told[:5] == (
+    lines = sentences(REASONS)
+    assert lines[:5] == (
         "Rows in falling frequency: 1,000 replicated, 4,000 host-sharded, 5,000 row-sharded (a replica takes 2.12 times its weights).",
         "The host-sharded tier begins at row 1,000 (p = 0.01): why, which is at p = 0.02.",
         "75.0% of the look-ups leave the exchange between all ranks. All exchanges of these tables take 3 ms an iteration (simulated), "
@@ -245,7 +245,7 @@ def test_reasons_in_words() -> None:
         "Faster by 20.0% would be two tiers: 2.4 ms, with 500.0 MB more memory a rank.",
         "The batch of a rank is 1024 samples; below 100.5 samples no replica would save memory.",
     )
-    assert len(told) == 6 and told[5].startswith("Pooled (a, b, c, d and 1 more): tiers as if")
+    assert len(lines) == 6 and lines[5].startswith("Pooled (a, b, c, d and 1 more): tiers as if")
     assert alternative_rows(REASONS)[0] == ("this plan", "1,000", "4,000", "2.0 GB", "3", "25.0%")
     assert REASONS.explanation()["columns"] == ["plan", "replicated", "per host", "memory", "ms", "global"]
     few = sentences(replace(REASONS, pooled=("a", "b", "c", "d")))
@@ -268,14 +268,14 @@ def test_a_plan_is_told_beside_row_wise_sharding(baseline_ms: float, more_bytes:
 
 
 def test_links_that_carry_nothing_are_null_in_a_file() -> None:
-    told = replace(REASONS, setting={"bandwidths": [math.inf, 1.0], "deep": {"x": -math.inf}}).to_json()
-    assert told["setting"] == {"bandwidths": [None, 1.0], "deep": {"x": None}} and told["flips"][1]["now"] is None
+    record = replace(REASONS, setting={"bandwidths": [math.inf, 1.0], "deep": {"x": -math.inf}}).to_json()
+    assert record["setting"] == {"bandwidths": [None, 1.0], "deep": {"x": None}} and record["flips"][1]["now"] is None
 
 
 def test_whole_tables_go_where_fewest_bytes_of_such_tables_are() -> None:
     tables = [Table(name, rows, 4, (name,)) for name, rows in (("a", 30), ("b", 10), ("c", 10), ("d", 50), ("e", 5))]
     schemes = {"a": "table_wise", "b": "table_wise", "c": "table_wise", "d": "row_wise", "e": "data_parallel"}
-    found = whole_placements(tables, schemes, cluster(1, 2))
-    assert [found[name].ranks for name in "abc"] == [(0,), (1,), (1,)]
-    assert [(s.ranks, s.rows) for s in found["d"].shards] == [((0,), 25), ((1,), 25)] and found["e"].shards[0].ranks == (0, 1)
+    placements = whole_placements(tables, schemes, cluster(1, 2))
+    assert [placements[name].ranks for name in "abc"] == [(0,), (1,), (1,)]
+    assert [(s.ranks, s.rows) for s in placements["d"].shards] == [((0,), 25), ((1,), 25)] and placements["e"].shards[0].ranks == (0, 1)
     assert whole_placements(tables, {}, cluster(1, 2)) == {}

@@ -40,14 +40,14 @@ def workload(optimizer: str = "sgd", batch_size: int = 1024) -> Workload:
 
 
 def plan(tables: tuple[Table, ...] = TABLES, where: Cluster | None = None, tiers: int = 3, **options) -> ShardingPlan:
-    made = FlexShard(tiers=tiers, **options).plan(PlanInputs(tables, statistics(tables), where or cluster(), FP32, workload()))
-    validate(made)
-    return made
+    sharding = FlexShard(tiers=tiers, **options).plan(PlanInputs(tables, statistics(tables), where or cluster(), FP32, workload()))
+    validate(sharding)
+    return sharding
 
 
-def rows_of(made: ShardingPlan, table: str) -> tuple[int, int, int]:
-    found = tier_rows(made.by_table[table][1])
-    return found["replicated"], found["host_sharded"], found["row_sharded"]
+def rows_of(sharding: ShardingPlan, table: str) -> tuple[int, int, int]:
+    counts = tier_rows(sharding.by_table[table][1])
+    return counts["replicated"], counts["host_sharded"], counts["row_sharded"]
 
 
 @given(
@@ -56,30 +56,32 @@ def rows_of(made: ShardingPlan, table: str) -> tuple[int, int, int]:
 @settings(deadline=None, max_examples=60)
 def test_every_plan_is_valid_and_the_same_when_made_again(shape, tiers: int, exponent: float, batch_size: int, align: bool) -> None:
     inputs = PlanInputs(TABLES, statistics(exponent=exponent), cluster(*shape), FP32, workload(batch_size=batch_size))
-    made = [FlexShard(tiers=tiers, align=align).plan(inputs) for _ in range(2)]
-    validate(made[0])
-    assert made[0] == made[1] == ShardingPlan.from_json(made[0].to_json())
-    assert made[0].fingerprint == made[1].fingerprint
+    shardings = [FlexShard(tiers=tiers, align=align).plan(inputs) for _ in range(2)]
+    validate(shardings[0])
+    assert shardings[0] == shardings[1] == ShardingPlan.from_json(shardings[0].to_json())
+    assert shardings[0].fingerprint == shardings[1].fingerprint
     if tiers == 2 or 1 in shape:
-        assert all(tier_rows(p)["host_sharded"] == 0 for p in made[0].placements)
+        assert all(tier_rows(p)["host_sharded"] == 0 for p in shardings[0].placements)
 
 
 def test_hot_rows_of_all_tables_are_in_three_tiers() -> None:
-    made = plan()
-    assert made.sharder == "flexshard_3tier"
-    assert all(n > 0 for n in rows_of(made, "big"))
-    assert rows_of(made, "tiny")[0] == 3  # three rows that share a look-up a sample: all as hot as the hottest of the others
+    sharding = plan()
+    assert sharding.sharder == "flexshard_3tier"
+    assert all(n > 0 for n in rows_of(sharding, "big"))
+    assert rows_of(sharding, "tiny")[0] == 3  # three rows that share a look-up a sample: all as hot as the hottest of the others
     two = plan(tiers=2)
     assert two.sharder == "flexshard_2tier"
-    assert rows_of(two, "big")[0] > rows_of(made, "big")[0] > 0
+    assert rows_of(two, "big")[0] > rows_of(sharding, "big")[0] > 0
 
 
 def test_ranks_of_the_tiers() -> None:
-    made = plan((BIG,), cluster(2, 3))
-    held = {tier: [s.ranks for s in made.placements[0].shards if s.tier == tier] for tier in ("replicated", "host_sharded", "row_sharded")}
-    assert held["replicated"] == [(0, 1, 2, 3, 4, 5)]
-    assert held["host_sharded"] == [(0, 3), (1, 4), (2, 5)]
-    assert held["row_sharded"] == [(0,), (1,), (2,), (3,), (4,), (5,)]
+    sharding = plan((BIG,), cluster(2, 3))
+    ranks = {
+        tier: [s.ranks for s in sharding.placements[0].shards if s.tier == tier] for tier in ("replicated", "host_sharded", "row_sharded")
+    }
+    assert ranks["replicated"] == [(0, 1, 2, 3, 4, 5)]
+    assert ranks["host_sharded"] == [(0, 3), (1, 4), (2, 5)]
+    assert ranks["row_sharded"] == [(0,), (1,), (2,), (3,), (4,), (5,)]
 
 
 def test_goals() -> None:
@@ -113,17 +115,17 @@ def test_bandwidths_decide_where_the_middle_tier_ends() -> None:
 
 
 def test_aligned_tiers_are_multiples_of_the_ranks() -> None:
-    made, free = plan(align=True), plan()
+    sharding, free = plan(align=True), plan()
     for name in ("big", "pair"):
-        assert [n % 4 for n in rows_of(made, name)[:2]] == [0, 0]
-        assert all(0 <= b - a < 4 for a, b in zip(rows_of(made, name)[:2], rows_of(free, name)[:2]))
-    assert rows_of(made, "tiny") == (3, 0, 0)  # whole tables stay whole
+        assert [n % 4 for n in rows_of(sharding, name)[:2]] == [0, 0]
+        assert all(0 <= b - a < 4 for a, b in zip(rows_of(sharding, name)[:2], rows_of(free, name)[:2]))
+    assert rows_of(sharding, "tiny") == (3, 0, 0)  # whole tables stay whole
 
 
 def test_tables_may_be_left_whole() -> None:
-    made = plan(force={"*": "row_wise", "tiny": "data_parallel", "pair": "table_wise"})
-    assert [p.scheme for p in made.placements] == ["row_wise", "table_wise", "data_parallel"]
-    assert made.placements[0] == RowWise().plan(PlanInputs(TABLES, statistics(), cluster(), FP32, workload())).placements[0]
+    sharding = plan(force={"*": "row_wise", "tiny": "data_parallel", "pair": "table_wise"})
+    assert [p.scheme for p in sharding.placements] == ["row_wise", "table_wise", "data_parallel"]
+    assert sharding.placements[0] == RowWise().plan(PlanInputs(TABLES, statistics(), cluster(), FP32, workload())).placements[0]
     mixed = plan(force={"tiny": "row_wise"})
     assert [p.scheme for p in mixed.placements] == ["flexshard", "flexshard", "row_wise"]
     spread = plan(force={"*": "table_wise"})

@@ -57,14 +57,14 @@ def why(tables: tuple[Table, ...] = (TABLE,), where: Cluster = CLUSTER, **option
 )
 def test_reasons_are_data_and_read_well(options: dict) -> None:
     tables = (TABLE, POOLED)
-    found = why(tables, **options)
-    assert Reasons.from_json(json.loads(json.dumps(found.to_json()))) == found
-    lines = sentences(found)
+    reasons = why(tables, **options)
+    assert Reasons.from_json(json.loads(json.dumps(reasons.to_json()))) == reasons
+    lines = sentences(reasons)
     assert all(line.endswith(".") and "  " not in line for line in lines)
-    rows = alternative_rows(found)
+    rows = alternative_rows(reasons)
     assert [row[0] for row in rows][:2] == ["this plan", "row-wise only"]
-    assert found.pooled == (() if "force" in options else ("words",))
-    assert found.chosen.replicated + found.chosen.host_sharded + found.chosen.row_sharded == sum(
+    assert reasons.pooled == (() if "force" in options else ("words",))
+    assert reasons.chosen.replicated + reasons.chosen.host_sharded + reasons.chosen.row_sharded == sum(
         t.rows for t in tables if t.name not in options.get("force", {})
     )
 
@@ -95,11 +95,11 @@ def test_what_decided_is_named() -> None:
 
 
 def test_alternatives_are_the_plans_that_they_name() -> None:
-    found = {choice.name: choice for choice in why(tiers=3).alternatives}
-    assert set(found) == {"row-wise only", "two tiers", "rule=optimal", "10% more memory"}
+    choices = {choice.name: choice for choice in why(tiers=3).alternatives}
+    assert set(choices) == {"row-wise only", "two tiers", "rule=optimal", "10% more memory"}
     for name, options in (("two tiers", {"tiers": 2}), ("rule=optimal", {"tiers": 3, "rule": "optimal"})):
-        assert replace(found[name], name="this plan") == why(**options).chosen
-    base, more = found["row-wise only"], found["10% more memory"]
+        assert replace(choices[name], name="this plan") == why(**options).chosen
+    base, more = choices["row-wise only"], choices["10% more memory"]
     assert base.global_share == 1 and base.row_sharded == TABLE.rows
     assert more.memory_bytes <= 1.1 * base.memory_bytes + 1
     one_host = {choice.name for choice in why(where=CLUSTER.reshaped(1, 8), tiers=3).alternatives}

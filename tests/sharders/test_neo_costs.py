@@ -35,8 +35,8 @@ def links(hosts: int, ranks_per_host: int, near: float, far: float, near_ring: f
 )
 def test_messages_by_hand(hosts: int, ranks: int, ring: float, all_to_all: float, in_host: float, peers: float, latency: float) -> None:
     on = links(hosts, ranks, near=100.0, far=10.0, near_ring=200.0, far_ring=20.0)
-    found = [ms(800 * MB, on) for ms in (ring_ms, all_to_all_ms, in_host_ms, peers_ms)]
-    assert [*found, latency_ms(on)] == pytest.approx([ring, all_to_all, in_host, peers, latency])
+    times = [ms(800 * MB, on) for ms in (ring_ms, all_to_all_ms, in_host_ms, peers_ms)]
+    assert [*times, latency_ms(on)] == pytest.approx([ring, all_to_all, in_host, peers, latency])
 
 
 def test_a_ring_waits_for_the_slower_of_its_links() -> None:

@@ -94,8 +94,8 @@ def cut(holders: int, *ms: float) -> Cut:
 
 
 def test_figures_of_a_cut() -> None:
-    found = cut(2, 3.0, 5.0)
-    assert (found.total_ms, found.largest_ms, found.total_bytes, found.largest_bytes) == (16.0, 5.0, 60, 20)
+    own = cut(2, 3.0, 5.0)
+    assert (own.total_ms, own.largest_ms, own.total_bytes, own.largest_bytes) == (16.0, 5.0, 60, 20)
     assert Cost(1.0, 2.0).weighted(Weights(3.0, 4.0)) == Cost(3.0, 8.0) and Cost(3.0, 8.0).total == 11.0 and Weights() == Weights(1.0, 4.0)
 
 
@@ -139,34 +139,34 @@ def pieces(*each: tuple[float, float, int]) -> list[Piece]:
 )
 def test_pieces_are_moved_for_memory_and_to_be_even(even_out: bool, room: int, expected: set[tuple[int, ...]] | None) -> None:
     """Pieces of 1, 3 and 2 ms and of 2, 4 and 3 bytes; two bins."""
-    given = pieces((0.0, 1.0, 2), (0.0, 3.0, 4), (0.0, 2.0, 3))
-    found = repaired(given, [0, 1, 1], [Cost()] * 2, [Size(room, room)] * 2, even_out)
-    assert (found and {tuple(i for i in range(3) if found[i] == b) for b in (0, 1)}) == expected
+    own_pieces = pieces((0.0, 1.0, 2), (0.0, 3.0, 4), (0.0, 2.0, 3))
+    assignment = repaired(own_pieces, [0, 1, 1], [Cost()] * 2, [Size(room, room)] * 2, even_out)
+    assert (assignment and {tuple(i for i in range(3) if assignment[i] == b) for b in (0, 1)}) == expected
 
 
 def test_what_bins_have_counts_when_pieces_are_moved() -> None:
-    given = pieces((0.0, 2.0, 1), (0.0, 2.0, 1))
-    assert repaired(given, [0, 0], [Cost(0.0, 0.0), Cost(0.0, 5.0)], [Size(9, 9)] * 2, True) == [0, 0]
-    assert sorted(repaired(given, [0, 0], [Cost(0.0, 0.0), Cost(0.0, 1.0)], [Size(9, 9)] * 2, True) or []) == [0, 1]
-    assert repaired(given, [0, 0], [Cost()], [Size(9, 9)], True) == [0, 0]
+    own_pieces = pieces((0.0, 2.0, 1), (0.0, 2.0, 1))
+    assert repaired(own_pieces, [0, 0], [Cost(0.0, 0.0), Cost(0.0, 5.0)], [Size(9, 9)] * 2, True) == [0, 0]
+    assert sorted(repaired(own_pieces, [0, 0], [Cost(0.0, 0.0), Cost(0.0, 1.0)], [Size(9, 9)] * 2, True) or []) == [0, 1]
+    assert repaired(own_pieces, [0, 0], [Cost()], [Size(9, 9)], True) == [0, 0]
 
 
 def test_a_change_must_save_something() -> None:
     """A bin is empty, and a piece in it would cost as much as where it is."""
-    given = pieces((0.0, 1.0, 1), (0.0, 1.0, 1))
-    assert repaired(given, [0, 1], [Cost()] * 3, [Size(9, 9)] * 3, True) == [0, 1]
+    own_pieces = pieces((0.0, 1.0, 1), (0.0, 1.0, 1))
+    assert repaired(own_pieces, [0, 1], [Cost()] * 3, [Size(9, 9)] * 3, True) == [0, 1]
 
 
 def test_for_memory_a_piece_goes_where_ranks_stay_cheapest_and_have_room() -> None:
     """Bin 0 has 12 bytes of 10. Its piece of 4 fits bin 1, which costs 5 ms, and bin 2, which costs 0.5; its piece of 8 fits no other."""
-    given = pieces((0.0, 1.0, 4), (0.0, 0.5, 8), (0.0, 5.0, 1), (0.0, 0.5, 6))
-    assert repaired(given, [0, 0, 1, 2], [Cost()] * 3, [Size(10, 10)] * 3, False) == [2, 0, 1, 2]
+    own_pieces = pieces((0.0, 1.0, 4), (0.0, 0.5, 8), (0.0, 5.0, 1), (0.0, 0.5, 6))
+    assert repaired(own_pieces, [0, 0, 1, 2], [Cost()] * 3, [Size(10, 10)] * 3, False) == [2, 0, 1, 2]
 
 
 def of(scheme: str, where: Sequence[tuple[int, int]], hosts: int = 2, ranks: int = 2) -> Placement:
     """Pieces of so many columns on these ranks or hosts."""
-    made = [(Piece(0, cols, Cost(), Size()), number) for cols, number in where]
-    return placements_of(TABLE, Cut(scheme, 1, tuple(piece for piece, _ in made)), made, small_cluster(hosts, ranks))
+    numbered = [(Piece(0, cols, Cost(), Size()), number) for cols, number in where]
+    return placements_of(TABLE, Cut(scheme, 1, tuple(piece for piece, _ in numbered)), numbered, small_cluster(hosts, ranks))
 
 
 def test_pieces_as_placements() -> None:
@@ -205,9 +205,9 @@ def test_a_rank_s_room_is_beside_the_dense_part_and_its_buffers() -> None:
 
 def test_choices_are_told_over_the_bound() -> None:
     inputs = PlanInputs((TABLE,), setting(TABLE).access, small_cluster(1, 2), FP32, workload(2))
-    found = Neo4D().reasons(Neo4D().plan(inputs), inputs)
-    for choice in (found.chosen, *found.alternatives):
-        assert choice.over_bound == pytest.approx(choice.worst_ms / found.bound_ms)
+    reasons = Neo4D().reasons(Neo4D().plan(inputs), inputs)
+    for choice in (reasons.chosen, *reasons.alternatives):
+        assert choice.over_bound == pytest.approx(choice.worst_ms / reasons.bound_ms)
 
 
 @pytest.mark.parametrize("key", ["communication_weight", "load_weight"])
@@ -220,10 +220,10 @@ def test_a_weight_may_be_nothing_but_not_less(key: str) -> None:
 
 def test_reasons_in_words() -> None:
     reasons = Reasons({"row_wise": 2, "table_wise": 5}, 1.5, Choice("this plan", 2.0, 1.25, 1.3333), (Choice("other", 3.0, 1.5, 2.0),))
-    told = reasons.explanation()
-    assert told["sentences"] == [
+    explanation = reasons.explanation()
+    assert explanation["sentences"] == [
         "Tables: 5 table_wise, 2 row_wise.",
         "The slowest ranks cost 2 ms by the planner's model of volume and load, 1.250 times the mean. No plan can be below 1.5 ms.",
     ]
-    assert told["rows"] == [["this plan", "2 ms", "1.250", "1.333"], ["other", "3 ms", "1.500", "2.000"]]
-    assert told["columns"] == ["plan", "slowest ranks", "imbalance", "over the bound"]
+    assert explanation["rows"] == [["this plan", "2 ms", "1.250", "1.333"], ["other", "3 ms", "1.500", "2.000"]]
+    assert explanation["columns"] == ["plan", "slowest ranks", "imbalance", "over the bound"]

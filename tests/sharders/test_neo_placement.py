@@ -19,19 +19,19 @@ COSTS = st.lists(st.floats(0.01, 100.0), max_size=30)
 BINS = st.lists(st.sampled_from([0.0, 0.0, 1.0, 20.0]), min_size=1, max_size=6)
 
 
-def sums(costs: list[float], bins: list[float], found: list[int]) -> np.ndarray:
-    made = np.array(bins, dtype=float)
-    np.add.at(made, found, costs)
-    return made
+def sums(costs: list[float], bins: list[float], assignment: list[int]) -> np.ndarray:
+    totals = np.array(bins, dtype=float)
+    np.add.at(totals, assignment, costs)
+    return totals
 
 
 @settings(max_examples=150, deadline=None)
 @given(COSTS, BINS, st.sampled_from(sorted(HEURISTICS)))
 def test_every_piece_has_one_bin_the_same_every_time_and_no_bin_beats_the_bound(costs, bins, name):
-    found = HEURISTICS[name](costs, bins)
-    assert len(found) == len(costs) and all(0 <= number < len(bins) for number in found)
-    assert found == HEURISTICS[name](costs, bins)
-    assert sums(costs, bins, found).max() >= bound_of_placement(costs, bins) * (1 - 1e-12)
+    assignment = HEURISTICS[name](costs, bins)
+    assert len(assignment) == len(costs) and all(0 <= number < len(bins) for number in assignment)
+    assert assignment == HEURISTICS[name](costs, bins)
+    assert sums(costs, bins, assignment).max() >= bound_of_placement(costs, bins) * (1 - 1e-12)
 
 
 @settings(max_examples=150, deadline=None)
@@ -48,7 +48,7 @@ def test_against_all_placements() -> None:
     ratios = {name: [] for name in HEURISTICS}
     for _ in range(10):
         costs = rng.integers(1, 40, 8).tolist()
-        best = min(sums(costs, [0.0] * 3, list(found)).max() for found in product(range(3), repeat=8))
+        best = min(sums(costs, [0.0] * 3, list(assignment)).max() for assignment in product(range(3), repeat=8))
         assert bound_of_placement(costs, [0.0] * 3) <= best
         for name, heuristic in HEURISTICS.items():
             ratios[name].append(sums(costs, [0.0] * 3, heuristic(costs, [0.0] * 3)).max() / best)
@@ -75,27 +75,27 @@ def test_differencing_beats_greedy_where_pieces_are_many() -> None:
     st.lists(st.tuples(st.floats(0.01, 9.0), st.integers(1, 50), st.integers(0, 9)), max_size=14), st.integers(1, 5), st.integers(20, 90)
 )
 def test_repair_keeps_memory_or_says_that_it_cannot(pieces, m, room_bytes):
-    made = [Piece(0, 4, Cost(cost, 1.0), Size(lasting, passing)) for cost, lasting, passing in pieces]
+    own_pieces = [Piece(0, 4, Cost(cost, 1.0), Size(lasting, passing)) for cost, lasting, passing in pieces]
     room, nothing = [Size(room_bytes, room_bytes + 5)] * m, [Cost()] * m
-    first = karmarkar_karp([piece.cost_ms for piece in made], [0.0] * m)
-    found, evened = (repaired(made, first, nothing, room, even_out) for even_out in (False, True))
+    first = karmarkar_karp([piece.cost_ms for piece in own_pieces], [0.0] * m)
+    assignment, evened = (repaired(own_pieces, first, nothing, room, even_out) for even_out in (False, True))
 
     def fitted(where: list[int]) -> bool:
-        held = [sum((piece.size for piece, number in zip(made, where) if number == b), Size()) for b in range(m)]
-        return all(size.fits(of) for size, of in zip(held, room))
+        sizes = [sum((piece.size for piece, number in zip(own_pieces, where) if number == b), Size()) for b in range(m)]
+        return all(size.fits(of) for size, of in zip(sizes, room))
 
     if fitted(first):
-        assert found == first
-    assert (found is None) == (evened is None)
-    if found is not None and evened is not None:
-        assert set(found) <= set(range(m)) and fitted(found) and fitted(evened)
-        assert slowest(made, evened, m) <= slowest(made, found, m) * (1 + 1e-9)
+        assert assignment == first
+    assert (assignment is None) == (evened is None)
+    if assignment is not None and evened is not None:
+        assert set(assignment) <= set(range(m)) and fitted(assignment) and fitted(evened)
+        assert slowest(own_pieces, evened, m) <= slowest(own_pieces, assignment, m) * (1 + 1e-9)
 
 
-def slowest(pieces: list[Piece], found: list[int], m: int) -> float:
+def slowest(pieces: list[Piece], assignment: list[int], m: int) -> float:
     """The slowest exchange and the slowest look-up."""
     both = np.zeros((m, 2))
-    for piece, number in zip(pieces, found):
+    for piece, number in zip(pieces, assignment):
         both[number] += piece.cost.communication, piece.cost.load
     return float(both.max(axis=0).sum())
 
@@ -125,5 +125,5 @@ def test_what_bins_cost_already_is_filled_up(name: str, bins: list[float]) -> No
 @pytest.mark.parametrize("name", sorted(HEURISTICS))
 def test_a_piece_goes_where_least_is_already(name: str) -> None:
     """Bins of 5, 1 and 3, pieces of 4 and 2: 5, 1 + 4 and 3 + 2."""
-    found = HEURISTICS[name]([4.0, 2.0], [5.0, 1.0, 3.0])
-    assert found == [1, 2]
+    assignment = HEURISTICS[name]([4.0, 2.0], [5.0, 1.0, 3.0])
+    assert assignment == [1, 2]

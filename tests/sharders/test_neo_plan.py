@@ -31,18 +31,18 @@ def tables(sizes: list[tuple[int, int]], pooling: str = "sum") -> tuple[Table, .
     return tuple(Table(f"t{i}", rows, dim, (f"f{i}",), pooling) for i, (rows, dim) in enumerate(sizes))
 
 
-def lengths(made: tuple[Table, ...], *each: float) -> AccessStatistics:
+def lengths(own_tables: tuple[Table, ...], *each: float) -> AccessStatistics:
     """Look-ups a sample of each table; the last figure for all that follow."""
-    given = [each[min(i, len(each) - 1)] for i in range(len(made))]
-    return AccessStatistics({t.name: power_law_access(t.name, t.rows, length, 1.05) for t, length in zip(made, given)})
+    of_table = [each[min(i, len(each) - 1)] for i in range(len(own_tables))]
+    return AccessStatistics({t.name: power_law_access(t.name, t.rows, length, 1.05) for t, length in zip(own_tables, of_table)})
 
 
 def plan(*inputs: Any, **options: Any) -> ShardingPlan:
     return Neo4D(**options).plan(PlanInputs(*inputs))
 
 
-def schemes(made: ShardingPlan) -> list[str]:
-    return [p.scheme for p in made.placements]
+def schemes(sharding: ShardingPlan) -> list[str]:
+    return [p.scheme for p in sharding.placements]
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,69 +51,69 @@ def test_any_tables_are_covered_once_in_memory_and_the_same_every_time(data: st.
     hosts, ranks = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     sizes = st.tuples(st.integers(1, 5000), st.sampled_from([1, 6, 16, 30, 64]))
     pooling = data.draw(st.sampled_from(["sum", "mean"]))
-    made = tables(data.draw(st.lists(sizes, min_size=1, max_size=12)), pooling)
-    access = lengths(made, *data.draw(st.lists(st.sampled_from([0.5, 1.0, 8.0, 100.0]), min_size=1, max_size=4)))
+    own_tables = tables(data.draw(st.lists(sizes, min_size=1, max_size=12)), pooling)
+    access = lengths(own_tables, *data.draw(st.lists(st.sampled_from([0.5, 1.0, 8.0, 100.0]), min_size=1, max_size=4)))
     allowed = data.draw(st.sampled_from([None, ["table_wise"], ["row_wise"], ["table_wise", "column_wise"], ["table_row_wise"]]))
     options = {"placement": data.draw(st.sampled_from(["greedy", "karmarkar_karp"])), "schemes": allowed}
     cluster = small_cluster(hosts, ranks, memory_gb=data.draw(st.sampled_from([16.0, 0.003, 0.001])))
     work = workload(batch_size=4, dense_parameters=10, activation_bytes_per_sample=1.0)
     try:
-        found = plan(made, access, cluster, FP32, work, **options)
+        sharding = plan(own_tables, access, cluster, FP32, work, **options)
     except PlanDoesNotFit:
         assert cluster.device.memory_gb < 16
         return
-    validate(found)
-    assert found == plan(made, access, cluster, FP32, work, **options)
-    assert missing_bytes(bytes_of_ranks(found, work), cluster)[0] <= 0
-    for placement in found.placements:  # pieces that meet on a rank are one shard
+    validate(sharding)
+    assert sharding == plan(own_tables, access, cluster, FP32, work, **options)
+    assert missing_bytes(bytes_of_ranks(sharding, work), cluster)[0] <= 0
+    for placement in sharding.placements:  # pieces that meet on a rank are one shard
         holders = [shard.ranks for shard in placement.shards]
         assert len(holders) == len(set(holders))
-    lower(found, access, FP32, work)
-    made_so = Neo4D(**options).best(PlanInputs(made, access, cluster, FP32, work))
-    assert made_so.plan == found and made_so.costs.worst_ms >= made_so.bound_ms * (1 - 1e-9)
+    lower(sharding, access, FP32, work)
+    made_so = Neo4D(**options).best(PlanInputs(own_tables, access, cluster, FP32, work))
+    assert made_so.plan == sharding and made_so.costs.worst_ms >= made_so.bound_ms * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("scheme", sorted({*SCHEMES} - {"column_wise", "grid_shard"}))  # of those, pieces may meet on a rank
 def test_a_piece_fills_what_the_plan_s_memory_counts(scheme: str) -> None:
     cluster, work = small_cluster(2, 2), workload()
     for table in tables([(37, 16), (5000, 30)]):
-        given = Setting(lengths((table,), 3.0), cluster, FP32, work.batch_size, Weights())
-        ((piece,),) = (cut.pieces for cut in cuts_of(0, table, [scheme], given, work))
-        held = bytes_of_ranks(plan((table,), given.access, cluster, FP32, work, schemes=[scheme]), work)
+        setting = Setting(lengths((table,), 3.0), cluster, FP32, work.batch_size, Weights())
+        ((piece,),) = (cut.pieces for cut in cuts_of(0, table, [scheme], setting, work))
+        memory = bytes_of_ranks(plan((table,), setting.access, cluster, FP32, work, schemes=[scheme]), work)
         bare = bytes_of_ranks(ShardingPlan("", 2, 2, (table,), ()), work)
-        assert piece.size.lasting == max(a - b for a, b in zip(held.lasting, bare.lasting))
-        assert piece.size.passing == max(a - b for a, b in zip(held.buffers, bare.buffers))
+        assert piece.size.lasting == max(a - b for a, b in zip(memory.lasting, bare.lasting))
+        assert piece.size.passing == max(a - b for a, b in zip(memory.buffers, bare.buffers))
 
 
 def test_no_plan_is_below_the_bound() -> None:
     """TorchRec's plans, row-wise ones and ours under every choice of schemes."""
-    made = tables([(n * 37 % 4000 + 1, 16 * (1 + n % 4)) for n in range(20)])
-    access, cluster, work = lengths(made, 1.0, 30.0, 2.0, 8.0), small_cluster(2, 4), workload(batch_size=64)
-    given = Setting(access, cluster, FP32, work.batch_size, Weights())
-    inputs = PlanInputs(made, access, cluster, FP32, work)
-    ours = Neo4D().best(inputs)
+    own_tables = tables([(n * 37 % 4000 + 1, 16 * (1 + n % 4)) for n in range(20)])
+    access, cluster, work = lengths(own_tables, 1.0, 30.0, 2.0, 8.0), small_cluster(2, 4), workload(batch_size=64)
+    setting = Setting(access, cluster, FP32, work.batch_size, Weights())
+    inputs = PlanInputs(own_tables, access, cluster, FP32, work)
+    best = Neo4D().best(inputs)
     others = [TorchRec().plan(inputs), RowWise().plan(inputs)]
-    others += [plan(made, access, cluster, FP32, work, schemes=[scheme]) for scheme in SCHEMES]
-    worst = [costs_of_ranks(other, given).worst_ms for other in others]
-    assert ours.bound_ms <= min(worst) and ours.costs.worst_ms <= min(worst) * (1 + 1e-9)
+    others += [plan(own_tables, access, cluster, FP32, work, schemes=[scheme]) for scheme in SCHEMES]
+    worst = [costs_of_ranks(other, setting).worst_ms for other in others]
+    assert best.bound_ms <= min(worst) and best.costs.worst_ms <= min(worst) * (1 + 1e-9)
 
 
 def test_costs_by_hand() -> None:
     """2 hosts of 2 ranks, links of 10 GB/s and 5 us, memory of 100 GB/s, 8 samples a rank; 50 rows of 16, 3 look-ups."""
     (table,) = tables([(50, 16)])
-    given = Setting(lengths((table,), 3.0), small_cluster(2, 2), FP32, 8, Weights())
+    setting = Setting(lengths((table,), 3.0), small_cluster(2, 2), FP32, 8, Weights())
     gb = 1e6  # bytes a ms
     ids, lengths_bytes, vectors, latency = 32 * 3 * 8, 32 * 4, 32 * 16 * 8, 0.01
-    whole = cost_of_shard(table, "table_wise", 1.0, 16, given)
+    whole = cost_of_shard(table, "table_wise", 1.0, 16, setting)
     assert whole.communication == pytest.approx((ids + lengths_bytes + vectors) * 2 / 4 / 10 / gb + latency)  # two of four are far
     assert whole.load == pytest.approx(32 * 3 * 16 * 4 / 100 / gb)
-    rows = cost_of_shard(table, "row_wise", 0.25, 16, given)  # a ring: both ranks of a host drive one
+    rows = cost_of_shard(table, "row_wise", 0.25, 16, setting)  # a ring: both ranks of a host drive one
     assert rows.communication == pytest.approx((ids / 4 + lengths_bytes) * 2 / 4 / 10 / gb + vectors * 3 / 4 / 10 / gb + latency)
-    in_host = cost_of_shard(table, "table_row_wise", 0.5, 16, given)
+    in_host = cost_of_shard(table, "table_row_wise", 0.5, 16, setting)
     assert in_host.communication == pytest.approx(
         (ids / 2 + lengths_bytes) * 2 / 4 / 10 / gb + vectors / 2 / 10 / gb + vectors / 2 / 2 / 10 / gb + latency
     )
-    replicas = cost_of_shard(table, "data_parallel", 1.0, 16, given)
+    replicas = cost_of_shard(table, "data_parallel", 1.0, 16, setting)
     assert replicas.communication == pytest.approx(2 * 50 * 16 * 4 * 3 / 4 / 10 / gb + latency)
     assert replicas.load == pytest.approx((8 * 3 + 50) * 16 * 4 / 100 / gb)
 
@@ -127,16 +127,16 @@ def test_each_dimension_is_chosen_where_it_pays() -> None:
     assert schemes(plan(giant, lengths(giant, 4.0), cluster, FP32, work))[0] in ("table_row_wise", "grid_shard", "row_wise", "column_wise")
     heavy = tables([(20_000, 256)] + [(20_000, 16)] * 40)
     access = lengths(heavy, 60.0, 2.0)
-    given = Setting(access, cluster, FP32, work.batch_size, Weights())
-    ours, whole = (plan(heavy, access, cluster, FP32, work, schemes=only) for only in (None, ["table_wise"]))
-    assert schemes(ours)[0] not in ("table_wise", "data_parallel")
-    assert costs_of_ranks(ours, given).imbalance < 1.2 < 2 < costs_of_ranks(whole, given).imbalance
+    setting = Setting(access, cluster, FP32, work.batch_size, Weights())
+    best, whole = (plan(heavy, access, cluster, FP32, work, schemes=only) for only in (None, ["table_wise"]))
+    assert schemes(best)[0] not in ("table_wise", "data_parallel")
+    assert costs_of_ranks(best, setting).imbalance < 1.2 < 2 < costs_of_ranks(whole, setting).imbalance
 
 
 def test_what_does_not_fit_names_the_nearest_change() -> None:
-    made = tables([(100_000, 64)] * 8)
+    own_tables = tables([(100_000, 64)] * 8)
     with pytest.raises(PlanDoesNotFit, match="nearest change that would fit"):
-        plan(made, lengths(made, 1.0), small_cluster(1, 2, memory_gb=0.05), FP32, workload())
+        plan(own_tables, lengths(own_tables, 1.0), small_cluster(1, 2, memory_gb=0.05), FP32, workload())
 
 
 def test_sequences_and_mistakes() -> None:
@@ -156,24 +156,24 @@ def test_sequences_and_mistakes() -> None:
 
 
 def test_reasons_tell_bounds_and_other_choices() -> None:
-    made = tables([(5000, 16)] * 6)
-    inputs = PlanInputs(made, lengths(made, 2.0), small_cluster(2, 2), FP32, workload())
-    found = Neo4D().reasons(Neo4D().plan(inputs), inputs)
-    assert Reasons.from_json(found.to_json()) == found
-    assert {a.name for a in found.alternatives} == {"placement=greedy", "even_out=false", "table_wise only"}
-    assert all(choice.worst_ms >= found.bound_ms * (1 - 1e-9) for choice in (found.chosen, *found.alternatives))
-    assert "No plan can be below" in " ".join(found.explanation()["sentences"])
+    own_tables = tables([(5000, 16)] * 6)
+    inputs = PlanInputs(own_tables, lengths(own_tables, 2.0), small_cluster(2, 2), FP32, workload())
+    reasons = Neo4D().reasons(Neo4D().plan(inputs), inputs)
+    assert Reasons.from_json(reasons.to_json()) == reasons
+    assert {a.name for a in reasons.alternatives} == {"placement=greedy", "even_out=false", "table_wise only"}
+    assert all(choice.worst_ms >= reasons.bound_ms * (1 - 1e-9) for choice in (reasons.chosen, *reasons.alternatives))
+    assert "No plan can be below" in " ".join(reasons.explanation()["sentences"])
 
 
 def test_hundreds_of_tables_come_near_the_bound() -> None:
-    made = tables([((n * 7919) % 100_000 + 10, 4 * (1 + n * 31 % 64)) for n in range(150)])
-    access = lengths(made, *[1.0 + (n * 17) % 40 for n in range(150)])
+    own_tables = tables([((n * 7919) % 100_000 + 10, 4 * (1 + n * 31 % 64)) for n in range(150)])
+    access = lengths(own_tables, *[1.0 + (n * 17) % 40 for n in range(150)])
     cluster = built("cluster", "zionex_x16").reshaped(2, 8)
-    inputs = PlanInputs(made, access, cluster, FP32, workload(batch_size=512))
-    found = Neo4D().best(inputs)
-    assert found.fits and found.costs.worst_ms < 1.1 * found.bound_ms
+    inputs = PlanInputs(own_tables, access, cluster, FP32, workload(batch_size=512))
+    best = Neo4D().best(inputs)
+    assert best.fits and best.costs.worst_ms < 1.1 * best.bound_ms
     alone = Neo4D(even_out=False).best(inputs)
-    assert found.costs.worst_ms < alone.costs.worst_ms
+    assert best.costs.worst_ms < alone.costs.worst_ms
 
 
 def test_column_ranges_cover_all_columns() -> None:

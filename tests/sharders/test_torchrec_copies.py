@@ -26,8 +26,8 @@ def nothing_kept() -> Iterator[None]:
 
 
 def plan(tables: tuple[Table, ...], hosts: int, ranks_per_host: int, types: list[str] | None, memory_gb: float = 80.0) -> ShardingPlan:
-    where, looked = cluster(hosts, ranks_per_host, "cuda", memory_gb=memory_gb), statistics(tables, MLPERF_HOT[: len(tables)])
-    return TorchRec(sharding_types=types).plan(PlanInputs(tables, looked, where, FP32, workload(batch_size=256)))
+    where, access = cluster(hosts, ranks_per_host, "cuda", memory_gb=memory_gb), statistics(tables, MLPERF_HOT[: len(tables)])
+    return TorchRec(sharding_types=types).plan(PlanInputs(tables, access, where, FP32, workload(batch_size=256)))
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def plan(tables: tuple[Table, ...], hosts: int, ranks_per_host: int, types: list
 def test_plans_are_those_of_deep_copies(
     tables: tuple[Table, ...], hosts: int, ranks_per_host: int, types: list[str] | None, memory_gb: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = plan(tables, hosts, ranks_per_host, types, memory_gb)
+    sharding = plan(tables, hosts, ranks_per_host, types, memory_gb)
     planner._found.cache_clear()
     monkeypatch.setattr(search, "Greedy", GreedyPerfPartitioner)
     monkeypatch.setattr(search, "with_idle_ranks", lambda topology: topology)
     monkeypatch.setattr(estimates, "Shards", list)
-    assert plan(tables, hosts, ranks_per_host, types, memory_gb) == ours
+    assert plan(tables, hosts, ranks_per_host, types, memory_gb) == sharding
 
 
 def test_a_rank_more_is_copied_a_few_times_whatever_the_tables_are(monkeypatch: pytest.MonkeyPatch) -> None:

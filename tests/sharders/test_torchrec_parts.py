@@ -54,8 +54,8 @@ def test_halves_or_less(width: int, narrower: int) -> None:
     ],
 )
 def test_the_width_of_column_shards(forced: str | None, width: int | None, shards: str | None, expected: int) -> None:
-    given = {"t": forced} if forced else {}
-    assert first_widths((table(),), given, cluster(2, 3), width, shards) == {"t": expected}
+    schemes = {"t": forced} if forced else {}
+    assert first_widths((table(),), schemes, cluster(2, 3), width, shards) == {"t": expected}
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def placed(*each: tuple[Table, str, list[Shard]]) -> ShardingPlan:
     return ShardingPlan("", 1, 4, tuple(t for t, _, _ in each), tuple(Placement(t.name, s, tuple(shards)) for t, s, shards in each))
 
 
-def whole(given: Table, *ranks: int) -> Shard:
-    return Shard(ranks, 0, given.rows, 0, given.dim)
+def whole(own: Table, *ranks: int) -> Shard:
+    return Shard(ranks, 0, own.rows, 0, own.dim)
 
 
 def test_ranks_are_idle_that_hold_only_what_all_hold() -> None:
@@ -126,12 +126,12 @@ def test_bytes_that_torchrec_does_not_count(dtype: str, optimizer: str, uncounte
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
 def test_the_topology_has_what_a_plan_may_fill_and_bytes_a_millisecond(kind: str) -> None:
     work = workload(dense_parameters=1000, dense_optimizer="sgd")
-    found = _topology(_search_of(PlanInputs((), AccessStatistics({}), cluster(2, 3, kind=kind), FP32, work), {}, {}))
+    topology = _topology(_search_of(PlanInputs((), AccessStatistics({}), cluster(2, 3, kind=kind), FP32, work), {}, {}))
     room = 68_000_000_000 - 8000
-    assert (found.world_size, found.local_world_size, found.compute_device) == (6, 3, kind)
-    assert {d.storage.hbm for d in found.devices} == {room if kind == "cuda" else 0}
-    assert {d.storage.ddr for d in found.devices} == {0 if kind == "cuda" else room}
-    assert (found.hbm_mem_bw, found.ddr_mem_bw, found.intra_host_bw, found.inter_host_bw) == (1e9, 1e9, 1e8, 1e7)
+    assert (topology.world_size, topology.local_world_size, topology.compute_device) == (6, 3, kind)
+    assert {d.storage.hbm for d in topology.devices} == {room if kind == "cuda" else 0}
+    assert {d.storage.ddr for d in topology.devices} == {0 if kind == "cuda" else room}
+    assert (topology.hbm_mem_bw, topology.ddr_mem_bw, topology.intra_host_bw, topology.inter_host_bw) == (1e9, 1e9, 1e8, 1e7)
     full = workload(dense_parameters=10**12)
     none = _topology(_search_of(PlanInputs((), AccessStatistics({}), cluster(2, 3, kind="cuda"), FP32, full), {}, {}))
     assert {d.storage.hbm for d in none.devices} == {0}
@@ -170,8 +170,8 @@ def test_options_of_sharders() -> None:
 def test_a_later_pattern_wins_and_one_without_a_table_is_refused() -> None:
     tables = [table(f"t{i}") for i in range(10)]
     force = {"t*": "row_wise", "t[12]": "table_wise", "t2": "row_wise"}
-    found = forced_schemes(tables, force, ("row_wise", "table_wise"), "no")
-    assert found == {f"t{i}": "row_wise" for i in range(10)} | {"t1": "table_wise"} and forced_schemes(tables, None, (), "no") == {}
+    schemes = forced_schemes(tables, force, ("row_wise", "table_wise"), "no")
+    assert schemes == {f"t{i}": "row_wise" for i in range(10)} | {"t1": "table_wise"} and forced_schemes(tables, None, (), "no") == {}
     with pytest.raises(
         UserError, match=r"force.u1: no such table; given u1; allowed: t0, t1, t2, t3, t4, t5, t6, t7 and 2 more; did you mean"
     ):

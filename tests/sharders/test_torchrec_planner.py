@@ -56,14 +56,14 @@ def searched() -> torchrec.Search:
     return torchrec._search_of(PlanInputs(TABLES, statistics(TABLES), cluster(2, 2), FP32, workload()), types, widths)
 
 
-def assert_covers(made: ShardingPlan) -> None:
+def assert_covers(sharding: ShardingPlan) -> None:
     """Every element of every table is in exactly one shard, and replicas are on every rank."""
-    for table, placement in made.by_table.values():
+    for table, placement in sharding.by_table.values():
         times = torch.zeros(table.rows, table.dim)
         for shard in placement.shards:
             times[shard.row_start : shard.row_stop, shard.col_start : shard.col_stop] += 1
             assert len(set(shard.ranks)) == len(shard.ranks)
-            assert len(shard.ranks) == (made.world_size if placement.scheme == "data_parallel" else 1)
+            assert len(shard.ranks) == (sharding.world_size if placement.scheme == "data_parallel" else 1)
         assert times.eq(1).all(), table.name
 
 
@@ -71,66 +71,66 @@ def assert_covers(made: ShardingPlan) -> None:
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 1), (1, 4), (2, 2), (4, 1)])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_any_type_is_forced_on_any_table(scheme: str, hosts: int, ranks_per_host: int, kind: str) -> None:
-    made = plan(TABLES, cluster(hosts, ranks_per_host, kind), force={"*": scheme})
-    assert [p.scheme for p in made.placements] == [scheme] * len(TABLES)
-    assert_covers(made)
+    sharding = plan(TABLES, cluster(hosts, ranks_per_host, kind), force={"*": scheme})
+    assert [p.scheme for p in sharding.placements] == [scheme] * len(TABLES)
+    assert_covers(sharding)
     if scheme == "row_wise":
         inputs = PlanInputs(TABLES, statistics(TABLES), cluster(hosts, ranks_per_host), FP32, workload())
-        assert made.placements == RowWise().plan(inputs).placements
+        assert sharding.placements == RowWise().plan(inputs).placements
     if scheme in ("table_row_wise", "table_column_wise"):
-        assert all(len({rank // ranks_per_host for rank in p.ranks}) == 1 for p in made.placements)
+        assert all(len({rank // ranks_per_host for rank in p.ranks}) == 1 for p in sharding.placements)
 
 
 def test_a_later_pattern_wins_and_the_rest_is_free() -> None:
-    made = plan(TABLES, cluster(2, 2), force={"*": "row_wise", "t*": "data_parallel"}, sharding_types=["table_wise"])
-    assert [p.scheme for p in made.placements] == ["row_wise", "data_parallel", "row_wise"]
-    made = plan(TABLES, cluster(2, 2), force={"odd": "row_wise"}, sharding_types=["table_wise"])
-    assert [p.scheme for p in made.placements] == ["row_wise", "table_wise", "table_wise"]
+    sharding = plan(TABLES, cluster(2, 2), force={"*": "row_wise", "t*": "data_parallel"}, sharding_types=["table_wise"])
+    assert [p.scheme for p in sharding.placements] == ["row_wise", "data_parallel", "row_wise"]
+    sharding = plan(TABLES, cluster(2, 2), force={"odd": "row_wise"}, sharding_types=["table_wise"])
+    assert [p.scheme for p in sharding.placements] == ["row_wise", "table_wise", "table_wise"]
 
 
 def test_column_shards_have_the_width_asked_for() -> None:
-    made = plan(TABLES, cluster(1, 2), force={"odd": "column_wise"}, column_shard_width=4)
-    assert [s.cols for s in made.by_table["odd"][1].shards] == [4, 4, 4, 4]
-    made = plan(TABLES, cluster(1, 2), force={"odd": "column_wise"})
-    assert [s.cols for s in made.by_table["odd"][1].shards] == [8, 8]
+    sharding = plan(TABLES, cluster(1, 2), force={"odd": "column_wise"}, column_shard_width=4)
+    assert [s.cols for s in sharding.by_table["odd"][1].shards] == [4, 4, 4, 4]
+    sharding = plan(TABLES, cluster(1, 2), force={"odd": "column_wise"})
+    assert [s.cols for s in sharding.by_table["odd"][1].shards] == [8, 8]
 
 
 def test_column_shards_are_as_many_as_asked_for() -> None:
-    for asked, widths in (("2", [8, 8]), ("4", [4] * 4), ("100", [4] * 4), ("3", [8, 8])):  # 3 do not divide 16: no more than 3
-        made = plan(TABLES, cluster(1, 2), force={"odd": "column_wise"}, column_shards=asked)
-        assert [s.cols for s in made.by_table["odd"][1].shards] == widths
+    for shards, widths in (("2", [8, 8]), ("4", [4] * 4), ("100", [4] * 4), ("3", [8, 8])):  # 3 do not divide 16: no more than 3
+        sharding = plan(TABLES, cluster(1, 2), force={"odd": "column_wise"}, column_shards=shards)
+        assert [s.cols for s in sharding.by_table["odd"][1].shards] == widths
 
 
 @pytest.mark.parametrize(("count", "hosts", "ranks_per_host"), [(1, 1, 2), (3, 2, 4), (5, 4, 8), (2, 4, 8), (1, 4, 8)])
 def test_every_rank_holds_a_column_shard_where_there_are_more_ranks_than_tables(count: int, hosts: int, ranks_per_host: int) -> None:
     """Down to widths of 4; then all of the shards that there can be are spread."""
     tables = tuple(Table(f"t{i}", 5000, 64, (f"f{i}",)) for i in range(count))
-    made = plan(tables, cluster(hosts, ranks_per_host, "cuda"), sharding_types=["table_wise", "column_wise"], column_shards="auto")
-    busy = {rank for placement in made.placements for rank in placement.ranks}
-    assert len(busy) == min(made.world_size, count * 64 // 4)
-    assert_covers(made)
+    sharding = plan(tables, cluster(hosts, ranks_per_host, "cuda"), sharding_types=["table_wise", "column_wise"], column_shards="auto")
+    busy = {rank for placement in sharding.placements for rank in placement.ranks}
+    assert len(busy) == min(sharding.world_size, count * 64 // 4)
+    assert_covers(sharding)
 
 
 def test_all_of_64_gpus_hold_shards_of_criteos_26_tables() -> None:
     """Small tables may be replicated: they keep no GPU busy."""
     where, work = cluster(8, 8, "cuda", memory_gb=80.0), workload(batch_size=2048)
-    made = TorchRec(column_shards="auto").plan(PlanInputs(MLPERF, statistics(MLPERF, MLPERF_HOT), where, FP32, work))
-    spread = [p for p in made.placements if p.scheme != "data_parallel"]
+    sharding = TorchRec(column_shards="auto").plan(PlanInputs(MLPERF, statistics(MLPERF, MLPERF_HOT), where, FP32, work))
+    spread = [p for p in sharding.placements if p.scheme != "data_parallel"]
     assert {rank for placement in spread for rank in placement.ranks} == set(range(64))
 
 
 def test_replicas_alone_are_left_as_they_are() -> None:
-    chosen = {"force": {"*": "data_parallel"}}
-    assert plan(TABLES, cluster(2, 2), column_shards="auto", **chosen) == plan(TABLES, cluster(2, 2), **chosen)
+    options = {"force": {"*": "data_parallel"}}
+    assert plan(TABLES, cluster(2, 2), column_shards="auto", **options) == plan(TABLES, cluster(2, 2), **options)
 
 
 def test_26_tables_are_planned_for_64_gpus_without_any() -> None:
     where = cluster(8, 8, "cuda", memory_gb=80.0)
     work = workload("row_wise_adagrad", batch_size=1024)
-    made = TorchRec().plan(PlanInputs(MLPERF, statistics(MLPERF, MLPERF_HOT), where, FP32, work))
-    assert made.world_size == 64 and len(made.placements) == 26
-    assert max(made.weight_bytes_of_ranks()) < 80e9
-    assert made == ShardingPlan.from_json(made.to_json())
+    sharding = TorchRec().plan(PlanInputs(MLPERF, statistics(MLPERF, MLPERF_HOT), where, FP32, work))
+    assert sharding.world_size == 64 and len(sharding.placements) == 26
+    assert max(sharding.weight_bytes_of_ranks()) < 80e9
+    assert sharding == ShardingPlan.from_json(sharding.to_json())
 
 
 def test_same_input_same_plan() -> None:
@@ -151,12 +151,12 @@ print([(option.name, option.sharding_type) for option in options])
 
 def test_options_come_in_the_same_order_in_every_process() -> None:
     """TorchRec's come out of a set of words, whose order changes from process to process."""
-    found = set()
+    outputs = set()
     for seed in ("0", "1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": seed}
-        done = subprocess.run([sys.executable, "-c", OPTIONS], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-        found.add(done.stdout)
-    assert len(found) == 1 and "row_wise" in found.pop()
+        process = subprocess.run([sys.executable, "-c", OPTIONS], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        outputs.add(process.stdout)
+    assert len(outputs) == 1 and "row_wise" in outputs.pop()
 
 
 def test_memory_bounds_the_plan_and_optimizer_state_counts() -> None:
@@ -172,9 +172,9 @@ def test_memory_bounds_the_plan_and_optimizer_state_counts() -> None:
 @pytest.mark.parametrize(("stored", "fits_whole"), [("fp32", False), ("split_bf16", False), ("bf16_master", False), ("bf16", True)])
 def test_memory_counts_what_is_stored_not_what_a_look_up_reads(stored: str, fits_whole: bool) -> None:
     tables = (Table("big", 1_000_000, 64, ("f",), dtype=stored),)  # 128 MB to read, with the lower halves 256
-    made = plan(tables, cluster(1, 4, "cuda", memory_gb=0.22), sharding_types=["table_wise", "row_wise"])
-    whole = plan(tables, cluster(1, 4, "cuda", memory_gb=0.22), sharding_types=["table_wise"]) if fits_whole else made
-    assert made.placements[0].scheme in (("table_wise", "row_wise") if fits_whole else ("row_wise",))
+    sharding = plan(tables, cluster(1, 4, "cuda", memory_gb=0.22), sharding_types=["table_wise", "row_wise"])
+    whole = plan(tables, cluster(1, 4, "cuda", memory_gb=0.22), sharding_types=["table_wise"]) if fits_whole else sharding
+    assert sharding.placements[0].scheme in (("table_wise", "row_wise") if fits_whole else ("row_wise",))
     assert whole.placements[0].scheme == ("table_wise" if fits_whole else "row_wise")
     state = {dtype: uncounted_bytes(replace(tables[0], dtype=dtype), "adam") for dtype in ("fp32", "split_bf16", "bf16")}
     assert state == {"fp32": 0, "split_bf16": 2 + 2 * 2, "bf16": 2 * 2}  # TorchRec counts 2 bytes a weight, and a state as the weight
@@ -226,5 +226,5 @@ def test_mean_pooling_is_refused_under_grid_and_never_chosen() -> None:
 
 
 def test_row_blocks_are_torchrecs() -> None:
-    made = RowWise().plan(PlanInputs((Table("five", 5, 4, ("f",)),), statistics(TABLES), cluster(2, 2), FP32, workload()))
-    assert [(s.row_start, s.row_stop) for s in made.placements[0].shards] == [(0, 2), (2, 4), (4, 5), (5, 5)]
+    sharding = RowWise().plan(PlanInputs((Table("five", 5, 4, ("f",)),), statistics(TABLES), cluster(2, 2), FP32, workload()))
+    assert [(s.row_start, s.row_stop) for s in sharding.placements[0].shards] == [(0, 2), (2, 4), (4, 5), (5, 5)]

@@ -124,8 +124,8 @@ def test_seeds_alone_are_one_row(tmp_path):
 
 def test_ten_jobs_stay_in_the_order_they_ran(tmp_path):
     aucs = {(f"m{i}", "torchrec"): [0.7] for i in range(12)}
-    made = read_ablation(sweep(tmp_path / "s", aucs))
-    assert [row.overrides["model"] for row in made.rows] == [f"m{i}" for i in range(12)]
+    ablation = read_ablation(sweep(tmp_path / "s", aucs))
+    assert [row.overrides["model"] for row in ablation.rows] == [f"m{i}" for i in range(12)]
 
 
 def test_a_folder_without_jobs_is_one_line(tmp_path):
@@ -198,16 +198,16 @@ def test_every_number_of_every_test_is_in_the_long_csv(tmp_path):
 
 
 def test_simulated_and_measured_never_share_a_table(tmp_path):
-    made = write_ablation(sweep(tmp_path / "s"))
-    for table in [*value_tables(made), *comparison_tables(made)]:
+    ablation = write_ablation(sweep(tmp_path / "s"))
+    for table in [*value_tables(ablation), *comparison_tables(ablation)]:
         assert ("(simulated)" in table.title) != ("(measured)" in table.title), table.title
-    assert not [c for c in made.comparisons.values() if c.figure.simulated]
+    assert not [c for c in ablation.comparisons.values() if c.figure.simulated]
 
 
 def test_no_cell_of_any_table_is_empty(tmp_path):
     folder = sweep(tmp_path / "s", {("dlrm", "a"): [0.7, None, 0.72], ("dcn", "a"): [None], ("xlrm", "a"): [0.7]})
-    made = write_ablation(folder)
-    cells = [cell for table in [*value_tables(made), *comparison_tables(made)] for row in table.rows for cell in row]
+    ablation = write_ablation(folder)
+    cells = [cell for table in [*value_tables(ablation), *comparison_tables(ablation)] for row in table.rows for cell in row]
     assert cells and all(cell.strip() for cell in cells)
 
 
@@ -253,15 +253,15 @@ def test_a_hydra_sweep_ends_with_the_table(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "config.yaml").write_text(CONFIG)
     command = [sys.executable, "app.py", "-m", "model=dlrm,dcn", "seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep"]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=110, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     assert [(row["model"], row["seeds"], row["validation_auc_median"]) for row in rows_of(tmp_path / "sweep")] == [
         ("dlrm", "2", "0.715"),
         ("dcn", "2", "0.715"),
     ]
-    assert "Quality, validation (measured)" in done.stdout and "(baseline)" in done.stdout
+    assert "Quality, validation (measured)" in process.stdout and "(baseline)" in process.stdout
 
 
 def test_a_run_that_a_search_cut_short_is_neither_failed_nor_a_figure(tmp_path):

@@ -46,9 +46,9 @@ def test_a_folder_that_a_kill_left_without_overrides_is_free(tmp_path):
 
 def test_what_another_config_left_is_set_aside_not_lost(tmp_path):
     folder = write_run(tmp_path / "s/0", make_result(), ["model=dcn"])
-    before = (folder / "result.json").read_text()
+    earlier = (folder / "result.json").read_text()
     assert sweep_folder.set_aside(folder) == tmp_path / "s/superseded/0-1"
-    assert (tmp_path / "s/superseded/0-1/result.json").read_text() == before
+    assert (tmp_path / "s/superseded/0-1/result.json").read_text() == earlier
     assert [path.name for path in folder.iterdir()] == [".hydra"]
     assert sweep_folder.set_aside(folder) is None
     (folder / "config.yaml").write_text("a: 1")
@@ -85,13 +85,13 @@ def test_jobs_that_were_asked_for_and_never_began_are_missing_in_the_table(tmp_p
 def test_jobs_that_ran_elsewhere_tell_how_they_ended_by_their_records(tmp_path):
     """As those of SLURM do: 2 and 3 of an error, 4 of a job that left nothing, 0 of what was pruned."""
     words = [("model=dlrm", f"seed={seed}") for seed in range(5)]
-    done, bad = make_result(), failed(make_result())
-    endings = (done, replace(done, status="pruned", pruned=Pruned("auc", 1, 0.5, 0.6)), bad, replace(bad, error=Failure("UserError", "no")))
+    good, bad = make_result(), failed(make_result())
+    endings = (good, replace(good, status="pruned", pruned=Pruned("auc", 1, 0.5, 0.6)), bad, replace(bad, error=Failure("UserError", "no")))
     for number, ending in enumerate(endings):
         write_run(tmp_path / str(number), ending, list(words[number]))
-    asked = Invocation(True, (), None, tmp_path, tuple(words))
-    assert codes_elsewhere(asked, []) == [0, 0, CODES.get(bad.error.type, 1), 2, 4]
-    assert codes_elsewhere(asked, [0] * 5) == []
+    invocation = Invocation(True, (), None, tmp_path, tuple(words))
+    assert codes_elsewhere(invocation, []) == [0, 0, CODES.get(bad.error.type, 1), 2, 4]
+    assert codes_elsewhere(invocation, [0] * 5) == []
 
 
 def test_a_job_that_was_cut_short_is_unfinished(tmp_path):
@@ -100,9 +100,9 @@ def test_a_job_that_was_cut_short_is_unfinished(tmp_path):
     assert [row.status for row in read_ablation(folder).rows] == ["completed", "unfinished"]
 
 
-def drawn(shown: SweepShown) -> str:
+def drawn(progress: SweepShown) -> str:
     out = Console(width=120, record=True, file=io.StringIO())
-    out.print(shown.table())
+    out.print(progress.table())
     return out.export_text()
 
 
@@ -110,20 +110,20 @@ def drawn(shown: SweepShown) -> str:
 def test_the_table_that_lives(tmp_path, writes):
     folder = sweep(tmp_path / "s", {("dlrm", "a"): [0.7, None]}, extra=())
     jobs = [[f"model={m}", "sharder=a", f"seed={s}"] for s in (1, 2) for m in ("dlrm", "dcn")]
-    with SweepShown(folder, jobs, writes=writes) as shown:
-        shown.begin(jobs[0])
-        shown.end(repeated=True)
-        shown.begin(jobs[1])
+    with SweepShown(folder, jobs, writes=writes) as progress:
+        progress.begin(jobs[0])
+        progress.end(repeated=True)
+        progress.begin(jobs[1])
         write_run(folder / "2", make_result(seed=1, auc=0.75, model="dcn", sharder="a"), jobs[1])
         if writes:
-            text = drawn(shown)
+            text = drawn(progress)
             assert "Quality, validation (measured): AUC" in text and "0.7000" in text and "failed" in text and "waiting" in text
             assert "step 400, " in text and "1 of 4 jobs done, 1 failed" in text
-        shown.end(repeated=False)
+        progress.end(repeated=False)
         assert (folder / "ablation.html").exists() == writes
         if writes:
-            assert "0.7500" in drawn(shown) and 'http-equiv="refresh"' in (folder / "ablation.html").read_text()
-            assert "2 of 4 jobs done, 1 failed" in drawn(shown)
+            assert "0.7500" in drawn(progress) and 'http-equiv="refresh"' in (folder / "ablation.html").read_text()
+            assert "2 of 4 jobs done, 1 failed" in drawn(progress)
 
 
 def test_an_interrupted_sweep_leaves_a_page_that_stands_still(tmp_path):

@@ -49,10 +49,10 @@ def test_labels_of_near_points_do_not_cover_each_other(points: list[tuple[float,
 
 def test_twelve_rows_are_all_drawn_and_named(tmp_path: Path) -> None:
     sweep(tmp_path, {(f"m{i}", "torchrec"): [0.7 + i / 1000, 0.71] for i in range(12)})
-    made = read_ablation(tmp_path)
-    picture = pareto(made)
+    ablation = read_ablation(tmp_path)
+    picture = pareto(ablation)
     assert picture is not None and all(f"model=m{i}<" in picture for i in range(12))
-    for chart in learning_bands(made):
+    for chart in learning_bands(ablation):
         lines = [trace for trace in chart.data if "line" in trace]
         assert [trace["name"] for trace in lines] == [f"model=m{i}" for i in range(12)]
         looks = [(trace["line"]["color"], trace["line"]["dash"], trace["marker"]["symbol"]) for trace in lines]
@@ -82,10 +82,10 @@ def test_bands_hold_the_least_and_the_most_of_the_seeds(tmp_path: Path) -> None:
 
 
 def test_quality_stands_against_throughput_and_bytes(tmp_path: Path) -> None:
-    made = read_ablation(sweep(tmp_path))
-    picture = pareto(made)
+    ablation = read_ablation(sweep(tmp_path))
+    picture = pareto(ablation)
     assert picture is not None
-    assert "validation AUC (measured)" in picture and all(f">{i + 1}<" in picture for i in range(len(made.rows)))
+    assert "validation AUC (measured)" in picture and all(f">{i + 1}<" in picture for i in range(len(ablation.rows)))
     write_ablation(tmp_path)
     page = (tmp_path / "ablation.html").read_text()
     assert "What trades against what" in page and "default-src 'none'" in page
@@ -94,8 +94,8 @@ def test_quality_stands_against_throughput_and_bytes(tmp_path: Path) -> None:
 def test_a_sweep_without_figures_has_no_pictures(tmp_path: Path) -> None:
     for number in range(2):
         write_run(tmp_path / str(number), make_result("plan"), [f"a={number}"])
-    made = read_ablation(tmp_path)
-    assert learning_bands(made) == [] and pareto(made) is None
+    ablation = read_ablation(tmp_path)
+    assert learning_bands(ablation) == [] and pareto(ablation) is None
 
 
 #: Said by the page itself: how much wider than the window it is, and which words of a picture leave it.
@@ -126,9 +126,9 @@ def test_a_browser_shows_all_of_a_page_without_the_network(tmp_path: Path, kind:
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
     look.write_text(text.replace("</body>", LOOK + "</body>"))
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--proxy-server=127.0.0.1:9"]
-    shown = subprocess.run([*browser, "--dump-dom", look.as_uri()], capture_output=True, text=True, timeout=120, check=True).stdout
-    assert 'data-wider="0"' in shown
-    assert 'data-leaving="[]"' in shown, re.search(r'data-leaving="([^"]*)"', shown)
+    html = subprocess.run([*browser, "--dump-dom", look.as_uri()], capture_output=True, text=True, timeout=120, check=True).stdout
+    assert 'data-wider="0"' in html
+    assert 'data-leaving="[]"' in html, re.search(r'data-leaving="([^"]*)"', html)
     printed = tmp_path / "page.pdf"
     subprocess.run([*browser, f"--print-to-pdf={printed}", page.as_uri()], capture_output=True, timeout=120, check=True)
     assert printed.read_bytes().startswith(b"%PDF") and printed.stat().st_size > 10_000

@@ -34,13 +34,13 @@ class Runs:
         auc = 0.8 - 0.05 * abs(rate - 0.01) / 0.01 + 0.001 * seed
         MetricsCsv(folder).append({"step": 10, "epoch": 0, "validation_auc": auc - 0.1})
         bounds = json.loads(words["+ablation.prune"].split("bounds:")[1][:-1]) if "+ablation.prune" in words else []
-        made = make_result().to_json()
+        record = make_result().to_json()
         if bounds and auc - 0.1 < bounds[0]:
-            made |= {"status": "pruned", "pruned": {"metric": "auc", "epoch": 1, "value": auc - 0.1, "bound": bounds[0]}}
+            record |= {"status": "pruned", "pruned": {"metric": "auc", "epoch": 1, "value": auc - 0.1, "bound": bounds[0]}}
         else:
             MetricsCsv(folder).append({"step": 20, "epoch": 1, "validation_auc": auc})
-            made["quality"]["validation"]["auc"] = auc
-        (folder / "result.json").write_text(json.dumps(made))
+            record["quality"]["validation"]["auc"] = auc
+        (folder / "result.json").write_text(json.dumps(record))
         return folder
 
 
@@ -56,7 +56,7 @@ def test_what_may_vary_is_read_from_overrides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["model=dcn"], "a search needs something to vary"),
         (["seed=1,2"], "a search needs something to vary"),
@@ -65,42 +65,42 @@ def test_what_may_vary_is_read_from_overrides() -> None:
         (["x=1,2", "seed=interval(1,2)"], "seeds are an axis of their own"),
     ],
 )
-def test_what_cannot_be_searched_is_one_line(words: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_cannot_be_searched_is_one_line(words: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         read_space(words)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [({"metric": "au"}, "did you mean 'auc'"), ({"sampler": "grid"}, "no such choice"), ({"n_trials": 0}, "out of range")],
 )
-def test_options_that_cannot_be_are_one_line(changed: dict, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_options_that_cannot_be_are_one_line(changed: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         SearchOptions(**{**vars(OPTIONS), **changed})
 
 
 def test_bad_trials_are_cut_and_the_best_comes_near_the_optimum(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
-    tried = search(read_space([RATE, "seed=1,2"]), OPTIONS, tmp_path, runs)
-    assert len(tried) == 12 and [t.state for t in tried[:4]] == ["completed"] * 4
-    pruned = [t for t in tried if t.state == "pruned"]
+    trials = search(read_space([RATE, "seed=1,2"]), OPTIONS, tmp_path, runs)
+    assert len(trials) == 12 and [t.state for t in trials[:4]] == ["completed"] * 4
+    pruned = [t for t in trials if t.state == "pruned"]
     assert pruned and len(runs.jobs) < 24
-    found = best(tried, OPTIONS)
-    assert found is not None and found.value == max(t.value for t in tried if t.state == "completed")
-    assert 0.003 < float(found.overrides[0].split("=")[1]) < 0.03
-    written = json.loads((tmp_path / "search.json").read_text())
-    assert written["best"]["value"] == found.value and [t["state"] for t in written["trials"]] == [t.state for t in tried]
+    winner = best(trials, OPTIONS)
+    assert winner is not None and winner.value == max(t.value for t in trials if t.state == "completed")
+    assert 0.003 < float(winner.overrides[0].split("=")[1]) < 0.03
+    record = json.loads((tmp_path / "search.json").read_text())
+    assert record["best"]["value"] == winner.value and [t["state"] for t in record["trials"]] == [t.state for t in trials]
 
 
 def test_a_bound_is_the_median_of_earlier_trials_after_that_epoch(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
-    tried = search(read_space([RATE]), OPTIONS, tmp_path, runs)
+    trials = search(read_space([RATE]), OPTIONS, tmp_path, runs)
     for number in range(4, 12):
-        earlier = sorted(t.after_epoch(0) for t in tried[:number])
+        earlier = sorted(t.after_epoch(0) for t in trials[:number])
         middle = (earlier[(number - 1) // 2] + earlier[number // 2]) / 2
-        given = dict(word.split("=", 1) for word in runs.jobs[number])["+ablation.prune"]
-        assert json.loads(given.split("bounds:")[1][:-1]) == [pytest.approx(middle)]
-        assert (tried[number].state == "pruned") == (tried[number].after_epoch(0) < middle)
+        bound = dict(word.split("=", 1) for word in runs.jobs[number])["+ablation.prune"]
+        assert json.loads(bound.split("bounds:")[1][:-1]) == [pytest.approx(middle)]
+        assert (trials[number].state == "pruned") == (trials[number].after_epoch(0) < middle)
 
 
 def test_the_same_command_proposes_the_same(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_the_same_command_proposes_the_same(tmp_path: Path) -> None:
 
 def test_a_failed_run_is_a_failed_trial_and_the_search_goes_on(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
-    tried = search(read_space([RATE, "seed=1,2"]), OPTIONS, tmp_path, lambda words: None if len(runs.jobs) == 2 else runs(words))
-    assert {t.state for t in tried} == {"completed", "failed"} and best(tried, OPTIONS) is not None
+    trials = search(read_space([RATE, "seed=1,2"]), OPTIONS, tmp_path, lambda words: None if len(runs.jobs) == 2 else runs(words))
+    assert {t.state for t in trials} == {"completed", "failed"} and best(trials, OPTIONS) is not None
 
 
 def test_without_pruning_every_seed_runs_to_its_end(tmp_path: Path) -> None:
@@ -129,10 +129,10 @@ def test_a_search_of_real_runs_and_again(tmp_path: Path) -> None:
     words = ("-m", "hydra/sweeper=optuna", "optimizer.sparse.lr=tag(log,interval(1e-5,1e-1))", "seed=1,2", *SMALL, "mode=train")
     words += ("hydra.sweeper.n_trials=4", "hydra.sweeper.startup_trials=1", "hydra.sweeper.seed=3", f"hydra.sweep.dir={tmp_path / 'sweep'}")
     words += ("launcher.hosts=1", "launcher.ranks_per_host=1", "ablation.baseline=none")
-    done = line(*words, cache=tmp_path / "cache", timeout_s=280)
-    assert done.code == 0, done.err
+    process = line(*words, cache=tmp_path / "cache", timeout_s=280)
+    assert process.code == 0, process.err
     trials = json.loads((tmp_path / "sweep" / "search.json").read_text())["trials"]
-    assert "best" in done.out and {t["state"] for t in trials} == {"completed", "pruned"}
+    assert "best" in process.out and {t["state"] for t in trials} == {"completed", "pruned"}
     table = read_ablation(tmp_path / "sweep")
     assert any(row.status.startswith("pruned") for row in table.rows) and not any(job.failed for row in table.rows for job in row.jobs)
     assert "pruned" in (tmp_path / "sweep" / "ablation.md").read_text()

@@ -53,27 +53,27 @@ def test_identical_values_give_no_evidence_at_all():
 @given(SAMPLES.filter(untied), st.sampled_from([0.05, 0.2, 0.3]))
 def test_the_interval_holds_just_what_the_test_does_not_refuse(differences, level):
     """Its definition: a shift is inside where the test of the shifted differences has p > level."""
-    made = ours.paired_difference(differences, level)
-    assert made.low <= made.value <= made.high
-    if made.confidence < 1 - level:  # so few pairs refuse nothing: the interval is the whole range
-        assert (made.low, made.high) == (min(differences), max(differences))
+    interval = ours.paired_difference(differences, level)
+    assert interval.low <= interval.value <= interval.high
+    if interval.confidence < 1 - level:  # so few pairs refuse nothing: the interval is the whole range
+        assert (interval.low, interval.high) == (min(differences), max(differences))
         return
     gaps = np.diff(np.sort(differences))
     assume(gaps.min() > 1e-6 * gaps.sum())  # so that none are tied once they are shifted
     width = max(differences) - min(differences)
-    for edge, out in ((made.low, -1), (made.high, 1)):
+    for edge, out in ((interval.low, -1), (interval.high, 1)):
         outside, inside = edge + out * 1e-9 * width, edge - out * 1e-9 * width
         assert ours.signed_rank_p([d - outside for d in differences]) <= level
-        assert ours.signed_rank_p([d - inside for d in differences]) > level or made.low == made.high
+        assert ours.signed_rank_p([d - inside for d in differences]) > level or interval.low == interval.high
 
 
 @settings(max_examples=60, deadline=None)
 @given(SAMPLES, SAMPLES, st.sampled_from([0.05, 0.2]))
 def test_the_unpaired_interval_is_scipys_test_inverted(a, b, level):
-    made = ours.unpaired_difference(a, b, level)
-    assert made.value == pytest.approx(np.median([x - y for x in a for y in b]))
-    if made.confidence >= 1 - level and len({round(x - y, 6) for x in a for y in b}) == len(a) * len(b):
-        outside = made.high + 1e-7
+    interval = ours.unpaired_difference(a, b, level)
+    assert interval.value == pytest.approx(np.median([x - y for x in a for y in b]))
+    if interval.confidence >= 1 - level and len({round(x - y, 6) for x in a for y in b}) == len(a) * len(b):
+        outside = interval.high + 1e-7
         assert mannwhitneyu([x - outside for x in a], b, method="exact").pvalue <= level
 
 
@@ -84,12 +84,12 @@ def test_few_pairs_say_how_little_their_interval_holds(n, confidence):
 
 def test_intervals_hold_as_often_as_they_say():
     rng = np.random.default_rng(0)
-    held = {n: np.mean([_holds(ours.paired_difference(d, 0.05)) for d in rng.standard_t(3, (1000, n))]) for n in (3, 6, 9)}
-    assert held[3] == pytest.approx(0.75, abs=0.05) and held[6] == pytest.approx(0.969, abs=0.02) and held[9] > 0.93
+    coverage = {n: np.mean([_holds(ours.paired_difference(d, 0.05)) for d in rng.standard_t(3, (1000, n))]) for n in (3, 6, 9)}
+    assert coverage[3] == pytest.approx(0.75, abs=0.05) and coverage[6] == pytest.approx(0.969, abs=0.02) and coverage[9] > 0.93
 
 
-def _holds(made: ours.Estimate) -> bool:
-    return made.low <= 0 <= made.high
+def _holds(interval: ours.Estimate) -> bool:
+    return interval.low <= 0 <= interval.high
 
 
 @settings(max_examples=60, deadline=None)
@@ -124,9 +124,9 @@ def test_as_many_seeds_as_are_said_to_be_needed_show_it_four_times_in_five(paire
     rng, effect = np.random.default_rng(1), 1.2
     z = np.array([-1, 0, 1]) * 1.0  # mean 0, deviation 1
     ours_seen, base_seen = (z + effect, [0.0, 0.0, 0.0]) if paired else (z + effect, z)
-    needed = ours.seeds_needed(ours_seen, base_seen, 0.05, paired)
-    assert needed is not None
-    x, y = rng.standard_normal((2, 600, needed))
+    seeds = ours.seeds_needed(ours_seen, base_seen, 0.05, paired)
+    assert seeds is not None
+    x, y = rng.standard_normal((2, 600, seeds))
     p = [ours.signed_rank_p(a + effect) if paired else ours.rank_sum_p(a + effect, b) for a, b in zip(x, y)]
     assert 0.74 < np.mean(np.array(p) <= 0.05) < 0.92
 

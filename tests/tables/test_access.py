@@ -55,7 +55,7 @@ def test_statistics_go_into_a_file_and_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "rows", "found"),
+    ("values", "rows", "levels"),
     [
         (np.array([3, 0, 3, 1]), [2, 1, 1], [3, 1, 0]),
         (np.array([4, 0, 4, 1]), [2, 1, 1], [4, 1, 0]),
@@ -66,8 +66,8 @@ def test_statistics_go_into_a_file_and_back() -> None:
         (np.array([0, 0], np.uint8), [2], [0]),
     ],
 )
-def test_distinct_values_fall(values: np.ndarray, rows: list[int], found: list[float]) -> None:
-    assert [part.tolist() for part in distinct(values)] == [rows, found]
+def test_distinct_values_fall(values: np.ndarray, rows: list[int], levels: list[float]) -> None:
+    assert [part.tolist() for part in distinct(values)] == [rows, levels]
 
 
 def test_groups_are_even_in_the_logarithm_and_zeros_apart() -> None:
@@ -121,10 +121,10 @@ def test_hot_rows_are_dealt_one_by_one_and_the_others_evenly() -> None:
 def test_a_range_gets_hot_rows_as_it_has_rows() -> None:
     """One row in eight: over 400 names the hottest row falls into the small range in about 50, and where is the name's alone."""
     one = {f"t{i}": TableAccess(f"t{i}", 1.0, (1, 7), (1.0, 0.0), "formula", "") for i in range(400)}
-    found = [served_shares(access, [(0, 1), (1, 7)]) for access in one.values()]
-    assert all(sorted(shares.values()) == [0.0, 1.0] and list(shares) == [0, 1] for shares in found)
-    assert 30 < sum(shares[0] for shares in found) < 70
-    assert found == [served_shares(access, [(0, 1), (1, 7)]) for access in one.values()]
+    served = [served_shares(access, [(0, 1), (1, 7)]) for access in one.values()]
+    assert all(sorted(shares.values()) == [0.0, 1.0] and list(shares) == [0, 1] for shares in served)
+    assert 30 < sum(shares[0] for shares in served) < 70
+    assert served == [served_shares(access, [(0, 1), (1, 7)]) for access in one.values()]
 
 
 def test_without_look_ups_or_with_one_range_shares_are_those_of_the_rows() -> None:

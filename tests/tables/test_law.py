@@ -67,10 +67,10 @@ def test_many_draws_are_distributed_as_the_law_says() -> None:
 
 @pytest.mark.parametrize("exponent", [0.0, 0.8, 1.0, 1.2])
 def test_zipf_is_the_power_law_that_generated_data_follow(exponent: float) -> None:
-    ours, other = zipf_mandelbrot(5000, exponent, 1.0).access("t", 5000, 3.0, 256), power_law_access("t", 5000, 3.0, exponent)
+    access, other = zipf_mandelbrot(5000, exponent, 1.0).access("t", 5000, 3.0, 256), power_law_access("t", 5000, 3.0, exponent)
     for rows in (10, 100, 1000):
-        assert ours.share_of_hottest(rows) == pytest.approx(other.share_of_hottest(rows), rel=1e-3)
-    assert ours.detail == other.detail
+        assert access.share_of_hottest(rows) == pytest.approx(other.share_of_hottest(rows), rel=1e-3)
+    assert access.detail == other.detail
 
 
 def test_a_law_keeps_its_shape_when_its_table_is_scaled() -> None:

@@ -43,9 +43,9 @@ def test_dealing_gives_every_block_its_share_of_each_stretch(rows, ranks):
     block = -(-rows // ranks) if rows else 1
     whole = rows // block
     for prefix in range(rows + 1):
-        got = np.bincount(place[:prefix] // block, minlength=ranks)[:whole]
-        full = got == block
-        assert len(got) == 0 or got.max() - got[~full].min(initial=got.max()) <= 1
+        counts = np.bincount(place[:prefix] // block, minlength=ranks)[:whole]
+        full = counts == block
+        assert len(counts) == 0 or counts.max() - counts[~full].min(initial=counts.max()) <= 1
 
 
 def test_rows_are_dealt_like_cards() -> None:

@@ -33,17 +33,17 @@ class InteractionLayer(nn.Module):
     table are small.
     """
 
-    def __init__(self, vectors: int, made: int, dim: int, cross_rank: int, width: int, device: torch.device | None):
+    def __init__(self, vectors: int, outputs: int, dim: int, cross_rank: int, width: int, device: torch.device | None):
         super().__init__()
         self.dim = dim
         self.normalise = LayerNorm(dim, device=device)
-        self.dots = nn.Linear(vectors * (vectors - 1) // 2, made * dim, device=device)
+        self.dots = nn.Linear(vectors * (vectors - 1) // 2, outputs * dim, device=device)
         self.cross = LowRankCross(vectors * dim, 1, cross_rank, device)
-        self.cross_mix = nn.Linear(vectors, made, device=device)
-        self.mlp = mlp(vectors * dim, [width, made * dim], device, linear_end=True)
+        self.cross_mix = nn.Linear(vectors, outputs, device=device)
+        self.mlp = mlp(vectors * dim, [width, outputs * dim], device, linear_end=True)
         self.query_key_value = nn.Linear(dim, 3 * dim, device=device)
-        self.attention_mix = nn.Linear(vectors, made, device=device)
-        self.mix = nn.Linear(vectors, OPERATORS * made, bias=False, device=device)
+        self.attention_mix = nn.Linear(vectors, outputs, device=device)
+        self.mix = nn.Linear(vectors, OPERATORS * outputs, bias=False, device=device)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.normalise(x)

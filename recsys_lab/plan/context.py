@@ -33,7 +33,7 @@ class Context:
     Attributes:
         prefix: begins the names of the steps.
         plan: the whole plan.
-        placed: the tables to lower; of a part, with its rows only.
+        members: the tables to lower, with their placements; of a part, with its rows only.
         access: look-ups of those tables.
         precision: formats on the wire and in compute.
         workload: one iteration of one rank.

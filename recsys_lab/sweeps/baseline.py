@@ -32,7 +32,7 @@ def find_bases(rows: Sequence[Row], varying: Sequence[str], baseline: str | None
         return Bases((None,) * len(rows), ())
     data = [_data(row) for row in rows]
     if not baseline:
-        with_figures = [j for j, row in enumerate(rows) if row.done]
+        with_figures = [j for j, row in enumerate(rows) if row.completed]
         first = [next((j for j in with_figures if _alike(data[i], data[j])), i) for i in range(len(rows))]
         names = "; ".join(_name_of(rows[j], varying) for j in dict.fromkeys(first))
         note = f"no ablation.baseline was given: compared with the first configuration, {names}"

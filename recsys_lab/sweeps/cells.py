@@ -43,7 +43,7 @@ def _values(ablation: Ablation, title: str, figures: Sequence[Figure], status: b
     rows = [
         (
             *(ablation.label(row, key) for key in ablation.varying),
-            str(len(row.done)) if len(row.done) == len(row.jobs) else f"{len(row.done)} of {len(row.jobs)}",
+            str(len(row.completed)) if len(row.completed) == len(row.jobs) else f"{len(row.completed)} of {len(row.jobs)}",
             *((FITS[row.fits],) if simulated else ()),
             *("\n".join(cell(ablation, i, f)) for f in figures),
             *((f"{row.status}: {row.error}" if row.error else row.status,) if status else ()),
@@ -70,7 +70,7 @@ def cell(ablation: Ablation, index: int, figure: Figure) -> list[str]:
     row = ablation.rows[index]
     values = row.values(figure)
     if not values:
-        return [row.status if not row.done else "absent"]
+        return [row.status if not row.completed else "absent"]
     lines = [digits_of(statistics.median(values), figure)]
     if min(values) < max(values):
         lines.append(f"[{digits_of(min(values), figure)}{DASH}{digits_of(max(values), figure)}]")

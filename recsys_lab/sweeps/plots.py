@@ -42,7 +42,7 @@ class Axis:
     written: Callable[[float], str] | None = None
 
     def of(self, row: Row) -> float | None:
-        values = [value_at(job.result, self.path) for job in row.done]
+        values = [value_at(job.result, self.path) for job in row.completed]
         figures = [float(value) for value in values if value is not None]
         return statistics.median(figures) if figures else None
 
@@ -61,7 +61,7 @@ def learning_bands(ablation: Ablation) -> list[Chart]:
 
     Lines that coincide are distinguishable: each has a dash and a mark of its own, and those drawn first are wider.
     """
-    rows = [(index, row) for index, row in enumerate(ablation.rows) if row.done][:MOST_ROWS]
+    rows = [(index, row) for index, row in enumerate(ablation.rows) if row.completed][:MOST_ROWS]
     panels = []
     for column, title in CURVES.items():
         curves = {index: curve for index, row in rows if (curve := _curve(row, column))}
@@ -75,7 +75,7 @@ def learning_bands(ablation: Ablation) -> list[Chart]:
 def _curve(row: Row, column: str) -> Curve:
     """step -> least, median and most over the seeds that logged it. Only steps that all of them have."""
     by_step: dict[float, list[float]] = {}
-    for job in row.done:
+    for job in row.completed:
         try:
             logged = read_metrics(job.folder) if job.folder else []
         except (UserError, OSError):
@@ -154,7 +154,7 @@ def _scatter(left: float, wide: float, x: Axis, y: Axis, points: dict[int, tuple
     xs, ys = zip(*points.values())
     frame = _Frame(left, wide, nice_ticks(min(xs), max(xs), 4), nice_ticks(min(ys), max(ys)), x.written, y.written)
     better = f"{x.words}, {'more' if x.higher else 'less'} is better"
-    parts = [frame.drawn(y.words, better), polyline([frame.at(*points[i]) for i in best], "var(--soft)")]
+    parts = [frame.as_svg(y.words, better), polyline([frame.at(*points[i]) for i in best], "var(--soft)")]
     at = {index: frame.at(*point) for index, point in points.items()}
     labels = label_places([at[i] for i in at], [str(i + 1) for i in at])
     for (index, point), (left_of, baseline) in zip(at.items(), labels):
@@ -223,7 +223,7 @@ class _Frame:
         up = (y - self.ys[0]) / (self.ys[-1] - self.ys[0])
         return self.x0 + (self.x1 - self.x0) * across, self.y0 - (self.y0 - self.y1) * up
 
-    def drawn(self, title: str, below: str) -> str:
+    def as_svg(self, title: str, below: str) -> str:
         parts = [text(self.x0, 14, title, css="strong"), line(self.x0, self.y0, self.x1, self.y0, "axis")]
         for tick in self.ys:
             y = self.at(self.xs[0], tick)[1]

@@ -67,12 +67,12 @@ class Row:
     jobs: tuple[SweepJob, ...]
 
     @property
-    def done(self) -> list[SweepJob]:
+    def completed(self) -> list[SweepJob]:
         return [job for job in self.jobs if job.completed]
 
     def by_seed(self, figure: Figure) -> dict[str, float]:
         """The figure of every completed seed that has it."""
-        values = {job.seed: value_at(job.result, figure.path) for job in self.done}
+        values = {job.seed: value_at(job.result, figure.path) for job in self.completed}
         return {seed: float(value) * figure.scale for seed, value in values.items() if value is not None}
 
     def values(self, figure: Figure) -> list[float]:
@@ -84,11 +84,11 @@ class Row:
 
     @property
     def status(self) -> str:
-        if len(self.done) == len(self.jobs):
+        if len(self.completed) == len(self.jobs):
             return "completed"
         pruned = any(job.pruned for job in self.jobs)
-        if self.done:
-            return f"{'pruned, ' * pruned}{len(self.done)} of {len(self.jobs)} seeds completed"
+        if self.completed:
+            return f"{'pruned, ' * pruned}{len(self.completed)} of {len(self.jobs)} seeds completed"
         if any(job.failed for job in self.jobs):
             return "failed"
         if pruned:
@@ -108,7 +108,7 @@ class Row:
     @property
     def fits(self) -> bool | None:
         """Whether its plan fits the named cluster; None where no job got so far."""
-        verdicts = [value_at(job.result, "simulated.feasible") for job in self.done]
+        verdicts = [value_at(job.result, "simulated.feasible") for job in self.completed]
         if any(value_at(job.result, "error.type") == PlanDoesNotFit.__name__ for job in self.jobs):
             return False
         return all(verdicts) if verdicts and None not in verdicts else None
@@ -126,4 +126,4 @@ class Row:
 
     @property
     def config(self) -> dict[str, Any]:
-        return next((job.config for job in self.done if job.config), {})
+        return next((job.config for job in self.completed if job.config), {})

@@ -92,7 +92,7 @@ def search(space: Space, options: SearchOptions, folder: Path, run: Run) -> list
     trials: list[Trial] = []
     for _ in range(options.n_trials):
         trial = study.ask(distributions)
-        words = tuple(f"{key}={_written(value)}" for key, value in trial.params.items())
+        words = tuple(f"{key}={_as_word(value)}" for key, value in trial.params.items())
         outcome = _try(words, space, options, trials, run)
         trials.append(outcome)
         for epoch in sorted({epoch for curve in outcome.curves for epoch in curve}):
@@ -186,7 +186,7 @@ def _distribution(axis: Axis):
     return FloatDistribution(axis.low, axis.high, log=axis.log, step=axis.step)
 
 
-def _written(value: object) -> str:
+def _as_word(value: object) -> str:
     if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     return repr(float(f"{value:.{_DIGITS}g}"))

@@ -55,7 +55,7 @@ def _seeds(ablation: Ablation, figure: Figure, x0: float, x1: float, bottom: flo
     for index, row in enumerate(ablation.rows):
         y, values = TOP + ROW * (index + 0.5), row.values(figure)
         if not values:
-            parts.append(text(x0, y + 4, row.status if not row.done else "absent"))
+            parts.append(text(x0, y + 4, row.status if not row.completed else "absent"))
             continue
         middle = at(statistics.median(values))
         parts += [rect(middle - 1.5, y - 8, 3, 16, colour(0)), dots([(at(value), y) for value in values], colour(0))]

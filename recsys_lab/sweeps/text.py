@@ -29,7 +29,7 @@ def _configuration(ablation: Ablation, index: int) -> dict[str, Any]:
     cells: dict[str, Any] = {key: ablation.label(row, key) for key in ablation.varying}
     cells |= {
         "seeds": len(row.jobs),
-        "completed": len(row.done),
+        "completed": len(row.completed),
         "simulated_fits": {True: "true", False: "false", None: ""}[row.fits],
     }
     for figure in ablation.figures:

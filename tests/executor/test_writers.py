@@ -14,7 +14,7 @@ from tests.plan.plans import TORCHREC_SCHEMES as SCHEMES
 from tests.ranks import run_ranks
 
 
-def written(cases: list[dict[str, str]]) -> list[list[tuple[str, int, int, int, int]]]:
+def written_shards(cases: list[dict[str, str]]) -> list[list[tuple[str, int, int, int, int]]]:
     """For each case the extents that this rank saves."""
     shards = []
     for force in cases:
@@ -28,7 +28,7 @@ def written(cases: list[dict[str, str]]) -> list[list[tuple[str, int, int, int, 
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 1), (2, 2)])
 def test_each_element_is_saved_by_one_rank(hosts: int, ranks_per_host: int) -> None:
     cases = [{"*": scheme} for scheme in SCHEMES]
-    for force, ranks in zip(cases, zip(*run_ranks(written, hosts, ranks_per_host, cases))):
+    for force, ranks in zip(cases, zip(*run_ranks(written_shards, hosts, ranks_per_host, cases))):
         times = {t.name: torch.zeros(t.rows, t.dim) for t in TABLES}
         for table, r0, r1, c0, c1 in (extent for rank in ranks for extent in rank):
             times[table][r0:r1, c0:c1] += 1

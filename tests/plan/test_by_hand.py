@@ -81,13 +81,13 @@ def test_figures_fold_to_one_where_all_are_alike() -> None:
 
 
 def test_a_collective_of_single_ranks_is_none_and_what_is_received_is_told_where_it_differs() -> None:
-    def made(groups: Any, sent: Any, received: Any = None) -> list[Step]:
+    def steps_of(groups: Any, sent: Any, received: Any = None) -> list[Step]:
         return collective("s", "all_to_all", "input", groups, sent, ("x",), ("t",), received)
 
-    assert made([(0,), (1,)], 5.0) == []
-    (alike,) = made([(0, 1)], 5.0, np.array([5.0, 5.0]))
+    assert steps_of([(0,), (1,)], 5.0) == []
+    (alike,) = steps_of([(0, 1)], 5.0, np.array([5.0, 5.0]))
     assert (alike.bytes_of_rank, alike.received_of_rank, alike.after, alike.tables) == ((5.0,), (), ("x",), ("t",))
-    (uneven,) = made([(0, 1)], 5.0, np.array([4.0, 6.0]))
+    (uneven,) = steps_of([(0, 1)], 5.0, np.array([4.0, 6.0]))
     assert uneven.received_of_rank == (4.0, 6.0)
 
 

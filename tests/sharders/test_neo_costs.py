@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from recsys_lab.cluster import Cluster
-from recsys_lab.sharders.neo.choose import chosen, smallest
+from recsys_lab.sharders.neo.choose import cheapest_cuts, smallest
 from recsys_lab.sharders.neo.costs import Cost, all_to_all_ms, in_host_ms, latency_ms, peers_ms, ring_ms
 from recsys_lab.sharders.neo.cuts import Cut, Piece, Size
 from tests.simulate.clusters import cluster
@@ -61,21 +61,21 @@ def test_of_cuts_that_fit_the_cheapest_below_the_limit_is_chosen() -> None:
     room = Size(60, 70)
     whole, halves, quarters = cut((4.0, 100)), cut((3.0, 50), (3.0, 50)), cut(*[(2.0, 25)] * 4)
     options = [[whole, halves, quarters]]
-    assert chosen(options, 9.0, Size(100, 100)) == [whole]
-    assert chosen(options, 4.0, Size(100, 100)) == [whole]  # at the limit, not above it
-    assert chosen(options, 3.5, Size(100, 100)) == [halves] and chosen(options, 9.0, room) == [halves]
-    assert chosen(options, 2.5, room) == [quarters]
-    assert chosen(options, 0.1, room) == [quarters]  # none is below: the smallest largest piece
-    assert chosen(options, 9.0, Size(10, 10)) == [quarters]  # none fits: the fewest bytes
-    assert chosen([[cut((6.0, 50)), halves]], 9.0, room) == [cut((6.0, 50))]  # as cheap in all, in fewer pieces
+    assert cheapest_cuts(options, 9.0, Size(100, 100)) == [whole]
+    assert cheapest_cuts(options, 4.0, Size(100, 100)) == [whole]  # at the limit, not above it
+    assert cheapest_cuts(options, 3.5, Size(100, 100)) == [halves] and cheapest_cuts(options, 9.0, room) == [halves]
+    assert cheapest_cuts(options, 2.5, room) == [quarters]
+    assert cheapest_cuts(options, 0.1, room) == [quarters]  # none is below: the smallest largest piece
+    assert cheapest_cuts(options, 9.0, Size(10, 10)) == [quarters]  # none fits: the fewest bytes
+    assert cheapest_cuts([[cut((6.0, 50)), halves]], 9.0, room) == [cut((6.0, 50))]  # as cheap in all, in fewer pieces
 
 
 def test_what_passes_needs_room_as_well() -> None:
     room = Size(60, 70)
-    assert chosen([[cut((1.0, 50), passing=21), cut((2.0, 50), passing=20)]], 9.0, room) == [cut((2.0, 50), passing=20)]
+    assert cheapest_cuts([[cut((1.0, 50), passing=21), cut((2.0, 50), passing=20)]], 9.0, room) == [cut((2.0, 50), passing=20)]
 
 
 def test_where_costs_are_equal_the_next_figure_decides() -> None:
     cheap, dear = cut((3.0, 50), (1.0, 50)), cut((3.0, 50), (2.0, 50))
     for room in (Size(60, 70), Size(10, 10)):
-        assert chosen([[dear, cheap]], 1.0, room) == [cheap]
+        assert cheapest_cuts([[dear, cheap]], 1.0, room) == [cheap]

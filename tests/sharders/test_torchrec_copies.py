@@ -20,9 +20,9 @@ IN_HOSTS = ["table_row_wise", "table_column_wise"]
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    planner._found.cache_clear()
+    planner._placements.cache_clear()
     yield
-    planner._found.cache_clear()
+    planner._placements.cache_clear()
 
 
 def plan(tables: tuple[Table, ...], hosts: int, ranks_per_host: int, types: list[str] | None, memory_gb: float = 80.0) -> ShardingPlan:
@@ -44,7 +44,7 @@ def test_plans_are_those_of_deep_copies(
     tables: tuple[Table, ...], hosts: int, ranks_per_host: int, types: list[str] | None, memory_gb: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sharding = plan(tables, hosts, ranks_per_host, types, memory_gb)
-    planner._found.cache_clear()
+    planner._placements.cache_clear()
     monkeypatch.setattr(search, "Greedy", GreedyPerfPartitioner)
     monkeypatch.setattr(search, "with_idle_ranks", lambda topology: topology)
     monkeypatch.setattr(estimates, "Shards", list)

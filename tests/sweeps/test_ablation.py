@@ -270,7 +270,7 @@ def test_a_run_that_a_search_cut_short_is_neither_failed_nor_a_figure(tmp_path):
     for job in ("3", "4", "5"):
         write_result(folder / job, cut)
     row = read_ablation(folder).rows[1]
-    assert row.status == "pruned" and not row.done and not any(job.failed for job in row.jobs)
+    assert row.status == "pruned" and not row.completed and not any(job.failed for job in row.jobs)
     write_ablation(folder)
     assert "pruned: validation auc 0.6000 after epoch 1, bound 0.7000" in (folder / "ablation.md").read_text()
     assert "failed" not in (folder / "ablation.md").read_text()
@@ -280,4 +280,4 @@ def test_a_row_that_a_search_cut_short_after_some_seeds_says_so(tmp_path):
     folder = sweep(tmp_path)
     write_result(folder / "4", replace(make_result(seed=2, auc=0.6), status="pruned", pruned=Pruned("auc", 1, 0.6, 0.7)))
     row = read_ablation(folder).rows[1]
-    assert row.status == "pruned, 2 of 3 seeds completed" and len(row.done) == 2
+    assert row.status == "pruned, 2 of 3 seeds completed" and len(row.completed) == 2

@@ -33,8 +33,8 @@ def lower_tiers(context: Context) -> tuple[list[Step], list[Step]]:
     for tier in TIERS:
         part = tier_of(context, tier)
         if part.members:
-            there, home = (lower_replicated if tier == REPLICATED else lower_row_blocks)(part)
-            ahead, back = ahead + there, home + back
+            tier_ahead, tier_back = (lower_replicated if tier == REPLICATED else lower_row_blocks)(part)
+            ahead, back = ahead + tier_ahead, tier_back + back
             columns.append(part.output_columns)
     if context.is_sequence:
         return ahead, back

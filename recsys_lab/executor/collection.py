@@ -207,9 +207,9 @@ def shard_collection(
 def run(request: Request) -> Running:
     """All tables of the request as one collection, over all ranks: `Execution.run` of the schemes that TorchRec exchanges. Collective."""
     plan, home = request.plan, home_scheme().name
-    replicated = any(placement.scheme == home for _, placement in request.members)
+    replicated = any(placement.scheme == home for _, placement in request.placed)
     replicas = own_group([list(range(plan.world_size))] if replicated else [])
-    parameters = to_torchrec([placement for _, placement in request.members], plan.ranks_per_host, request.device.type)
+    parameters = to_torchrec([placement for _, placement in request.placed], plan.ranks_per_host, request.device.type)
     env, alike = ShardingEnv.from_process_group(dist.group.WORLD), {} if replicas is None else {home: replicas}
     stored = (request.stores, request.pipeline)
     return Running(shard_collection(request.configs, parameters, env, request.device, alike, request.formats, *stored))

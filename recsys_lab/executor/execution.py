@@ -59,10 +59,10 @@ class Request:
     @property
     def stores(self) -> dict[str, Store]:
         """By table, of those that have a cache."""
-        return {p.table: p.store for _, p in self.members if p.store is not None and p.store.kind != HOST}
+        return {p.table: p.store for _, p in self.placed if p.store is not None and p.store.kind != HOST}
 
     @property
-    def members(self) -> list[tuple[Table, Placement]]:
+    def placed(self) -> list[tuple[Table, Placement]]:
         return [self.plan.by_table[config.name] for config in self.configs]
 
     @property

@@ -33,7 +33,7 @@ class Context:
     Attributes:
         prefix: begins the names of the steps.
         plan: the whole plan.
-        members: the tables to lower, with their placements; of a part, with its rows only.
+        placed: the tables to lower, with their placements; of a part, with its rows only.
         access: look-ups of those tables.
         precision: formats on the wire and in compute.
         workload: one iteration of one rank.
@@ -48,7 +48,7 @@ class Context:
 
     prefix: str
     plan: ShardingPlan
-    members: tuple[tuple[Table, Placement], ...]
+    placed: tuple[tuple[Table, Placement], ...]
     access: AccessStatistics
     precision: Precision
     workload: Workload
@@ -72,7 +72,7 @@ class Context:
 
     @property
     def is_sequence(self) -> bool:
-        return all(table.pooling == "none" for table, _ in self.members)
+        return all(table.pooling == "none" for table, _ in self.placed)
 
     @property
     def world(self) -> tuple[int, ...]:
@@ -100,20 +100,20 @@ class Context:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(table.name for table, _ in self.members)
+        return tuple(table.name for table, _ in self.placed)
 
     @property
     def ids_per_sample(self) -> float:
-        return sum(self.access[table.name].mean_length for table, _ in self.members)
+        return sum(self.access[table.name].mean_length for table, _ in self.placed)
 
     @property
     def features(self) -> int:
-        return sum(len(table.features) for table, _ in self.members)
+        return sum(len(table.features) for table, _ in self.placed)
 
     @property
     def output_columns(self) -> int:
         """Columns of the pooled output of one sample, over all features."""
-        return sum(len(table.features) * table.dim for table, _ in self.members)
+        return sum(len(table.features) * table.dim for table, _ in self.placed)
 
     def per_rank(self) -> np.ndarray:
         return np.zeros(self.plan.world_size)
@@ -268,7 +268,7 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
 
 def _store_steps(context: Context, ids: tuple[str, ...]) -> tuple[list[Step], list[Step]]:
     """Before the look-up, which waits for `ids`, and after the update: none where no table has a store."""
-    if all(placement.store is None for _, placement in context.members):
+    if all(placement.store is None for _, placement in context.placed):
         return [], []
     size = context.plan.world_size
     return store_steps(context.prefix, _shards_of(context), context.access, context.workload, context.in_flight, size, ids)
@@ -277,7 +277,7 @@ def _store_steps(context: Context, ids: tuple[str, ...]) -> tuple[list[Step], li
 def _shards_of(context: Context) -> Iterable[Held]:
     """Each shard with rows. Its ranks look up their own batch in it where it is replicated, else that of the group."""
     samples = context.batch if context.at_home else context.group_batch
-    for table, placement in context.members:
+    for table, placement in context.placed:
         shares: dict[int, float] = {}
         if context.hot_rows and not context.at_home:
             shares = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))

@@ -16,7 +16,7 @@ def lower_in_host(context: Context) -> tuple[list[Step], list[Step]]:
     """(input and forward, backward) steps. A feature goes once to each column shard of its table, bucketed over the host's ranks."""
     hosts, per_host, batch = context.plan.hosts, context.plan.ranks_per_host, context.batch
     features, columns, ids_sent = np.zeros(hosts), np.zeros(hosts), 0.0
-    for table, placement in context.members:
+    for table, placement in context.placed:
         for host, col_start, cols in {(s.ranks[0] // per_host, s.col_start, s.cols) for s in placement.shards}:
             del col_start  # in the set only to tell two column shards on one host apart
             features[host] += len(table.features)

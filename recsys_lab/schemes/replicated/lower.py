@@ -11,6 +11,6 @@ from recsys_lab.plan.steps import Step
 def lower_replicated(context: Context) -> tuple[list[Step], list[Step]]:
     """(forward, backward) steps. The gradient has all rows, whatever the table's format."""
     context = replace(context, at_home=True, averaged=True)
-    size, after = context.precision.dense_comm_bytes * sum(table.parameters for table, _ in context.members), ("dense.backward",)
+    size, after = context.precision.dense_comm_bytes * sum(table.parameters for table, _ in context.placed), ("dense.backward",)
     name = f"{context.prefix}.gradient.all_reduce"
     return iteration(context, [], [], collective(name, "all_reduce", "backward", [context.world], size, after, context.names))

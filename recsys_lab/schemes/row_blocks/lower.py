@@ -17,7 +17,7 @@ def lower_row_blocks(context: Context) -> tuple[list[Step], list[Step]]:
     forward, backward = _rows_travel(context) if context.is_sequence else _sums_travel(context)
     if context.averaged:
         gradient = context.per_rank()
-        for table, placement in context.members:
+        for table, placement in context.placed:
             for shard in placement.shards:
                 gradient[list(shard.ranks)] += context.precision.dense_comm_bytes * shard.rows * table.dim  # of all rows
         name, after = f"{context.prefix}.gradient.all_reduce", last_of(backward, "dense.backward")
@@ -34,7 +34,7 @@ def _sums_travel(context: Context) -> tuple[list[Step], list[Step]]:
 
 def _rows_travel(context: Context) -> tuple[list[Step], list[Step]]:
     """A row for each look-up: D columns a look-up, which all tables of a sequence model share."""
-    dim = context.members[0][0].dim
+    dim = context.placed[0][0].dim
     sent, received = lookups_of_ranks(context) * dim, context.per_rank() + context.ids_per_sample * context.batch * dim
     forward = context.rows_there("all_to_all", context.groups, sent, received)
     return forward, context.gradients_back("all_to_all", context.groups, received, sent)

@@ -32,7 +32,7 @@ def lower_tiers(context: Context) -> tuple[list[Step], list[Step]]:
     columns: list[int] = []
     for tier in TIERS:
         part = tier_of(context, tier)
-        if part.members:
+        if part.placed:
             tier_ahead, tier_back = (lower_replicated if tier == REPLICATED else lower_row_blocks)(part)
             ahead, back = ahead + tier_ahead, tier_back + back
             columns.append(part.output_columns)
@@ -60,7 +60,7 @@ def tier_of(context: Context, tier: str) -> Context:
     """The tables' rows that are in `tier`, as tables of their own with the look-ups that go to them."""
     members: list[tuple[Table, Placement]] = []
     access = {}
-    for table, placement in context.members:
+    for table, placement in context.placed:
         shards = tuple(shard for shard in placement.shards if shard.tier == tier)
         rows = sum(shard.rows for shard in shards)
         if rows:
@@ -74,6 +74,6 @@ def tier_of(context: Context, tier: str) -> Context:
         role=HOST_TIER if in_host else TIER,
         inside_hosts=in_host,
         averaged=in_host and context.plan.hosts > 1,
-        members=tuple(members),
+        placed=tuple(members),
         access=AccessStatistics(access),
     )

@@ -101,7 +101,7 @@ def _inputs(volume: _Volume) -> list[Step]:
     """A feature goes once to each column shard of its table. It is cut by row for the blocks of a row-wise table."""
     context, order = volume.context, volume.sites.peer_order if volume.plan.permute == "none" else volume.context.world
     ids = 0.0
-    for table, placement in context.members:
+    for table, placement in context.placed:
         ids += context.access[table.name].mean_length * (1 if placement.scheme == TOWER_ROW_WISE else len(placement.shards))
     lengths, their_lengths = volume.slots.sum() * context.batch, volume.slots * context.global_batch
     return input_distribution(context, lengths, ids * context.batch, their_lengths, lookups_of_ranks(context), order, split_rows=1)

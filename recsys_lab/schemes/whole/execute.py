@@ -74,7 +74,7 @@ def exchange_by(embeddings: Part, request: Request) -> None:
     """
     if not isinstance(embeddings, ShardedBags) or TABLE_WISE not in embeddings._sharding_types:
         return
-    if not all(scheme_of(placement).any_exchange for _, placement in request.members):
+    if not all(scheme_of(placement).any_exchange for _, placement in request.placed):
         return
     at = embeddings._sharding_types.index(TABLE_WISE)
     group = embeddings._env.process_group

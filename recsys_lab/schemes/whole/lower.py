@@ -22,7 +22,7 @@ def lower_whole(context: Context) -> tuple[list[Step], list[Step]]:
         return context.access[table.name].mean_length if context.is_sequence else len(table.features)
 
     lengths, ids, columns = context.per_rank(), context.per_rank(), context.per_rank()
-    for table, placement in context.members:
+    for table, placement in context.placed:
         for shard in placement.shards:
             rank = shard.ranks[0]
             lengths[rank] += len(table.features)
@@ -32,7 +32,7 @@ def lower_whole(context: Context) -> tuple[list[Step], list[Step]]:
     inputs = input_distribution(context, lengths.sum() * context.batch, ids.sum() * context.batch, lengths * everyone, ids * everyone)
     if context.exchange == ALL_TO_ALL:
         sent = columns * context.global_batch
-        received = context.per_rank() + context.batch * sum(vectors(table) * table.dim for table, _ in context.members)
+        received = context.per_rank() + context.batch * sum(vectors(table) * table.dim for table, _ in context.placed)
         forward = context.rows_there("all_to_all", [context.world], sent, received)
         backward = context.gradients_back("all_to_all", [context.world], received, sent)
     else:
@@ -59,7 +59,7 @@ def scattered(context: Context) -> tuple[list[Step], list[Step]]:
 def _pieces(context: Context) -> Iterator[tuple[str, int, int, tuple[str, ...]]]:
     """(name, root, columns, tables) of each scatter, rank after rank."""
     for rank in context.world:
-        columns_of_table = [(t.name, len(t.features) * s.cols) for t, p in context.members for s in p.shards if s.ranks[0] == rank]
+        columns_of_table = [(t.name, len(t.features) * s.cols) for t, p in context.placed for s in p.shards if s.ranks[0] == rank]
         if context.exchange == "scatter_list":
             yield from ((name, rank, columns, (name,)) for name, columns in columns_of_table)
         elif columns_of_table:

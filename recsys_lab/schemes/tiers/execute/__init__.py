@@ -18,14 +18,14 @@ from recsys_lab.schemes.tiers.execute.watch import TierWatch
 def run(request: Request) -> Running:
     """Raises UserError where the request's hot rows do not match its plan. Collective."""
     remaps = remaps_of(request)
-    split = TierSplit(request.members, remaps, request.device)
+    split = TierSplit(request.placed, remaps, request.device)
     watch = TierWatch(split, request.device)
     return Running(TieredEmbeddings(request, split, watch), remaps, watch)
 
 
 def watch_alone(request: Request, collection: nn.Module) -> TierWatch:
     """On one rank, where `collection` holds all tables whole and splits no ids."""
-    watch = TierWatch(TierSplit(request.members, remaps_of(request), request.device), request.device)
+    watch = TierWatch(TierSplit(request.placed, remaps_of(request), request.device), request.device)
     collection.register_forward_pre_hook(watch.hook)
     return watch
 

@@ -104,7 +104,7 @@ def remaps_of(request: Request) -> dict[str, Remap]:
     table.
     """
     remaps, hot_rows = {}, request.hot_rows
-    for table, placement in request.members:
+    for table, placement in request.placed:
         rows = tier_rows(placement)
         hot = rows[REPLICATED] + rows[HOST_SHARDED]
         if hot and table.name not in hot_rows:

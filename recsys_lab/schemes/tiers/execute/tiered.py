@@ -52,7 +52,7 @@ def parts_of(request: Request) -> tuple[dict[str, TorchRecPart], dict[str, Batch
     """
     exchanged: dict[str, TorchRecPart] = {}
     at_home: dict[str, BatchedLookup] = {}
-    rows, device = {p.table: list(tier_rows(p).values()) for _, p in request.members}, request.device
+    rows, device = {p.table: list(tier_rows(p).values()) for _, p in request.placed}, request.device
     for tier in reversed(TIERS):  # the slowest exchange first
         own = [_only(config, count) for config in request.configs if (count := rows[config.name][TIERS.index(tier)])]
         if not own:

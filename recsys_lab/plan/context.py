@@ -233,9 +233,8 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     gradients were summed over replicas, it does so for every row. Rows in the host's memory, without a cache, are not the device's to read.
     """
     # lists: a plan may have a million shards
-    read_bytes, repeated_reads, update_bytes, repeated_sums, rows, pieces, output_bytes = (
-        [0.0] * context.plan.world_size for _ in range(7)
-    )
+    ranks = context.plan.world_size
+    read_bytes, repeated_reads, update_bytes, repeated_sums, rows, pieces, output_bytes = ([0.0] * ranks for _ in range(7))
     optimizer = context.workload.sparse_optimizer
     of_weight, of_row = STATE_PER_WEIGHT[optimizer], STATE_PER_ROW[optimizer]
     distinct: dict[str, float] = {}

@@ -38,16 +38,15 @@ CODES = {kind.__name__: kind.exit_code for kind in (UserError, PlanDoesNotFit, R
 
 @contextmanager
 def show(invocation: Invocation, codes: list[int], ownership: Ownership | None) -> Iterator[SweepShown | None]:
-    """What the sweep that is `invocation` for shows while it runs. Nothing for a single run. To `codes` it adds those of jobs elsewhere.
+    """What the sweep of `invocation` shows while it runs. Nothing for a single run. To `codes` it adds those of jobs elsewhere.
 
     `ownership`: the sweep's folder; None on torchrun's ranks other than 0, which write nothing.
     """
     if not invocation.multirun or invocation.folder is None or invocation.config is None:
         yield None
         return
-    with SweepShown(
-        invocation.folder, invocation.jobs, invocation.config.ablation.baseline, invocation.config.ablation.level, ownership is not None
-    ) as progress:
+    options = invocation.config.ablation
+    with SweepShown(invocation.folder, invocation.jobs, options.baseline, options.level, ownership is not None) as progress:
         yield progress
     codes += codes_elsewhere(invocation, codes)
 
@@ -67,7 +66,7 @@ def in_sweep(progress: SweepShown | None, job: StartedJob, folder: Path, writes:
 
 
 def codes_elsewhere(invocation: Invocation, codes: Sequence[int]) -> list[int]:
-    """The exit codes of the jobs of the sweep that is `invocation` for, where they ran on other machines (SLURM). Their records have them.
+    """The exit codes of the jobs of `invocation` that ran on other machines (SLURM), from their records.
 
     `codes`: of those that ran here. 4 of a job that left no record.
     """

@@ -23,9 +23,8 @@ OF_RANGE, MOST = 16, 16_384
 
 def served_shares(access: TableAccess, ranges: Sequence[tuple[int, int]]) -> dict[int, float]:
     """Of a table's look-ups, the share that goes to each of its `ranges` (start, rows), by start. They add up to 1."""
-    return dict(
-        zip((start for start, _ in ranges), _shares(access.table, access.bucket_rows, access.bucket_p, tuple(n for _, n in ranges)))
-    )
+    shares = _shares(access.table, access.bucket_rows, access.bucket_p, tuple(n for _, n in ranges))
+    return dict(zip((start for start, _ in ranges), shares))
 
 
 @lru_cache(maxsize=4096)

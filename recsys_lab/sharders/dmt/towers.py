@@ -71,9 +71,8 @@ def _read(path: Path, tables: Sequence[Table], count: int | None) -> Towers:
     features = [feature for table in tables for feature in table.features]
     lacking, foreign = [f for f in features if f not in tower_of], sorted(set(tower_of) - set(features))
     if lacking or foreign:
-        differences = [
-            f"{len(names)} {what}, such as {names[0]}" for names, what in ((lacking, "only here"), (foreign, "only there")) if names
-        ]
+        sides = ((lacking, "only here"), (foreign, "only there"))
+        differences = [f"{len(names)} {what}, such as {names[0]}" for names, what in sides if names]
         raise UserError(
             "a partition of other features",
             where=f"{where}={path}",

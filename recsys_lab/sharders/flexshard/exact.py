@@ -78,10 +78,8 @@ def _with_fine(p: np.ndarray, coarse: tuple[np.ndarray, np.ndarray], fine: set[i
     for chunk in _chunks(p) if fine else ():
         candidates = chunk[chunk >= least]  # few: tiers end among the most frequent rows
         single.append(candidates[is_fine[_bucket(candidates, top)]])
-    alone, stays_coarse = np.concatenate(single), (rows > 0) & ~is_fine
-    return np.concatenate([rows[stays_coarse], np.ones(len(alone), np.int64)]), np.concatenate(
-        [sums[stays_coarse] / rows[stays_coarse], alone]
-    )
+    alone, coarse_rows, coarse_sums = np.concatenate(single), rows[(rows > 0) & ~is_fine], sums[(rows > 0) & ~is_fine]
+    return np.concatenate([coarse_rows, np.ones(len(alone), np.int64)]), np.concatenate([coarse_sums / coarse_rows, alone])
 
 
 def _least(bucket: int, top: int) -> float:

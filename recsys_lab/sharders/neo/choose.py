@@ -28,9 +28,8 @@ def smallest(options: Sequence[Sequence[Cut]]) -> list[Cut]:
     finest = []
     for cuts in options:
         least = min(cut.total_bytes for cut in cuts)
-        finest.append(
-            min((cut for cut in cuts if cut.total_bytes <= MORE_BYTES * least), key=lambda cut: (cut.largest_bytes, cut.total_ms))
-        )
+        small = [cut for cut in cuts if cut.total_bytes <= MORE_BYTES * least]
+        finest.append(min(small, key=lambda cut: (cut.largest_bytes, cut.total_ms)))
     return finest
 
 

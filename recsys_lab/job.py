@@ -20,7 +20,7 @@ from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
 from recsys_lab.errors import RankLost, Terminated, UserError, cannot_write, unwritable
-from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, run_files
+from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
 from recsys_lab.report.page import write_missing_page
@@ -60,7 +60,7 @@ def _check_sweep(mine: Ownership) -> None:
     """Refuses a folder in which a single run lies, or files that a sweep would write and none has written."""
     if mine.earlier_files:
         raise UserError("a run lies here, not a sweep", where=mine.folder, remedy="choose another folder: hydra.sweep.dir=DIR")
-    found = {path.name for path in run_files(mine.folder, SWEEP_WRITES)}
+    found = {path.name for path in written(mine.folder, SWEEP_WRITES)}
     if found and not found & {"multirun.yaml", "sweep.json", "search.json"}:
         raise UserError(
             "files lie here that a sweep would write over",

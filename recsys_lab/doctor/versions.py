@@ -47,16 +47,16 @@ def triple_rows() -> list[Row]:
     """torch, torchrec and fbgemm, and whether the three are made for each other."""
     builds = [name for name in FBGEMM_BUILDS if installed(name)]
     fbgemm = builds[0] if len(builds) == 1 else FBGEMM_BUILDS[bool(installed("torch") and _torch_cuda())]
-    releases = {"torch": TORCH, "torchrec": TORCHREC, fbgemm: FBGEMM}
-    rows = [_release_row(name, release) for name, release in releases.items()]
+    wanted = {"torch": TORCH, "torchrec": TORCHREC, fbgemm: FBGEMM}
+    rows = [_release_row(name, release) for name, release in wanted.items()]
     if any(row.state != OK for row in rows):
         return [
             *rows,
             Row("versions", "the triple", BROKEN, "does not match", f"{REBUILD}: torch {TORCH}, torchrec {TORCHREC}, fbgemm {FBGEMM}"),
         ]
     if len(builds) > 1 and not has_its_files(fbgemm):
-        command = f"python -m pip install --force-reinstall --no-deps {fbgemm}=={installed(fbgemm)}"
-        return [*rows, Row("versions", "the triple", BROKEN, "both builds of fbgemm, one over the other", command)]
+        again = f"python -m pip install --force-reinstall --no-deps {fbgemm}=={installed(fbgemm)}"
+        return [*rows, Row("versions", "the triple", BROKEN, "both builds of fbgemm, one over the other", again)]
     if (cuda := _torch_cuda()) is None and fbgemm == "fbgemm-gpu":
         return [*rows, Row("versions", "the triple", BROKEN, "torch for CPU with fbgemm for CUDA", "make env LOCK=cpu, or LOCK=cuda")]
     if cuda is not None and fbgemm == "fbgemm-gpu-cpu":

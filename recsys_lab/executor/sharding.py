@@ -92,8 +92,8 @@ def sharded(
     average_in(wrapped._dmp_wrapped_module, formats.gradients, overlap)
 
     def of_rows(name: str, col_start: int, col_stop: int, rows: np.ndarray) -> torch.Tensor:
-        values = initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
-        return values if share == 1.0 else values.mul_(share)
+        made = initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
+        return made if share == 1.0 else made.mul_(share)
 
     for batch in embeddings.batches:
         if batch.cached is None:

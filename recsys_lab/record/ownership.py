@@ -61,7 +61,7 @@ UNFINISHED = tuple(f".{name}.[0-9]*" for name in RUN_WRITES if "/" not in name)
 SWEEP_WRITES = ("multirun.yaml", "sweep.json", "search.json", "ablation.*", "ablation_statistics.csv")
 
 
-def run_files(folder: Path, patterns: Sequence[str] = (*RUN_WRITES, *UNFINISHED)) -> set[Path]:
+def written(folder: Path, patterns: Sequence[str] = (*RUN_WRITES, *UNFINISHED)) -> set[Path]:
     """The files in `folder` with the names of those that a run writes. Behind a link, only those that have such a name themselves."""
     trees = {pattern for pattern in patterns if "**" in pattern and (folder / pattern.split("/")[0]).is_symlink()}
     return {path for pattern in patterns if pattern not in trees for path in folder.glob(pattern)}
@@ -90,7 +90,7 @@ class Ownership:
     begun = False
 
     def __init__(self, folder: Path, new_folders: list[Path], lock: int, after_kill: bool = False):
-        self.folder, self.earlier_files, self.after_kill = folder, run_files(folder), after_kill
+        self.folder, self.earlier_files, self.after_kill = folder, written(folder), after_kill
         self._inner, self._new_folders, self._lock = _inner(folder), new_folders, lock
 
     @staticmethod
@@ -117,7 +117,7 @@ class Ownership:
         if error is not None and not self.begun:
             self.withdraw()
         if self._lock >= 0:
-            remove(run_files(self.folder, UNFINISHED))  # of ranks that were killed; none lives now
+            remove(written(self.folder, UNFINISHED))  # of ranks that were killed; none lives now
         self._release()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -126,12 +126,12 @@ class Ownership:
 
     def clear(self) -> None:
         """Removes what an earlier run wrote."""
-        remove(run_files(self.folder) | _inner(self.folder))
-        self.earlier_files, self._inner = run_files(self.folder), _inner(self.folder)
+        remove(written(self.folder) | _inner(self.folder))
+        self.earlier_files, self._inner = written(self.folder), _inner(self.folder)
 
     def withdraw(self) -> None:
         """Leaves the folder as it was found, and lets go of it. What others put there stays."""
-        remove((run_files(self.folder) | _inner(self.folder)) - self.earlier_files - self._inner)
+        remove((written(self.folder) | _inner(self.folder)) - self.earlier_files - self._inner)
         self._release()
         remove(self._new_folders)
 

@@ -13,7 +13,7 @@ import yaml
 
 from recsys_lab.errors import UserError
 from recsys_lab.files import NOTHING, read_json, what_is, write_json
-from recsys_lab.record.ownership import LOCK_FILE, run_files
+from recsys_lab.record.ownership import LOCK_FILE, written
 from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.shapes import check_shape
 
@@ -80,7 +80,7 @@ def _is_somebodys(folder: Path) -> bool:
     """Whether there is anything at `folder` that no job of a sweep has left."""
     if not folder.is_dir():
         return folder.exists()
-    names = {path.relative_to(folder).parts[0] for path in run_files(folder)} | {LOCK_FILE}
+    names = {path.relative_to(folder).parts[0] for path in written(folder)} | {LOCK_FILE}
     return not {path.name for path in folder.iterdir()} <= names
 
 
@@ -108,7 +108,7 @@ def copy_result(folder: Path, name: str) -> None:
 
 def set_aside(folder: Path) -> Path | None:
     """Move what a run wrote, but for Hydra's own files, from `folder` to the sweep's `superseded`. Where to; None if there is nothing."""
-    names = {path.relative_to(folder).parts[0] for path in run_files(folder)}
+    names = {path.relative_to(folder).parts[0] for path in written(folder)}
     paths = [folder / name for name in sorted(names - {".hydra"})]
     if not paths:
         return None

@@ -15,24 +15,24 @@ from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 HERE = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}
 
 
-def fake_packages(monkeypatch: pytest.MonkeyPatch, packages: dict[str, str], cuda: str | None = None) -> None:
+def given(monkeypatch: pytest.MonkeyPatch, packages: dict[str, str], cuda: str | None = None) -> None:
     monkeypatch.setattr(versions, "installed", packages.get)
     monkeypatch.setattr(versions, "_torch_cuda", lambda: cuda)
 
 
 def test_this_machine_is_fit_and_json_says_the_same_as_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     code = command.main(["--json"])
-    record = json.loads(capsys.readouterr().out)
-    assert (code, record["ok"]) == (0, True)
-    assert {row["area"] for row in record["rows"]} == {"versions", "devices", "CPU", "kernels", "backends", "W&B", "disk"}
-    by_name = {row["name"]: row for row in record["rows"]}
+    said = json.loads(capsys.readouterr().out)
+    assert (code, said["ok"]) == (0, True)
+    assert {row["area"] for row in said["rows"]} == {"versions", "devices", "CPU", "kernels", "backends", "W&B", "disk"}
+    by_name = {row["name"]: row for row in said["rows"]}
     for name in ("the triple", "FBGEMM on the CPU", "torch embedding_bag", "embeddings in C++", "embeddings in Triton", "gloo"):
         assert by_name[name]["state"] == OK, by_name[name]
-    assert all(bool(row["remedy"]) == (row["state"] != OK) for row in record["rows"])
+    assert all(bool(row["remedy"]) == (row["state"] != OK) for row in said["rows"])
 
 
 def test_the_matched_triple_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_packages(monkeypatch, HERE)
+    given(monkeypatch, HERE)
     assert [row.state for row in versions.triple_rows()] == [OK] * 4
 
 
@@ -51,7 +51,7 @@ def test_the_matched_triple_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_triple_that_does_not_match_is_broken_and_has_a_remedy(
     monkeypatch: pytest.MonkeyPatch, packages: dict[str, str], cuda: str | None, wrong: str, says: str
 ) -> None:
-    fake_packages(monkeypatch, packages, cuda)
+    given(monkeypatch, packages, cuda)
     rows = {row.name: row for row in versions.triple_rows()}
     assert rows[wrong].state == BROKEN
     assert says in rows[wrong].found
@@ -61,7 +61,7 @@ def test_a_triple_that_does_not_match_is_broken_and_has_a_remedy(
 
 @pytest.mark.parametrize("other", ["0.4.1", "1.9.0"])
 def test_of_two_builds_of_fbgemm_the_files_of_the_wanted_one_must_lie_there(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
-    fake_packages(monkeypatch, HERE | {"fbgemm-gpu": other})
+    given(monkeypatch, HERE | {"fbgemm-gpu": other})
     rows = {row.name: row for row in versions.triple_rows()}
     assert rows["the triple"].state == OK  # those of this environment
     monkeypatch.setattr(versions, "has_its_files", lambda package: False)
@@ -85,7 +85,7 @@ def test_files_that_another_package_wrote_over_are_seen(monkeypatch: pytest.Monk
 
 
 def test_the_cuda_triple_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_packages(monkeypatch, {"torch": "2.13.0", "torchrec": "1.8.0", "fbgemm-gpu": "1.8.0"}, "13.0")
+    given(monkeypatch, {"torch": "2.13.0", "torchrec": "1.8.0", "fbgemm-gpu": "1.8.0"}, "13.0")
     assert versions.triple_rows()[-1].found == "matches, for CUDA 13.0"
 
 
@@ -107,9 +107,9 @@ def test_a_package_apart_from_the_lock_is_named(monkeypatch: pytest.MonkeyPatch,
         "tensordict": "0.15.3",
         "fbgemm-gpu-cpu": "1.8.0",
     }
-    fake_packages(monkeypatch, pinned)
+    given(monkeypatch, pinned)
     assert {row.state for row in versions.lock_rows(tmp_path)} == {OK}
-    fake_packages(monkeypatch, pinned | {"torchmetrics": "1.9.0"})
+    given(monkeypatch, pinned | {"torchmetrics": "1.9.0"})
     rows = {row.name: row for row in versions.lock_rows(tmp_path)}
     assert (rows["torchmetrics"].state, rows["torchmetrics"].found) == (WARNING, "1.9.0, the lock has 1.0.3")
     assert "torchmetrics 1.9.0 (lock: 1.0.3)" in rows["lock"].found
@@ -167,10 +167,10 @@ def test_a_look_that_fails_is_a_row_and_makes_the_exit_code_2(monkeypatch: pytes
 
     monkeypatch.setattr(examine, "LOOKS", (("kernels", "FBGEMM on the CPU", fails),))
     assert command.main([]) == 2
-    output = capsys.readouterr().out
-    assert "broken" in output
-    assert "libfbgemm.so" in output
-    assert "make env" in output
+    said = capsys.readouterr().out
+    assert "broken" in said
+    assert "libfbgemm.so" in said
+    assert "make env" in said
 
 
 def test_warnings_alone_leave_the_machine_fit() -> None:

@@ -47,9 +47,9 @@ def test_the_table_has_its_runs_and_every_accelerator_has_a_data_sheet() -> None
 def test_a_row_is_a_cluster_of_data_sheets(
     accelerator: str, nodes: int, per_node: int, network: str, device: str, near: str, far: str, shape: tuple[int, int]
 ) -> None:
-    own = mlperf.cluster_of(replace(ROW, accelerator=accelerator, nodes=nodes, accelerators=per_node, network=network))
-    assert own.device.name.startswith(device) and (own.hosts, own.ranks_per_host) == shape
-    assert own.intra_host.name.startswith(near) and own.cross_host.name.startswith(far)
+    found = mlperf.cluster_of(replace(ROW, accelerator=accelerator, nodes=nodes, accelerators=per_node, network=network))
+    assert found.device.name.startswith(device) and (found.hosts, found.ranks_per_host) == shape
+    assert found.intra_host.name.startswith(near) and found.cross_host.name.startswith(far)
 
 
 def test_what_no_data_sheet_has_and_what_is_no_table_are_refused(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ def test_hybrid_embedding_by_hand() -> None:
     table = Table("t", 1052, 8, ("t",))
     access = TableAccess("t", 1.1, (2, 50, 1000), (0.25, 0.01, 0.0001), "formula", "by hand")
     assert [hybrid.frequent_rows(access, batch) for batch in (1, 4, 100, 10_000)] == [0, 2, 52, 1052]
-    model = Model((table,), AccessStatistics({"t": access}), 1000, 1.0, 2.0, 4.0, ())
+    found = Model((table,), AccessStatistics({"t": access}), 1000, 1.0, 2.0, 4.0, ())
     steps = hybrid.steps_of(
-        model, cluster(1, 4), Precision("p", forward_comm="fp16", dense_comm="fp16"), workload(100, dense_parameters=1000)
+        found, cluster(1, 4), Precision("p", forward_comm="fp16", dense_comm="fp16"), workload(100, dense_parameters=1000)
     )
     by_name = {step.name: step for step in steps.steps}
     assert not [step for step in steps.steps if step.phase == "input" and step.is_collective]
@@ -89,13 +89,13 @@ def points(hosts: tuple[int, ...], families: tuple[str, ...]) -> list[Point]:
 
 
 def test_a_fit_knows_nothing_of_the_family_the_scale_or_the_generation_that_it_predicts() -> None:
-    own_points = points((1, 1, 1, 2), ("A", "A", "B", "H200"))
-    predictions = validate(own_points, profile(launch_overhead_us=35.0), ["launch_overhead_us"], [35.0], left_out=command.LEFT_OUT)
-    outside = {point.what: point.outside for point in predictions}
-    assert outside["3"]["scale"] == outside["3"]["family"] == outside["3"]["generation"] == pytest.approx(120.0, rel=1e-3)
-    assert "scale" not in outside["0"] and "generation" not in outside["2"]
-    assert outside["2"]["family"] > 90.0 * 1.001  # its fit had the last, which pulls
-    assert [point.outside_error("scale") for point in predictions if "scale" in point.outside] == [pytest.approx(-0.5, rel=1e-3)]
+    given = points((1, 1, 1, 2), ("A", "A", "B", "H200"))
+    found = validate(given, profile(launch_overhead_us=35.0), ["launch_overhead_us"], [35.0], left_out=command.LEFT_OUT)
+    told = {point.what: point.outside for point in found}
+    assert told["3"]["scale"] == told["3"]["family"] == told["3"]["generation"] == pytest.approx(120.0, rel=1e-3)
+    assert "scale" not in told["0"] and "generation" not in told["2"]
+    assert told["2"]["family"] > 90.0 * 1.001  # its fit had the last, which pulls
+    assert [point.outside_error("scale") for point in found if "scale" in point.outside] == [pytest.approx(-0.5, rel=1e-3)]
 
 
 def test_too_few_systems_are_no_fit_and_a_figure_stays_in_its_range() -> None:
@@ -109,12 +109,12 @@ def test_coverage_counts_what_the_intervals_of_a_profile_hold(monkeypatch: pytes
     """An interval of 0.1 reaches from -14.1 to +16.45 %, one of 0.2 outside to +32.9 %."""
     software = profile(relative_error=0.1, relative_error_outside=0.2)
     monkeypatch.setattr(command, "built", lambda group, name: software)
-    predictions = [
+    found = [
         Found("sok", "a", 1.0, 1.0, 1.16, "ms", True, outside={"scale": 1.3, "family": 0.7}),
         Found("sok", "b", 1.0, 1.0, 1.17, "ms", True),
         Found("sok", "c", 1.0, 1.0, 9.0, "times", True),
         Found("collectives", "d", 1.0, 1.0, 9.0, "ms", True),
     ]
-    coverage = command.coverage(predictions)
-    assert (coverage["point"], coverage["scale"], coverage["family"], coverage["generation"]) == (0.5, 1.0, 0.0, None)
-    assert (coverage["all"], coverage["of"]) == (0.5, 4)
+    told = command.coverage(found)
+    assert (told["point"], told["scale"], told["family"], told["generation"]) == (0.5, 1.0, 0.0, None)
+    assert (told["all"], told["of"]) == (0.5, 4)

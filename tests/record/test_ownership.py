@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recsys_lab.errors import UserError
-from recsys_lab.record.ownership import LOCK_FILE, Ownership, run_files
+from recsys_lab.record.ownership import LOCK_FILE, Ownership, written
 
 
 @pytest.mark.parametrize("name", ["/proc/run", "/sys/run", "{file}", "{file}/run", "{long}", "{long}/run", "a/{long}", "/dev/null", "a\0b"])
@@ -75,7 +75,7 @@ def test_what_is_removed_is_what_runs_write_and_nothing_that_looks_alike(tmp_pat
     with Ownership.of(tmp_path) as ownership:
         ownership.clear()
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == set(others)
-    assert not run_files(tmp_path) and not (tmp_path / ".hydra").exists() and (tmp_path / "elsewhere" / "step=1").is_dir()
+    assert not written(tmp_path) and not (tmp_path / ".hydra").exists() and (tmp_path / "elsewhere" / "step=1").is_dir()
 
 
 def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path):

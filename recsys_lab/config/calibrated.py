@@ -92,9 +92,9 @@ def _figures() -> dict[str, Any]:
 def _read(path: Path, changed: int) -> dict[str, Any]:
     """The mapping in `path` as it was `changed`."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):
-        content = None
-    if not isinstance(content, dict):
+        found = None
+    if not isinstance(found, dict):
         raise UserError("not a file that calibrate wrote", where=path, remedy=f"python -m recsys_lab calibrate, or {VARIABLE}=none")
-    return content
+    return found

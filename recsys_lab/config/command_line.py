@@ -19,7 +19,7 @@ from recsys_lab.config.composition import composed, hydra_errors, parsed, with_c
 from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
 from recsys_lab.config.frozen import differences, freeze, register_resolvers
 from recsys_lab.config.keys import check_keys, composed_at_once, offer_sizes
-from recsys_lab.config.targets import UserModules, check_targets
+from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
 from recsys_lab.places import CONF as CONF
 
@@ -107,7 +107,7 @@ def read(argv: list[str]) -> Invocation:
     else:
         folder = run_to_resume(config)
         extra += [str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]
-        config = _resumed(folder, of_the_run(args.overrides), extra, UserModules.of(overrides, args.names_folder))
+        config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.names_folder))
     return Invocation(False, (*argv, _at("run", folder)), freeze(config), folder, overrides=tuple(args.overrides))
 
 
@@ -140,7 +140,7 @@ def _check_sweep(overrides: list[Override]) -> None:
             raise UserError("not in a sweep", where=key, given=override.input_line, remedy=remedies[key])
 
 
-def _resumed(folder: Path, words: list[str], extra: list[str], user_modules: UserModules) -> DictConfig:
+def _resumed(folder: Path, words: list[str], extra: list[str], user_modules: Named) -> DictConfig:
     """The run's own config. With further `words`, they may change where rows lie, and nothing else: says which fields differ if they do."""
     earlier = stored(folder, user_modules)
     config = going_on(earlier, folder)

@@ -12,7 +12,7 @@ from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.config.frozen import CONFIG_FILE, freeze, load
-from recsys_lab.config.targets import UserModules, check_targets
+from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
 from recsys_lab.files import write_text
 
@@ -43,7 +43,7 @@ def run_to_resume(config: DictConfig) -> Path:
     return Path(str(config.resume)).resolve()
 
 
-def stored(folder: Path, user_modules: UserModules) -> DictConfig:
+def stored(folder: Path, user_modules: Named) -> DictConfig:
     """The frozen config of the run in `folder`. UserError where there is none, or one whose code is not in `user_modules`."""
     config = load(folder)
     check_targets(config, user_modules, folder)

@@ -19,13 +19,13 @@ _TARGET = re.compile(r"""_target_['"]?\s*:\s*['"]?([\w.]+)""")
 
 
 @dataclass(frozen=True)
-class UserModules:
+class Named:
     """The modules that the user names. A `_target_` on the command line names one, or a YAML of the searchpath given there."""
 
     modules: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(overrides: Iterable[Override], config_dir: str | None = None) -> UserModules:
+    def of(overrides: Iterable[Override], config_dir: str | None = None) -> Named:
         folders, targets = [config_dir] if config_dir else [], set()
         for override in overrides:
             value = override.value()
@@ -35,10 +35,10 @@ class UserModules:
         for folder in map(Path, folders):
             for file in (*folder.rglob("*.yaml"), *folder.rglob("*.yml")):
                 targets |= set(_TARGET.findall(file.read_text(encoding="utf-8", errors="replace")))
-        return UserModules(frozenset(str(target).rpartition(".")[0] for target in targets))
+        return Named(frozenset(str(target).rpartition(".")[0] for target in targets))
 
 
-def check_targets(config: DictConfig, user_modules: UserModules, folder: Path) -> None:
+def check_targets(config: DictConfig, user_modules: Named, folder: Path) -> None:
     """Raises UserError for a `_target_` of `config` that is neither ours nor of one of `user_modules`. Imports nothing else."""
     for where, target in _targets(OmegaConf.to_container(config, resolve=False), ""):
         if isinstance(target, str) and target.rpartition(".")[0] in user_modules.modules:

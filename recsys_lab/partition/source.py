@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recsys_lab.config.folders import stored
-from recsys_lab.config.targets import UserModules
+from recsys_lab.config.targets import Named
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, of_words, resolve
@@ -40,7 +40,7 @@ def source_of(words: Sequence[str], steps: int) -> Source:
         if len(words) > 1:
             raise UserError("a run has its own config", where="partition", given=words[1], remedy="name the run folder alone")
         folder = Path(words[0]).expanduser()
-        experiment = resolve(stored(folder, UserModules()))
+        experiment = resolve(stored(folder, Named()))
         model, data = probe.of_run(folder, experiment)
         return Source(experiment, data, lambda: model, {"run": folder.resolve().name, "model": experiment.choices["model"]})
     probed = of_words(words, where="partition")

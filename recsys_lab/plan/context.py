@@ -209,7 +209,7 @@ def lookups_of_ranks(context: Context) -> np.ndarray:
     that fall to it (hot_rows.py).
     """
     served = [0.0] * context.plan.world_size
-    for one in _shards_of(context):
+    for one in _held(context):
         looked_up = one.samples * context.access[one.table.name].mean_length * one.served
         for rank in one.shard.ranks:
             served[rank] += looked_up
@@ -238,7 +238,7 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     optimizer = context.workload.sparse_optimizer
     of_weight, of_row = STATE_PER_WEIGHT[optimizer], STATE_PER_ROW[optimizer]
     distinct: dict[str, float] = {}
-    for table, shard, store, samples, served in _shards_of(context):
+    for table, shard, store, samples, served in _held(context):
         shard_rows, cols, access = shard.rows, shard.cols, context.access[table.name]
         if table.name not in distinct:
             distinct[table.name] = access.distinct_rows(samples)
@@ -270,10 +270,10 @@ def _store_steps(context: Context, ids: tuple[str, ...]) -> tuple[list[Step], li
     if all(placement.store is None for _, placement in context.placed):
         return [], []
     size = context.plan.world_size
-    return store_steps(context.prefix, _shards_of(context), context.access, context.workload, context.in_flight, size, ids)
+    return store_steps(context.prefix, _held(context), context.access, context.workload, context.in_flight, size, ids)
 
 
-def _shards_of(context: Context) -> Iterable[Held]:
+def _held(context: Context) -> Iterable[Held]:
     """Each shard with rows. Its ranks look up their own batch in it where it is replicated, else that of the group."""
     samples = context.batch if context.at_home else context.group_batch
     for table, placement in context.placed:

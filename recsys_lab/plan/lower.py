@@ -44,9 +44,9 @@ def lower(
     inputs: list[Step] = []
     forward: list[Step] = []
     backward: list[Step] = []
-    for family, members in families(plan).items():
-        context = Context(family, plan, members, access, precision, workload, exchange, hot_rows, in_flight)
-        ahead, back = scheme_of(members[0][1]).lower(context)
+    for family, placed in families(plan).items():
+        context = Context(family, plan, placed, access, precision, workload, exchange, hot_rows, in_flight)
+        ahead, back = scheme_of(placed[0][1]).lower(context)
         inputs += [step for step in ahead if step.phase == "input"]
         forward += [step for step in ahead if step.phase == "forward"]
         backward = back + backward  # autograd runs backwards through the schemes

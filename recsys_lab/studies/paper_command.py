@@ -29,16 +29,16 @@ def main(paper: str, argv: list[str]) -> int:
     for option, of in _options(studies).items():
         line.add_argument(f"--{option}", metavar="X", help=f"of {', '.join(of)} (default {_defaults(of.values())})")
     arguments = line.parse_args(argv)
-    selection = [item for item in studies.values() if item.budget == QUICK] if arguments.study == "all" else [studies[arguments.study]]
-    outcomes = [run(item, arguments) for item in selection]
-    pictures = {study.name: [str(path) for path in draw(study, arguments.out)] for study in outcomes} if arguments.out else {}
+    chosen = [item for item in studies.values() if item.budget == QUICK] if arguments.study == "all" else [studies[arguments.study]]
+    shown = [run(item, arguments) for item in chosen]
+    drawn = {study.name: [str(path) for path in draw(study, arguments.out)] for study in shown} if arguments.out else {}
     if arguments.json:
-        record = {study.name: study.to_json() | ({"pictures": pictures[study.name]} if pictures else {}) for study in outcomes}
+        record = {study.name: study.to_json() | ({"pictures": drawn[study.name]} if drawn else {}) for study in shown}
         print(json.dumps(record if arguments.study == "all" else record[arguments.study], indent=2))
         return 0
-    for study in outcomes:
+    for study in shown:
         show_study(study)
-    for path in (path for paths in pictures.values() for path in paths):
+    for path in (path for paths in drawn.values() for path in paths):
         print(path)
     return 0
 

@@ -54,8 +54,8 @@ def read_table_file(text: str | None) -> tuple[TableLine, ...]:
     if text is None:
         raise UserError("a file of tables is needed", where=KEY, given="none", remedy=remedy)
     path = Path(text).expanduser()
-    if (problem := what_is(path)) is not None:
-        raise UserError("cannot be read", where=f"{KEY}={text}", given=problem, remedy=remedy)
+    if (found := what_is(path)) is not None:
+        raise UserError("cannot be read", where=f"{KEY}={text}", given=found, remedy=remedy)
     try:
         rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
     except OSError as error:
@@ -120,12 +120,12 @@ def _law(path: Path, where: str, skew: str, rows: int) -> RankLaw | CountedLaw |
     try:
         exponent = float(skew)
     except ValueError:
-        return _law_of_counts(path.parent / Path(skew).expanduser(), f"{where}, skew", rows)
+        return _counted(path.parent / Path(skew).expanduser(), f"{where}, skew", rows)
     check(exponent, Exponent, f"{where}, skew")
     return RankLaw(rows, (exponent,))
 
 
-def _law_of_counts(file: Path, where: str, rows: int) -> CountedLaw:
+def _counted(file: Path, where: str, rows: int) -> CountedLaw:
     allowed = "an exponent from 0 to 10, or a .npy of how often each row was looked up"
     if (problem := what_is(file)) is not None:
         raise UserError("cannot be read", where=where, given=f"{file}: {problem}", allowed=allowed)

@@ -13,7 +13,7 @@ from recsys_lab.cluster import ListPrice, Price
 from recsys_lab.config.command_line import read
 from recsys_lab.config.folders import stored
 from recsys_lab.config.frozen import differences, fingerprint, identity, plain, save
-from recsys_lab.config.targets import UserModules
+from recsys_lab.config.targets import Named
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import resolve
 from tests.simulate.clusters import cluster, of_file
@@ -82,7 +82,7 @@ def test_a_run_from_before_there_were_list_prices_is_the_same_run(tmp_path: Path
     old = plain(config)
     del old["cluster"]["list_price"]
     save(old, tmp_path)
-    again = stored(tmp_path, UserModules())
+    again = stored(tmp_path, Named())
     assert again.cluster.list_price is None and differences(config, again) == []
     assert fingerprint(config) == fingerprint(again) == fingerprint(OmegaConf.create(old))
     assert identity(plain(config)) == identity(old)

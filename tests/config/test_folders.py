@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from recsys_lab.config.command_line import CONF, read
 from recsys_lab.config.folders import own_folder, save_words, stored, words_of
 from recsys_lab.config.frozen import plain, save
-from recsys_lab.config.targets import UserModules, check_targets
+from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
 
 
@@ -36,14 +36,14 @@ def whole() -> dict:
 def refused(folder: Path, text: str | bytes) -> str:
     (folder / "config.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(UserError) as caught:
-        stored(folder, UserModules())
+        stored(folder, Named())
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_what_a_run_saved_is_read_back(tmp_path, whole):
     save(whole, tmp_path)
-    assert plain(stored(tmp_path, UserModules())) == whole and os.listdir(tmp_path) == ["config.yaml"]
+    assert plain(stored(tmp_path, Named())) == whole and os.listdir(tmp_path) == ["config.yaml"]
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"5", b"seed: 1\n", b"a: [", b"\x00\x01", b"\xff\xfe\x00", b"a: 1\na: 2\n"])
@@ -101,11 +101,11 @@ def test_code_of_a_module_that_the_command_names(tmp_path, whole):
     OmegaConf.set_readonly(config, False)
     config.model._target_ = "my_models.wide.Deep"
     for words in ([f"hydra.searchpath=[file://{tmp_path}]"], ["model._target_=my_models.wide.Wide"], ["model={_target_:my_models.wide.f}"]):
-        check_targets(config, UserModules.of(OverridesParser.create().parse_overrides(words)), tmp_path)
-    check_targets(config, UserModules.of([], str(tmp_path)), tmp_path)
+        check_targets(config, Named.of(OverridesParser.create().parse_overrides(words)), tmp_path)
+    check_targets(config, Named.of([], str(tmp_path)), tmp_path)
     for words in ([], ["model._target_=my_models.other.Wide"], ["hydra.searchpath=[pkg://my_models]"]):
         with pytest.raises(UserError, match="model._target_"):
-            check_targets(config, UserModules.of(OverridesParser.create().parse_overrides(words)), tmp_path)
+            check_targets(config, Named.of(OverridesParser.create().parse_overrides(words)), tmp_path)
 
 
 def test_every_target_of_ours_is_known_as_ours(tmp_path):
@@ -115,12 +115,12 @@ def test_every_target_of_ours_is_known_as_ours(tmp_path):
     targets = {m for file in CONF.rglob("*.yaml") for m in re.findall(r"^\s*_target_: ([\w.]+)", file.read_text(), re.MULTILINE)}
     own_targets = sorted(target for target in targets if not target.startswith("hydra_plugins."))
     assert len(own_targets) > 50
-    check_targets(OmegaConf.create([{"_target_": target} for target in own_targets]), UserModules(), tmp_path)
+    check_targets(OmegaConf.create([{"_target_": target} for target in own_targets]), Named(), tmp_path)
 
 
 @pytest.mark.parametrize("target", ["recsys_lab.nowhere.made", "recsys_lab.units.nothing"])
 def test_a_target_of_ours_that_is_gone_is_left_to_who_needs_it(target):
-    check_targets(OmegaConf.create({"model": {"_target_": target}}), UserModules(), Path("run"))
+    check_targets(OmegaConf.create({"model": {"_target_": target}}), Named(), Path("run"))
 
 
 def test_the_words_of_a_run_are_kept_as_hydra_keeps_them(tmp_path):

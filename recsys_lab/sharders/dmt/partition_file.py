@@ -47,19 +47,19 @@ class Partition:
 def load_partition(path: Path) -> Partition:
     """The file that `save` wrote. Raises UserError, which says what is wrong with another."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        read = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"the partition cannot be read: {error.strerror}", where=path, remedy="python -m recsys_lab partition") from None
     except (ValueError, RecursionError):
         raise UserError("not a partition: no JSON", where=path, remedy="python -m recsys_lab partition writes one") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        given = content.get("format") if isinstance(content, dict) else type(content).__name__
+    if not isinstance(read, dict) or read.get("format") != FORMAT:
+        given = read.get("format") if isinstance(read, dict) else type(read).__name__
         raise UserError("not a partition", where=path, given=f"format {given}", allowed=FORMAT)
-    missing = [field.name for field in fields(Partition) if field.name not in content]
+    missing = [field.name for field in fields(Partition) if field.name not in read]
     if missing:
         raise UserError("the partition lacks a field", where=path, given=f"no {', '.join(missing)}")
     try:
-        partition = Partition(**{field.name: _frozen(content[field.name]) for field in fields(Partition)})
+        partition = Partition(**{field.name: _frozen(read[field.name]) for field in fields(Partition)})
         members = [name for tower in partition.towers for name in tower]
         whole = all(isinstance(name, str) for name in members) and all(partition.towers) and bool(partition.towers)
         lengths = {len(partition.features), len(partition.affinity), len(partition.coordinates), *(len(r) for r in partition.affinity)}

@@ -162,7 +162,7 @@ def load(folder: Path) -> DictConfig:
 
 def differences(config: DictConfig, earlier: DictConfig) -> list[str]:
     """`key: old -> new` for every field of identity that differs."""
-    old, new = (_flat(_without(plain(config), NOT_IDENTITY)) for config in (earlier, config))
+    old, new = (_flat(_without(plain(one), NOT_IDENTITY)) for one in (earlier, config))
     keys = sorted({*old, *new})
     return [f"{k}: {old.get(k, 'absent')} -> {new.get(k, 'absent')}" for k in keys if old.get(k) != new.get(k)]
 

@@ -30,10 +30,10 @@ def folder() -> Path | None:
 
 def figure(key: str, default: Any, *, _root_: DictConfig) -> Any:
     """`${calibrated:cluster.device.source,X}`: the figure of that name, or X where there is none or the config says `calibrated: false`."""
-    value = None if OmegaConf.select(_root_, "calibrated") is False else _figures()
+    found = None if OmegaConf.select(_root_, "calibrated") is False else _figures()
     for part in key.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return default if value is None else value
+        found = found.get(part) if isinstance(found, dict) else None
+    return default if found is None else found
 
 
 def core_figure(key: str, default: float, *, _root_: DictConfig) -> float:
@@ -63,8 +63,8 @@ def time_figure(key: str, default: float, *, _root_: DictConfig) -> float:
     measured = figure(key, None, _root_=_root_)
     share = SHARE_ON_FILE if measured is None else core_share(_ranks_measured(_root_))
     launcher = OmegaConf.select(_root_, "launcher")
-    rank_share = share if launcher is None else core_share(launcher.hosts * launcher.ranks_per_host)
-    return float(f"{(default if measured is None else measured) * share / rank_share:.4g}")
+    here = share if launcher is None else core_share(launcher.hosts * launcher.ranks_per_host)
+    return float(f"{(default if measured is None else measured) * share / here:.4g}")
 
 
 def is_there() -> bool:

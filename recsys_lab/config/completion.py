@@ -108,16 +108,16 @@ def _choice(confs: tuple[Path, ...], folder: str, choice: str, group: str) -> di
     """The keys of a choice with those that it takes from others. None where there is no such file."""
     path = _file(confs, folder, choice)
     own = dict(loaded(path) or {}) if path else {}
-    keys: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for entry in own.pop("defaults", []):
         if isinstance(entry, str) and entry != "_self_":
-            keys = _merged(keys, _choice(confs, folder, entry, group))
+            found = _merged(found, _choice(confs, folder, entry, group))
         for name, part in entry.items() if isinstance(entry, dict) else ():
             inner, at, place = name.partition("@")
             if at and " " not in inner and "_global_" not in place:
-                keys[place] = _merged(keys.get(place, {}), _choice(confs, f"{folder}/{inner}", str(part), group))
+                found[place] = _merged(found.get(place, {}), _choice(confs, f"{folder}/{inner}", str(part), group))
     own = own.get(group, {}) if path and is_global(path) else own
-    return _merged(keys, own)
+    return _merged(found, own)
 
 
 def _merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,8 +38,8 @@ class Figure:
     @property
     def words(self) -> str:
         """The figure without its split or origin."""
-        stem = self.name.replace("_per_second", "/s").partition("_")[2]
-        return {"auc": "AUC", "ne": "NE", "ndcg_10": "NDCG@10", "hit_rate_10": "hit rate@10"}.get(stem, stem.replace("_", " "))
+        rest = self.name.replace("_per_second", "/s").partition("_")[2]
+        return {"auc": "AUC", "ne": "NE", "ndcg_10": "NDCG@10", "hit_rate_10": "hit rate@10"}.get(rest, rest.replace("_", " "))
 
 
 FIGURES = (

@@ -144,9 +144,9 @@ def test_an_unknown_column_is_our_bug(tmp_path):
 
 
 def test_the_environment_names_code_command_packages_and_hardware():
-    record = environment(["run.py", "seed=3"], {"notes": [], "best_auc": {}})
-    assert record["argv"] == ["run.py", "seed=3"] and record["data"] == {"notes": [], "best_auc": {}}
-    assert record["packages"]["numpy"] == np.__version__
-    assert record["hardware"]["cores"] >= 1 and record["hardware"]["memory_bytes"] > 1e8 and isinstance(record["hardware"]["gpus"], list)
-    assert (record["commit"] is None) == (record["dirty"] is None)
-    assert json.dumps(record, allow_nan=False)
+    made = environment(["run.py", "seed=3"], {"notes": [], "best_auc": {}})
+    assert made["argv"] == ["run.py", "seed=3"] and made["data"] == {"notes": [], "best_auc": {}}
+    assert made["packages"]["numpy"] == np.__version__
+    assert made["hardware"]["cores"] >= 1 and made["hardware"]["memory_bytes"] > 1e8 and isinstance(made["hardware"]["gpus"], list)
+    assert (made["commit"] is None) == (made["dirty"] is None)
+    assert json.dumps(made, allow_nan=False)

@@ -17,8 +17,9 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "requirements/README.md": "requirements.md",
 }
+PICTURES = (".svg", ".png")
 #: Pages that the generator makes itself.
-MADE = re.compile(r"docs/(config/\w+\.md|figures/\w+\.svg)")
+MADE = re.compile(r"docs/config/\w+\.md")
 _LINK = re.compile(r"(?<!\\)(!?\[[^\]]*\])\(([^)\s]+)\)")
 #: In HTML, which Markdown needs for pictures that follow the reader's light or dark theme.
 _PICTURE = re.compile(r'\b(src|srcset)="([^"]+)"')
@@ -45,11 +46,11 @@ class Site:
         name = path.relative_to(self.root).as_posix()
         if name in PAGES:
             return PAGES[name]
-        if name.startswith("docs/") and path.suffix in (".md", ".svg", ".png"):
+        if name.startswith("docs/") and path.suffix in (".md", *PICTURES):
             return name.removeprefix("docs/")
         if name.startswith("experiments/") and path.name == "README.md":
             return f"studies/{path.parent.name}.md"
-        return f"source/{name}.txt"
+        return f"source/{name}" if path.suffix in PICTURES else f"source/{name}.txt"
 
     def turned(self, text: str, page: Path) -> str:
         """`text` with its links as they are in the site. Raises ValueError for one to nothing."""

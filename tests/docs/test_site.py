@@ -59,6 +59,12 @@ def test_pictures_in_html_go_with_their_page(tmp_path: Path) -> None:
     assert turned == '<img src="images/decide_light.svg">' and (tmp_path / "images/decide_light.svg").is_file()
 
 
+def test_pictures_outside_docs_stay_pictures(tmp_path: Path) -> None:
+    place = "experiments/validation/simulated_against_measured.svg"
+    turned = Site(ROOT, tmp_path).turned(f"![x](../{place})", ROOT / "docs" / "how_figures_are_checked.md")
+    assert turned == f"![x](source/{place})" and (tmp_path / "source" / place).is_file()
+
+
 def test_a_link_to_nothing_stops_the_build(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"docs/index\.md: a link to nowhere\.md, which is not there"):
         Site(ROOT, tmp_path).turned("[a](nowhere.md)", ROOT / "docs" / "index.md")

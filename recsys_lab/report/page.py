@@ -61,19 +61,25 @@ def _top(run: Run, name: str) -> list[str]:
         parts.append(f'<p class="note"><b>Cut short by a search</b>, so these are no figures of a whole run: {cut["metric"]} {bound}.</p>')
     if error := result.get("error"):
         parts.append(f'<p class="failed"><b>The run failed.</b> {escape(error["type"])}: {escape(error["message"])}</p>')
-    shown = sections.headline(run)
-    if shown.rows:
-        cards = (
-            f'<div class="card{" simulated" if origin.startswith("simulated") else ""}"><div>{escape(figure)}</div>'
-            f'<div class="value">{escape(value)}</div><div class="origin">{escape(origin)}</div></div>'
-            for figure, value, origin in shown.rows
-        )
-        parts.append(f'<div class="cards">{"".join(cards)}</div>')
+    parts += _cards(sections.headline(run))
     missing = [part for part in ("measured", "simulated") if result[part] is None and not result.get("error")]
     notes = [*(sections.absent(result, part).capitalize() + "." for part in missing), *run.data_notes]
     parts += [f'<p class="note">{escape(note)}</p>' for note in notes]
     links = "".join(f'<a href="#{anchor}">{words}</a>' for anchor, words in CONTENTS.items())
     return [*parts, f'<nav class="contents" aria-label="Contents">{links}</nav>']
+
+
+def _cards(headline: sections.Table) -> list[str]:
+    """What was measured, and in a row of its own what was simulated."""
+    groups: dict[bool, list[str]] = {False: [], True: []}
+    for figure, value, origin in headline.rows:
+        simulated = origin.startswith("simulated")
+        groups[simulated].append(
+            f'<div class="card{" simulated" if simulated else ""}"><div>{escape(figure)}</div>'
+            f'<div class="value">{escape(value)}</div><div class="origin">{escape(origin)}</div></div>'
+        )
+    note = [f'<p class="note">{escape(headline.note)}</p>'] if headline.rows and headline.note else []
+    return [*(f'<div class="cards">{"".join(cards)}</div>' for cards in groups.values() if cards), *note]
 
 
 def _head(anchor: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
@@ -52,8 +53,8 @@ def _top(run: Run, name: str) -> list[str]:
     result = run.result
     choices = " ".join(f"{group}={choice}" for group, choice in result["choices"].items() if choice is not None)
     parts = [
-        f"<h1>{escape(name)}</h1>",
-        f'<p class="soft">{escape(choices)}<br>{escape(result["status"])}, mode={escape(result["mode"])}, seed={result["seed"]}, '
+        f"<h1>{escape(_title(result['choices']) or name)}</h1>",
+        f'<p class="soft">{escape(choices)}<br>{escape(name)}: {escape(result["status"])}, mode={escape(result["mode"])}, seed={result["seed"]}, '
         f"config {escape(str(result['config_fingerprint']))}</p>",
     ]
     if cut := result.get("pruned"):
@@ -67,6 +68,12 @@ def _top(run: Run, name: str) -> list[str]:
     parts += [f'<p class="note">{escape(note)}</p>' for note in notes]
     links = "".join(f'<a href="#{anchor}">{words}</a>' for anchor, words in CONTENTS.items())
     return [*parts, f'<nav class="contents" aria-label="Contents">{links}</nav>']
+
+
+def _title(choices: Mapping[str, str | None]) -> str:
+    """What ran, in the words of the command line. Empty where the record does not say it all."""
+    model, sharder, cluster = (choices.get(group) for group in ("model", "sharder", "cluster"))
+    return f"{model} under {sharder} on {cluster}" if model and sharder and cluster else ""
 
 
 def _cards(headline: sections.Table) -> list[str]:

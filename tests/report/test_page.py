@@ -54,6 +54,13 @@ def page_of(folder) -> tuple[str, Reader]:
     return text, Reader(text)
 
 
+def test_a_page_is_headed_by_what_ran_not_by_its_folder(tmp_path):
+    text, read = page_of(write_run(tmp_path / "first_try"))
+    choices = make_result().choices
+    assert f"<h1>{choices['model']} under {choices['sharder']} on {choices['cluster']}</h1>" in text
+    assert "first_try: completed, mode=auto" in read.text
+
+
 def test_simulated_cards_stand_apart_and_the_interval_fits_its_card(tmp_path):
     result = make_result()
     assert result.simulated is not None

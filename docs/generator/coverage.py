@@ -23,7 +23,7 @@ def coverage_figure() -> str:
     table, tiers = plan.tables[TABLE], tier_rows(plan.placements[TABLE])
     rows = np.unique(np.geomspace(1, table.rows, 200).astype(np.int64))
     with rc_context(style(11, "coverage")):
-        figure = Figure(figsize=(8, 3.8), layout="constrained")
+        figure = Figure(figsize=(8, 4.1), layout="constrained")
         panel = figure.subplots()
         left = 1
         for tier, count in tiers.items():
@@ -41,5 +41,5 @@ def coverage_figure() -> str:
         panel.set(xscale="log", xlim=(1, table.rows), ylim=(0, 1), xlabel="rows, the most frequent first", ylabel="share of look-ups")
         panel.grid(linewidth=0.5)
         panel.spines[["top", "right"]].set_visible(False)
-        panel.legend(loc="lower right", frameon=False)
+        figure.legend(loc="outside lower center", ncols=4, frameon=False)
         return svg_of(figure)

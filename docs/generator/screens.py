@@ -25,7 +25,7 @@ BROWSER_OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scroll
 WIDTH = 960
 #: A scheme, and what makes Chromium ask for it.
 SCHEMES = {"light": "--blink-settings=preferredColorScheme=1", "dark": "--blink-settings=preferredColorScheme=0"}
-COLOURS = 64  # of a picture: text and a few lines
+COLOURS = 256  # of a picture
 #: The fingerprint of the code whose pages the pictures show.
 CODE, ROOMS = IMAGES / "screens.sha256", ("report", "decide", "sweeps")
 
@@ -85,13 +85,13 @@ def write_screens(names: list[str]) -> None:
 
 
 def photograph(browser: str, page: Path, picture: Path, height: int, scheme: str) -> None:
-    """The top of a page, as a PNG file of few colours."""
+    """The top of a page, as a PNG file of at most COLOURS colours."""
     with tempfile.TemporaryDirectory() as profile:
         shape = (f"--window-size={WIDTH},{height}", f"--screenshot={picture}", f"--user-data-dir={profile}", "--virtual-time-budget=5000")
         words = [browser, *BROWSER_OPTIONS, SCHEMES[scheme], *shape, page.as_uri()]
         subprocess.run(words, check=True, capture_output=True, timeout=120)
     with Image.open(picture) as image:
-        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(picture, optimize=True)
+        image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(picture, optimize=True)
 
 
 def code_of_pages() -> str:

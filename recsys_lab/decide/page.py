@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import escape
 from pathlib import Path
 
@@ -31,14 +32,13 @@ def write_decision(decision: Decision, path: Path) -> Path:
 def page(decision: Decision) -> str:
     """The page's text."""
     first, winner = decision.rows[0], decision.winner
-    said = [winner.words, *decision.sentences]
     data = json.dumps(plain(decision.to_json())).replace("</", "<\\/")
     where = ", ".join(dict.fromkeys(f"{row.cluster} ({row.batch_per_rank:,} samples a device)" for row in decision.rows))
     body = [
         f"<style>{STYLE}</style>",
         "<h1>Which sharding and precision to pay for</h1>",
         f'<p class="soft">Batch {first.batch:,} over {escape(where)}. Simulated, not measured.</p>',
-        *(f"<p>{escape(sentence)}</p>" for sentence in said),
+        *map(_paragraph, (winner.words, *decision.sentences)),
         *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(decision.rows)) else []),
         '<div class="filters" id="filters"></div>',
         '<h2>Cost against time</h2><div class="chart tall" id="scatter"></div>',
@@ -53,6 +53,12 @@ def page(decision: Decision) -> str:
         f'<script type="application/json" id="data">{data}</script>',
     ]
     return html.document("decide: recsys_lab", body, wide=True, scripts=[SCRIPT.read_text(encoding="utf-8")])
+
+
+def _paragraph(words: str) -> str:
+    """Lines that begin with spaces become a list."""
+    lines = "".join(f"<li>{escape(line.strip())}</li>" if line.startswith(" ") else f"<p>{escape(line)}</p>" for line in words.split("\n"))
+    return re.sub(r"((?:<li>.*?</li>)+)", r"<ul>\1</ul>", lines)
 
 
 def _not_drawn(winner: Winner) -> str:

@@ -72,7 +72,7 @@ def _batch(samples: Any, of: str) -> str:
 def outside_words(result: dict[str, Any]) -> str:
     """What a simulated interval rests on where that is another system than the one simulated. Else nothing."""
     outside = (result["simulated"] or {}).get("extrapolates")
-    return f"The interval is of another system: {outside}." if outside else ""
+    return f"The interval is wide, since the profile was {outside}." if outside else ""
 
 
 def quality(run: Run) -> Table:

@@ -70,7 +70,7 @@ def test_simulated_cards_stand_apart_and_the_interval_fits_its_card(tmp_path):
     measured, apart = (part.split("</div></div></div>")[0] for part in text.split('<div class="cards">')[1:3])
     assert "simulated" not in measured and "measured" not in apart
     assert '<div class="value">2.981–6.476 ms</div>' in apart and "fitted on" not in apart
-    assert "The interval is of another system: fitted on 1 host of A100; this is 8 hosts of H100." in read.text
+    assert "The interval is wide, since the profile was fitted on 1 host of A100; this is 8 hosts of H100." in read.text
 
 
 def test_a_whole_run_is_shown_with_the_origin_of_every_figure(tmp_path):

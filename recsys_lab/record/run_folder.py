@@ -34,6 +34,7 @@ class Told:
     sentences: Sequence[str]
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    note: str = ""  # what the columns are; runs of earlier versions have none
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ h2 { font-size: 18px; margin: 38px 0 10px; padding-bottom: 4px; border-bottom: 1
 h3 { font-size: 15px; margin: 20px 0 6px; }
 p { margin: 6px 0; } .soft, .note { color: var(--soft); }
 .failed { border-left: 4px solid var(--limit); background: var(--card); padding: 8px 14px; overflow-wrap: anywhere; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 12px; margin: 18px 0 6px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: 12px; margin: 18px 0 6px; }
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 10px 14px; }
 .card .value { font-size: 23px; font-weight: 600; font-variant-numeric: tabular-nums; }
 .card .origin { font-size: 12px; color: var(--soft); }

@@ -181,8 +181,8 @@ def alternatives(run: Run) -> Table | None:
         return None
     columns = tuple(run.reasons["columns"])
     rows = tuple(tuple(row) for row in run.reasons["rows"])
-    note = "rows by tier, memory and exchange a rank and iteration, and the look-ups that go through the exchange between all ranks"
-    return Table("This plan and others (simulated, by the planner's cost model)", columns, rows, note, right=columns[1:])
+    title = "This plan and others (simulated, by the planner's cost model)"
+    return Table(title, columns, rows, run.reasons.get("note", ""), right=columns[1:])
 
 
 def _share(share: float | None) -> str:

@@ -58,7 +58,8 @@ def test_it_plans_every_table_the_same_every_time_and_can_say_why(sharder: str) 
     reasons = planner.reasons(plan, inputs)
     if reasons is not None:
         told = json.loads(json.dumps(reasons.told()))
-        assert set(told) == {"sentences", "columns", "rows"} and told["sentences"]
+        assert set(told) == {"sentences", "columns", "rows", "note"} and told["sentences"]
+        assert all(column in told["note"] for column in told["columns"][1:]), "a column without its meaning"
         assert all(len(row) == len(told["columns"]) for row in told["rows"]) and told["rows"][0][0] == "this plan"
         json.dumps(reasons.to_json(), allow_nan=False)
 

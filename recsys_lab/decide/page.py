@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 from recsys_lab.decide.answer import Winner
 from recsys_lab.decide.decision import Decision
 from recsys_lab.decide.price_words import price_words
+from recsys_lab.decide.rows import Row
 from recsys_lab.files import plain, write_text
 from recsys_lab.report import html
 
+#: How page.js draws rows of the first cluster, the second, ...
+SHAPES = ("circles", "squares", "diamonds", "triangles", "crosses", "pentagons")
 SCRIPT = Path(__file__).with_name("page.js")
 STYLE = """
 .filters { display: flex; flex-wrap: wrap; gap: 6px 22px; margin: 10px 0; }
@@ -43,7 +47,7 @@ def page(decision: Decision) -> str:
         '<div class="filters" id="filters"></div>',
         '<h2>Cost against time</h2><div class="chart tall" id="scatter"></div>',
         '<p class="note">Each point is a combination; hover for its figures, click to compare it. Stars are Pareto-optimal: no row is both '
-        f"faster and cheaper. Bars are 90 % intervals.{escape(_not_drawn(winner))}</p>",
+        f"faster and cheaper. Bars are 90 % intervals.{escape(_shapes(decision.rows) + _not_drawn(winner))}</p>",
         '<div class="charts"><div><h2>Where the milliseconds go</h2>'
         '<label>first <select id="left"></select></label><br><label>second <select id="right"></select></label>'
         '<div class="chart" id="phases"></div></div>',
@@ -59,6 +63,13 @@ def _paragraph(words: str) -> str:
     """Lines that begin with spaces become a list."""
     lines = "".join(f"<li>{escape(line.strip())}</li>" if line.startswith(" ") else f"<p>{escape(line)}</p>" for line in words.split("\n"))
     return re.sub(r"((?:<li>.*?</li>)+)", r"<ul>\1</ul>", lines)
+
+
+def _shapes(rows: Sequence[Row]) -> str:
+    """Which cluster has which shape. Nothing where there is one cluster."""
+    clusters = list(dict.fromkeys(row.cluster for row in rows))
+    each = ", ".join(f"{SHAPES[place % len(SHAPES)]} {cluster}" for place, cluster in enumerate(clusters))
+    return f" Colours are sharders, shapes are clusters: {each}." if len(clusters) > 1 else ""
 
 
 def _not_drawn(winner: Winner) -> str:

@@ -17,3 +17,12 @@ for (const code of document.querySelectorAll("pre > code")) {
     }),
   );
 }
+
+// On a phone a row with many columns becomes a list, each cell behind its column's name (site.css).
+const MANY = 4;
+for (const table of document.querySelectorAll(".md-typeset table:not([class])")) {
+  const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
+  if (heads.length < MANY) continue;
+  table.dataset.stacked = "";
+  for (const row of table.querySelectorAll("tbody tr")) [...row.cells].forEach((cell, at) => (cell.dataset.column = heads[at] ?? ""));
+}

@@ -32,6 +32,7 @@ def test_every_group_has_a_page_with_every_choice_and_key() -> None:
     trainer = pages["config/trainer.md"]
     assert "| `max_steps` | int | `-1` | -1: all of max_epochs |" in trainer
     assert "| `early_stopping.metric` | str | `auc` | auc \\| ne" in trainer
+    assert "| `device.cache_mb` | float or null | `40.0` |" in pages["config/cluster.md"]
     assert "| `device.memory_gb` | float | `80.0` |" in pages["config/cluster.md"]  # from another file, by its defaults list
     assert "| `planner.column_shards` |" in pages["config/sharder.md"] and "| `seed` | int | `1` |" in pages["config/index.md"]
 

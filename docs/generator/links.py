@@ -17,6 +17,8 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "requirements/README.md": "requirements.md",
 }
+#: Pages that a search shows behind the others, and the head that says so.
+BEHIND, LATER = ("decisions/", "changelog", "lessons"), "---\nsearch:\n  boost: 0.3\n---\n\n"
 PICTURES = (".svg", ".png")
 #: Pages that the generator makes itself.
 MADE = re.compile(r"docs/config/\w+\.md")
@@ -33,7 +35,8 @@ class Site:
 
     def add_page(self, page: Path) -> None:
         """Copy a Markdown page of the repository to its place, links turned."""
-        self.add_text(self.place_of(page), page.read_text(encoding="utf-8"), page)
+        place = self.place_of(page)
+        self.add_text(place, (LATER if place.startswith(BEHIND) else "") + page.read_text(encoding="utf-8"), page)
 
     def add_text(self, place: str, text: str, page: Path | None = None) -> None:
         """Write `text` at `place`; its links are turned as those of the repository's file `page` are."""

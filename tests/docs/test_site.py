@@ -60,6 +60,14 @@ def test_pictures_in_html_go_with_their_page(tmp_path: Path) -> None:
     assert turned == '<img src="images/decide_light.svg">' and (tmp_path / "images/decide_light.svg").is_file()
 
 
+def test_a_search_shows_guides_before_decisions(tmp_path: Path) -> None:
+    site = Site(ROOT, tmp_path)
+    for name in ("decisions/search.md", "search.md"):
+        site.add_page(ROOT / "docs" / name)
+    texts = [(tmp_path / name).read_text() for name in ("decisions/search.md", "search.md")]
+    assert texts[0].startswith("---\nsearch:\n  boost: 0.3\n---\n\n# ") and texts[1].startswith("# ")
+
+
 def test_pictures_outside_docs_stay_pictures(tmp_path: Path) -> None:
     place = "experiments/validation/simulated_against_measured.svg"
     turned = Site(ROOT, tmp_path).turned(f"![x](../{place})", ROOT / "docs" / "how_figures_are_checked.md")

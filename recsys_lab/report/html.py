@@ -47,6 +47,7 @@ svg[role="img"] { max-width: 100%; height: auto; display: block; margin: 8px 0; 
 svg[role="img"] text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
 svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
+@media screen and (max-width: 600px) { svg[role="img"] { max-width: none; } }
 @page { margin: 12mm; } @page wide { size: landscape; margin: 12mm; }
 @media print { nav.contents { display: none; }
   body, body.wide { max-width: none; padding: 0; font-size: 10pt; } body.wide { page: wide; }

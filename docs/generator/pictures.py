@@ -62,7 +62,9 @@ def cost_of_sharders(rows: Sequence[Row]) -> str:
         panel = figure.subplots()
         for number, cluster in enumerate(dict.fromkeys(row.cluster for row in rows)):
             _points(panel, [(sharders.index(s), row) for (s, on), row in cheapest.items() if on == cluster], number, cluster)
-        panel.set(xlabel="dollars per 1e9 samples, simulated; bars: 90 % interval", xlim=(0, 1.16 * widest), ylim=(len(sharders) - 0.5, -0.5))
+        panel.set(
+            xlabel="dollars per 1e9 samples, simulated; bars: 90 % interval", xlim=(0, 1.16 * widest), ylim=(len(sharders) - 0.5, -0.5)
+        )
         panel.set_yticks(range(len(sharders)), sharders)
         panel.grid(linewidth=0.5, axis="x")
         panel.spines[["top", "right", "left"]].set_visible(False)

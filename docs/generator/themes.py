@@ -38,7 +38,9 @@ def svg_of(figure: Figure) -> str:
 def follows_scheme(svg: str) -> str:
     """`svg` with a style sheet that turns the colours of DARK where the reader's scheme is dark."""
     rules = "".join(
-        f'[style*="{what}: {light}"],[{what}="{light}"]{{{what}:{dark} !important}}' for light, dark in DARK.items() for what in ("fill", "stroke")
+        f'[style*="{what}: {light}"],[{what}="{light}"]{{{what}:{dark} !important}}'
+        for light, dark in DARK.items()
+        for what in ("fill", "stroke")
     )
     sheet = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
     return re.sub(r"<svg\b[^>]*>", lambda found: f"{found[0]}\n{sheet}", svg, count=1)

@@ -38,7 +38,8 @@ def timeline_figure() -> str:
         for panel, (title, events) in zip(panels, iterations.items()):
             _iteration(panel, title, events, lanes)
         panels[-1].set_xlabel("ms, simulated")
-        figure.legend(handles=[Patch(color=fill, label=phase) for phase, fill in PHASES.items()], loc="outside lower left", ncols=4, frameon=False)
+        marks = [Patch(color=fill, label=phase) for phase, fill in PHASES.items()]
+        figure.legend(handles=marks, loc="outside lower left", ncols=4, frameon=False)
         return svg_of(figure)
 
 

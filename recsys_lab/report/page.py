@@ -54,8 +54,8 @@ def _top(run: Run, name: str) -> list[str]:
     choices = " ".join(f"{group}={choice}" for group, choice in result["choices"].items() if choice is not None)
     parts = [
         f"<h1>{escape(_title(result['choices']) or name)}</h1>",
-        f'<p class="soft">{escape(choices)}<br>{escape(name)}: {escape(result["status"])}, mode={escape(result["mode"])}, seed={result["seed"]}, '
-        f"config {escape(str(result['config_fingerprint']))}</p>",
+        f'<p class="soft">{escape(choices)}<br>{escape(name)}: {escape(result["status"])}, mode={escape(result["mode"])}, '
+        f"seed={result['seed']}, config {escape(str(result['config_fingerprint']))}</p>",
     ]
     if cut := result.get("pruned"):
         bound = f"{sections.number(cut['value'], 4)} after epoch {cut['epoch']}, bound {sections.number(cut['bound'], 4)}"

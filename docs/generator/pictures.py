@@ -37,7 +37,12 @@ def write_pictures(names: Sequence[str] = ()) -> None:
         if names and kind not in names:
             continue
         for name, svg in draw().items():
-            write_text(IMAGES / f"{name}.svg", "\n".join(line.rstrip() for line in svg.splitlines()) + "\n")
+            write_text(IMAGES / f"{name}.svg", tidy(svg))
+
+
+def tidy(svg: str) -> str:
+    """`svg` as it is kept: no spaces at the ends of lines."""
+    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
 
 
 def decide_pictures() -> dict[str, str]:

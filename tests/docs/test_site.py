@@ -12,9 +12,11 @@ import pytest
 
 from docs.generator.config_pages import GROUPS, comments, config_pages
 from docs.generator.figures import plan_figure
+from docs.generator.flow import flow_figure
 from docs.generator.links import Site
+from docs.generator.pictures import IMAGES, tidy
 from recsys_lab.config.schema import GROUPS as CONFIG_GROUPS
-from tests.docs.pages import ROOT
+from tests.docs.pages import PAGES, ROOT
 from tests.record.fake_run import make_plan
 
 
@@ -99,6 +101,18 @@ def test_the_site_is_built_and_asks_nothing_of_another_host() -> None:
     styles = [*(ROOT / "site").rglob("*.css")]
     assert not [style for style in styles if re.search(r"url\(['\"]?https?:|@import", style.read_text(encoding="utf-8"))]
     assert "<img" in (ROOT / "site" / "sharders.html").read_text(encoding="utf-8")
+
+
+def test_drawings_on_file_follow_the_readers_scheme_and_every_picture_has_its_page() -> None:
+    assert (IMAGES / "architecture.svg").read_text(encoding="utf-8") == tidy(flow_figure())
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for picture in (*IMAGES.glob("*.svg"), *IMAGES.glob("*.png")):
+        assert f"images/{picture.name}" in pages, f"{picture.name} is on no page"
+        assert picture.stat().st_size < 200_000
+        if picture.suffix == ".svg" and not picture.stem.endswith(("_light", "_dark")):
+            assert "prefers-color-scheme: dark" in picture.read_text(encoding="utf-8")
+    for light in IMAGES.glob("*_light.*"):
+        assert light.with_name(light.name.replace("_light", "_dark")).is_file()
 
 
 def test_a_plan_is_drawn_with_a_rectangle_a_shard_and_rank() -> None:

@@ -57,13 +57,14 @@ lint: env  ## ruff, formatting, types
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-pictures: env  ## the pictures of README.md, drawn from what decide says now (a minute)
+pictures: env  ## the drawn pictures of README.md and docs, as the code makes them now (two minutes)
 	$(PY) -m docs.generator.pictures
 
-screens: env  ## screenshots of reports, sweeps and decide's page for the docs (wants Chromium; two minutes)
+screens: env  ## screenshots of reports, sweeps and decide's page for the docs (needs Chromium; two minutes)
 	$(PY) -m docs.generator.screens
 
-docs: env .venv-docs/ready  ## the docs as a site in site/: open site/index.html
+docs: env .venv-docs/ready pictures  ## the docs as a site in site/, with pictures of today's code: open site/index.html
+	$(PY) -m docs.generator.screens --if-changed
 	$(PY) -m docs.generator .site-pages
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 	@echo 'open $(CURDIR)/site/index.html'

@@ -1,4 +1,4 @@
-"""`python -m docs.generator FOLDER`: everything that mkdocs needs: our pages, those of the config, and the figures.
+"""`python -m docs.generator FOLDER`: everything that mkdocs needs: our pages with their pictures, and those of the config.
 
 `make docs` calls it; mkdocs then makes the site of FOLDER. Nothing here is imported by recsys_lab.
 """
@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 from docs.generator.config_pages import config_pages
-from docs.generator.figures import plan_figures
 from docs.generator.links import PAGES, Site
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,8 +24,6 @@ def write_pages(folder: Path) -> None:
         site.add_page(ROOT / source)
     for place, text in config_pages(ROOT).items():
         site.add_text(place, text, ROOT / "docs" / place)
-    for name, picture in plan_figures().items():
-        site.add_text(f"figures/{name}.svg", picture)
     for name in ("site.css", "site.js"):
         shutil.copyfile(ROOT / "docs" / name, folder / name)
 

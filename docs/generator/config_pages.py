@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import types
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,11 +152,11 @@ def _default(field: Any) -> Any:
 
 
 def _type_words(hint: Any) -> str:
-    return (
-        hint.__name__
-        if isinstance(hint, type) and not typing.get_args(hint)
-        else str(hint).replace("typing.", "").replace("NoneType", "null")
-    )
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(map(_type_words, typing.get_args(hint)))
+    if hint is types.NoneType:
+        return "null"
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")
 
 
 def _flat(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,8 +1,7 @@
-"""The pictures of the pages: plans of one small model, made now by the planners themselves, drawn as maps."""
+"""Maps of the plans of one small model, made now by the planners themselves."""
 
 from __future__ import annotations
 
-import io
 import math
 
 from matplotlib import rc_context
@@ -10,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from docs.generator.themes import style, svg_of
 from recsys_lab.experiment import of_words
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.tiers import is_tiered, tier_of_shard
@@ -23,7 +23,7 @@ LINE = (
     "mode=plan model=dlrm cluster=a100 cluster.hosts=2 cluster.ranks_per_host=4 data=random "
     "data.rows_per_table=[200000,3000000,50000,1000,8000000,400000] data.exponent=1.15"
 )
-INK, EMPTY = "#444444", "#88888822"
+EMPTY = "#88888822"
 #: File name -> what is added to the line.
 SHARDERS = {
     "torchrec": "sharder=torchrec",
@@ -37,14 +37,15 @@ SHARDERS = {
 
 
 def plan_figures() -> dict[str, str]:
-    """A map a sharder, as SVG files of their own."""
+    """A map a sharder, as the text of an SVG file."""
     quiet_torchrec()
-    return {name: _drawn(words) for name, words in SHARDERS.items()}
+    return {f"plan_{name}": plan_figure(plan_of(words), words) for name, words in SHARDERS.items()}
 
 
-def _drawn(sharder: str) -> str:
+def plan_of(sharder: str) -> ShardingPlan:
+    """Of the tables of LINE."""
     experiment = of_words([*LINE.split(), *sharder.split()], where="docs/generator/figures.py")
-    return plan_figure(plan_for(experiment, experiment.open_data()).plan, sharder)
+    return plan_for(experiment, experiment.open_data()).plan
 
 
 def plan_figure(plan: ShardingPlan, title: str) -> str:
@@ -52,20 +53,19 @@ def plan_figure(plan: ShardingPlan, title: str) -> str:
 
     Rows of a table in tiers are in falling frequency and on a logarithmic scale: of a large table the few that are read most matter.
     """
-    with rc_context({"svg.hashsalt": title, "svg.fonttype": "none", "text.color": INK, "font.size": 8}):
-        figure = Figure(figsize=(9, 0.9 + 0.24 * plan.world_size))
+    with rc_context(style(11, title)):
+        tall = 1.35 + 0.25 * plan.world_size
+        figure = Figure(figsize=(8, tall))
         panels = figure.subplots(1, len(plan.tables), sharey=True, squeeze=False)[0]
         for number, panel in enumerate(panels):
             _table(panel, plan, number)
-        panels[0].set_yticks(range(plan.world_size), [_rank_words(plan, rank) for rank in range(plan.world_size)], color=INK)
+        panels[0].set_yticks(range(plan.world_size), [_rank_words(plan, rank) for rank in range(plan.world_size)])
         kinds = {tier_of_shard(placement, shard) for placement in plan.placements for shard in placement.shards}
         marks = [Patch(color=fill, label=words) for kind, (words, fill) in KINDS.items() if kind in kinds]
         figure.legend(handles=marks, loc="lower left", ncols=3, frameon=False)
-        figure.suptitle(title, x=0.01, ha="left", weight="bold", size=9)
-        figure.subplots_adjust(left=0.08, right=0.99, top=0.74, bottom=0.14, wspace=0.08)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return out.getvalue()
+        figure.suptitle(title, x=0.01, ha="left", weight="bold", size=12)
+        figure.subplots_adjust(left=0.1, right=0.99, top=1 - 1 / tall, bottom=0.32 / tall, wspace=0.1)
+        return svg_of(figure)
 
 
 def _table(panel: Axes, plan: ShardingPlan, number: int) -> None:
@@ -82,7 +82,8 @@ def _table(panel: Axes, plan: ShardingPlan, number: int) -> None:
     panel.set(xlim=(0, 1), ylim=(plan.world_size - 0.5, -0.5), xticks=[])
     panel.tick_params(left=False, labelleft=number == 0)
     panel.set_frame_on(False)
-    panel.set_title(f"{table.name}\n{human_count(table.rows)} rows\n{placement.scheme.replace('_', ' ')}", loc="left", size=8)
+    scheme = placement.scheme.replace("_wise", "-wise").replace("table_", "table ").replace("_", " ")
+    panel.set_title(f"{table.name}\n{human_count(table.rows)} rows\n{scheme}", loc="left", size=10)
 
 
 def _rank_words(plan: ShardingPlan, rank: int) -> str:

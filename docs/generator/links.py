@@ -17,8 +17,11 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "requirements/README.md": "requirements.md",
 }
+#: Pages that a search shows behind the others, and the head that says so.
+BEHIND, LATER = ("decisions/", "changelog", "lessons"), "---\nsearch:\n  boost: 0.3\n---\n\n"
+PICTURES = (".svg", ".png")
 #: Pages that the generator makes itself.
-MADE = re.compile(r"docs/(config/\w+\.md|figures/\w+\.svg)")
+MADE = re.compile(r"docs/config/\w+\.md")
 _LINK = re.compile(r"(?<!\\)(!?\[[^\]]*\])\(([^)\s]+)\)")
 #: In HTML, which Markdown needs for pictures that follow the reader's light or dark theme.
 _PICTURE = re.compile(r'\b(src|srcset)="([^"]+)"')
@@ -32,7 +35,8 @@ class Site:
 
     def add_page(self, page: Path) -> None:
         """Copy a Markdown page of the repository to its place, links turned."""
-        self.add_text(self.place_of(page), page.read_text(encoding="utf-8"), page)
+        place = self.place_of(page)
+        self.add_text(place, (LATER if place.startswith(BEHIND) else "") + page.read_text(encoding="utf-8"), page)
 
     def add_text(self, place: str, text: str, page: Path | None = None) -> None:
         """Write `text` at `place`; its links are turned as those of the repository's file `page` are."""
@@ -45,11 +49,11 @@ class Site:
         name = path.relative_to(self.root).as_posix()
         if name in PAGES:
             return PAGES[name]
-        if name.startswith("docs/") and path.suffix in (".md", ".svg", ".png"):
+        if name.startswith("docs/") and path.suffix in (".md", *PICTURES):
             return name.removeprefix("docs/")
         if name.startswith("experiments/") and path.name == "README.md":
             return f"studies/{path.parent.name}.md"
-        return f"source/{name}.txt"
+        return f"source/{name}" if path.suffix in PICTURES else f"source/{name}.txt"
 
     def turned(self, text: str, page: Path) -> str:
         """`text` with its links as they are in the site. Raises ValueError for one to nothing."""

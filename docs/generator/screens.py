@@ -1,6 +1,7 @@
-"""`python -m docs.generator.screens`: screenshots of the pages that runs, sweeps and `decide` write, for the docs. Two minutes.
+"""`python -m docs.generator.screens [NAME ...]`: screenshots of the pages that runs, sweeps and `decide` write, for the docs. Two minutes.
 
-Needs Chromium. The commands are those of the docs; files lie in docs/images, 1,280 pixels wide.
+Needs Chromium. The commands are those of the docs; files lie in docs/images, each for light and for dark pages. `--if-changed` does
+nothing while the code that writes those pages is that of the pictures on file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+
+from PIL import Image
 
 from recsys_lab.errors import UserError
 
@@ -18,7 +22,12 @@ ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking")
-WIDTH = 1280
+WIDTH = 960
+#: A scheme, and what makes Chromium ask for it.
+SCHEMES = {"light": "--blink-settings=preferredColorScheme=1", "dark": "--blink-settings=preferredColorScheme=0"}
+COLOURS = 256  # of a picture
+#: The fingerprint of the code whose pages the pictures show.
+CODE, ROOMS = IMAGES / "screens.sha256", ("report", "decide", "sweeps")
 
 
 @dataclass(frozen=True)
@@ -68,16 +77,38 @@ def write_screens(names: list[str]) -> None:
             done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise UserError("a command of a picture failed", where=screen.name, given=done.stderr.strip().splitlines()[-1])
-            photograph(browser, Path(folder) / screen.page, IMAGES / f"{screen.name}.png", screen.height)
-        print(IMAGES / f"{screen.name}.png")
+            for scheme in SCHEMES:
+                photograph(browser, Path(folder) / screen.page, IMAGES / f"{screen.name}_{scheme}.png", screen.height, scheme)
+        print(IMAGES / f"{screen.name}_*.png")
+    if not names:
+        CODE.write_text(code_of_pages() + "\n", encoding="utf-8")
 
 
-def photograph(browser: str, page: Path, picture: Path, height: int) -> None:
-    """The top of a page, as a PNG file."""
+def photograph(browser: str, page: Path, picture: Path, height: int, scheme: str) -> None:
+    """The top of a page, as a PNG file of at most COLOURS colours."""
     with tempfile.TemporaryDirectory() as profile:
         shape = (f"--window-size={WIDTH},{height}", f"--screenshot={picture}", f"--user-data-dir={profile}", "--virtual-time-budget=5000")
-        subprocess.run([browser, *BROWSER_OPTIONS, *shape, page.as_uri()], check=True, capture_output=True, timeout=120)
+        words = [browser, *BROWSER_OPTIONS, SCHEMES[scheme], *shape, page.as_uri()]
+        subprocess.run(words, check=True, capture_output=True, timeout=120)
+    with Image.open(picture) as image:
+        image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(picture, optimize=True)
+
+
+def code_of_pages() -> str:
+    """A fingerprint of the code that writes the pages."""
+    files = sorted(path for room in ROOMS for path in (ROOT / "recsys_lab" / room).rglob("*.*") if path.suffix in (".py", ".js"))
+    return sha256(b"".join(path.read_bytes() for path in (*files, Path(__file__)))).hexdigest()
+
+
+def refresh() -> None:
+    """What `make docs` calls: nothing where the pictures are of today's code, a line where there is no browser."""
+    if CODE.is_file() and CODE.read_text(encoding="utf-8").strip() == code_of_pages():
+        return
+    if not any(map(shutil.which, BROWSERS)):
+        print("the screenshots are of earlier code; `make screens` takes them again, where Chromium is")
+        return
+    write_screens([])
 
 
 if __name__ == "__main__":
-    write_screens(sys.argv[1:])
+    refresh() if sys.argv[1:] == ["--if-changed"] else write_screens(sys.argv[1:])

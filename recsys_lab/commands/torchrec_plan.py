@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
         ("ms of an iteration", *(f"{one.iteration_ms:.2f}" for one in each)),
         *((f"  {name.replace('_', ' ')}", *(f"{one.phases_ms[name]:.2f}" for one in each)) for name in phases),
         ("MB that a rank sends", *(f"{one.sent_mb:,.0f}" for one in each)),
-        ("GB of tables on a rank", *(f"{one.tables_gb:.1f}" for one in each)),
+        ("GB with optimizer state", *(f"{one.tables_gb:.1f}" for one in each)),
     )
     cluster = experiment.cluster
     note = f"Simulated: an iteration on {cluster.name}, {experiment.batch_size:,} samples a rank. Bytes are those of the busiest rank."

@@ -60,8 +60,8 @@ def winner_of(rows: Sequence[Row]) -> Winner:
     known = {id(row) for row in priced}
     free = tuple(dict.fromkeys(row.cluster for row in rows if row.ms is not None and row.fits and id(row) not in known))
     if len({row.choices for row in by_profile.values()}) > 1:
-        each = ", ".join(f"{profile} -> {row.name}" for profile, row in by_profile.items())
-        status, words = OF_SOFTWARE, f"Fewest {what} per 1e9 samples depends on the software: {each}."
+        each = "".join(f"\n  {profile}: {row.name}" for profile, row in by_profile.items())
+        status, words = OF_SOFTWARE, f"Which takes the fewest {what} per 1e9 samples depends on the software profile:{each}"
     elif rivals:
         others = f"{len(rivals)} other{'s' if len(rivals) > 1 else ''}"
         status = NOT_APART
@@ -70,7 +70,8 @@ def winner_of(rows: Sequence[Row]) -> Winner:
         status = WINNER
         words = f"{best.name} takes the fewest {what} per 1e9 samples, beyond the intervals and under every profile: {', '.join(profiles)}."
     if free:
-        words += f" {', '.join(free)} {'have no price and are' if len(free) > 1 else 'has no price and is'} not compared."
+        between = "\n" if status == OF_SOFTWARE else " "
+        words += f"{between}{', '.join(free)} {'have no price and are' if len(free) > 1 else 'has no price and is'} not compared."
     return Winner(status, best, by_profile, tuple(rivals), words, free)
 
 

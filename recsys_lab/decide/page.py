@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 from recsys_lab.decide.answer import Winner
 from recsys_lab.decide.decision import Decision
 from recsys_lab.decide.price_words import price_words
+from recsys_lab.decide.rows import Row
 from recsys_lab.files import plain, write_text
 from recsys_lab.report import html
 
+#: How page.js draws rows of the first cluster, the second, ...
+SHAPES = ("circles", "squares", "diamonds", "triangles", "crosses", "pentagons")
 SCRIPT = Path(__file__).with_name("page.js")
 STYLE = """
 .filters { display: flex; flex-wrap: wrap; gap: 6px 22px; margin: 10px 0; }
@@ -31,19 +36,18 @@ def write_decision(decision: Decision, path: Path) -> Path:
 def page(decision: Decision) -> str:
     """The page's text."""
     first, winner = decision.rows[0], decision.winner
-    said = [winner.words, *decision.sentences]
     data = json.dumps(plain(decision.to_json())).replace("</", "<\\/")
     where = ", ".join(dict.fromkeys(f"{row.cluster} ({row.batch_per_rank:,} samples a device)" for row in decision.rows))
     body = [
         f"<style>{STYLE}</style>",
         "<h1>Which sharding and precision to pay for</h1>",
         f'<p class="soft">Batch {first.batch:,} over {escape(where)}. Simulated, not measured.</p>',
-        *(f"<p>{escape(sentence)}</p>" for sentence in said),
+        *map(_paragraph, (winner.words, *decision.sentences)),
         *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(decision.rows)) else []),
         '<div class="filters" id="filters"></div>',
         '<h2>Cost against time</h2><div class="chart tall" id="scatter"></div>',
         '<p class="note">Each point is a combination; hover for its figures, click to compare it. Stars are Pareto-optimal: no row is both '
-        f"faster and cheaper. Bars are 90 % intervals.{escape(_not_drawn(winner))}</p>",
+        f"faster and cheaper. Bars are 90 % intervals.{escape(_shapes(decision.rows) + _not_drawn(winner))}</p>",
         '<div class="charts"><div><h2>Where the milliseconds go</h2>'
         '<label>first <select id="left"></select></label><br><label>second <select id="right"></select></label>'
         '<div class="chart" id="phases"></div></div>',
@@ -53,6 +57,19 @@ def page(decision: Decision) -> str:
         f'<script type="application/json" id="data">{data}</script>',
     ]
     return html.document("decide: recsys_lab", body, wide=True, scripts=[SCRIPT.read_text(encoding="utf-8")])
+
+
+def _paragraph(words: str) -> str:
+    """Lines that begin with spaces become a list."""
+    lines = "".join(f"<li>{escape(line.strip())}</li>" if line.startswith(" ") else f"<p>{escape(line)}</p>" for line in words.split("\n"))
+    return re.sub(r"((?:<li>.*?</li>)+)", r"<ul>\1</ul>", lines)
+
+
+def _shapes(rows: Sequence[Row]) -> str:
+    """Which cluster has which shape. Nothing where there is one cluster."""
+    clusters = list(dict.fromkeys(row.cluster for row in rows))
+    each = ", ".join(f"{SHAPES[place % len(SHAPES)]} {cluster}" for place, cluster in enumerate(clusters))
+    return f" Colours are sharders, shapes are clusters: {each}." if len(clusters) > 1 else ""
 
 
 def _not_drawn(winner: Winner) -> str:

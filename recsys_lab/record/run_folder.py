@@ -34,6 +34,7 @@ class Explanation:
     sentences: Sequence[str]
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    note: str = ""  # what the columns are; runs of earlier versions have none
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ h2 { font-size: 18px; margin: 38px 0 10px; padding-bottom: 4px; border-bottom: 1
 h3 { font-size: 15px; margin: 20px 0 6px; }
 p { margin: 6px 0; } .soft, .note { color: var(--soft); }
 .failed { border-left: 4px solid var(--limit); background: var(--card); padding: 8px 14px; overflow-wrap: anywhere; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 12px; margin: 18px 0 6px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: 12px; margin: 18px 0 6px; }
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 10px 14px; }
 .card .value { font-size: 23px; font-weight: 600; font-variant-numeric: tabular-nums; }
 .card .origin { font-size: 12px; color: var(--soft); }
@@ -47,6 +47,7 @@ svg[role="img"] { max-width: 100%; height: auto; display: block; margin: 8px 0; 
 svg[role="img"] text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
 svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
+@media screen and (max-width: 600px) { svg[role="img"] { max-width: none; } }
 @page { margin: 12mm; } @page wide { size: landscape; margin: 12mm; }
 @media print { nav.contents { display: none; }
   body, body.wide { max-width: none; padding: 0; font-size: 10pt; } body.wide { page: wide; }

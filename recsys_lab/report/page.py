@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
@@ -52,28 +53,40 @@ def _top(run: Run, name: str) -> list[str]:
     result = run.result
     choices = " ".join(f"{group}={choice}" for group, choice in result["choices"].items() if choice is not None)
     parts = [
-        f"<h1>{escape(name)}</h1>",
-        f'<p class="soft">{escape(choices)}<br>{escape(result["status"])}, mode={escape(result["mode"])}, seed={result["seed"]}, '
-        f"config {escape(str(result['config_fingerprint']))}</p>",
+        f"<h1>{escape(_title(result['choices']) or name)}</h1>",
+        f'<p class="soft">{escape(choices)}<br>{escape(name)}: {escape(result["status"])}, mode={escape(result["mode"])}, '
+        f"seed={result['seed']}, config {escape(str(result['config_fingerprint']))}</p>",
     ]
     if cut := result.get("pruned"):
         bound = f"{sections.number(cut['value'], 4)} after epoch {cut['epoch']}, bound {sections.number(cut['bound'], 4)}"
         parts.append(f'<p class="note"><b>Cut short by a search</b>, so these are no figures of a whole run: {cut["metric"]} {bound}.</p>')
     if error := result.get("error"):
         parts.append(f'<p class="failed"><b>The run failed.</b> {escape(error["type"])}: {escape(error["message"])}</p>')
-    shown = sections.headline(run)
-    if shown.rows:
-        cards = (
-            f'<div class="card{" simulated" if origin.startswith("simulated") else ""}"><div>{escape(figure)}</div>'
-            f'<div class="value">{escape(value)}</div><div class="origin">{escape(origin)}</div></div>'
-            for figure, value, origin in shown.rows
-        )
-        parts.append(f'<div class="cards">{"".join(cards)}</div>')
+    parts += _cards(sections.headline(run))
     missing = [part for part in ("measured", "simulated") if result[part] is None and not result.get("error")]
     notes = [*(sections.absent(result, part).capitalize() + "." for part in missing), *run.data_notes]
     parts += [f'<p class="note">{escape(note)}</p>' for note in notes]
     links = "".join(f'<a href="#{anchor}">{words}</a>' for anchor, words in CONTENTS.items())
     return [*parts, f'<nav class="contents" aria-label="Contents">{links}</nav>']
+
+
+def _title(choices: Mapping[str, str | None]) -> str:
+    """What ran, in the words of the command line. Empty where the record does not say it all."""
+    model, sharder, cluster = (choices.get(group) for group in ("model", "sharder", "cluster"))
+    return f"{model} under {sharder} on {cluster}" if model and sharder and cluster else ""
+
+
+def _cards(headline: sections.Table) -> list[str]:
+    """What was measured, and in a row of its own what was simulated."""
+    groups: dict[bool, list[str]] = {False: [], True: []}
+    for figure, value, origin in headline.rows:
+        simulated = origin.startswith("simulated")
+        groups[simulated].append(
+            f'<div class="card{" simulated" if simulated else ""}"><div>{escape(figure)}</div>'
+            f'<div class="value">{escape(value)}</div><div class="origin">{escape(origin)}</div></div>'
+        )
+    note = [f'<p class="note">{escape(headline.note)}</p>'] if headline.rows and headline.note else []
+    return [*(f'<div class="cards">{"".join(cards)}</div>' for cards in groups.values() if cards), *note]
 
 
 def _head(anchor: str) -> str:

@@ -59,20 +59,20 @@ def headline(run: Run) -> Table:
         rows.append(("examples per second", count(simulated["examples_per_second"]), where))
         rows.append(("iteration", ms(simulated["iteration_ms"]), f"{where}, profile {simulated['profile']}"))
         if interval := simulated.get("interval_ms"):
-            rows.append(
-                ("90 % interval", f"{ms(interval['low']).removesuffix(' ms')} to {ms(interval['high'])}", _of_interval(simulated, where))
-            )
-    return Table("Headline", ("figure", "value", "origin"), tuple(rows), "" if rows else absent(result, "measured"), ("value",))
+            span = f"{ms(interval['low']).removesuffix(' ms')}\N{EN DASH}{ms(interval['high'])}"
+            rows.append(("90 % interval", span, "simulated, of the iteration"))
+    note = outside_words(result) if rows else absent(result, "measured")
+    return Table("Headline", ("figure", "value", "origin"), tuple(rows), note, ("value",))
 
 
 def _batch(samples: Any, of: str) -> str:
     return f", batch {samples:,}{of}" if isinstance(samples, int) else ""
 
 
-def _of_interval(simulated: dict[str, Any], where: str) -> str:
-    """Of an iteration, and what it rests on where that is another system."""
-    outside = simulated.get("extrapolates")
-    return f"simulated, of the iteration; the profile extrapolates: {outside}" if outside else where
+def outside_words(result: dict[str, Any]) -> str:
+    """What a simulated interval rests on where that is another system than the one simulated. Else nothing."""
+    outside = (result["simulated"] or {}).get("extrapolates")
+    return f"The interval is wide, since the profile was {outside}." if outside else ""
 
 
 def quality(run: Run) -> Table:
@@ -181,8 +181,8 @@ def alternatives(run: Run) -> Table | None:
         return None
     columns = tuple(run.reasons["columns"])
     rows = tuple(tuple(row) for row in run.reasons["rows"])
-    note = "rows by tier, memory and exchange a rank and iteration, and the look-ups that go through the exchange between all ranks"
-    return Table("This plan and others (simulated, by the planner's cost model)", columns, rows, note, right=columns[1:])
+    title = "This plan and others (simulated, by the planner's cost model)"
+    return Table(title, columns, rows, run.reasons.get("note", ""), right=columns[1:])
 
 
 def _share(share: float | None) -> str:

@@ -15,9 +15,9 @@ def colour(index: int) -> str:
 
 
 def svg(width: float, height: float, parts: Sequence[str], label: str) -> str:
-    """A picture that shrinks to the page's width. `label` is read aloud in its place."""
-    body = "".join(parts)
-    return f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{escape(label)}">{body}</svg>'
+    """A picture that shrinks to the page's width, and scrolls on a phone. `label` is read aloud in its place."""
+    drawn = f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    return f'<div class="scroll">{drawn}</div>'
 
 
 def rect(x: float, y: float, width: float, height: float, fill: str, tip: str = "") -> str:

@@ -43,7 +43,7 @@ class Reasons(Protocol):
         """For people.
 
         Returns:
-            {sentences, columns, rows}: sentences, and a table of what was compared.
+            {sentences, columns, rows, note}: sentences, a table of what was compared, and what its columns are.
         """
 
 

@@ -39,8 +39,18 @@ class Figure:
     def words(self) -> str:
         """The figure without its split or origin."""
         rest = self.name.replace("_per_second", "/s").partition("_")[2]
-        return {"auc": "AUC", "ne": "NE", "ndcg_10": "NDCG@10", "hit_rate_10": "hit rate@10"}.get(rest, rest.replace("_", " "))
+        return NAMES.get(rest, rest.replace("_", " "))
 
+
+#: What a figure is called where its key does not read well.
+NAMES = {
+    "auc": "AUC",
+    "ne": "NE",
+    "ndcg_10": "NDCG@10",
+    "hit_rate_10": "hit rate@10",
+    "cost_per_1e9": "$ per 1e9",
+    "memory_gb": "memory GB",
+}
 
 FIGURES = (
     Figure("validation_auc", "quality.validation.auc", 4, "difference"),

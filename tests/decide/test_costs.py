@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from recsys_lab.decide.answer import marked, winner_of
 from recsys_lab.decide.decision import Decision
 from recsys_lab.decide.fixes import with_fixes
-from recsys_lab.decide.page import page
+from recsys_lab.decide.page import SCRIPT, SHAPES, page
 from recsys_lab.decide.rows import Row
 from recsys_lab.decide.tables import rows_table
 
@@ -72,6 +74,17 @@ def test_a_profile_that_only_rows_without_a_price_have_does_not_count() -> None:
     assert winner.status == "winner" and list(winner.by_profile) == ["torchrec"]
 
 
+def test_what_depends_on_the_software_is_a_list_of_profiles_and_rows() -> None:
+    rows = marked([*MIXED, row("h100x64", 5.0, 3.0, 1.2, "dmt", "hugectr"), row("h100x64", 6.0, 4.0, 1.6, profile="hugectr")])
+    winner = winner_of(rows)
+    lines = winner.words.split("\n")
+    assert winner.status == "depends on the software" and lines[0].endswith("depends on the software profile:")
+    assert lines[1:3] == ["  torchrec: h100x64 torchrec fp32 adam", "  hugectr: h100x64 dmt fp32 adam"]
+    assert lines[3] == "h200x64 has no price and is not compared."
+    listed = "<ul><li>torchrec: h100x64 torchrec fp32 adam</li><li>hugectr: h100x64 dmt fp32 adam</li></ul>"
+    assert f"{listed}<p>h200x64 has no price and is not compared.</p>" in page(Decision(rows, winner, [], []))
+
+
 def test_the_nearest_that_fits_has_a_price_where_one_has() -> None:
     lacking = replace(row("a100x32", 1.0, 1.0, 1.0), fits=False, ms=None, usd_per_1e9=None, device_hours_per_1e9=None)
     found = with_fixes([lacking, *MIXED])[0]
@@ -92,4 +105,7 @@ def test_the_table_says_no_price_and_how_to_give_one(every: bool) -> None:
 
 def test_the_page_has_the_words() -> None:
     rows = marked(MIXED)
-    assert "h200x64 has no price" in page(Decision(rows, winner_of(rows), [], []))
+    text = page(Decision(rows, winner_of(rows), [], []))
+    assert "h200x64 has no price" in text and "shapes are clusters: circles h200x64, squares h100x64." in text
+    drawn = re.search(r"SYMBOLS = (\[.*?\])", SCRIPT.read_text())
+    assert drawn and all(shape.startswith(symbol[:5]) for shape, symbol in zip(SHAPES, json.loads(drawn[1]), strict=True))

@@ -12,7 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_START = re.compile(r"^(?:\$ )?(python|make|torchrun|export|mkdir|[A-Z_]+=\S+ )\b.*")
+#: Programs whose lines are commands.
+PROGRAMS = ("python", "make", "torchrun", "export", "mkdir", "recsys-lab", "pip", "docker", "srun", "kubectl", "sky", "eval")
+_START = re.compile(rf"^(?:\$ )?(?:(?:{'|'.join(PROGRAMS)})(?= )(?! *[:=])|[A-Z_]+=\S+ ).*")
 _LISTED = re.compile(r"^(    |\t)")
 
 #: Commands that no test runs, and why. The page and what the command begins with.
@@ -30,16 +32,23 @@ NOT_RUN = {
     ("docs/add_a_cluster.md", "python -m recsys_lab calibrate"): "measures this machine alone; its own tests run it small",
     ("docs/add_a_cluster.md", "torchrun --nproc_per_node 8"): "eight processes; tests/calibrate/test_anywhere.py starts two",
     ("docs/add_a_cluster.md", "python -m recsys_lab validate --local"): "trains several runs to measure them, minutes each",
+    ("docs/add_a_cluster.md", "srun --ntasks 16"): "sixteen tasks of SLURM; tests/calibrate/test_anywhere.py stands in for srun",
+    ("docs/docker.md", "docker"): "needs Docker; tests/docker check what the files name",
+    ("docs/editor.md", "eval"): "changes the shell that calls it; tests/commands complete in bash",
     ("docs/launchers.md", "torchrun --nproc_per_node 8"): "eight processes; tests/launchers/test_torchrun.py starts fewer",
     ("docs/launchers.md", "torchrun --nnodes 8"): "eight machines; tests/launchers/test_torchrun.py starts two on one",
     ("docs/launchers.md", "torchrun --nnodes 1:2"): "two machines; tests/launchers/test_torchrun.py has one join on one",
     ("docs/launchers.md", "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE"): "for the line below it, which has a test of its own",
     ("docs/launchers.md", "python run.py -m launcher=slurm"): "needs sbatch; tests/launchers/test_slurm.py stands in for it",
     ("docs/launchers.md", "python run.py launcher=kubernetes"): "needs a Kubernetes cluster; tests/launchers hold the JobSet",
+    ("docs/launchers.md", "kubectl"): "needs a Kubernetes cluster; tests/launchers hold the JobSet",
+    ("docs/launchers.md", "sky"): "needs SkyPilot and a cloud; tests/launchers hold the task to SkyPilot's schema",
+    ("docs/launchers.md", "pip install"): "installs what the next line needs; make test-ecosystem brings it",
     ("docs/launchers.md", "python run.py launcher=emulated"): "needs network namespaces; tests/launchers/test_emulated.py runs it",
     ("docs/launchers.md", "python -m recsys_lab emulated"): "needs network namespaces, and minutes",
     ("docs/launchers.md", "python run.py resume=RUN_FOLDER"): "stands for a run of the reader's; tests/end_to_end resume theirs",
     ("docs/launchers.md", "python run.py launcher=ray"): "needs Ray; tests/ecosystem starts one",
+    ("docs/python.md", "pip install"): "installs what the next line needs; make test-ecosystem brings it",
     ("docs/python.md", "python run.py logger=mlflow"): "needs a server of MLflow; tests/ecosystem starts one",
     ("docs/torchrec.md", "python -m recsys_lab torchrec_plan"): "needs a plan; tests/torchrec_plans/test_torchrec_json.py writes one",
     ("docs/security.md", "export GLOO_SOCKET_IFNAME"): "names an interface that this machine need not have",
@@ -56,12 +65,12 @@ FEW = ("data.rows_train=3000", "data.rows_validation=1000", "data.rows_test=1000
 
 @dataclass(frozen=True)
 class Shown:
-    """A command of a page, its continued lines joined. `expected`: the first line of what the page shows below it."""
+    """A command of a page, its continued lines joined. `output`: the lines that the page shows below it."""
 
     page: str
     line: int
     text: str
-    expected: str = ""
+    output: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -69,6 +78,22 @@ class Shown:
     @property
     def words(self) -> list[str]:
         return shlex.split(self.text, comments=True)
+
+    @property
+    def expected(self) -> str:
+        """The first line of the output."""
+        return self.output[0] if self.output else ""
+
+    @property
+    def prints_the_same(self) -> bool:
+        """Whether every call prints the same: nothing is measured, and nothing is in the way of running it as it stands."""
+        priced = any(word in self.words for word in ("mode=simulate", "mode=plan")) and "-m" not in self.words
+        return self.reason_not_run is None and self.page not in IN_ORDER and (priced or self.words[3:4] in (["decide"], ["rank"]))
+
+    @property
+    def parts(self) -> list[str]:
+        """What the output has between its `...`, with single spaces."""
+        return [" ".join(part.split()) for part in "\n".join(self.output).split("...") if part.strip()]
 
     @property
     def reason_not_run(self) -> str | None:
@@ -103,8 +128,21 @@ def _commands(page: str, code: list[tuple[int, str]], lines: list[str]) -> Itera
         while text.endswith("\\") and place < len(code):
             text = text[:-1].rstrip() + " " + code[place][1]
             place += 1
-        after = code[place][1] if place < len(code) else ""
-        yield Shown(page, first, text.removeprefix("$ "), after)
+        after = []
+        while place + len(after) < len(code) and not _START.match(code[place + len(after)][1]):
+            after.append(code[place + len(after)])
+        yield Shown(page, first, text.removeprefix("$ "), _below(first, after, lines))
+
+
+def _below(first: int, after: list[tuple[int, str]], lines: list[str]) -> tuple[str, ...]:
+    """Of the code that follows, what no prose parts from the command of line `first`."""
+    found, last = [], first
+    for number, text in after:
+        if any(line.strip() and not _LISTED.match(line) for line in lines[last:number]):
+            break
+        found.append(text)
+        last = number
+    return tuple(text for text in found if text)
 
 
 def small(command: Shown, folder: Path, data: Path | None, run: Path, sweep: Path) -> list[str] | None:

@@ -45,7 +45,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Path
 def test_pages_show_commands_and_none_is_left_out_without_a_reason() -> None:
     assert len(ALL) > 40 and len(ALONE) > 25
     for command in ALL:
-        assert command.words[0] in ("python", "make", "torchrun", "export", "mkdir"), f"{command}: a test must learn to run {command.text}"
+        runs = command.words[0] in ("python", "make", "export", "mkdir") or command.page in IN_ORDER
+        assert runs or command.reason_not_run, f"{command}: a test must learn to run {command.text}"
     unused = [key for key in NOT_RUN if not any(c.page == key[0] and c.text.startswith(key[1]) for c in ALL)]
     assert not unused, f"no page shows these any more: {unused}"
 
@@ -69,6 +70,30 @@ def test_a_command_runs(command: Shown, tmp_path: Path, cache: Path, folders: tu
         pytest.skip("its data set is not here: set RECSYS_LAB_DATA")
     done = run(words, cache)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stderr[-2000:]}"
+    if command.prints_the_same:
+        assert _missing(command.parts, done.stdout) is None
+
+
+def _missing(parts: list[str], printed: str) -> str | None:
+    """The first of `parts` that `printed` does not have behind those before it."""
+    rest = " ".join(printed.split())
+    for part in parts:
+        before, found, rest = rest.partition(part)
+        if not found:
+            return f"{part!r} is not in {before!r}"
+    return None
+
+
+def test_an_output_is_looked_for_piece_by_piece() -> None:
+    printed = "  plan  a: 1 host\n  simulated  2.40 ms (compute 1.00, other 0.10 ms)\n"
+    assert _missing(["plan a: 1 host simulated 2.40 ms (compute 1.00,", "ms)"], printed) is None
+    assert _missing(["simulated 2.40 ms", "plan a"], printed) is not None and _missing(["2.41 ms"], printed) is not None
+
+
+def test_outputs_that_every_call_prints_are_found_on_the_pages() -> None:
+    shown_outputs = [command for command in ALONE if command.prints_the_same and command.output]
+    assert {"README.md", "docs/decide.md", "docs/examples.md"} <= {command.page for command in shown_outputs}
+    assert len(shown_outputs) >= 9 and all(command.parts for command in shown_outputs)
 
 
 @pytest.mark.long

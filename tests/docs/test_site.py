@@ -12,9 +12,11 @@ import pytest
 
 from docs.generator.config_pages import GROUPS, comments, config_pages
 from docs.generator.figures import plan_figure
+from docs.generator.flow import flow_figure
 from docs.generator.links import Site
+from docs.generator.pictures import IMAGES, tidy
 from recsys_lab.config.schema import GROUPS as CONFIG_GROUPS
-from tests.docs.pages import ROOT
+from tests.docs.pages import PAGES, ROOT
 from tests.record.fake_run import make_plan
 
 
@@ -32,6 +34,7 @@ def test_every_group_has_a_page_with_every_choice_and_key() -> None:
     trainer = pages["config/trainer.md"]
     assert "| `max_steps` | int | `-1` | -1: all of max_epochs |" in trainer
     assert "| `early_stopping.metric` | str | `auc` | auc \\| ne" in trainer
+    assert "| `device.cache_mb` | float or null | `40.0` |" in pages["config/cluster.md"]
     assert "| `device.memory_gb` | float | `80.0` |" in pages["config/cluster.md"]  # from another file, by its defaults list
     assert "| `planner.column_shards` |" in pages["config/sharder.md"] and "| `seed` | int | `1` |" in pages["config/index.md"]
 
@@ -59,6 +62,20 @@ def test_pictures_in_html_go_with_their_page(tmp_path: Path) -> None:
     assert turned == '<img src="images/decide_light.svg">' and (tmp_path / "images/decide_light.svg").is_file()
 
 
+def test_a_search_shows_guides_before_decisions(tmp_path: Path) -> None:
+    site = Site(ROOT, tmp_path)
+    for name in ("decisions/search.md", "search.md"):
+        site.add_page(ROOT / "docs" / name)
+    texts = [(tmp_path / name).read_text() for name in ("decisions/search.md", "search.md")]
+    assert texts[0].startswith("---\nsearch:\n  boost: 0.3\n---\n\n# ") and texts[1].startswith("# ")
+
+
+def test_pictures_outside_docs_stay_pictures(tmp_path: Path) -> None:
+    place = "experiments/validation/simulated_against_measured.svg"
+    turned = Site(ROOT, tmp_path).turned(f"![x](../{place})", ROOT / "docs" / "how_figures_are_checked.md")
+    assert turned == f"![x](source/{place})" and (tmp_path / "source" / place).is_file()
+
+
 def test_a_link_to_nothing_stops_the_build(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"docs/index\.md: a link to nowhere\.md, which is not there"):
         Site(ROOT, tmp_path).turned("[a](nowhere.md)", ROOT / "docs" / "index.md")
@@ -84,6 +101,18 @@ def test_the_site_is_built_and_asks_nothing_of_another_host() -> None:
     styles = [*(ROOT / "site").rglob("*.css")]
     assert not [style for style in styles if re.search(r"url\(['\"]?https?:|@import", style.read_text(encoding="utf-8"))]
     assert "<img" in (ROOT / "site" / "sharders.html").read_text(encoding="utf-8")
+
+
+def test_drawings_on_file_follow_the_readers_scheme_and_every_picture_has_its_page() -> None:
+    assert (IMAGES / "architecture.svg").read_text(encoding="utf-8") == tidy(flow_figure())
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for picture in (*IMAGES.glob("*.svg"), *IMAGES.glob("*.png")):
+        assert f"images/{picture.name}" in pages, f"{picture.name} is on no page"
+        assert picture.stat().st_size < 200_000
+        if picture.suffix == ".svg" and not picture.stem.endswith(("_light", "_dark")):
+            assert "prefers-color-scheme: dark" in picture.read_text(encoding="utf-8")
+    for light in IMAGES.glob("*_light.*"):
+        assert light.with_name(light.name.replace("_light", "_dark")).is_file()
 
 
 def test_a_plan_is_drawn_with_a_rectangle_a_shard_and_rank() -> None:

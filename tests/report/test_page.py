@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -12,6 +13,7 @@ from recsys_lab.report import plots
 from recsys_lab.report.charts import Chart, element
 from recsys_lab.report.charts import words as words_of_chart
 from recsys_lab.report.page import CONTENTS, write_page
+from recsys_lab.simulate.simulated import Interval
 from tests.record.fake_run import failed, make_config, make_plan, make_result, write_run
 
 VOID = {"meta", "br"}
@@ -50,6 +52,25 @@ class Reader(HTMLParser):
 def page_of(folder) -> tuple[str, Reader]:
     text = write_page(folder).read_text()
     return text, Reader(text)
+
+
+def test_a_page_is_headed_by_what_ran_not_by_its_folder(tmp_path):
+    text, read = page_of(write_run(tmp_path / "first_try"))
+    choices = make_result().choices
+    assert f"<h1>{choices['model']} under {choices['sharder']} on {choices['cluster']}</h1>" in text
+    assert "first_try: completed, mode=auto" in read.text
+
+
+def test_simulated_cards_stand_apart_and_the_interval_fits_its_card(tmp_path):
+    result = make_result()
+    assert result.simulated is not None
+    wide = Interval(2.981, 6.476)
+    simulated = replace(result.simulated, interval_ms=wide, extrapolates="fitted on 1 host of A100; this is 8 hosts of H100")
+    text, read = page_of(write_run(tmp_path / "run", replace(result, simulated=simulated)))
+    measured, apart = (part.split("</div></div></div>")[0] for part in text.split('<div class="cards">')[1:3])
+    assert "simulated" not in measured and "measured" not in apart
+    assert '<div class="value">2.981–6.476 ms</div>' in apart and "fitted on" not in apart
+    assert "The interval is wide, since the profile was fitted on 1 host of A100; this is 8 hosts of H100." in read.text
 
 
 def test_a_whole_run_is_shown_with_the_origin_of_every_figure(tmp_path):

@@ -57,9 +57,10 @@ def test_it_plans_every_table_the_same_every_time_and_can_say_why(sharder: str) 
     assert plan.fingerprint == planner.plan(inputs).fingerprint == ShardingPlan.from_json(plan.to_json()).fingerprint
     reasons = planner.reasons(plan, inputs)
     if reasons is not None:
-        told = json.loads(json.dumps(reasons.explanation()))
-        assert set(told) == {"sentences", "columns", "rows"} and told["sentences"]
-        assert all(len(row) == len(told["columns"]) for row in told["rows"]) and told["rows"][0][0] == "this plan"
+        explanation = json.loads(json.dumps(reasons.explanation()))
+        assert set(explanation) == {"sentences", "columns", "rows", "note"} and explanation["sentences"]
+        assert all(column in explanation["note"] for column in explanation["columns"][1:]), "a column without its meaning"
+        assert all(len(row) == len(explanation["columns"]) for row in explanation["rows"]) and explanation["rows"][0][0] == "this plan"
         json.dumps(reasons.to_json(), allow_nan=False)
 
 

@@ -20,9 +20,9 @@ def test_a_plan_that_does_not_fit_says_so_and_has_no_figures(tmp_path: Path) -> 
     (table,) = value_tables(read_ablation(tmp_path))
     assert table.title == "Speed (simulated)"
     assert [row[table.columns.index("fits")] for row in table.rows] == ["yes", "no", "not known"]
-    assert {"cost per 1e9 \N{DOWNWARDS ARROW}"}.isdisjoint(table.columns)  # no price is known
+    assert {"$ per 1e9 \N{DOWNWARDS ARROW}"}.isdisjoint(table.columns)  # no price is known
     phases = ("compute", "exchange", "sync", "host", "copy", "other")
-    assert {f"{phase} ms \N{DOWNWARDS ARROW}" for phase in phases} | {"memory gb \N{DOWNWARDS ARROW}"} <= set(table.columns)
+    assert {f"{phase} ms \N{DOWNWARDS ARROW}" for phase in phases} | {"memory GB \N{DOWNWARDS ARROW}"} <= set(table.columns)
     write_ablation(tmp_path)
     with (tmp_path / "ablation.csv").open() as file:
         assert [row["simulated_fits"] for row in csv.DictReader(file)] == ["true", "false", ""]

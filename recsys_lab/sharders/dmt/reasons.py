@@ -14,6 +14,7 @@ from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.units import human_bytes
 
 COLUMNS = ("plan", "ids", "inside sites", "between peers", "permuted")
+NOTE = "Bytes of a rank in an iteration: ids over all ranks; rows inside sites; rows between peers; what is permuted in memory."
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Reasons:
         """For people: sentences, and a table of this plan and the others."""
         moved = (self.chosen, *self.alternatives)
         rows = [[m.name, *map(human_bytes, (m.ids, m.inside, m.between, m.permuted))] for m in moved]
-        return {"sentences": list(_sentences(self)), "columns": list(COLUMNS), "rows": rows}
+        return {"sentences": list(_sentences(self)), "columns": list(COLUMNS), "rows": rows, "note": NOTE}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Reasons:

@@ -16,6 +16,10 @@ ALL_ROWS = "there are no more rows"
 #: Of `alternative_rows`. Memory and time are simulated: of the tables that are placed by row, on one rank, in one iteration.
 #: `per host`: host-sharded rows; `global`: the share of look-ups that the exchange between all ranks has.
 COLUMNS = ("plan", "replicated", "per host", "memory", "ms", "global")
+NOTE = (
+    "replicated, per host: rows of these tiers; memory: of a rank; ms: of exchange in an iteration; global: the share of look-ups that go "
+    "through the exchange between all ranks."
+)
 TIER_WORDS = {REPLICATED: "replicated", HOST_SHARDED: "host-sharded", ROW_SHARDED: "row-sharded"}
 
 
@@ -60,7 +64,8 @@ class Reasons:
 
     def explanation(self) -> dict[str, Any]:
         """For people: sentences, and a table of this plan and the others."""
-        return {"sentences": list(sentences(self)), "columns": list(COLUMNS), "rows": [list(row) for row in alternative_rows(self)]}
+        rows = [list(row) for row in alternative_rows(self)]
+        return {"sentences": list(sentences(self)), "columns": list(COLUMNS), "rows": rows, "note": NOTE}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Reasons:

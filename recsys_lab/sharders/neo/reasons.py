@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 COLUMNS = ("plan", "slowest ranks", "imbalance", "over the bound")
+NOTE = "slowest ranks: what they cost; imbalance: that over the mean rank; over the bound: over the least that any plan can cost."
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Reasons:
             f"{self.chosen.imbalance:.3f} times the mean. No plan can be below {self.bound_ms:.3g} ms.",
         ]
         rows = [[c.name, f"{c.worst_ms:.3g} ms", f"{c.imbalance:.3f}", f"{c.over_bound:.3f}"] for c in (self.chosen, *self.alternatives)]
-        return {"sentences": sentences, "columns": list(COLUMNS), "rows": rows}
+        return {"sentences": sentences, "columns": list(COLUMNS), "rows": rows, "note": NOTE}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Reasons:

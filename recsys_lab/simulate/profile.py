@@ -38,8 +38,10 @@ class Profile:
         iteration_overhead_ms: the host's time before an iteration's first step.
         fitted_on: the points that figures were fitted to, published ms.
         fitted_systems: their devices, each with the most hosts.
-        relative_error: typical (RMS) error on such a point of a profile fitted without it; None: nothing was fitted, no interval.
-        relative_error_outside: the same on systems that a fit had nothing of: other devices, or more hosts; None: as `relative_error`.
+        relative_error: error on such a point of a profile fitted without it. 1.645 times it makes a 90 % interval; None: nothing was
+            fitted, no interval.
+        relative_error_outside: the same on devices that a fit had nothing of; None: as `relative_error`.
+        relative_error_hosts: the same on more hosts than a fit had; None: as `relative_error_outside`.
         fitted_kind: the kind of device of those points. There is no interval for another kind.
     """
 
@@ -73,6 +75,7 @@ class Profile:
     fitted_systems: dict[str, Hosts] = field(default_factory=dict)
     relative_error: Annotated[float, Range(0, 10)] | None = None
     relative_error_outside: Annotated[float, Range(0, 10)] | None = None
+    relative_error_hosts: Annotated[float, Range(0, 10)] | None = None
     fitted_kind: Annotated[str, OneOf(KINDS)] = "cuda"
     buffer_factor: Factor = 1.0  # what a step's buffers take, over what the plan counts: temporaries of element-wise work, unused pieces
     process_memory_mb: NotNegative = 0.0  # what libraries take in a process when its first model runs

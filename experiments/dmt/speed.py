@@ -34,7 +34,8 @@ SHARDERS = {"baseline": "torchrec_strong", "sptt": "dmt_sptt", "dmt": "dmt"}
 class Case:
     """`kind`: baseline | sptt | dmt. `tower`: of the tower modules, where not those of table 4. `peak`: of the device's; null: PEAKS'.
 
-    `pipelined`, `quantised`: what makes the baseline strong.
+    `pipelined`, `quantised`: what makes the baseline strong. `fall`: of the network (`Link.fall_per_doubling`); None: its own.
+    `most_towers`: hosts that divide no more towers have several a tower.
     """
 
     model: str
@@ -46,6 +47,8 @@ class Case:
     batch_of_gpu: int = 16_384
     pipelined: bool = True
     quantised: bool = True
+    fall: float | None = None
+    most_towers: int = MOST_TOWERS
 
     @property
     def hosts(self) -> int:
@@ -53,7 +56,7 @@ class Case:
 
     @property
     def towers(self) -> int:
-        return min(self.hosts, MOST_TOWERS)
+        return min(self.hosts, self.most_towers)
 
 
 def words(case: Case) -> list[str]:
@@ -73,6 +76,8 @@ def words(case: Case) -> list[str]:
         f"sharder.executor.pipeline={str(case.pipelined).lower()}",
         f"simulate.profile.peak_of_format.fp32={case.peak or PEAKS[case.platform]}",
     ]
+    if case.fall is not None:
+        given.append(f"cluster.cross_host.fall_per_doubling={case.fall}")
     if case.kind == "baseline" and case.gpus > len(rows):
         given += ["sharder.planner.sharding_types=[column_wise]", f"sharder.planner.column_shards={column_factor(len(rows), case.gpus)}"]
     elif case.kind == "baseline":

@@ -21,8 +21,8 @@ GPUS_PER_HOST = 8
 CLUSTERS = {"v100": "v100", "a100": "a100", "h100": "h100_roce"}
 #: The paper's three generations, and how many GPUs of each its figure 10 goes up to.
 PLATFORMS = {"v100": 128, "a100": 512, "h100": 512}
-#: GPUs. The paper has 256 and 512 last, with 26 towers; these are the nearest below with as many hosts, or twice as many.
-SIZES = (16, 32, 64, 128, 208, 416)
+#: GPUs. The paper has 256 and 512 last, with 26 towers that divide neither 32 nor 64 hosts; 208 have a host for each.
+SIZES = (16, 32, 64, 128, 208)
 #: What FP32 matrix products use: TF32 where there is. The paper's table 1 counts A100s so; V100s have none.
 PEAKS = {"v100": "fp32", "a100": "tf32", "h100": "tf32"}
 MOST_TOWERS = 26  # one a feature; beyond as many hosts a tower is over several (3.1.3)

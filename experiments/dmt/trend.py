@@ -10,16 +10,14 @@ from functools import partial
 from pathlib import Path
 
 from experiments.dmt.figures import SIMULATED
-from experiments.dmt.speed import GPUS_PER_HOST, Case, price_all, speed_up
+from experiments.dmt.speed import GPUS_PER_HOST, SIZES, Case, price_all, speed_up
 from recsys_lab.studies.pictures import picture, written
 from recsys_lab.studies.study import Line, Study
 
 PLATFORM = "h100"
-#: GPUs with as many towers as hosts, as in table 4.
-SIZES = (16, 32, 64, 128)
 FALLS = (0.0, 0.1, 0.15, 0.2, 0.25)
-#: The paper's last two sizes, and how many towers our plans can have there: one on two hosts, one on four.
-SPREAD = {256: 16, 512: 16}
+#: The paper's last two sizes and the nearest that 26 towers divide, and how many towers our plans can have there.
+SPREAD = {256: 16, 416: 26, 512: 16}
 #: Of the links on file.
 OWN = 0.15
 
@@ -56,7 +54,7 @@ def run(name: str) -> Study:
         ("the more a network falls, the more it grows", _rises({fall: of[SIZES[-1]] / of[SIZES[0]] for fall, of in own.items()})),
     )
     notes = (
-        "DLRM on H100, as many towers as hosts up to 128 GPUs. A fall is what an all-to-all loses of its bandwidth with each doubling of "
+        "DLRM on H100, as many towers as hosts up to 208 GPUs. A fall is what an all-to-all loses of its bandwidth with each doubling of "
         "the ranks on other hosts that a rank sends to.",
         SIMULATED,
     )

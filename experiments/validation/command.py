@@ -16,7 +16,7 @@ from pathlib import Path
 from experiments.validation import collectives, cpu, dmt, local, mlperf, neo, picture
 from experiments.validation.cases import FRAMEWORKS, Case, cases, of_row
 from experiments.validation.fit import KINDS, PROTOCOLS, Found, Point, fit, validate, with_figures
-from experiments.validation.intervals import coverage, errors_outside, typical
+from experiments.validation.intervals import coverage, errors_outside, of_outside, typical
 from experiments.validation.models import published
 from experiments.validation.order import orders
 from recsys_lab.arguments import parser
@@ -142,11 +142,12 @@ def fitted(name: str) -> tuple[dict[str, object], list[Found]]:
     for point in points:
         if point.family:
             systems[point.family] = max(systems.get(point.family, 0), point.hosts)
+    within = [point.left_out_error for point in found]
     outside = {"outside": errors_outside(found, hosts=False), "hosts": errors_outside(found, hosts=True)}
     made = {
         **{n: float(f"{value:.3g}") for n, value in figures.items()},
-        "relative_error": typical([point.left_out_error for point in found]),
-        **{f"relative_error_{kind}": typical(errors) for kind, errors in outside.items() if errors},
+        "relative_error": typical(within),
+        **{f"relative_error_{kind}": of_outside(errors, within) for kind, errors in outside.items() if errors},
         "fitted_systems": systems,
         "fitted_on": {point.what: point.published for point in points},
     }

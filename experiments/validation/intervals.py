@@ -17,6 +17,8 @@ from recsys_lab.simulate import Profile
 from recsys_lab.simulate.simulated import Z_OF_90_PERCENT, error_of
 
 HELD = 0.9
+#: So many errors tell 90 % of them by themselves.
+ENOUGH = 9
 #: Protocols that leave out more hosts; the others leave out devices.
 OF_HOSTS = ("scale",)
 
@@ -35,6 +37,11 @@ def typical(errors: Sequence[float]) -> float:
     else:
         most = float(np.sqrt((logs**2).mean()) * students.ppf((1 + HELD) / 2, number))
     return round(math.expm1(most) / Z_OF_90_PERCENT, 3)
+
+
+def of_outside(outside: Sequence[float], within: Sequence[float]) -> float:
+    """The error outside. Where too few errors tell it, those `within` count too: what lies outside is not told better."""
+    return typical(outside if len(outside) >= ENOUGH else [*outside, *within])
 
 
 def errors_outside(found: Iterable[Found], *, hosts: bool) -> list[float]:

@@ -170,12 +170,13 @@ def interval(iteration_ms: float, profile: Profile, cluster: Cluster) -> Interva
 def error_of(profile: Profile, *, other_device: bool = False, more_hosts: bool = False) -> float:
     """The profile's relative error on a system that it was fitted to, on another device, on more hosts, or on more hosts of another device.
 
-    None of them is smaller than on a system that it was fitted to. What lies outside in two ways has both errors, as their squares add up.
+    None of them is smaller than on a system that it was fitted to. What lies outside adds what its square has over that of the error within.
     """
     within = profile.relative_error or 0.0
-    devices = profile.relative_error_outside or within
-    hosts = profile.relative_error_hosts or devices
-    return max(within, math.hypot(devices * other_device, hosts * more_hosts))
+    devices = max(profile.relative_error_outside or within, within)
+    hosts = max(profile.relative_error_hosts or devices, within)
+    squares = (devices**2 - within**2) * other_device + (hosts**2 - within**2) * more_hosts
+    return math.sqrt(within**2 + squares)
 
 
 def extrapolates(profile: Profile, cluster: Cluster) -> str | None:

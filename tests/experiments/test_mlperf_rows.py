@@ -145,6 +145,11 @@ def test_of_few_errors_an_interval_is_wider_than_any_of_them() -> None:
     assert 1.645 * intervals.typical(fewer) == pytest.approx(1.1**2.92 - 1, abs=1e-3)  # Student's t of 2
 
 
+def test_few_errors_outside_are_told_with_those_within() -> None:
+    assert intervals.of_outside([0.3], [0.1] * 8) == intervals.typical([0.3, *[0.1] * 8])
+    assert intervals.of_outside([0.3] * 9, [0.1] * 8) == intervals.typical([0.3] * 9)
+
+
 def test_errors_of_devices_and_of_hosts_are_apart() -> None:
     found = [Found("sok", "a", 1.0, 1.0, 1.0, "ms", True, outside={"scale": 1.5, "family": 1.1, "generation": 1.2})]
     assert intervals.errors_outside(found, hosts=True) == [pytest.approx(0.5)]

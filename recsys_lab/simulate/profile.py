@@ -31,6 +31,8 @@ class Profile:
         sources: where each figure is from, by field.
         launch_overhead_us: the host's time to issue a kernel. Each step is one, and each product of a dense layer (`host.py`).
         kernel_us: the device's time for a kernel beside its work.
+        fp32_mfu: the share of the peak that products reach on FP32 cores, where a device has no TF32 or the profile does not take it; None:
+            `dense_mfu`. What holds products far below the peak of tensor cores does not hold them as far below that of FP32 cores.
         small_mfu: the share of the peak that FP32 products of fewer than `small_multiply_adds` reach, where another library computes
             them, as ours on CPU; None: `dense_mfu`.
         cache_speed: a processor's caches give rows that a look-up or an update has read before so many times as fast as memory.
@@ -65,6 +67,7 @@ class Profile:
     output_efficiency: ShareOfPeak | None = None  # of the memory bandwidth, for rows that look-ups make; None: they do not count
     cache_speed: Factor = 1.0
     dots_mfu: ShareOfPeak | None = None  # of the peak, for products without weights: many small ones; None: dense_mfu
+    fp32_mfu: ShareOfPeak | None = None
     small_mfu: ShareOfPeak | None = None
     small_multiply_adds: NotNegative = 0.0  # of `small_mfu`
     iteration_overhead_ms: NotNegative = 0.0

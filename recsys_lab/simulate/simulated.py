@@ -170,7 +170,7 @@ def interval(iteration_ms: float, profile: Profile, cluster: Cluster) -> Interva
 def error_of(profile: Profile, *, other_device: bool = False, more_hosts: bool = False) -> float:
     """The profile's relative error on a system that it was fitted to, on another device, on more hosts, or on more hosts of another device.
 
-    None of them is smaller than on a system that it was fitted to. What lies outside adds what its square has over that of the error within.
+    None of them is smaller than on a system that it was fitted to. What lies outside adds what its square has over that within.
     """
     within = profile.relative_error or 0.0
     devices = max(profile.relative_error_outside or within, within)

@@ -146,7 +146,7 @@ def test_background_of_several_ranks_ends_with_the_last_of_them() -> None:
 
 
 SHARES = ("lookup_efficiency_forward", "lookup_efficiency_backward", "output_efficiency", "memory_efficiency", "dense_mfu", "dots_mfu")
-SHARES += ("link_efficiency", "host_link_efficiency", "small_mfu")
+SHARES += ("fp32_mfu", "link_efficiency", "host_link_efficiency", "small_mfu")
 NOT_NEGATIVE = (
     "launch_overhead_us",
     "kernel_us",

@@ -5,6 +5,7 @@ The setting is section 5.1's and 5.3's: one look-up a feature, Adam, 16,384 samp
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -20,10 +21,11 @@ GPUS_PER_HOST = 8
 CLUSTERS = {"v100": "v100", "a100": "a100", "h100": "h100_roce"}
 #: The paper's three generations, and how many GPUs of each its figure 10 goes up to.
 PLATFORMS = {"v100": 128, "a100": 512, "h100": 512}
-SIZES = (16, 32, 64, 128, 256, 512)
+#: GPUs. The paper has 256 and 512 last, with 26 towers that divide neither 32 nor 64 hosts; 208 have a host for each.
+SIZES = (16, 32, 64, 128, 208)
 #: What FP32 matrix products use: TF32 where there is. The paper's table 1 counts A100s so; V100s have none.
 PEAKS = {"v100": "fp32", "a100": "tf32", "h100": "tf32"}
-MOST_TOWERS = 16  # beyond as many hosts, a tower is over several: 26 features are not 32 towers, and 26 towers do not divide 32 hosts
+MOST_TOWERS = 26  # one a feature; beyond as many hosts a tower is over several (3.1.3)
 BASELINE_SCHEMES = ("table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise")  # no replicas: section 5.1
 SHARDERS = {"baseline": "torchrec_strong", "sptt": "dmt_sptt", "dmt": "dmt"}
 
@@ -32,7 +34,8 @@ SHARDERS = {"baseline": "torchrec_strong", "sptt": "dmt_sptt", "dmt": "dmt"}
 class Case:
     """`kind`: baseline | sptt | dmt. `tower`: of the tower modules, where not those of table 4. `peak`: of the device's; null: PEAKS'.
 
-    `pipelined`, `quantised`: what makes the baseline strong.
+    `pipelined`, `quantised`: what makes the baseline strong. `fall`: of the network (`Link.fall_per_doubling`); None: its own.
+    `most_towers`: hosts that divide no more towers have several a tower.
     """
 
     model: str
@@ -44,6 +47,8 @@ class Case:
     batch_of_gpu: int = 16_384
     pipelined: bool = True
     quantised: bool = True
+    fall: float | None = None
+    most_towers: int = MOST_TOWERS
 
     @property
     def hosts(self) -> int:
@@ -51,7 +56,7 @@ class Case:
 
     @property
     def towers(self) -> int:
-        return min(self.hosts, MOST_TOWERS)
+        return min(self.hosts, self.most_towers)
 
 
 def words(case: Case) -> list[str]:
@@ -71,13 +76,22 @@ def words(case: Case) -> list[str]:
         f"sharder.executor.pipeline={str(case.pipelined).lower()}",
         f"simulate.profile.peak_of_format.fp32={case.peak or PEAKS[case.platform]}",
     ]
-    if case.kind == "baseline":
+    if case.fall is not None:
+        given.append(f"cluster.cross_host.fall_per_doubling={case.fall}")
+    if case.kind == "baseline" and case.gpus > len(rows):
+        given += ["sharder.planner.sharding_types=[column_wise]", f"sharder.planner.column_shards={column_factor(len(rows), case.gpus)}"]
+    elif case.kind == "baseline":
         given.append(f"sharder.planner.sharding_types=[{','.join(BASELINE_SCHEMES)}]")
     else:
         given.append(f"sharder.towers.count={case.towers}")
     if case.kind == "dmt":
         given += [f"model.tower.{key}={value}" for key, value in (case.tower or tower_of(case.model, case.towers))]
     return given
+
+
+def column_factor(tables: int, gpus: int) -> int:
+    """Column shards of each table where there are more GPUs than tables: the least power of two with which every GPU gets one (5.1)."""
+    return int(2 ** math.ceil(math.log2(gpus / tables)))
 
 
 def tower_of(model: str, towers: int) -> tuple[tuple[str, int], ...]:

@@ -16,7 +16,8 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import apart_from_hydra, built
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import of_words
-from recsys_lab.plan import ShardingPlan, Steps, Workload
+from recsys_lab.plan import ShardingPlan, Step, Steps, Workload
+from recsys_lab.plan.context import ID_BYTES
 from recsys_lab.plan.lower import lower
 from recsys_lab.planning import workload_of
 from recsys_lab.precision import Precision
@@ -58,7 +59,9 @@ class Case:
     """`placement`: of neo_4d, or dealt: whole tables in falling size, there and back, as one without costs would. `schemes`: None for all.
 
     On fewer than 16 hosts tables have fewer rows in proportion, as the paper has it (8.3). `store`: where rows go that do not fit, as
-    `sharder.store` has it. `exponent`: of the ids' power law; None: the model's. `parts`: tables of equal rows in place of each.
+    `sharder.store` has it. `exponent`: of the ids' power law; None: the model's. `parts`: tables of equal rows in place of each. `every`:
+    only one in so many tables, with as many times the rows. `id_bytes`: of an id on its way. `lookups`: shares of the memory bandwidth
+    forward and backward; None: the profile's.
     """
 
     model: str
@@ -71,6 +74,9 @@ class Case:
     store: str = NONE
     exponent: float | None = None
     parts: int = 1
+    every: int = 1
+    id_bytes: int = 8
+    lookups: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,11 +137,11 @@ def tables_of_case(case: Case) -> tuple[tuple[Table, ...], AccessStatistics]:
     of = base(case.model)
     exponent = of.exponent if case.exponent is None else case.exponent
     tables, access = [], {}
-    for table, part in product(of.tables, range(case.parts)):
+    for table, part in product(of.tables[:: case.every], range(case.parts)):
         length = of.access[table.name].mean_length
         if case.parts > 1:
             table = replace(table, name=f"{table.name}_{part}", features=(f"{table.name}_{part}",))
-        rows = max(table.rows * case.hosts // (HOSTS * case.parts), 1)
+        rows = max(table.rows * case.every * case.hosts // (HOSTS * case.parts), 1)
         tables.append(replace(table, rows=rows, dtype=case.precision.table))
         access[table.name] = power_law_access(table.name, rows, length, exponent)
     return tuple(tables), AccessStatistics(access)
@@ -153,10 +159,26 @@ def priced(case: Case) -> Priced:
         schemes = None if case.schemes is None else list(case.schemes)
         sharder = Neo4D(placement=case.placement, schemes=schemes, even_out=case.even_out)
         plan = _planned(sharder, PlanInputs(tables, access, on, case.precision, work), case.store)
-    steps = lower(plan, access, case.precision, work, in_flight=IN_FLIGHT)
-    simulated, timeline = simulate(steps, on, profile(), plan, work)
+    steps = _with_ids_of(lower(plan, access, case.precision, work, in_flight=IN_FLIGHT), case.id_bytes)
+    software = profile()
+    if case.lookups:
+        software = replace(software, lookup_efficiency_forward=case.lookups[0], lookup_efficiency_backward=case.lookups[1])
+    simulated, timeline = simulate(steps, on, software, plan, work)
     costs = costs_of_ranks(plan, Setting(access, on, case.precision, case.batch_of_gpu, Weights()))
     return Priced(plan, steps, work, simulated, timeline, costs.imbalance)
+
+
+def _with_ids_of(steps: Steps, id_bytes: int) -> Steps:
+    """Exchanges of ids in so many bytes each, in place of int64."""
+    share = id_bytes / ID_BYTES
+
+    def shorter(step: Step) -> Step:
+        if not (step.is_collective and step.name.endswith(".input.ids")):
+            return step
+        sent, taken = (tuple(share * figure for figure in of) for of in (step.bytes_of_rank, step.received_of_rank))
+        return replace(step, bytes_of_rank=sent, received_of_rank=taken)
+
+    return replace(steps, steps=tuple(map(shorter, steps.steps)))
 
 
 def _planned(sharder: Neo4D, inputs: PlanInputs, store: str) -> ShardingPlan:

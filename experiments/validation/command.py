@@ -8,7 +8,6 @@ Predicted is a point by a fit without it (leave-one-out); on file, by the profil
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,6 +16,7 @@ from pathlib import Path
 from experiments.validation import collectives, cpu, dmt, local, mlperf, neo, picture
 from experiments.validation.cases import FRAMEWORKS, Case, cases, of_row
 from experiments.validation.fit import KINDS, PROTOCOLS, Found, Point, fit, validate, with_figures
+from experiments.validation.intervals import coverage, errors_outside, of_outside, typical
 from experiments.validation.models import published
 from experiments.validation.order import orders
 from recsys_lab.arguments import parser
@@ -26,7 +26,6 @@ from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
 from recsys_lab.simulate import Profile
-from recsys_lab.simulate.simulated import Z_OF_90_PERCENT
 
 SOFTWARE = (*FRAMEWORKS, "cpu", "neo", "dmt")
 #: Devices that came after those that a fit to earlier generations has.
@@ -65,7 +64,7 @@ def main(argv: list[str]) -> int:
         return _rows(given.rows, given.json)
     chosen = [name for name in SOFTWARE if given.only in (None, name)]
     if given.fit:
-        print(json.dumps({name: fitted(name) for name in chosen if published()[name].fitted}, indent=2))
+        print(json.dumps(fits([name for name in chosen if published()[name].fitted]), indent=2))
         return 0
     found = [point for name in chosen for point in of_software(name)]
     if given.only in (None, "collectives"):
@@ -124,8 +123,18 @@ def of_software(name: str) -> list[Found]:
     return validate(points_of(name), profile, names, [getattr(profile, n) for n in names], left_out=LEFT_OUT)
 
 
-def fitted(name: str) -> dict[str, object]:
-    """What goes into the profile's YAML: figures fitted to all points, the points, their systems, and the errors of predictions."""
+def fits(names: Sequence[str]) -> dict[str, dict[str, object]]:
+    """What goes into the profiles' YAMLs. A profile that nothing on several hosts was fitted to has the error of all others there."""
+    made = {name: fitted(name) for name in names}
+    hosts = [error for _, found in made.values() for error in errors_outside(found, hosts=True)]
+    for figures, found in made.values():
+        if hosts and not errors_outside(found, hosts=True):
+            figures["relative_error_hosts"] = typical(hosts)
+    return {name: figures for name, (figures, _) in made.items()}
+
+
+def fitted(name: str) -> tuple[dict[str, object], list[Found]]:
+    """Figures fitted to all points of a profile, the points, their systems, and the errors of predictions; and what was predicted."""
     profile, names, points = built("profile", name), list(published()[name].fitted), points_of(name)
     figures = fit(points, profile, names, [getattr(profile, n) for n in names], with_figures)
     found = validate(points, replace(profile, **figures), names, list(figures.values()), left_out=LEFT_OUT)
@@ -133,19 +142,16 @@ def fitted(name: str) -> dict[str, object]:
     for point in points:
         if point.family:
             systems[point.family] = max(systems.get(point.family, 0), point.hosts)
-    outside = [point.outside_error(protocol) for point in found for protocol in point.outside]
-    return {
+    within = [point.left_out_error for point in found]
+    outside = {"outside": errors_outside(found, hosts=False), "hosts": errors_outside(found, hosts=True)}
+    made = {
         **{n: float(f"{value:.3g}") for n, value in figures.items()},
-        "relative_error": _rms([point.left_out_error for point in found]),
-        **({"relative_error_outside": _rms(outside)} if outside else {}),
+        "relative_error": typical(within),
+        **{f"relative_error_{kind}": of_outside(errors, within) for kind, errors in outside.items() if errors},
         "fitted_systems": systems,
         "fitted_on": {point.what: point.published for point in points},
     }
-
-
-def _rms(errors: Sequence[float]) -> float:
-    """Of their logarithms."""
-    return round(math.sqrt(mean(math.log1p(error) ** 2 for error in errors)), 3)
+    return made, found
 
 
 def mean(values: Iterable[float]) -> float:
@@ -158,25 +164,6 @@ def _outside_mape(found: Sequence[Found], protocol: str) -> float | None:
     return 100 * mean(errors) if errors else None
 
 
-def coverage(found: Sequence[Found]) -> dict[str, float | int | None]:
-    """Of predictions of times by fits without them, the share that the profiles' 90 % intervals hold, by what was left out."""
-    held: dict[str, list[bool]] = {name: [] for name in ("point", *PROTOCOLS)}
-    for point in found:
-        if point.group not in SOFTWARE or point.kind != "time" or not point.fitted:
-            continue
-        profile = built("profile", PROFILES.get(point.group, point.group))
-        within = profile.relative_error or 0.0
-        held["point"].append(_holds(point.left_out_error, within))
-        for name in point.outside:
-            held[name].append(_holds(point.outside_error(name), max(within, profile.relative_error_outside or 0.0)))
-    every = [one for of in held.values() for one in of]
-    return {"all": mean(every) if every else None, **{name: mean(of) if of else None for name, of in held.items()}, "of": len(every)}
-
-
-def _holds(error: float, relative_error: float) -> bool:
-    return abs(math.log1p(error)) <= math.log1p(Z_OF_90_PERCENT * relative_error)
-
-
 def _mape(found: Sequence[Found], *, left_out: bool = False) -> float | None:
     """Mean absolute percentage error; None of no points."""
     return 100 * mean(abs(p.left_out_error if left_out else p.error) for p in found) if found else None
@@ -187,7 +174,8 @@ def summary(found: Sequence[Found]) -> dict[str, object]:
     their published order.
     """
     by_group = {group: [point for point in found if point.group == group] for group in dict.fromkeys(point.group for point in found)}
-    order, covered = orders(found), coverage(found)
+    profiles = {name: built("profile", PROFILES.get(name, name)) for name in SOFTWARE if name in by_group}
+    order, covered = orders(found), coverage(found, profiles)
     by_kind = {kind: [point for point in found if point.kind == kind] for kind in KINDS}
     return {
         "open_mape": _mape(by_kind["time"]),

@@ -28,11 +28,14 @@ MODELS = {"dlrm": "dlrm_mlperf", "dlrm_dcnv2": "dcn_mlperf"}
 #: Words of an accelerator, the first that match: files of conf/cluster/device and of conf/cluster/link, and the network that its
 #: generation comes with where the submitter names none that we know.
 ACCELERATORS = (
-    (r"GB[23]00", "gb200", "nvlink5", "ndr"),
+    (r"GB300", "gb300", "nvlink5", "xdr"),
+    (r"GB200", "gb200", "nvlink5", "ndr"),
     (r"GH200", "gh200", "nvlink4", "ndr"),
-    (r"B300", "b300", "nvlink5", "ndr"),
+    (r"B300", "b300", "nvlink5", "xdr"),
     (r"B200", "b200", "nvlink5", "ndr"),
+    (r"H200.*NVL\b", "h200", "pcie5", "ndr"),
     (r"H200", "h200", "nvlink4", "ndr"),
+    (r"H[18]00.*NVL\b", "h100_nvl", "pcie5", "ndr"),
     (r"H[18]00.*PCIe", "h100_pcie", "pcie5", "ndr"),
     (r"H[18]00", "h100", "nvlink4", "ndr"),
     (r"L40", "l40s", "pcie4", "roce200"),
@@ -42,11 +45,26 @@ ACCELERATORS = (
     (r"A100.*PCIe", "a100_pcie", "pcie4", "hdr"),
     (r"A[18]00.*80", "a100_80", "nvlink3", "hdr"),
     (r"A[18]00", "a100_40", "nvlink3", "hdr"),
+    (r"V100.*PCIe", "v100", "pcie4", "roce100"),
     (r"V100", "v100", "nvlink2", "roce100"),
+    (r"RTX.*6000.*Ada", "rtx6000_ada", "pcie4", "roce200"),
+    (r"\bL4\b", "l4", "pcie4", "roce200"),
+    (r"\bA10\b", "a10", "pcie4", "roce200"),
+    (r"MI300X", "mi300x", "xgmi3", "roce400"),
 )
-NETWORKS = ((r"NDR|ConnectX-7", "ndr"), (r"HDR", "hdr"), (r"200 ?Gb", "roce200"), (r"100 ?Gb", "roce100"))
+#: Words of a network, the first that match.
+NETWORKS = (
+    (r"XDR|ConnectX-8", "xdr"),
+    (r"NDR ?200", "hdr"),
+    (r"NDR", "ndr"),
+    (r"(RoCE|Ethernet|GbE).*400 ?G|400 ?G\S* *(RoCE|Ethernet|GbE|b?E\b)", "roce400"),
+    (r"ConnectX-7", "ndr"),
+    (r"HDR|Infiniband.*200 ?G|200 ?G\S* *(Infiniband|IB\b)", "hdr"),
+    (r"200 ?Gb", "roce200"),
+    (r"100 ?Gb", "roce100"),
+)
 #: A node of these is a tray; trays of a rack are joined by NVLink, up to so many GPUs.
-RACKS = {"gb200": 72}
+RACKS = {"gb200": 72, "gb300": 72}
 #: Sockets of a CPU node, its device, its link within and across.
 CPU_NODE = (2, "spr_8480", "upi_spr", "eth100_cpu")
 
@@ -112,10 +130,14 @@ def cluster_of(row: Row) -> Cluster:
     if found is None:
         raise UserError("no data sheet", where="accelerator", given=row.accelerator, allowed="one of conf/cluster/device")
     _, device, near, usual = found
-    far = next((link for words, link in NETWORKS if re.search(words, row.network)), usual)
-    if row.nodes * row.accelerators <= RACKS.get(device, 0):
-        return _cluster(1, row.nodes * row.accelerators, device, near, far)
-    return _cluster(row.nodes, row.accelerators, device, near, far)
+    far = next((link for words, link in NETWORKS if re.search(words, row.network, re.IGNORECASE)), usual)
+    hosts = _racks(row.nodes, RACKS[device] // row.accelerators) if device in RACKS else row.nodes
+    return _cluster(hosts, row.nodes * row.accelerators // hosts, device, near, far)
+
+
+def _racks(trays: int, of_rack: int) -> int:
+    """The fewest racks that hold so many trays, as many in each."""
+    return next(racks for racks in range(-(-trays // max(of_rack, 1)), trays + 1) if trays % racks == 0)
 
 
 @cache

@@ -120,6 +120,14 @@ def _moved_ms(step: Step, cluster: Cluster, efficiency: float) -> np.ndarray:
 
 
 def _rate_tflops(step: Step, cluster: Cluster, profile: Profile) -> float:
+    """Products on FP32 cores are no faster than in TF32, where the device has it."""
+    peaks, peak = cluster.device.peak_tflops, _peak_name(step, cluster, profile)
+    rate = peaks[peak] * _mfu(peak, profile)
+    return min(rate, peaks["tf32"] * profile.dense_mfu) if peak == "fp32" and "tf32" in peaks else rate
+
+
+def _peak_name(step: Step, cluster: Cluster, profile: Profile) -> str:
+    """The entry of the device's `peak_tflops` that products of `step` use."""
     peaks, peak = cluster.device.peak_tflops, profile.peak_of_format.get(step.number_format)
     if peak == "tf32" and peak not in peaks:  # a way to compute FP32 that the device does not have
         peak = "fp32"
@@ -130,14 +138,19 @@ def _rate_tflops(step: Step, cluster: Cluster, profile: Profile) -> float:
             given=", ".join(peaks),
             remedy="add the figure and its source to the cluster, or map the format in profile.peak_of_format",
         )
-    return peaks[peak] * profile.dense_mfu
+    return peak
 
 
-def _product_tflops(rate: float, flops: float, step: Step, profile: Profile) -> float:
-    """Of one product of a layer: `rate`, that of all others, or that of small ones."""
+def _mfu(peak: str, profile: Profile) -> float:
+    """The share of a peak that products reach: on FP32 cores one of its own, where the profile has it."""
+    return profile.fp32_mfu if peak == "fp32" and profile.fp32_mfu is not None else profile.dense_mfu
+
+
+def _product_tflops(rate: float, peak: float, flops: float, step: Step, profile: Profile) -> float:
+    """Of one product of a layer: `rate`, that of all others, or that of small ones, a share of `peak`."""
     if profile.small_mfu is None or step.number_format != "fp32" or flops >= 2 * profile.small_multiply_adds:
         return rate
-    return rate / profile.dense_mfu * profile.small_mfu
+    return peak * profile.small_mfu
 
 
 def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Cluster, profile: Profile, workload: Workload) -> float:
@@ -146,17 +159,18 @@ def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Clust
     Element-wise work moves the activations once forward and twice backward, in the compute format.
     """
     rate, element = _rate_tflops(step, cluster, profile), ELEMENT_BYTES[step.number_format]
+    peak = cluster.device.peak_tflops[_peak_name(step, cluster, profile)]
     memory_gb_s = cluster.device.memory_bandwidth_gb_s * profile.memory_efficiency
     all_products, total = PRODUCTS[step.phase], 0.0
     for layer, products in own:
         rows = workload.batch_size * layer.rows
         flops = 2 * rows * layer.n_in * layer.n_out
         moved = element * (layer.n_in * layer.n_out + rows * (layer.n_in + layer.n_out))
-        total += products * max(compute_ms(flops, _product_tflops(rate, flops, step, profile)), transfer_ms(moved, memory_gb_s))
+        total += products * max(compute_ms(flops, _product_tflops(rate, peak, flops, step, profile)), transfer_ms(moved, memory_gb_s))
     if step.part == AHEAD:
         return total
     linear = sum(2 * workload.batch_size * layer.rows * layer.n_in * layer.n_out for layer in workload.layers)
     other = max(step.flops - all_products * linear, 0.0)
     passed = all_products * workload.batch_size * workload.activation_bytes_per_sample * element / 4
-    of_dots = rate if profile.dots_mfu is None else rate / profile.dense_mfu * profile.dots_mfu
+    of_dots = rate if profile.dots_mfu is None else peak * profile.dots_mfu
     return total + compute_ms(other, of_dots) + transfer_ms(passed, memory_gb_s)

@@ -31,6 +31,8 @@ class Profile:
         sources: where each figure is from, by field.
         launch_overhead_us: the host's time to issue a kernel. Each step is one, and each product of a dense layer (`host.py`).
         kernel_us: the device's time for a kernel beside its work.
+        fp32_mfu: the share of the peak that products reach on FP32 cores, where a device has no TF32 or the profile does not take it; None:
+            `dense_mfu`. What holds products far below the peak of tensor cores does not hold them as far below that of FP32 cores.
         small_mfu: the share of the peak that FP32 products of fewer than `small_multiply_adds` reach, where another library computes
             them, as ours on CPU; None: `dense_mfu`.
         cache_speed: a processor's caches give rows that a look-up or an update has read before so many times as fast as memory.
@@ -38,8 +40,10 @@ class Profile:
         iteration_overhead_ms: the host's time before an iteration's first step.
         fitted_on: the points that figures were fitted to, published ms.
         fitted_systems: their devices, each with the most hosts.
-        relative_error: typical (RMS) error on such a point of a profile fitted without it; None: nothing was fitted, no interval.
-        relative_error_outside: the same on systems that a fit had nothing of: other devices, or more hosts; None: as `relative_error`.
+        relative_error: error on such a point of a profile fitted without it. 1.645 times it makes a 90 % interval; None: nothing was
+            fitted, no interval.
+        relative_error_outside: the same on devices that a fit had nothing of; None: as `relative_error`.
+        relative_error_hosts: the same on more hosts than a fit had; None: as `relative_error_outside`.
         fitted_kind: the kind of device of those points. There is no interval for another kind.
     """
 
@@ -63,6 +67,7 @@ class Profile:
     output_efficiency: ShareOfPeak | None = None  # of the memory bandwidth, for rows that look-ups make; None: they do not count
     cache_speed: Factor = 1.0
     dots_mfu: ShareOfPeak | None = None  # of the peak, for products without weights: many small ones; None: dense_mfu
+    fp32_mfu: ShareOfPeak | None = None
     small_mfu: ShareOfPeak | None = None
     small_multiply_adds: NotNegative = 0.0  # of `small_mfu`
     iteration_overhead_ms: NotNegative = 0.0
@@ -73,6 +78,7 @@ class Profile:
     fitted_systems: dict[str, Hosts] = field(default_factory=dict)
     relative_error: Annotated[float, Range(0, 10)] | None = None
     relative_error_outside: Annotated[float, Range(0, 10)] | None = None
+    relative_error_hosts: Annotated[float, Range(0, 10)] | None = None
     fitted_kind: Annotated[str, OneOf(KINDS)] = "cuda"
     buffer_factor: Factor = 1.0  # what a step's buffers take, over what the plan counts: temporaries of element-wise work, unused pieces
     process_memory_mb: NotNegative = 0.0  # what libraries take in a process when its first model runs

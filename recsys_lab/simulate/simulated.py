@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -153,17 +154,29 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
 
 
 def interval(iteration_ms: float, profile: Profile, cluster: Cluster) -> Interval | None:
-    """Times and over 1 + 1.645 times the profile's relative error on points that it was not fitted to.
+    """Times and over 1 + 1.645 times the profile's relative error on points that it was not fitted to (`error_of`).
 
-    There is one error for systems that it was fitted to, and one for others. None on another kind of device than theirs.
+    None on another kind of device than theirs.
     """
-    error = profile.relative_error
-    if error is None or profile.fitted_kind != cluster.device.kind:
+    fitted = profile.fitted_systems
+    if profile.relative_error is None or profile.fitted_kind != cluster.device.kind:
         return None
-    if extrapolates(profile, cluster) and profile.relative_error_outside is not None:
-        error = max(error, profile.relative_error_outside)
-    factor = 1 + Z_OF_90_PERCENT * error
+    other = bool(fitted) and cluster.device.name not in fitted
+    more = bool(fitted) and cluster.hosts > fitted.get(cluster.device.name, max(fitted.values()))
+    factor = 1 + Z_OF_90_PERCENT * error_of(profile, other_device=other, more_hosts=more)
     return Interval(iteration_ms / factor, iteration_ms * factor)
+
+
+def error_of(profile: Profile, *, other_device: bool = False, more_hosts: bool = False) -> float:
+    """The profile's relative error on a system that it was fitted to, on another device, on more hosts, or on more hosts of another device.
+
+    None of them is smaller than on a system that it was fitted to. What lies outside adds what its square has over that within.
+    """
+    within = profile.relative_error or 0.0
+    devices = max(profile.relative_error_outside or within, within)
+    hosts = max(profile.relative_error_hosts or devices, within)
+    squares = (devices**2 - within**2) * other_device + (hosts**2 - within**2) * more_hosts
+    return math.sqrt(within**2 + squares)
 
 
 def extrapolates(profile: Profile, cluster: Cluster) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.dmt import frappe
-from experiments.dmt.speed import MOST_TOWERS, PLATFORMS, SIZES, Case, priced, tower_of, words
+from experiments.dmt.speed import MOST_TOWERS, PLATFORMS, SIZES, Case, column_factor, priced, tower_of, words
 from recsys_lab.__main__ import main
 from recsys_lab.config import command_line
 from recsys_lab.config.frozen import fingerprint
@@ -37,7 +37,24 @@ def test_towers_are_table_fours_and_divide_the_hosts() -> None:
         for gpus in (size for size in SIZES if size <= most):
             case = Case("dcn", platform, gpus, "dmt")
             assert case.hosts % case.towers == 0 and case.towers <= MOST_TOWERS
+            assert tower_of("dlrm", case.towers)
             assert f"sharder.towers.count={case.towers}" in words(case)
+
+
+@pytest.mark.parametrize(("gpus", "shards"), [(27, 2), (32, 2), (64, 4), (128, 8), (208, 8), (416, 16), (512, 32)])
+def test_with_more_gpus_than_tables_every_gpu_of_the_baseline_has_a_column_shard(gpus: int, shards: int) -> None:
+    assert column_factor(26, gpus) == shards and 26 * shards >= gpus > 26 * shards / 2
+
+
+def test_the_strong_baseline_exchanges_all_tables_at_once() -> None:
+    """Two exchanges, of whole tables and of columns, would each wait for their own busiest rank (section 5.1)."""
+    found = [c for c in priced(Case("dlrm", "h100", 32, "baseline")).collectives if c.name.endswith(".output.all_to_all")]
+    assert len(found) == 1 and found[0].bytes == 16_384 * 32 * 128 * 2  # two shards of 64 columns of the global batch in FP16
+
+
+def test_a_case_may_have_a_network_that_loses_more() -> None:
+    assert "cluster.cross_host.fall_per_doubling=0.25" in words(Case("dlrm", "h100", 16, "dmt", fall=0.25))
+    assert Case("dlrm", "h100", 512, "dmt", most_towers=16).towers == 16 and Case("dlrm", "h100", 416, "dmt").towers == 26
 
 
 def test_a_figure_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.validation import command, hybrid, mlperf
+from experiments.validation import command, hybrid, intervals, mlperf
 from experiments.validation.fit import Found, Point, fit, validate, with_figures
 from experiments.validation.models import Model
 from recsys_lab.errors import UserError
@@ -40,7 +40,18 @@ def test_the_table_has_its_runs_and_every_accelerator_has_a_data_sheet() -> None
         ("NVIDIA A30", 1, 8, "", "A30", "PCIe 4", "200 Gb", (1, 8)),
         ("NVIDIA H200-SXM5-141GB", 2, 8, "", "H200", "NVLink 4", "ConnectX-7", (2, 8)),
         ("NVIDIA Blackwell GPU (GB200)", 2, 4, "", "GB200", "NVLink 5", "ConnectX-7", (1, 8)),  # trays of one rack
-        ("NVIDIA Blackwell GPU (GB200)", 32, 4, "", "GB200", "NVLink 5", "ConnectX-7", (32, 4)),
+        ("NVIDIA Blackwell GPU (GB200)", 18, 4, "", "GB200", "NVLink 5", "ConnectX-7", (1, 72)),
+        ("NVIDIA Blackwell GPU (GB200)", 19, 4, "", "GB200", "NVLink 5", "ConnectX-7", (19, 4)),  # 19 trays are alike in no fewer racks
+        ("NVIDIA Blackwell GPU (GB200)", 32, 4, "", "GB200", "NVLink 5", "ConnectX-7", (2, 64)),
+        ("NVIDIA Blackwell Ultra GPU (GB300)", 20, 4, "", "GB300", "NVLink 5", "ConnectX-8", (2, 40)),
+        ("NVIDIA H200 NVL", 1, 8, "", "H200", "PCIe 5", "ConnectX-7", (1, 8)),
+        ("NVIDIA H100 NVL 94GB", 2, 4, "", "H100 NVL", "PCIe 5", "ConnectX-7", (2, 4)),
+        ("NVIDIA H100-SXM5-80GB", 2, 8, "8x 400Gb/s RoCE", "H100 SXM", "NVLink 4", "ConnectX-7, 400 Gb/s RoCE", (2, 8)),
+        ("NVIDIA A100-SXM4-80GB", 2, 8, "200Gb/s InfiniBand", "A100 SXM", "NVLink 3", "ConnectX-6 HDR", (2, 8)),
+        ("NVIDIA A100-SXM4-80GB", 2, 8, "ethernet, 200Gb", "A100 SXM", "NVLink 3", "200 Gb/s RoCE", (2, 8)),
+        ("AMD Instinct MI300X", 1, 8, "", "MI300X", "Infinity Fabric", "ConnectX-7, 400 Gb/s RoCE", (1, 8)),
+        ("NVIDIA RTX 6000 Ada Generation", 1, 4, "", "RTX 6000 Ada", "PCIe 4", "200 Gb", (1, 4)),
+        ("NVIDIA A10", 1, 4, "", "A10 24 GB", "PCIe 4", "200 Gb", (1, 4)),
         ("N/A", 4, 0, "Intel E810", "Xeon Platinum 8480+", "UPI 2", "100 Gb", (4, 2)),
     ],
 )
@@ -105,16 +116,41 @@ def test_too_few_systems_are_no_fit_and_a_figure_stays_in_its_range() -> None:
     assert fit(far, profile(), ["launch_overhead_us"], [10.0], with_figures)["launch_overhead_us"] == pytest.approx(300.0, rel=1e-3)
 
 
-def test_coverage_counts_what_the_intervals_of_a_profile_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interval of 0.1 reaches from -14.1 to +16.45 %, one of 0.2 outside to +32.9 %."""
-    software = profile(relative_error=0.1, relative_error_outside=0.2)
-    monkeypatch.setattr(command, "built", lambda group, name: software)
+def test_coverage_counts_what_the_intervals_of_a_profile_hold() -> None:
+    """An interval of 0.1 reaches from -14.1 to +16.45 %, one of 0.2 for other devices to +32.9 %, one of 0.3 for more hosts to +49.35 %."""
+    software = profile(relative_error=0.1, relative_error_outside=0.2, relative_error_hosts=0.3)
     found = [
-        Found("sok", "a", 1.0, 1.0, 1.16, "ms", True, outside={"scale": 1.3, "family": 0.7}),
+        Found("sok", "a", 1.0, 1.0, 1.16, "ms", True, outside={"scale": 1.49, "family": 0.7}),
         Found("sok", "b", 1.0, 1.0, 1.17, "ms", True),
         Found("sok", "c", 1.0, 1.0, 9.0, "times", True),
         Found("collectives", "d", 1.0, 1.0, 9.0, "ms", True),
     ]
-    told = command.coverage(found)
+    told = intervals.coverage(found, {"sok": software})
     assert (told["point"], told["scale"], told["family"], told["generation"]) == (0.5, 1.0, 0.0, None)
     assert (told["all"], told["of"]) == (0.5, 4)
+
+
+@pytest.mark.parametrize(("number", "most"), [(9, 0.3), (19, 0.2), (20, 0.2), (29, 0.2)])
+def test_an_interval_holds_nine_of_ten_and_the_next_as_well(number: int, most: float) -> None:
+    """The largest of 9 errors; the 18th of 19, the 19th of 20 and the 27th of 29, so that the one outlier is outside."""
+    errors = [0.3, 0.2, 0.2, 0.2, *[0.05] * (number - 4)]
+    assert 1 + 1.645 * intervals.typical(errors) == pytest.approx(1 + most, abs=2e-3)
+    below = [1 / (1 + error) - 1 for error in errors]  # as many times too fast
+    assert intervals.typical(below) == intervals.typical(errors)
+
+
+def test_of_few_errors_an_interval_is_wider_than_any_of_them() -> None:
+    few, fewer = ([0.1] * number for number in (8, 2))
+    assert 0.1 < 1.645 * intervals.typical(few) < 1.645 * intervals.typical(fewer)
+    assert 1.645 * intervals.typical(fewer) == pytest.approx(1.1**2.92 - 1, abs=1e-3)  # Student's t of 2
+
+
+def test_few_errors_outside_are_told_with_those_within() -> None:
+    assert intervals.of_outside([0.3], [0.1] * 8) == intervals.typical([0.3, *[0.1] * 8])
+    assert intervals.of_outside([0.3] * 9, [0.1] * 8) == intervals.typical([0.3] * 9)
+
+
+def test_errors_of_devices_and_of_hosts_are_apart() -> None:
+    found = [Found("sok", "a", 1.0, 1.0, 1.0, "ms", True, outside={"scale": 1.5, "family": 1.1, "generation": 1.2})]
+    assert intervals.errors_outside(found, hosts=True) == [pytest.approx(0.5)]
+    assert intervals.errors_outside(found, hosts=False) == [pytest.approx(0.1), pytest.approx(0.2)]

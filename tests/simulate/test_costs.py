@@ -48,6 +48,24 @@ def test_pieces_of_one_exchange_are_converted_together() -> None:
 
 
 @pytest.mark.parametrize(
+    ("peaks", "taken", "tflops"),
+    [
+        ({"fp32": 50.0}, "tf32", 25.0),  # a device without TF32: half of its FP32 peak
+        ({"fp32": 50.0}, "fp32", 25.0),
+        ({"fp32": 50.0, "tf32": 100.0}, "tf32", 40.0),
+        ({"fp32": 50.0, "tf32": 100.0}, "fp32", 25.0),
+        ({"fp32": 50.0, "tf32": 60.0}, "fp32", 24.0),  # no faster than in TF32
+    ],
+)
+def test_products_on_fp32_cores_reach_a_share_of_their_own(peaks: dict[str, float], taken: str, tflops: float) -> None:
+    on = cluster(1, 2)
+    on = replace(on, device=replace(on.device, peak_tflops=peaks))
+    software = replace(profile(fp32_mfu=0.5, dense_mfu=0.4), peak_of_format={"fp32": taken})
+    step = Step("d", "dense", "forward", (0.0,), flops=1e12, number_format="fp32")
+    assert compute_step_ms(step, on, software, None)[0] == pytest.approx(1e3 / tflops)
+
+
+@pytest.mark.parametrize(
     ("phase", "compute", "flops", "expected_ms"),
     [
         # 1000 x 500 x 400 products are 0.4 GFLOP at 0.4 of 50 TFLOP/s; 0.6 more; activations of 4 MB at 800 GB/s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -145,11 +146,12 @@ def test_background_of_several_ranks_ends_with_the_last_of_them() -> None:
 
 
 SHARES = ("lookup_efficiency_forward", "lookup_efficiency_backward", "output_efficiency", "memory_efficiency", "dense_mfu", "dots_mfu")
-SHARES += ("link_efficiency", "host_link_efficiency", "small_mfu")
+SHARES += ("fp32_mfu", "link_efficiency", "host_link_efficiency", "small_mfu")
 NOT_NEGATIVE = (
     "launch_overhead_us",
     "kernel_us",
     "relative_error_outside",
+    "relative_error_hosts",
     "iteration_overhead_ms",
     "table_overhead_us",
     "tier_overhead_us",
@@ -225,6 +227,18 @@ def test_outside_of_the_fit_an_interval_is_wider_and_says_so(systems: dict[str, 
     same = replace(fitted, relative_error_outside=None)
     narrower = replace(fitted, relative_error_outside=0.05)  # it is never narrower than within
     assert interval(100.0, same, on) == interval(100.0, narrower, on) == Interval(pytest.approx(1e4 / 116.45), pytest.approx(116.45))
+
+
+@pytest.mark.parametrize(
+    ("device", "hosts", "error"),
+    [("device", 2, 0.1), ("device", 3, 0.3), ("other", 4, 0.1), ("new", 4, 0.2), ("new", 5, math.sqrt(0.01 + 0.03 + 0.08))],
+)
+def test_an_interval_grows_with_what_lies_outside(device: str, hosts: int, error: float) -> None:
+    """Another device is no extrapolation of hosts where others had as many."""
+    fitted = profile(relative_error=0.1, relative_error_outside=0.2, relative_error_hosts=0.3, fitted_systems={"device": 2, "other": 4})
+    on = cluster(hosts, 2)
+    made = interval(100.0, fitted, replace(on, device=replace(on.device, name=device)))
+    assert made is not None and made.high == pytest.approx(100 * (1 + 1.645 * error))
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,9 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     if writes:
         save(experiment.config, folder)
     data = experiment.open_data()
+    experiment = experiment.suited(data)
     experiment.check(data)
     say.data(data)
-    experiment = experiment.suited(data)
     say.chosen(experiment.chosen)
     if experiment.trains:  # with torch and Lightning, which a simulation does not need; here, since plans then need no child process
         from recsys_lab.train.rank import Job, train
@@ -62,9 +62,9 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
 
     compared = None
     if writes and experiment.compares(data):
-        from recsys_lab.train.baselines import baselines
+        from recsys_lab.train.baselines import fitted
 
-        compared = baselines(data, experiment.seed)
+        compared = fitted(data if rows is None else experiment.open_data(rows), experiment.seed)
     record = Result(
         status="completed",
         mode=experiment.mode,
@@ -75,7 +75,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         plan=plan_summary(named.plan, named.access, named.workload, named.stores),
         simulated=simulated,
         chosen=experiment.chosen or None,
-        baselines=compared,
+        baselines=compared.figures if compared else None,
     )
     if writes:
         write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})
@@ -89,7 +89,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         if timeline is not None:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
     if experiment.trains:
-        job = Job(experiment, folder, here.plan, here.steps, record, partial(replan, experiment, here, named), rows, sweep)
+        job = Job(experiment, folder, here.plan, here.steps, record, partial(replan, experiment, here, named), rows, sweep, compared.start if compared else None)
         written = experiment.launcher.launch(train, {"job": job}, folder)
     else:
         written = record.to_json()

@@ -27,11 +27,17 @@ class Suited:
     chosen: dict[str, Any]
 
 
-def suited(rows: int, batch_size: int, linear: bool, trainer: TrainerOptions, optimizer: OptimizerOptions) -> Suited:
-    """Both with what is null chosen for a train split of so many `rows`. `linear`: the model has a first-order part."""
+def suited(
+    rows: int, batch_size: int, linear: bool, begins: bool, trainer: TrainerOptions, optimizer: OptimizerOptions
+) -> Suited:
+    """Both with what is null chosen for a train split of so many `rows`.
+
+    `linear`: the model has a first-order part. `begins`: which can begin with what the baseline has learnt.
+    """
     parts, chosen = {"trainer": trainer, "optimizer": optimizer}, {}
     damped = linear and optimizer.sparse.name == "adam"
-    for key, value in (_stops(trainer.evaluate_every_epochs > 0) | (_damping(rows, batch_size) if damped else {})).items():
+    start = {"trainer.start_from_baseline": True} if begins else {}
+    for key, value in (_stops(trainer.evaluate_every_epochs > 0) | start | (_damping(rows, batch_size) if damped else {})).items():
         part, *path = key.split(".")
         parts[part], was_open = _filled(parts[part], path, value)
         if was_open:

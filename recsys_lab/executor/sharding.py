@@ -33,6 +33,7 @@ from recsys_lab.executor.store.check import check_stores
 from recsys_lab.executor.threads import keep_apart
 from recsys_lab.kernels import Rule
 from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.initial import initialise_dense
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.lower import check_sequences
@@ -55,6 +56,7 @@ def sharded(
     initial: Initial,
     hot_rows: Mapping[str, np.ndarray],
     scratch: str,
+    start: FirstOrder | None,
     *,
     dense_bucket_mib: int,
     exchange: str,
@@ -68,9 +70,11 @@ def sharded(
     check_exchange(plan, exchange, overlap)
     formats = wire_formats(precision)
     quiet_torchrec()
-    path, share = _tables_of(model), getattr(model, "initial_share", 1.0)
+    path, share, column = _tables_of(model), getattr(model, "initial_share", 1.0), getattr(model, "first_order_column", 0)
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
+    if start is not None:
+        model.begin_with(start)
     first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
     alone, configs = plan.world_size == 1, collection.configs_of(model.get_submodule(path))
     request = Request(configs, plan, model, path, hot_rows, device, dense_bucket_mib, formats, exchange, overlap, pipeline)
@@ -92,8 +96,12 @@ def sharded(
     average_in(wrapped._dmp_wrapped_module, formats.gradients, overlap)
 
     def of_rows(name: str, col_start: int, col_stop: int, rows: np.ndarray) -> torch.Tensor:
-        made = initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
-        return made if share == 1.0 else made.mul_(share)
+        ids = remaps[name].to_id(rows) if name in remaps else rows
+        made = initial(plan.by_table[name][0], ids, col_start, col_stop, seed)
+        made = made if share == 1.0 else made.mul_(share)
+        if start is not None and col_start <= column < col_stop:
+            made[:, column - col_start] = torch.from_numpy(start.of_rows(name, ids))
+        return made
 
     for batch in embeddings.batches:
         if batch.cached is None:

@@ -97,6 +97,17 @@ class BestWeights(pl.Callback):
             )
 
 
+class JudgeStart(pl.Callback):
+    """Evaluates the weights that training begins with like those of an epoch. They can be the best, so a model ends no worse than them."""
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if trainer.global_step:
+            return
+        trainer.validating = True
+        trainer.fit_loop.epoch_loop.val_loop.run()
+        trainer.training = True
+
+
 class ResumableEarlyStopping(EarlyStopping):
     """Lightning's, but for one thing: that it has decided to stop survives a checkpoint.
 

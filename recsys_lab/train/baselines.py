@@ -17,21 +17,24 @@ from recsys_lab.data.protocol import DataSet, Feature, Split
 from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.record.baselines import Baselines
 from recsys_lab.record.metrics import quality
+from recsys_lab.train.start import Start
 
 #: Rows of the train split that the regression is fitted on, and of a split that it is judged on.
 MOST_TRAIN_ROWS, MOST_JUDGED_ROWS = 60_000, 200_000
 #: Inverse strengths of regularisation that are tried, rising: the next fit begins where the last one ended.
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0)
 MOST_ITERATIONS = 100
+#: Standard error of the difference of two AUCs of nearly the same scores, times the root of how many rows have the rarer label.
+MARGIN = 0.06
 _CLIP = 20.0  # logits of a base rate of 0 or 1
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """`figures`: of both baselines. `start`: the regression's weights; None where two features share a table, or bags are averaged."""
+    """`figures`: of both baselines. `start`: from the regression; None where two features share a table, or bags are averaged."""
 
     figures: Baselines
-    start: FirstOrder | None
+    start: Start | None
 
 
 def fitted(data: DataSet, seed: int) -> Fitted:
@@ -50,9 +53,11 @@ def fitted(data: DataSet, seed: int) -> Fitted:
     rate = float(labels.mean())
     base_logit = float(np.clip(np.log(rate) - np.log1p(-rate), -_CLIP, _CLIP)) if 0 < rate < 1 else (2 * rate - 1) * _CLIP
     base = {name: quality(np.full(len(y), base_logit), y, name) for name, (_, y) in judged.items()}
+    clicks = float(judged["validation"][1].mean()) * data.splits["validation"].rows
+    margin = MARGIN / max(min(clicks, data.splits["validation"].rows - clicks), 1.0) ** 0.5
     if not 0 < rate < 1:
         nothing = FirstOrder({}, np.zeros(data.dense_features, np.float32), base_logit)
-        return Fitted(Baselines(base, base, 0.0, len(labels), train.rows), nothing)
+        return Fitted(Baselines(base, base, 0.0, len(labels), train.rows), Start(nothing, margin))
     model = LogisticRegression(solver="lbfgs", max_iter=MOST_ITERATIONS, warm_start=True)
     best: tuple[float, dict[str, Any], FirstOrder | None] | None = None
     for strength in STRENGTHS:
@@ -64,7 +69,7 @@ def fitted(data: DataSet, seed: int) -> Fitted:
         if best is None or figures["validation"]["auc"] > best[1]["validation"]["auc"]:
             best = strength, figures, encoder.weights(data.features, model.coef_[0], float(model.intercept_[0]))
     assert best is not None
-    return Fitted(Baselines(base, best[1], best[0], len(labels), train.rows), best[2])
+    return Fitted(Baselines(base, best[1], best[0], len(labels), train.rows), None if best[2] is None else Start(best[2], margin))
 
 
 def _drawn(rows: int, most: int, seed: int) -> np.ndarray:

@@ -71,10 +71,13 @@ class Checkpoints(pl.Callback):
 
 
 class BestWeights(pl.Callback):
-    """Keeps a checkpoint of the best evaluation in `folder`/best. `higher` says which way `metric` is better."""
+    """Keeps a checkpoint of the best evaluation in `folder`/best. `higher` says which way `metric` is better.
 
-    def __init__(self, folder: Path, metric: str, higher: bool):
-        self.path, self.metric, self.higher = folder / "best", metric, higher
+    `margin`: by how much the weights that training begins with must be beaten. It is for a start that was learnt elsewhere.
+    """
+
+    def __init__(self, folder: Path, metric: str, higher: bool, margin: float = 0.0):
+        self.path, self.metric, self.higher, self.margin = folder / "best", metric, higher, margin
         self.best: float | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -83,7 +86,8 @@ class BestWeights(pl.Callback):
             return
         value = float(metric)
         if self.best is None or (value > self.best if self.higher else value < self.best):
-            self.best = value
+            margin = self.margin if trainer.global_step == 0 else 0.0
+            self.best = value + (margin if self.higher else -margin)
             trainer.save_checkpoint(self.path)
 
     def state_dict(self) -> dict[str, Any]:

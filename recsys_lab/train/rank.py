@@ -24,7 +24,6 @@ from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.experiment import Experiment
 from recsys_lab.kernels.row_cache import SCRATCH
 from recsys_lab.models.click_model import ClickModel
-from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.plan import ShardingPlan, Steps
 from recsys_lab.plan.store_facts import expected_counts
 from recsys_lab.quiet import quiet_torchrec
@@ -44,6 +43,7 @@ from recsys_lab.train.memory import keep_memory, watch
 from recsys_lab.train.module import ClickModule, loggable
 from recsys_lab.train.objective import Objective, objective_of
 from recsys_lab.train.prune import Prune
+from recsys_lab.train.start import Start
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
 from recsys_lab.train.termination import EndOnSigterm, ask_less_often
 
@@ -67,7 +67,7 @@ class Job:
     replan: Callable[[AccessStatistics], ShardingPlan]
     most_rows: int | None = None
     sweep: str | None = None
-    start: FirstOrder | None = None
+    start: Start | None = None
 
 
 def train(job: Job) -> dict[str, Any] | None:
@@ -105,7 +105,7 @@ def train(job: Job) -> dict[str, Any] | None:
     measure = Measure(train_loader, options.measure_steps, ahead.steady, before)
     folder = job.folder / checkpoint_folder.FOLDER
     prune = _prune(experiment.ablation.prune)
-    trainer = _trainer(job, strategy, logger, [measure, ahead, prune], folder, start is not None)
+    trainer = _trainer(job, strategy, logger, [measure, ahead, prune], folder, start)
     last = _tidy(job.folder, bool(experiment.resume) or FROM_CHECKPOINT in os.environ)
     try:
         trainer.fit(module, batches, validation, ckpt_path=None if last is None else str(last))
@@ -156,7 +156,7 @@ def _with_expected(measured: Measured | None, job: Job, data: DataSet, steps: in
     return replace(measured, stores=beside)
 
 
-def _start(job: Job) -> FirstOrder | None:
+def _start(job: Job) -> Start | None:
     """What the model begins with; None: weights that are drawn. Collective: rank 0 alone may know it."""
     if not job.experiment.trainer.start_from_baseline:
         return None
@@ -165,9 +165,9 @@ def _start(job: Job) -> FirstOrder | None:
     return box[0]
 
 
-def _shard(job: Job, data: DataSet, device: torch.device, start: FirstOrder | None, model: ClickModel) -> ShardedModel:
+def _shard(job: Job, data: DataSet, device: torch.device, start: Start | None, model: ClickModel) -> ShardedModel:
     scratch = os.environ.get(SCRATCH) or str(job.folder)
-    return job.experiment.shard(model, job.plan, device, hot_rows(job.plan, data.hottest), scratch, start)
+    return job.experiment.shard(model, job.plan, device, hot_rows(job.plan, data.hottest), scratch, start.weights if start else None)
 
 
 def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: str) -> RankLoader:
@@ -184,7 +184,7 @@ def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: 
     )
 
 
-def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list[pl.Callback], checkpoint_folder: Path, judges_start: bool) -> pl.Trainer:
+def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list[pl.Callback], checkpoint_folder: Path, start: Start | None) -> pl.Trainer:
     options, launcher, main = job.experiment.trainer, job.experiment.launcher, dist.get_rank() == 0
     stopping = options.early_stopping
     metric, higher = f"validation_{stopping.metric}", stopping.metric in HIGHER_IS_BETTER
@@ -198,7 +198,8 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
     if options.max_minutes:
         hooks.append(callbacks.TimeLimit(options.max_minutes * 60, options.log_every_steps))
     if options.restore_best:
-        hooks.append(callbacks.BestWeights(checkpoint_folder, metric, higher))
+        margin = start.margin if start is not None and stopping.metric == "auc" else 0.0
+        hooks.append(callbacks.BestWeights(checkpoint_folder, metric, higher, margin))
     if stopping.patience:
         hooks.append(
             callbacks.ResumableEarlyStopping(
@@ -210,7 +211,7 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
     if told:
         hooks.append(callbacks.ExamplesBar() if bar else callbacks.StepLines())
     every = options.evaluate_every_epochs
-    if every and judges_start:
+    if every and start is not None:
         hooks.append(callbacks.JudgeStart())
     trainer = pl.Trainer(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",

@@ -62,7 +62,7 @@ def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_train_split_of_one_label_has_no_regression() -> None:
     both = fitted(data_set(Bags(50, 1, label=0)), 1)
     found, start = both.figures, both.start
-    assert start is not None and start.tables == {} and start.bias < -10
+    assert start is not None and start.weights.tables == {} and start.weights.bias < -10
     assert found.logistic_regression == found.base_rate and found.base_rate["test"]["auc"] == 0.5
 
 
@@ -75,9 +75,9 @@ def logits(start: FirstOrder, split: Bags) -> np.ndarray:
 def test_a_model_can_begin_with_what_the_regression_has_learnt() -> None:
     data = data_set(Bags(3000, 1))
     found = fitted(data, 1)
-    assert found.start is not None
+    assert found.start is not None and 0.06 / 500**0.5 <= found.start.margin < 0.003
     for split, figures in found.figures.logistic_regression.items():
-        again = quality(logits(found.start, data.splits[split]), data.splits[split].labels, split)
+        again = quality(logits(found.start.weights, data.splits[split]), data.splits[split].labels, split)
         assert again["auc"] == pytest.approx(figures["auc"], abs=1e-6) and again["log_loss"] == pytest.approx(figures["log_loss"], abs=1e-6)
 
 

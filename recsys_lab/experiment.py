@@ -221,7 +221,8 @@ class Experiment:
             return self
         model = self.model if self.sharder.tower_modules else self.model.with_first_order()
         linear = model.has_first_order
-        begins = linear and self.baselines and data.learnable and self.model.objective != "next_item"
+        fits = self.baselines and data.learnable and self.model.objective != "next_item"
+        begins = linear and fits and self.trainer.start_from_baseline is not False
         fit = suited(data.splits["train"].rows, self.data.batch_size, linear, begins, self.trainer, self.optimizer)
         chosen = fit.chosen if model is self.model else {FIRST_ORDER: True} | fit.chosen
         return replace(self, model=model, trainer=fit.trainer, optimizer=fit.optimizer, chosen=chosen)

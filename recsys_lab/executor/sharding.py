@@ -70,7 +70,7 @@ def sharded(
     check_exchange(plan, exchange, overlap)
     formats = wire_formats(precision)
     quiet_torchrec()
-    path, share, column = _tables_of(model), getattr(model, "initial_share", 1.0), getattr(model, "first_order_column", 0)
+    path = _tables_of(model)
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
     if start is not None:
@@ -95,13 +95,11 @@ def sharded(
     )
     average_in(wrapped._dmp_wrapped_module, formats.gradients, overlap)
 
+    first_values = partial(_first_values, getattr(model, "initial_share", 1.0), getattr(model, "first_order_column", 0), start)
+
     def of_rows(name: str, col_start: int, col_stop: int, rows: np.ndarray) -> torch.Tensor:
         ids = remaps[name].to_id(rows) if name in remaps else rows
-        made = initial(plan.by_table[name][0], ids, col_start, col_stop, seed)
-        made = made if share == 1.0 else made.mul_(share)
-        if start is not None and col_start <= column < col_stop:
-            made[:, column - col_start] = torch.from_numpy(start.of_rows(name, ids))
-        return made
+        return first_values(ids, initial(plan.by_table[name][0], ids, col_start, col_stop, seed), name, col_start)
 
     for batch in embeddings.batches:
         if batch.cached is None:
@@ -118,6 +116,16 @@ def sharded(
     if first_dense:
         made = replace(made, stored_dense=DenseWeights.of(precision.dense, made.dense_parameters(), first_dense))
     return made
+
+
+def _first_values(
+    share: float, column: int, start: FirstOrder | None, ids: np.ndarray, drawn: torch.Tensor, table: str, col_start: int
+) -> torch.Tensor:
+    """What the rows `ids` begin with: `share` of the `drawn` values, of columns from `col_start` on. With `start`, its weights in `column`."""
+    values = drawn if share == 1.0 else drawn.mul_(share)
+    if start is not None and col_start <= column < col_start + drawn.shape[1]:
+        values[:, column - col_start] = torch.from_numpy(start.of_rows(table, ids))
+    return values
 
 
 def _on_ranks(request: Request) -> Running:

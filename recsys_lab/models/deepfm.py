@@ -23,6 +23,10 @@ from recsys_lab.models.layers import begin_silent, check_layers, embedding_bags,
 from recsys_lab.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
 
 
+#: Of the usual first values of tables, where the first-order part has been learnt: dots of pairs are noise beside it.
+PAIRS_SHARE = 1 / 3
+
+
 class DeepFM(ClickModel):
     """`embedding_dim`: D. `deep_layers` end in 1; `dropout` is between them.
 
@@ -67,7 +71,8 @@ class DeepFM(ClickModel):
 
     @torch.no_grad()
     def begin_with(self, start: FirstOrder) -> None:
-        """But for the dots of pairs, which are small at first."""
+        """But for the dots of pairs, which are made small at first."""
+        self.initial_share = PAIRS_SHARE
         begin_silent(self.deep, start.bias)
         if self.dense_rows is not None:
             self.dense_rows.weight[:, -1] = torch.from_numpy(start.dense)

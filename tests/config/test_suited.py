@@ -98,6 +98,12 @@ def test_without_a_baseline_nothing_begins_with_it(plain: Experiment) -> None:
         asked.check(asked.open_data())
 
 
+def test_tables_that_begin_with_the_regression_move_less(plain: Experiment) -> None:
+    drawn = replace(plain, trainer=replace(plain.trainer, start_from_baseline=False)).suited(data_of(5_000)).optimizer
+    begun = plain.suited(data_of(5_000)).optimizer
+    assert begun.sparse.rate < drawn.sparse.rate and begun.dense.rate > drawn.dense.rate
+
+
 def test_larger_tables_are_damped_less(plain: Experiment) -> None:
     few, many = (suited(rows, 512, True, True, plain.trainer, plain.optimizer).optimizer.sparse for rows in (5_000, 50_000_000))
     assert few.floor > many.floor > 0 and few.rate > many.rate

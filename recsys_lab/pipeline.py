@@ -60,11 +60,12 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)
 
-    compared = None
+    compared = start = None
     if writes and experiment.compares(data):
         from recsys_lab.train.baselines import fitted
 
-        compared = fitted(data if rows is None else experiment.open_data(rows), experiment.seed)
+        found = fitted(data if rows is None else experiment.open_data(rows), experiment.seed)
+        compared, start = found.figures, found.start
     record = Result(
         status="completed",
         mode=experiment.mode,
@@ -75,7 +76,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         plan=plan_summary(named.plan, named.access, named.workload, named.stores),
         simulated=simulated,
         chosen=experiment.chosen or None,
-        baselines=compared.figures if compared else None,
+        baselines=compared,
     )
     if writes:
         write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})
@@ -89,7 +90,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         if timeline is not None:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
     if experiment.trains:
-        job = Job(experiment, folder, here.plan, here.steps, record, partial(replan, experiment, here, named), rows, sweep, compared.start if compared else None)
+        again = partial(replan, experiment, here, named)
+        job = Job(experiment, folder, here.plan, here.steps, record, again, rows, sweep, start)
         written = experiment.launcher.launch(train, {"job": job}, folder)
     else:
         written = record.to_json()

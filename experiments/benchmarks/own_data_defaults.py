@@ -69,7 +69,14 @@ def run(work: Path, root: Path, model: str, seed: str, keys: list[str]) -> dict[
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     words = ["data=table", f"data.root={root}", f"model={model}", f"seed={seed}", f"data.cache={work / 'cache'}", *keys]
-    words += ["logger=none", "mode=train", "trainer.progress_bar=false", "launcher=torchrun", "launcher.hosts=1", "launcher.ranks_per_host=1"]
+    words += [
+        "logger=none",
+        "mode=train",
+        "trainer.progress_bar=false",
+        "launcher=torchrun",
+        "launcher.hosts=1",
+        "launcher.ranks_per_host=1",
+    ]
     began = time.monotonic()
     record = pipeline.run(of_words(words, "own_data_defaults"), folder)
     assert record is not None, "one process is rank 0"

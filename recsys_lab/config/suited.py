@@ -29,9 +29,7 @@ class Suited:
     chosen: dict[str, Any]
 
 
-def suited(
-    rows: int, batch_size: int, linear: bool, begins: bool, trainer: TrainerOptions, optimizer: OptimizerOptions
-) -> Suited:
+def suited(rows: int, batch_size: int, linear: bool, begins: bool, trainer: TrainerOptions, optimizer: OptimizerOptions) -> Suited:
     """Both with what is null chosen for a train split of so many `rows`.
 
     `linear`: the model has a first-order part. `begins`: which can begin with what the baseline has learnt.

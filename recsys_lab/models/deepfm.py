@@ -22,7 +22,6 @@ from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.layers import begin_silent, check_layers, embedding_bags, feature_names, mlp
 from recsys_lab.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
 
-
 #: Of the usual first values of tables, where the first-order part has been learnt: dots of pairs are noise beside it.
 PAIRS_SHARE = 1 / 3
 

@@ -184,7 +184,9 @@ def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: 
     )
 
 
-def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list[pl.Callback], checkpoint_folder: Path, start: Start | None) -> pl.Trainer:
+def _trainer(
+    job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list[pl.Callback], checkpoint_folder: Path, start: Start | None
+) -> pl.Trainer:
     options, launcher, main = job.experiment.trainer, job.experiment.launcher, dist.get_rank() == 0
     stopping = options.early_stopping
     metric, higher = f"validation_{stopping.metric}", stopping.metric in HIGHER_IS_BETTER

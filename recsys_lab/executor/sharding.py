@@ -121,7 +121,7 @@ def sharded(
 def _first_values(
     share: float, column: int, start: FirstOrder | None, ids: np.ndarray, drawn: torch.Tensor, table: str, col_start: int
 ) -> torch.Tensor:
-    """What the rows `ids` begin with, in columns from `col_start` on: `share` of the `drawn` values. `column` has the weights of `start`."""
+    """What the rows `ids` begin with, in columns from `col_start` on: `share` of `drawn` values. `column` has the weights of `start`."""
     values = drawn if share == 1.0 else drawn.mul_(share)
     if start is not None and col_start <= column < col_start + drawn.shape[1]:
         values[:, column - col_start] = torch.from_numpy(start.of_rows(table, ids))

@@ -214,7 +214,7 @@ def _trainer(
         hooks.append(callbacks.ExamplesBar() if bar else callbacks.StepLines())
     every = options.evaluate_every_epochs
     if every and start is not None:
-        hooks.append(callbacks.JudgeStart())
+        hooks.insert(0, callbacks.JudgeStart())  # before what counts look-ups or time
     trainer = pl.Trainer(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",
         devices=launcher.ranks_per_host,

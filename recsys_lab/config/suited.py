@@ -14,7 +14,7 @@ PATIENCE, MOST_EPOCHS, MOST_MINUTES = 4, 100, 10.0
 FEW_ROWS, TUNED_BATCH = 100_000, 512
 MOST_EPS, LEAST_EPS = 3e-3, 1e-8
 MOST_LR, LEAST_LR = 2e-2, 1e-3
-#: The tables' rate where the first-order part is learnt already: what is left to learn must not spoil it.
+#: The tables' highest rate where the first-order part is learnt already: what is left to learn must not spoil it.
 BEGUN_LR = 5e-3
 #: Most rows of a table that the dense arch overfits before it has learnt the first-order part, unless that is learnt already.
 DENSE_FEW_ROWS, DENSE_FEW_LR, DENSE_LR = 20_000, 1e-4, 1e-3
@@ -50,7 +50,8 @@ def suited(rows: int, batch_size: int, linear: bool, begins: bool, trainer: Trai
 def _damping(rows: int, batch_size: int, begins: bool) -> dict[str, Any]:
     """Adam's eps is so large that a row with a small gradient moves little. Rows of rare values stay near where they began."""
     share = min(1.0, FEW_ROWS / rows)
-    eps, lr = MOST_EPS * share * TUNED_BATCH / batch_size, max((BEGUN_LR if begins else MOST_LR) * share**0.5, LEAST_LR)
+    eps, lr = MOST_EPS * share * TUNED_BATCH / batch_size, max(MOST_LR * share**0.5, LEAST_LR)
+    lr = min(lr, BEGUN_LR) if begins else lr
     return {
         "optimizer.dense.lr": DENSE_FEW_LR if rows <= DENSE_FEW_ROWS and not begins else DENSE_LR,
         "optimizer.sparse.lr": float(f"{lr:.2g}"),

@@ -211,7 +211,7 @@ class Experiment:
             raise UserError("a step has too many ids", where="data.batch_size", given=given, allowed=f"{MOST_IDS:,} ids a step")
         if self.judges_clicks(data):
             check_labels(data)
-        if self.trainer.start_from_baseline and self.trains and not (self.compares(data) and self.model.has_first_order):
+        if self.trainer.start_from_baseline and self.trains and not (self.compares(data) and self.model.begins_first_order):
             needs = "a model of clicks with model.first_order=true, and baselines=true"
             raise UserError("nothing to start from", where="trainer.start_from_baseline", given="true", allowed=needs)
 
@@ -222,7 +222,7 @@ class Experiment:
         model = self.model if self.sharder.tower_modules else self.model.with_first_order()
         linear = model.has_first_order
         fits = self.baselines and data.learnable and self.model.objective != "next_item"
-        begins = linear and fits and self.trainer.start_from_baseline is not False
+        begins = model.begins_first_order and fits and self.trainer.start_from_baseline is not False
         fit = suited(data.splits["train"].rows, self.data.batch_size, linear, begins, self.trainer, self.optimizer)
         chosen = fit.chosen if model is self.model else {FIRST_ORDER: True} | fit.chosen
         return replace(self, model=model, trainer=fit.trainer, optimizer=fit.optimizer, chosen=chosen)

@@ -33,6 +33,7 @@ class DeepFM(ClickModel):
     """
 
     has_first_order = True
+    begins_first_order = True
 
     def __init__(
         self,

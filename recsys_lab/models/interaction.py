@@ -28,6 +28,8 @@ class InteractionModel(ClickModel):
     vectors, before they interact.
     """
 
+    begins_first_order = True
+
     bottom: nn.Module | None
     over: MLP
     normalise: nn.Module  # nn.Identity or LayerNorm

@@ -18,14 +18,14 @@ _LEAST_DATES = 3
 _NEARLY = 0.95
 #: A column gives the label away only if its values have this many rows on average. Rare values have one label by chance.
 _LEAST_ROWS = 10
-#: What is said of the columns of each kind, and whether a model is better off without them.
+#: What is said of a column of each kind and of several, and whether a model is better off without them.
 _SAID = {
-    "label": ("equals the label", True),
-    "leaks": ("gives the label away", True),
-    "ids": ("has a value a row", True),
-    "nearly_ids": ("has nearly a value a row", True),
-    "constant": ("is constant", True),
-    "dates": ("looks like a date, give its hour and weekday as columns", False),
+    "label": ("equals the label", "equal the label", True),
+    "leaks": ("gives the label away", "give the label away", True),
+    "ids": ("has a value a row", "have a value a row", True),
+    "nearly_ids": ("has nearly a value a row", "have nearly a value a row", True),
+    "constant": ("is constant", "are constant", True),
+    "dates": ("looks like a date, give its hour and weekday as columns", "look like dates, give hour and weekday as columns", False),
 }
 
 
@@ -76,10 +76,10 @@ def _tells(words: pl.Series, labels: np.ndarray) -> str | None:
 
 def notes(columns: Mapping[str, Sequence[str]], named: Collection[str], dropped: Sequence[str]) -> list[str]:
     """One line, or none, of what was noticed by kind. `named`: columns that the config names, which `data.drop` cannot have."""
-    said = [f"{', '.join(own)} {_SAID[kind][0]}" for kind, own in columns.items() if own]
+    said = [f"{', '.join(own)} {_SAID[kind][len(own) > 1]}" for kind, own in columns.items() if own]
     if not said:
         return []
-    useless = [name for kind, own in columns.items() for name in own if _SAID[kind][1]]
+    useless = [name for kind, own in columns.items() for name in own if _SAID[kind][2]]
     unnamed = [name for name in useless if name not in named]
     remedies = [f"'data.drop=[{','.join(map(_quoted, [*dropped, *unnamed]))}]'"] if unnamed else []
     remedies += ["take them out of data.dense and data.categorical"] if len(unnamed) < len(useless) else []

@@ -60,7 +60,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)
 
-    compared = start = None
+    compared, start = None, None
     if writes and experiment.compares(data):
         from recsys_lab.train.baselines import fitted
 

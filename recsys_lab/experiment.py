@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import torch
 
     from recsys_lab.models.click_model import ClickModel
+    from recsys_lab.models.first_order import FirstOrder
 
 #: Of a step that trains here, over all ranks: 2 GB of them.
 MOST_IDS = 2**28
@@ -200,13 +201,19 @@ class Experiment:
         return self.baselines and self.judges_clicks(data)
 
     def check(self, data: DataSet) -> None:
-        """Refuses data whose steps are too large, or whose clicks could not be judged after training. Raises UserError."""
+        """Refuses data whose steps are too large, whose clicks could not be judged after training, or a start that nothing gives.
+
+        Raises UserError.
+        """
         look_ups = sum(feature.mean_length for feature in data.features)
         if self.trains and self.data.batch_size * look_ups > MOST_IDS:
             given = f"{self.data.batch_size:,} samples of {look_ups:,.0f} ids"
             raise UserError("a step has too many ids", where="data.batch_size", given=given, allowed=f"{MOST_IDS:,} ids a step")
         if self.judges_clicks(data):
             check_labels(data)
+        if self.trainer.start_from_baseline and self.trains and not (self.compares(data) and self.model.begins_first_order):
+            needs = "a model of clicks with model.first_order=true, and baselines=true"
+            raise UserError("nothing to start from", where="trainer.start_from_baseline", given="true", allowed=needs)
 
     def suited(self, data: DataSet) -> Experiment:
         """Itself, with what its config leaves open chosen for the rows of `data` where these ask for it: `chosen` says what."""
@@ -214,7 +221,9 @@ class Experiment:
             return self
         model = self.model if self.sharder.tower_modules else self.model.with_first_order()
         linear = model.has_first_order
-        fit = suited(data.splits["train"].rows, self.data.batch_size, linear, self.trainer, self.optimizer)
+        fits = self.baselines and data.learnable and self.model.objective != "next_item"
+        begins = model.begins_first_order and fits and self.trainer.start_from_baseline is not False
+        fit = suited(data.splits["train"].rows, self.data.batch_size, linear, begins, self.trainer, self.optimizer)
         chosen = fit.chosen if model is self.model else {FIRST_ORDER: True} | fit.chosen
         return replace(self, model=model, trainer=fit.trainer, optimizer=fit.optimizer, chosen=chosen)
 
@@ -232,10 +241,11 @@ class Experiment:
         device: torch.device,
         hot_rows: Mapping[str, np.ndarray] | None = None,
         scratch: str = "",
+        start: FirstOrder | None = None,
     ) -> Any:
         """`model` with its tables placed by `plan` over the current process group. Raises UserError for a plan that cannot run here.
 
-        `scratch`: the folder for rows of tables with a store on disk, unless the config names one.
+        `scratch`: the folder for rows of tables with a store on disk, unless the config names one. `start`: what the model begins with.
         """
         sparse = self.optimizer.sparse
         if (named := self.sharder.scratch) and plan.has_stores and not os.path.isdir(named):
@@ -249,6 +259,7 @@ class Experiment:
             seed=self.seed,
             hot_rows=hot_rows or {},
             scratch=self.sharder.scratch or scratch,
+            start=start,
         )
 
     def title(self, *groups: str) -> str:

@@ -89,6 +89,11 @@ class ModelChoice:
     def has_first_order(self) -> bool:
         return self.kind.has_first_order or bool(self.make.keywords.get("first_order"))
 
+    @property
+    def begins_first_order(self) -> bool:
+        """Whether it can begin as a logistic regression."""
+        return self.has_first_order and self.kind.begins_first_order
+
     def with_first_order(self) -> ModelChoice:
         """With a first-order part where its config leaves that open, else itself."""
         keys = self.make.keywords

@@ -40,9 +40,9 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     if writes:
         save(experiment.config, folder)
     data = experiment.open_data()
+    experiment = experiment.suited(data)
     experiment.check(data)
     say.data(data)
-    experiment = experiment.suited(data)
     say.chosen(experiment.chosen)
     if experiment.trains:  # with torch and Lightning, which a simulation does not need; here, since plans then need no child process
         from recsys_lab.train.rank import Job, train
@@ -60,11 +60,12 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)
 
-    compared = None
+    compared, start = None, None
     if writes and experiment.compares(data):
-        from recsys_lab.train.baselines import baselines
+        from recsys_lab.train.baselines import fitted
 
-        compared = baselines(data, experiment.seed)
+        found = fitted(data if rows is None else experiment.open_data(rows), experiment.seed)
+        compared, start = found.figures, found.start
     record = Result(
         status="completed",
         mode=experiment.mode,
@@ -89,7 +90,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         if timeline is not None:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
     if experiment.trains:
-        job = Job(experiment, folder, here.plan, here.steps, record, partial(replan, experiment, here, named), rows, sweep)
+        again = partial(replan, experiment, here, named)
+        job = Job(experiment, folder, here.plan, here.steps, record, again, rows, sweep, start)
         written = experiment.launcher.launch(train, {"job": job}, folder)
     else:
         written = record.to_json()

@@ -105,6 +105,7 @@ class TrainerOptions:
     measure_steps: Annotated[int, Range(1, 10**5)]
     replan_saving: NotNegative  # of the global exchange: from here on the report advises a new plan for tables that are placed row by row
     progress_bar: bool
+    start_from_baseline: bool | None = None  # null: false
 
     @property
     def epochs(self) -> int:

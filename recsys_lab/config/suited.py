@@ -14,7 +14,9 @@ PATIENCE, MOST_EPOCHS, MOST_MINUTES = 4, 100, 10.0
 FEW_ROWS, TUNED_BATCH = 100_000, 512
 MOST_EPS, LEAST_EPS = 3e-3, 1e-8
 MOST_LR, LEAST_LR = 2e-2, 1e-3
-#: Most rows of a table that the dense arch overfits before it has learnt the first-order part. A lower rate prevents that.
+#: The tables' highest rate where the first-order part is learnt already: what is left to learn must not spoil it.
+BEGUN_LR = 5e-3
+#: Most rows of a table that the dense arch overfits before it has learnt the first-order part, unless that is learnt already.
 DENSE_FEW_ROWS, DENSE_FEW_LR, DENSE_LR = 20_000, 1e-4, 1e-3
 
 
@@ -27,11 +29,17 @@ class Suited:
     chosen: dict[str, Any]
 
 
-def suited(rows: int, batch_size: int, linear: bool, trainer: TrainerOptions, optimizer: OptimizerOptions) -> Suited:
-    """Both with what is null chosen for a train split of so many `rows`. `linear`: the model has a first-order part."""
+def suited(rows: int, batch_size: int, linear: bool, begins: bool, trainer: TrainerOptions, optimizer: OptimizerOptions) -> Suited:
+    """Both with what is null chosen for a train split of so many `rows`.
+
+    `linear`: the model has a first-order part. `begins`: which can begin with what the baseline has learnt.
+    """
     parts, chosen = {"trainer": trainer, "optimizer": optimizer}, {}
     damped = linear and optimizer.sparse.name == "adam"
-    for key, value in (_stops(trainer.evaluate_every_epochs > 0) | (_damping(rows, batch_size) if damped else {})).items():
+    values = _stops(trainer.evaluate_every_epochs > 0)
+    values |= {"trainer.start_from_baseline": True} if begins else {}
+    values |= _damping(rows, batch_size, begins) if damped else {}
+    for key, value in values.items():
         part, *path = key.split(".")
         parts[part], was_open = _filled(parts[part], path, value)
         if was_open:
@@ -39,12 +47,13 @@ def suited(rows: int, batch_size: int, linear: bool, trainer: TrainerOptions, op
     return Suited(parts["trainer"], parts["optimizer"], chosen)  # type: ignore[arg-type]  # each has kept its type
 
 
-def _damping(rows: int, batch_size: int) -> dict[str, Any]:
-    """Adam's eps is so large that a row with a small gradient moves little. Rows of rare values stay near zero, as in ridge regression."""
+def _damping(rows: int, batch_size: int, begins: bool) -> dict[str, Any]:
+    """Adam's eps is so large that a row with a small gradient moves little. Rows of rare values stay near where they began."""
     share = min(1.0, FEW_ROWS / rows)
     eps, lr = MOST_EPS * share * TUNED_BATCH / batch_size, max(MOST_LR * share**0.5, LEAST_LR)
+    lr = min(lr, BEGUN_LR) if begins else lr
     return {
-        "optimizer.dense.lr": DENSE_FEW_LR if rows <= DENSE_FEW_ROWS else DENSE_LR,
+        "optimizer.dense.lr": DENSE_FEW_LR if rows <= DENSE_FEW_ROWS and not begins else DENSE_LR,
         "optimizer.sparse.lr": float(f"{lr:.2g}"),
         "optimizer.sparse.eps": float(f"{min(max(eps, LEAST_EPS), 1.0):.2g}"),
     }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from recsys_lab.executor.sharded_model import ShardedModel
     from recsys_lab.models.click_model import ClickModel
+    from recsys_lab.models.first_order import FirstOrder
     from recsys_lab.plan import ShardingPlan
     from recsys_lab.precision import Precision
     from recsys_lab.tables import Table
@@ -35,6 +36,7 @@ def shard(
     initial: Initial | None = None,
     hot_rows: Mapping[str, np.ndarray] | None = None,
     scratch: str = "",
+    start: FirstOrder | None = None,
     *,
     dense_bucket_mib: Annotated[int, Range(1, 2**16)] = 25,
     exchange: Annotated[str, OneOf(EXCHANGES)] = "all_to_all",
@@ -57,6 +59,8 @@ def shard(
         hot_rows: for each table sharded by row, the ids of its hottest rows, as many as are not row-sharded; int64, in falling frequency,
             the same on every rank.
         scratch: the folder for rows of tables with a store on disk; empty: that of temporary files.
+        start: what the model gives before it is trained, of a model with a first-order part; None: its weights are drawn. The same on
+            every rank.
         dense_bucket_mib: DistributedDataParallel's buckets.
         exchange: of whole tables' pooled rows (recsys_lab.schemes.whole.execute).
         overlap: False: that exchange and the all-reduce of dense gradients block.
@@ -82,6 +86,7 @@ def shard(
         initial or initial_rows,
         hot_rows or {},
         scratch,
+        start,
         dense_bucket_mib=dense_bucket_mib,
         exchange=exchange,
         overlap=overlap,

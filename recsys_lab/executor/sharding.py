@@ -33,6 +33,7 @@ from recsys_lab.executor.store.check import check_stores
 from recsys_lab.executor.threads import keep_apart
 from recsys_lab.kernels import Rule
 from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.initial import initialise_dense
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.lower import check_sequences
@@ -55,6 +56,7 @@ def sharded(
     initial: Initial,
     hot_rows: Mapping[str, np.ndarray],
     scratch: str,
+    start: FirstOrder | None,
     *,
     dense_bucket_mib: int,
     exchange: str,
@@ -68,9 +70,11 @@ def sharded(
     check_exchange(plan, exchange, overlap)
     formats = wire_formats(precision)
     quiet_torchrec()
-    path, share = _tables_of(model), getattr(model, "initial_share", 1.0)
+    path = _tables_of(model)
     if any(p.is_meta for name, p in model.named_parameters() if not name.startswith(path + ".")):
         initialise_dense(model, seed, device)
+    if start is not None:
+        model.begin_with(start)
     first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
     alone, configs = plan.world_size == 1, collection.configs_of(model.get_submodule(path))
     request = Request(configs, plan, model, path, hot_rows, device, dense_bucket_mib, formats, exchange, overlap, pipeline)
@@ -91,9 +95,11 @@ def sharded(
     )
     average_in(wrapped._dmp_wrapped_module, formats.gradients, overlap)
 
+    first_values = partial(_first_values, getattr(model, "initial_share", 1.0), getattr(model, "first_order_column", 0), start)
+
     def of_rows(name: str, col_start: int, col_stop: int, rows: np.ndarray) -> torch.Tensor:
-        made = initial(plan.by_table[name][0], remaps[name].to_id(rows) if name in remaps else rows, col_start, col_stop, seed)
-        return made if share == 1.0 else made.mul_(share)
+        ids = remaps[name].to_id(rows) if name in remaps else rows
+        return first_values(ids, initial(plan.by_table[name][0], ids, col_start, col_stop, seed), name, col_start)
 
     for batch in embeddings.batches:
         if batch.cached is None:
@@ -110,6 +116,16 @@ def sharded(
     if first_dense:
         result = replace(result, stored_dense=DenseWeights.of(precision.dense, result.dense_parameters(), first_dense))
     return result
+
+
+def _first_values(
+    share: float, column: int, start: FirstOrder | None, ids: np.ndarray, drawn: torch.Tensor, table: str, col_start: int
+) -> torch.Tensor:
+    """What the rows `ids` begin with, in columns from `col_start` on: `share` of `drawn` values. `column` has the weights of `start`."""
+    values = drawn if share == 1.0 else drawn.mul_(share)
+    if start is not None and col_start <= column < col_start + drawn.shape[1]:
+        values[:, column - col_start] = torch.from_numpy(start.of_rows(table, ids))
+    return values
 
 
 def _on_ranks(request: Request) -> Running:

@@ -12,6 +12,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
+from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.tables import Table
 
 
@@ -60,6 +61,8 @@ class ClickModel(nn.Module):
 
     Attributes:
         has_first_order: an id's row has a weight that is added to the logit as it is.
+        begins_first_order: those weights can be those of a regression at first (`begin_with`).
+        first_order_column: of a row, which of its values that weight is.
         initial_share: of the usual first values of tables.
         with_towers: the class for a sharder whose towers have modules; None: the model has none (towers.py).
         features: in the order of the tables.
@@ -69,6 +72,8 @@ class ClickModel(nn.Module):
     """
 
     has_first_order: bool = False
+    begins_first_order: bool = False
+    first_order_column: int = 0
     initial_share: float = 1.0
     with_towers: ClassVar[type[ClickModel] | None] = None
 
@@ -98,6 +103,12 @@ class ClickModel(nn.Module):
 
         Returns:
             Logits [B].
+        """
+        raise NotImplementedError
+
+    def begin_with(self, start: FirstOrder) -> None:
+        """Sets the weights outside the tables so that the model gives just what `start` gives, once the tables' first-order column holds
+        its weights. For a model with `begins_first_order`, in FP32.
         """
         raise NotImplementedError
 

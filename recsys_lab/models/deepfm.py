@@ -18,8 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from recsys_lab.models.click_model import ClickModel, ModelInputs
-from recsys_lab.models.layers import check_layers, embedding_bags, feature_names, mlp
+from recsys_lab.models.first_order import FirstOrder
+from recsys_lab.models.layers import begin_silent, check_layers, embedding_bags, feature_names, mlp
 from recsys_lab.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
+
+#: Of the usual first values of tables, where the first-order part has been learnt: dots of pairs are noise beside it.
+PAIRS_SHARE = 1 / 3
 
 
 class DeepFM(ClickModel):
@@ -29,6 +33,7 @@ class DeepFM(ClickModel):
     """
 
     has_first_order = True
+    begins_first_order = True
 
     def __init__(
         self,
@@ -44,7 +49,7 @@ class DeepFM(ClickModel):
         super().__init__()
         tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
         check_layers("model.deep_layers", deep_layers, 1, "one logit")
-        self.row_widths = self.widths(embedding_dim)
+        self.row_widths, self.first_order_column = self.widths(embedding_dim), embedding_dim
         self.features = feature_names(tables)
         self.embeddings = embedding_bags(tables, device)
         self.dense_rows = nn.Embedding(dense_width, sum(self.row_widths), device=device) if dense_width else None
@@ -63,6 +68,14 @@ class DeepFM(ClickModel):
         """
         if self.dense_rows is not None:
             nn.init.uniform_(self.dense_rows.weight, -0.1, 0.1)
+
+    @torch.no_grad()
+    def begin_with(self, start: FirstOrder) -> None:
+        """But for the dots of pairs, which are made small at first."""
+        self.initial_share = PAIRS_SHARE
+        begin_silent(self.deep, start.bias)
+        if self.dense_rows is not None:
+            self.dense_rows.weight[:, -1] = torch.from_numpy(start.dense)
 
     def predict(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
         """dense [B, K] or None and each feature's row [B, D + 1] -> logits [B]."""

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import KeyedTensor
 
 from recsys_lab.models.click_model import ClickModel
-from recsys_lab.models.layers import embedding_bags, feature_names
+from recsys_lab.models.first_order import FirstOrder
+from recsys_lab.models.layers import begin_silent, embedding_bags, feature_names
+from recsys_lab.models.linear import MLP
 from recsys_lab.tables import Table
 
 #: Of the usual first values of tables, where a component of them is added to the logit. There they are noise until they are learnt.
@@ -22,9 +24,14 @@ FIRST_ORDER_SHARE = 1 / 3
 
 
 class InteractionModel(ClickModel):
-    """`bottom`: the MLP of the dense features, None where there are none. `normalise`: of vectors, before they interact."""
+    """`bottom`: the MLP of the dense features, None where there are none. `over`: the last one, whose end is the logit. `normalise`: of
+    vectors, before they interact.
+    """
+
+    begins_first_order = True
 
     bottom: nn.Module | None
+    over: MLP
     normalise: nn.Module  # nn.Identity or LayerNorm
     first_dense: nn.Linear | None  # the first-order weights of the dense features, of a model that calls `add_first_order`
 
@@ -65,6 +72,12 @@ class InteractionModel(ClickModel):
         for part in vectors:
             logits = logits + part[:, :, 0].sum(1)
         return logits if self.first_dense is None else logits + self.first_dense(dense).squeeze(1)
+
+    @torch.no_grad()
+    def begin_with(self, start: FirstOrder) -> None:
+        begin_silent(self.over, start.bias)
+        if self.first_dense is not None:
+            self.first_dense.weight.copy_(torch.from_numpy(start.dense))
 
     def together(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """All that interacts, [B, n, D].

@@ -97,6 +97,15 @@ def mlp(in_size: int, layers: Sequence[int], device: torch.device | None, *, dro
     return MLP(*parts)
 
 
+@torch.no_grad()
+def begin_silent(over: MLP, bias: float) -> None:
+    """Lets the MLP `over`, of a linear end, give `bias` for any input until it has been trained."""
+    last = over[-1]
+    assert isinstance(last, Linear), "a linear end"
+    last.weight.zero_()
+    last.bias.fill_(bias)
+
+
 class LowRankCross(nn.Module):
     """DCN-v2's cross layers with W = U V of rank r (Wang et al. 2021, equation 2): x <- x0 * (U V x + b) + x. [B, N] -> [B, N]."""
 

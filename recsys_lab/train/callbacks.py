@@ -71,30 +71,53 @@ class Checkpoints(pl.Callback):
 
 
 class BestWeights(pl.Callback):
-    """Keeps a checkpoint of the best evaluation in `folder`/best. `higher` says which way `metric` is better."""
+    """Keeps a checkpoint of the best evaluation in `folder`/best. `higher` says which way `metric` is better.
 
-    def __init__(self, folder: Path, metric: str, higher: bool):
-        self.path, self.metric, self.higher = folder / "best", metric, higher
+    `margin`: by how much others must beat the weights that training begins with, where these were learnt elsewhere. Their log loss must
+    then be no higher either: weights that order a few rows better and are too sure of it have been overfitted.
+    """
+
+    LOG_LOSS = "validation_log_loss"
+
+    def __init__(self, folder: Path, metric: str, higher: bool, margin: float = 0.0):
+        self.path, self.metric, self.higher, self.margin = folder / "best", metric, higher, margin
         self.best: float | None = None
+        self.most_log_loss: float | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         metric = trainer.callback_metrics.get(self.metric)
         if trainer.sanity_checking or metric is None:
             return
         value = float(metric)
+        if self.most_log_loss is not None and float(trainer.callback_metrics[self.LOG_LOSS]) > self.most_log_loss:
+            return
         if self.best is None or (value > self.best if self.higher else value < self.best):
             self.best = value
+            if self.margin and trainer.global_step == 0:
+                self.best += self.margin if self.higher else -self.margin
+                self.most_log_loss = float(trainer.callback_metrics[self.LOG_LOSS])
             trainer.save_checkpoint(self.path)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best}
+        return {"best": self.best, "most_log_loss": self.most_log_loss}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best = state["best"]
+        self.best, self.most_log_loss = state["best"], state.get("most_log_loss")
         if self.best is not None and not (self.path / checkpoint_folder.TRAINER_FILE).is_file():
             raise UserError(
                 "the best weights of this run are gone", where=self.path, remedy="put them back, or start again in another folder"
             )
+
+
+class JudgeStart(pl.Callback):
+    """Evaluates the weights that training begins with like those of an epoch. They can be the best, so a model ends no worse than them."""
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if trainer.global_step:
+            return
+        trainer.validating = True
+        trainer.fit_loop.epoch_loop.val_loop.run()
+        trainer.training = True
 
 
 class ResumableEarlyStopping(EarlyStopping):

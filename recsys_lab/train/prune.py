@@ -23,7 +23,7 @@ class Prune(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         epoch, found = trainer.current_epoch, trainer.callback_metrics.get(f"validation_{self.metric}")
         bound = self.bounds[epoch] if epoch < len(self.bounds) else None
-        if found is None or bound is None or trainer.sanity_checking:
+        if found is None or bound is None or trainer.global_step == 0:
             return
         value = float(found)
         if value < bound if self.higher else value > bound:

@@ -43,6 +43,7 @@ from recsys_lab.train.memory import keep_memory, watch
 from recsys_lab.train.module import ClickModule, loggable
 from recsys_lab.train.objective import Objective, objective_of
 from recsys_lab.train.prune import Prune
+from recsys_lab.train.start import Start
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
 from recsys_lab.train.termination import EndOnSigterm, ask_less_often
 
@@ -55,6 +56,7 @@ class Job:
     """What a rank gets. `record`: what is known before training. `replan`: the plan that other access statistics would give.
 
     `most_rows`: to how many rows tables are cut here, None for no limit. `sweep`: the name of the sweep that this run is a job of.
+    `start`: what the baseline has learnt, on rank 0.
     """
 
     experiment: Experiment
@@ -65,6 +67,7 @@ class Job:
     replan: Callable[[AccessStatistics], ShardingPlan]
     most_rows: int | None = None
     sweep: str | None = None
+    start: Start | None = None
 
 
 def train(job: Job) -> dict[str, Any] | None:
@@ -81,8 +84,9 @@ def train(job: Job) -> dict[str, Any] | None:
     steps_per_epoch = len(train_loader)
     total = steps_per_epoch * options.epochs
     total = min(total, options.max_steps) if options.max_steps > 0 else total
+    start = _start(job)
     strategy = ShardedStrategy(
-        shard=partial(_shard, job, data, device),
+        shard=partial(_shard, job, data, device, start),
         optimizer=experiment.optimizer,
         total_steps=total,
         steps_per_epoch=steps_per_epoch,
@@ -101,7 +105,7 @@ def train(job: Job) -> dict[str, Any] | None:
     measure = Measure(train_loader, options.measure_steps, ahead.steady, before)
     folder = job.folder / checkpoint_folder.FOLDER
     prune = _prune(experiment.ablation.prune)
-    trainer = _trainer(job, strategy, logger, [measure, ahead, prune], folder)
+    trainer = _trainer(job, strategy, logger, [measure, ahead, prune], folder, start)
     last = _tidy(job.folder, bool(experiment.resume) or FROM_CHECKPOINT in os.environ)
     try:
         trainer.fit(module, batches, validation, ckpt_path=None if last is None else str(last))
@@ -152,8 +156,18 @@ def _with_expected(measured: Measured | None, job: Job, data: DataSet, steps: in
     return replace(measured, stores=beside)
 
 
-def _shard(job: Job, data: DataSet, device: torch.device, model: ClickModel) -> ShardedModel:
-    return job.experiment.shard(model, job.plan, device, hot_rows(job.plan, data.hottest), os.environ.get(SCRATCH) or str(job.folder))
+def _start(job: Job) -> Start | None:
+    """What the model begins with; None: weights that are drawn. Collective: rank 0 alone may know it."""
+    if not job.experiment.trainer.start_from_baseline:
+        return None
+    box = [job.start]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def _shard(job: Job, data: DataSet, device: torch.device, start: Start | None, model: ClickModel) -> ShardedModel:
+    scratch = os.environ.get(SCRATCH) or str(job.folder)
+    return job.experiment.shard(model, job.plan, device, hot_rows(job.plan, data.hottest), scratch, start.weights if start else None)
 
 
 def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: str) -> RankLoader:
@@ -170,7 +184,9 @@ def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: 
     )
 
 
-def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list[pl.Callback], checkpoint_folder: Path) -> pl.Trainer:
+def _trainer(
+    job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list[pl.Callback], checkpoint_folder: Path, start: Start | None
+) -> pl.Trainer:
     options, launcher, main = job.experiment.trainer, job.experiment.launcher, dist.get_rank() == 0
     stopping = options.early_stopping
     metric, higher = f"validation_{stopping.metric}", stopping.metric in HIGHER_IS_BETTER
@@ -184,7 +200,8 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
     if options.max_minutes:
         hooks.append(callbacks.TimeLimit(options.max_minutes * 60, options.log_every_steps))
     if options.restore_best:
-        hooks.append(callbacks.BestWeights(checkpoint_folder, metric, higher))
+        margin = start.margin if start is not None and stopping.metric == "auc" else 0.0
+        hooks.append(callbacks.BestWeights(checkpoint_folder, metric, higher, margin))
     if stopping.patience:
         hooks.append(
             callbacks.ResumableEarlyStopping(
@@ -196,6 +213,8 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
     if told:
         hooks.append(callbacks.ExamplesBar() if bar else callbacks.StepLines())
     every = options.evaluate_every_epochs
+    if every and start is not None:
+        hooks.insert(0, callbacks.JudgeStart())  # before what counts look-ups or time
     trainer = pl.Trainer(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",
         devices=launcher.ranks_per_host,

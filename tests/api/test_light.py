@@ -156,14 +156,14 @@ def test_a_model_is_declared_as_it_is(target: str) -> None:
         "assert 'torch' not in sys.modules\n"
         "print([(f.name, str(f.type), f.default_factory() if f.default_factory is not dataclasses.MISSING else None)"
         " for f in dataclasses.fields(schema_of(one))])\n"
-        "print(one.has_first_order, one.widths(8), one.__module__, one.__qualname__)\n"
+        "print(one.has_first_order, one.begins_first_order, one.widths(8), one.__module__, one.__qualname__)\n"
     )
     done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     real = get_object(target)
     declares = fields(schema_of(real))
     keys = [(f.name, str(f.type), f.default_factory() if callable(f.default_factory) else None) for f in declares]
-    facts = f"{real.has_first_order} {real.widths(8)} {real.__module__} {real.__qualname__}"
+    facts = f"{real.has_first_order} {real.begins_first_order} {real.widths(8)} {real.__module__} {real.__qualname__}"
     assert done.stdout.replace("declared:", "").splitlines() == [str(keys), facts]
 
 

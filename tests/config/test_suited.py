@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from recsys_lab.config.suited import suited
+from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, of_words
 
 #: Keys that a table's config leaves open, with values of a user.
@@ -23,11 +24,15 @@ OPEN = {
     "optimizer.sparse.lr": 0.25,
     "optimizer.sparse.eps": 1e-8,
     "model.first_order": False,
+    "trainer.start_from_baseline": False,
 }
 
 
+START = "trainer.start_from_baseline"
+
+
 def data_of(rows: int, asks: bool = True) -> Any:
-    return SimpleNamespace(chooses_settings=asks, splits={"train": SimpleNamespace(rows=rows)})
+    return SimpleNamespace(chooses_settings=asks, learnable=True, splits={"train": SimpleNamespace(rows=rows)})
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,7 @@ def test_everything_open_is_chosen_where_the_data_ask_for_it(plain: Experiment) 
     fit = plain.suited(data_of(5_000))
     assert set(fit.chosen) == set(OPEN)
     assert fit.trainer.epochs > 1 and fit.trainer.restore_best and fit.trainer.early_stopping.patience and fit.trainer.max_minutes
-    assert fit.model.has_first_order and fit.optimizer.sparse.floor > 1e-6
+    assert fit.model.has_first_order and fit.trainer.start_from_baseline and fit.optimizer.sparse.floor > 1e-6
 
 
 def test_other_data_keep_one_epoch_and_the_rates_of_old(plain: Experiment) -> None:
@@ -77,14 +82,28 @@ def test_the_rates_of_another_optimizer_are_left_alone(plain: Experiment, name: 
 def test_a_model_without_a_first_order_part_keeps_its_rates(plain: Experiment) -> None:
     keys = plain.model.make.keywords | {"first_order": False}
     without = replace(plain, model=replace(plain.model, make=partial(plain.model.make.func, **keys)))
-    assert not {key for key in without.suited(data_of(5_000)).chosen if not key.startswith("trainer")}
+    assert set(without.suited(data_of(5_000)).chosen) == {key for key in OPEN if key.startswith("trainer")} - {START}
 
 
 def test_a_sharder_with_tower_modules_leaves_the_model_as_it_is(plain: Experiment) -> None:
     towers = replace(plain, sharder=replace(plain.sharder, tower_modules=True))
-    assert "model.first_order" not in towers.suited(data_of(5_000)).chosen
+    assert not {"model.first_order", START} & set(towers.suited(data_of(5_000)).chosen)
+
+
+def test_without_a_baseline_nothing_begins_with_it(plain: Experiment) -> None:
+    without = replace(plain, baselines=False)
+    assert START not in without.suited(data_of(5_000)).chosen
+    asked = replace(without, trainer=replace(plain.trainer, start_from_baseline=True))
+    with pytest.raises(UserError, match="trainer.start_from_baseline.*baselines=true"):
+        asked.check(asked.open_data())
+
+
+def test_tables_that_begin_with_the_regression_move_less(plain: Experiment) -> None:
+    drawn = replace(plain, trainer=replace(plain.trainer, start_from_baseline=False)).suited(data_of(5_000)).optimizer
+    begun = plain.suited(data_of(5_000)).optimizer
+    assert begun.sparse.rate < drawn.sparse.rate and begun.dense.rate > drawn.dense.rate
 
 
 def test_larger_tables_are_damped_less(plain: Experiment) -> None:
-    few, many = (suited(rows, 512, True, plain.trainer, plain.optimizer).optimizer.sparse for rows in (5_000, 50_000_000))
+    few, many = (suited(rows, 512, True, True, plain.trainer, plain.optimizer).optimizer.sparse for rows in (5_000, 50_000_000))
     assert few.floor > many.floor > 0 and few.rate > many.rate

@@ -16,6 +16,7 @@ from recsys_lab.data.measure import measure_access
 from recsys_lab.data.sources import Splits
 from recsys_lab.data.table import open_table
 from recsys_lab.data.table.files import check_lines
+from recsys_lab.data.table.noticed import Noticed, notes
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import check_fields
 from tests.data.helpers import write
@@ -160,17 +161,51 @@ def test_only_lines_with_other_fields_than_the_header_are_refused(tmp_path_facto
 
 
 def test_columns_that_teach_nothing_or_too_much_are_noticed_in_one_line_and_dropped(tmp_path: Path) -> None:
-    lines = [f"{i % 2},{i},x,{'yes' if i % 2 else 'no'},1410{21 + i % 3}{i % 6:02d},u{i % 5}" for i in range(60)]
+    lines = [f"{i % 2},{i},x,{'yes' if i % 2 else 'no'},1410{21 + i % 3}{i % 5:02d},u{i % 5}" for i in range(60)]
     write(tmp_path / "odd.csv", ["label,id,one,copy,hour,user", *lines])
     own = {"label": "label", "split_column": None}
     data = open_table(**options(tmp_path, **own))
     said = [note for note in data.notes if note.startswith("noticed: ")]
     assert said == [
-        "noticed: copy equals the label; id has a value a row; one is constant; hour looks like a date with its hour, give hour and "
-        "weekday as columns; without them: 'data.drop=[id,one,copy]'"
+        "noticed: copy equals the label; id has a value a row; one is constant; hour looks like a date, give its hour and "
+        "weekday as columns; without them: 'data.drop=[copy,id,one]'"
     ]
     less = open_table(**options(tmp_path, **own, drop=["id", "one", "copy", "hour"]))
     assert [feature.name for feature in less.features] == ["user"] and not [note for note in less.notes if note.startswith("noticed")]
+
+
+LABELS = np.arange(400) % 4 == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "number"),
+    [
+        ("label", ["1.0" if x else "0.0" for x in LABELS], True),
+        ("label", ["yes" if x else "" for x in LABELS], False),
+        ("leaks", [f"{1 + i % 2 + 3 * x}" for i, x in enumerate(LABELS)], False),
+        ("leaks", [f"at {i % 90}" if x else "" for i, x in enumerate(LABELS)], False),
+        ("leaks", [f"{i}.5" if x else "" for i, x in enumerate(LABELS)], True),
+        ("constant", ["2.5"] * 400, True),
+        ("ids", [f"{i}" for i in range(400)], False),
+        ("nearly_ids", [f"{min(i, 390)}" for i in range(400)], False),
+        ("dates", [f"2014-10-{i % 9 + 10}" for i in range(400)], False),
+        ("dates", [f"2014-10-{i % 9 + 10} {i % 24:02d}:15:00" for i in range(400)], False),
+        (None, [f"{i}.5" for i in range(400)], True),
+        (None, [f"u{i // 2}" for i in range(400)], False),
+        (None, ["yes" if x or i == 1 else "no" for i, x in enumerate(LABELS)], False),
+    ],
+)
+def test_what_is_odd_about_a_column(kind: str | None, values: list[str], number: bool) -> None:
+    noticed = Noticed()
+    noticed.look("one", pl.Series(values), LABELS.astype(np.uint8), number=number)
+    assert [name for name, own in noticed.columns.items() if own] == ([] if kind is None else [kind])
+
+
+def test_the_remedy_is_a_key_that_can_be_given() -> None:
+    found = {"ids": ["row id", "key"], "dates": ["hour"]}
+    assert notes(found, (), ["old"])[0].endswith("""; without them: 'data.drop=[old,"row id",key]'""")
+    assert notes(found, ["row id", "key"], [])[0].endswith("; without them: take them out of data.dense and data.categorical")
+    assert "without" not in notes({"dates": ["hour"]}, (), [])[0] and notes({}, (), []) == []
 
 
 @pytest.mark.parametrize(

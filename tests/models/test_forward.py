@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
 import torchrec.models.dlrm as torchrec_dlrm
@@ -13,6 +14,7 @@ from torchrec.sparse.jagged_tensor import KeyedTensor
 from recsys_lab.errors import UserError
 from recsys_lab.models import DCN, DLRM
 from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.ranges import check_fields
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, SETTINGS, TABLES, D, K, batch, built
@@ -221,3 +223,14 @@ def test_the_first_order_part_adds_first_components_and_a_linear_part(kind):
     dense, sparse = batch(7)
     first = sum(vector[:, 0] for vector in wide.embeddings(sparse).to_dict().values()) + wide.first_dense(dense).squeeze(1)
     torch.testing.assert_close(wide(dense, sparse), plain(dense, sparse) + first)
+
+
+@pytest.mark.parametrize("kind", [DLRM, DCN])
+def test_a_model_that_begins_with_first_order_weights_gives_just_them(kind):
+    model, (dense, sparse) = built(kind, first_order=True), batch(7)
+    start = FirstOrder({}, np.linspace(-1, 1, K).astype(np.float32), 0.25)
+    model.begin_with(start)
+    first = sum(vector[:, model.first_order_column] for vector in model.embeddings(sparse).to_dict().values())
+    torch.testing.assert_close(model(dense, sparse), first + dense @ torch.from_numpy(start.dense) + 0.25)
+    model(dense, sparse).sum().backward()
+    assert model.over[-1].weight.grad.abs().max() > 0  # the rest is silent, and learns all the same

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.protocol import Feature, Rows
+from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.record.baselines import lost_by
 from recsys_lab.record.metrics import quality
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.train import baselines as fitting
-from recsys_lab.train.baselines import baselines
+from recsys_lab.train.baselines import fitted
 
 
 class Bags:
@@ -40,25 +43,56 @@ def data_set(train: Bags) -> OpenDataSet:
 
 def test_the_regression_finds_a_planted_linear_truth_and_the_base_rate_knows_no_order() -> None:
     data = data_set(Bags(3000, 1))
-    found = baselines(data, 1)
+    found = fitted(data, 1).figures
     for split in ("validation", "test"):
         best = quality(data.splits[split].truth, data.splits[split].labels, split)["auc"]
         assert best - 0.015 < found.logistic_regression[split]["auc"] <= best + 0.005
         assert found.base_rate[split]["auc"] == 0.5 and found.base_rate[split]["ne"] == pytest.approx(1, abs=0.01)
-    assert baselines(data, 1) == found and (found.train_examples, found.of_train_examples) == (3000, 3000)
+    assert fitted(data, 1).figures == found and (found.train_examples, found.of_train_examples) == (3000, 3000)
 
 
 def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "MOST_TRAIN_ROWS", 500)
     monkeypatch.setattr(fitting, "MOST_JUDGED_ROWS", 300)
-    found = baselines(data_set(Bags(2000, 1)), 1)
+    found = fitted(data_set(Bags(2000, 1)), 1).figures
     assert (found.train_examples, found.of_train_examples) == (500, 2000)
     assert found.logistic_regression["test"]["examples"] == 300
 
 
 def test_a_train_split_of_one_label_has_no_regression() -> None:
-    found = baselines(data_set(Bags(50, 1, label=0)), 1)
+    both = fitted(data_set(Bags(50, 1, label=0)), 1)
+    found, start = both.figures, both.start
+    assert start is not None and start.weights.tables == {} and start.weights.bias < -10
     assert found.logistic_regression == found.base_rate and found.base_rate["test"]["auc"] == 0.5
+
+
+def logits(start: FirstOrder, split: Bags) -> np.ndarray:
+    """What `start` gives each row of the split."""
+    of_ids = np.array([start.of_rows("item", ids).sum() for ids in split.ids])
+    return start.bias + of_ids + split.dense * start.dense[0]
+
+
+def test_a_model_can_begin_with_what_the_regression_has_learnt() -> None:
+    data = data_set(Bags(3000, 1))
+    found = fitted(data, 1)
+    assert found.start is not None and 0.06 / 500**0.5 <= found.start.margin < 0.003
+    for split, figures in found.figures.logistic_regression.items():
+        again = quality(logits(found.start.weights, data.splits[split]), data.splits[split].labels, split)
+        assert again["auc"] == pytest.approx(figures["auc"], abs=1e-6) and again["log_loss"] == pytest.approx(figures["log_loss"], abs=1e-6)
+
+
+def test_rows_that_the_sample_lacks_have_no_weight() -> None:
+    start = FirstOrder({"item": (np.array([2, 5]), np.array([0.5, -1.0], np.float32))}, np.zeros(0, np.float32), 0.0)
+    assert start.of_rows("item", np.array([5, 0, 2, 9])).tolist() == [-1.0, 0.0, 0.5, 0.0]
+    assert start.of_rows("other", np.arange(2)).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("feature", [Feature("item", 40, 2.0, pooling="mean"), Feature("item", 40, 2.0, table="shared")])
+def test_a_table_that_reads_otherwise_has_no_start(feature: Feature) -> None:
+    features = (feature, replace(feature, name="second")) if feature.table else (feature,)
+    encoder = fitting._OneHot(len(features))
+    encoder.known = [np.arange(2)] * len(features)
+    assert encoder.weights(features, np.zeros(2 * len(features)), 0.0) is None
 
 
 def test_a_model_has_lost_where_its_auc_is_lower_by_more_than_a_little() -> None:

@@ -2,59 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
-#: A date with its hour, as YYMMDDHH or YYYYMMDDHH; times of a day may follow.
-_DATE = r"^(?:19|20)?\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])(?:[0-5]\d){0,2}$"
+#: A date, as 2014-10-21, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
+_MONTH_AND_DAY = r"(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
+_DATE = rf"^(?:\d{{4}}-{_MONTH_AND_DAY}(?:[T ]\d.*)?|(?:19|20)?\d{{2}}{_MONTH_AND_DAY}(?:[01]\d|2[0-3])(?:[0-5]\d){{0,2}})$"
 #: Of a column with fewer values nothing is said: any few numbers can look like dates.
 _LEAST_DATES = 3
+#: From so many distinct values a row on, a column has nearly a value a row.
+_NEARLY = 0.95
+#: A column gives the label away only if its values have this many rows on average. Rare values have one label by chance.
+_LEAST_ROWS = 10
+#: What is said of a column of each kind and of several, and whether a model is better off without them.
+_SAID = {
+    "label": ("equals the label", "equal the label", True),
+    "leaks": ("gives the label away", "give the label away", True),
+    "ids": ("has a value a row", "have a value a row", True),
+    "nearly_ids": ("has nearly a value a row", "have nearly a value a row", True),
+    "constant": ("is constant", "are constant", True),
+    "dates": ("looks like a date, give its hour and weekday as columns", "look like dates, give hour and weekday as columns", False),
+}
 
 
 @dataclass
 class Noticed:
     """Names of columns by what is odd about them."""
 
-    ids: list[str] = field(default_factory=list)
-    constant: list[str] = field(default_factory=list)
-    label: list[str] = field(default_factory=list)
-    dates: list[str] = field(default_factory=list)
+    columns: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in _SAID})
 
-    def look(self, name: str, column: pl.Series, labels: np.ndarray) -> None:
-        """Takes note of the column `name`, as text, of all rows."""
-        words = column.replace("", None)
-        values = words.drop_nulls().unique()
-        if len(values) + bool(words.null_count()) <= 1:
-            self.constant.append(name)
-        elif len(values) == 2 and not words.null_count() and _equals(words, labels):
-            self.label.append(name)
-        elif len(values) >= _LEAST_DATES and values.str.contains(_DATE).all():
-            self.dates.append(name)
-        elif len(values) == len(words):
-            self.ids.append(name)
-
-    def notes(self) -> list[str]:
-        """One line, or none."""
-        said = [f"{', '.join(names)} {what}" for names, what in self._kinds() if names]
-        if not said:
-            return []
-        useless = [*self.ids, *self.constant, *self.label]
-        remedy = f"; without them: 'data.drop=[{','.join(useless)}]'" if useless else ""
-        return [f"noticed: {'; '.join(said)}{remedy}"]
-
-    def _kinds(self) -> Sequence[tuple[list[str], str]]:
-        return (
-            (self.label, "equals the label"),
-            (self.ids, "has a value a row"),
-            (self.constant, "is constant"),
-            (self.dates, "looks like a date with its hour, give hour and weekday as columns"),
-        )
+    def look(self, name: str, column: pl.Series, labels: np.ndarray, *, number: bool = False) -> None:
+        """Takes note of the column `name`, as text, of all rows. `number`: it is read as one, so its values may all differ."""
+        kind = _kind(column.replace("", None), labels, number)
+        if kind is not None:
+            self.columns[kind].append(name)
 
 
-def _equals(words: pl.Series, labels: np.ndarray) -> bool:
-    """Whether either of the two values stands just where the label is 1."""
-    first = (words == words[0]).to_numpy()
-    return bool((first == (labels == labels[0])).all())
+def _kind(words: pl.Series, labels: np.ndarray, number: bool) -> str | None:
+    """What is odd about a column; None: nothing."""
+    known = words.drop_nulls()
+    values = known.unique()
+    if len(values) + bool(words.null_count()) <= 1:
+        return "constant"
+    if kind := _tells(words, labels):
+        return kind
+    if number:
+        return None
+    if len(values) >= _LEAST_DATES and values.str.contains(_DATE).all():
+        return "dates"
+    if len(values) == len(words):
+        return "ids"
+    return "nearly_ids" if len(values) >= _NEARLY * len(known) and 2 * len(known) >= len(words) and len(values) > 2 else None
+
+
+def _tells(words: pl.Series, labels: np.ndarray) -> str | None:
+    """Whether every value has one label only, a missing one being a value too; or it is missing just where the label is one of the two."""
+    both = pl.DataFrame({"word": words, "label": labels})
+    if both["label"].n_unique() < 2:
+        return None
+    groups = both.group_by("word").agg(rows=pl.len(), clicks=pl.col("label").cast(pl.Int64).sum())
+    if groups.select(((pl.col("clicks") == 0) | (pl.col("clicks") == pl.col("rows"))).all()).item():
+        if len(groups) == 2:
+            return "label"
+        if len(words) >= _LEAST_ROWS * len(groups):
+            return "leaks"
+    missing = words.is_null().to_numpy()
+    return "leaks" if (missing == (labels == 0)).all() or (missing == (labels == 1)).all() else None
+
+
+def notes(columns: Mapping[str, Sequence[str]], named: Collection[str], dropped: Sequence[str]) -> list[str]:
+    """One line, or none, of what was noticed by kind. `named`: columns that the config names, which `data.drop` cannot have."""
+    said = [f"{', '.join(own)} {_SAID[kind][len(own) > 1]}" for kind, own in columns.items() if own]
+    if not said:
+        return []
+    useless = [name for kind, own in columns.items() for name in own if _SAID[kind][2]]
+    unnamed = [name for name in useless if name not in named]
+    remedies = [f"'data.drop=[{','.join(map(_quoted, [*dropped, *unnamed]))}]'"] if unnamed else []
+    remedies += ["take them out of data.dense and data.categorical"] if len(unnamed) < len(useless) else []
+    return [f"noticed: {'; '.join(said)}" + (f"; without them: {', '.join(remedies)}" if remedies else "")]
+
+
+def _quoted(name: str) -> str:
+    """As Hydra reads it in a list."""
+    return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -15,6 +15,7 @@ from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
 from recsys_lab.data.table.encode import SCALES
+from recsys_lab.data.table.noticed import notes
 from recsys_lab.data.table.prepare import SPLITS, Wanted, feature_names, prepared_table
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import Count, OneOf, Range, ShareBelowOne
@@ -77,7 +78,7 @@ def open_table(
         opened,
         AccessStatistics.from_json(meta["access"]),
         digest(["table", meta["fingerprint"]]),
-        (*_notes(made, dense, categorical, paths), *meta["noticed"]),
+        (*_notes(made, dense, categorical, paths), *notes(meta["noticed"], {*(dense or ()), *(categorical or ())}, drop or ())),
         row_counts=lambda: read_row_counts(folder, meta["table_rows"]),
         chooses_settings=True,
     )
@@ -123,11 +124,11 @@ def _is_measure(column: pl.Series) -> bool:
 
 
 def _notes(made: Wanted, dense: object, categorical: object, paths: Mapping[str, Path]) -> list[str]:
-    notes = []
+    told = []
     if dense is None or categorical is None:
         numbers = ", ".join(made.dense) or "none"
-        notes.append(f"taken for numbers: {numbers}; for categories: {', '.join(made.categorical)} (else: data.dense, data.categorical)")
+        told.append(f"taken for numbers: {numbers}; for categories: {', '.join(made.categorical)} (else: data.dense, data.categorical)")
     if len(paths) == 1 and not made.split_column:
         held_out = f"{made.validation_share:.0%} validation, {made.test_share:.0%} test, {made.held_out} rows"
-        notes.append(f"held out of {paths['train'].name}: {held_out}")
-    return notes
+        told.append(f"held out of {paths['train'].name}: {held_out}")
+    return told

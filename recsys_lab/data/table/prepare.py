@@ -27,7 +27,7 @@ from recsys_lab.tables import AccessStatistics, measured_access
 
 SPLITS = ("train", "validation", "test")
 #: Raise it when other meta data are written.
-LAYOUT = 2
+LAYOUT = 3
 _MODULE = nn.ModuleDict()
 
 
@@ -102,10 +102,12 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
 
     _reserved(folder / "labels.bin", np.uint8, (total,))[:] = labels[order]
     dense = _reserved(folder / "dense.bin", np.float32, (total, len(wanted.dense)))
-    for place, name in enumerate(wanted.dense):
-        dense[:, place] = encode.numbers(column(name), where, train, wanted.dense_scale)[order]
-    ids = _reserved(folder / "ids.bin", np.int32, (total, len(wanted.categorical)))
     counts, noticed = [], Noticed()
+    for place, name in enumerate(wanted.dense):
+        values = column(name)
+        noticed.look(name, values, labels, number=True)
+        dense[:, place] = encode.numbers(values, where, train, wanted.dense_scale)[order]
+    ids = _reserved(folder / "ids.bin", np.int32, (total, len(wanted.categorical)))
     for place, name in enumerate(wanted.categorical):
         values = column(name)
         noticed.look(name, values, labels)
@@ -119,7 +121,7 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
     return {
         "rows": dict(zip(SPLITS, rows)),
         "table_rows": [len(c) for c in counts],
-        "noticed": noticed.notes(),
+        "noticed": noticed.columns,
         "access": AccessStatistics({n: measured_access(n, c, rows[0], detail) for n, c in zip(names, counts)}).to_json(),
         "fingerprint": digest([[_sha256(path) for path in paths.values()], list(paths), asdict(wanted)]),
     }

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from recsys_lab import places
 from recsys_lab.config import command_line
+from recsys_lab.config.said import said
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.plan import ShardingPlan
@@ -75,7 +76,7 @@ def compose(*words: str, **keys: Any) -> Experiment:
     >>> compose("model=dcn", sharder="dmt", cluster="h100x64").cluster.world_size
     64
     """
-    return of_words(said(words, keys), where="compose")
+    return of_words(said(words, keys, "compose"), where="compose")
 
 
 def plan(experiment: Experiment | str, *words: str, given: ShardingPlan | None = None, **keys: Any) -> Planned:
@@ -165,11 +166,11 @@ def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
     Raises:
         UserError: for words that are wrong or a sweep. RunFailed: for a run that ended with another exit code than 0.
     """
-    given = said(words, keys) if folder is None else [*said(words, keys), f"hydra.run.dir={folder}"]
+    given = said(words, keys if folder is None else keys | {"hydra.run.dir": Path(_path(folder, "run folder"))}, "run")
     line = command_line.read(given)
     if line.run is None:
         raise UserError("one run is needed, not a sweep", where="run", given=" ".join(given), remedy="sweeps: python run.py -m ...")
-    at = given if folder is not None or line.run.config.resume else [*given, f"hydra.run.dir={line.run.folder}"]
+    at = given if folder is not None or line.run.config.resume else [*given, *said((), {"hydra.run.dir": line.run.folder}, "run")]
     places.on_path()
     code: int = importlib.import_module("run").main(at)  # run.py, which no module of the package may know
     if code:
@@ -191,20 +192,25 @@ def load(path: Path | str) -> pandas.DataFrame:
     """
     import pandas
 
-    at = Path(path)
+    at = Path(_path(path, "load"))
     folders = [at] if (at / RESULT_FILE).is_file() else sorted(file.parent for file in at.glob(f"*/{RESULT_FILE}"))
     if not folders:
         raise UserError("no run lies here", where=at, allowed="a run folder, or a folder of run folders")
     return pandas.json_normalize([{"folder": str(folder)} | read_result(folder) for folder in folders])
 
 
-def said(words: Sequence[str], keys: dict[str, Any]) -> list[str]:
-    """Words and keywords as run.py's words; None is `null`."""
-    return [*words, *(f"{key}={'null' if value is None else value}" for key, value in keys.items())]
+def _path(value: Path | str, where: str) -> Path | str:
+    if not isinstance(value, str | Path) or not str(value):
+        raise UserError("a path is needed", where=where, given=type(value).__name__ if str(value) else "an empty text")
+    return value
 
 
 def _check_is_for(plan: ShardingPlan, experiment: Experiment, tables: Sequence[Table]) -> None:
     """Raises UserError for a plan of other tables, or of another number of ranks."""
+
+    if not isinstance(plan, ShardingPlan):
+        remedy = "give its .plan" if isinstance(plan, Planned) else None
+        raise UserError("a plan is needed", where="given", given=type(plan).__name__, allowed="a ShardingPlan", remedy=remedy)
 
     def of(tables: Sequence[Table], hosts: int, ranks: int) -> tuple[list[tuple[str, int, int]], str]:
         return sorted((t.name, t.rows, t.dim) for t in tables), f"{len(tables)} tables on {hosts} x {ranks} ranks"
@@ -218,11 +224,18 @@ def _check_is_for(plan: ShardingPlan, experiment: Experiment, tables: Sequence[T
 
 
 def _experiment(given: Experiment | str, words: Sequence[str], keys: dict[str, Any]) -> Experiment:
-    if isinstance(given, Experiment):
-        if words or keys:
-            raise UserError("words beside an experiment", where="experiment", given=" ".join(said(words, keys)), remedy="compose them")
-        return given
-    return compose(given, *words, **keys)
+    if not isinstance(given, Experiment):
+        return compose(given, *words, **keys)
+    if words or keys:
+        raise UserError("words beside an experiment", where="experiment", given=" ".join(said(words, keys, "plan")), remedy="compose them")
+    for name, kind in PARTS.items():
+        if not isinstance(part := getattr(given, name), kind):
+            remedy = f"compose the words, and take the {name} of that experiment"
+            raise UserError("no such part of an experiment", where=f"experiment.{name}", given=part, allowed=kind.__name__, remedy=remedy)
+    return given
 
+
+#: Of an experiment, what `dataclasses.replace` may have put there.
+PARTS: dict[str, type] = {name: kind for name, kind in get_type_hints(Experiment).items() if is_dataclass(kind)}
 
 __all__ = ["Explanation", "Planned", "RunFailed", "Simulated", "compose", "explain", "load", "plan", "run", "simulate"]

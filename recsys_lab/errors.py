@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import errno
 from collections.abc import Iterable
+from importlib import metadata
 
 #: What the operating system says when a folder cannot be written: the user's to mend, not a bug of ours.
 UNWRITABLE = {
@@ -100,3 +101,26 @@ def cannot_write(error: OSError, where: object) -> UserError:
 def unwritable(error: OSError, where: object) -> UserError | None:
     """`error` as the user's mistake, if the operating system refused to write to `where`; None if it is something else."""
     return cannot_write(error, where) if error.errno in UNWRITABLE else None
+
+
+#: What an extra of ours installs beside the package itself.
+OF_EXTRAS = ("torch", "torchrec", "fbgemm_gpu", "lightning", "tensordict", "torchmetrics")
+
+
+def broken_install(error: BaseException) -> UserError | None:
+    """`error` as the user's mistake, if a package of the extras is missing or FBGEMM's libraries cannot be loaded; None otherwise."""
+    if isinstance(error, ModuleNotFoundError) and error.name in OF_EXTRAS:
+        return UserError("not installed", where=error.name, remedy="pip install 'recsys_lab[cpu]', or [cuda] where there is a GPU")
+    if not isinstance(error, OSError | ImportError) or "fbgemm_gpu" not in str(error):
+        return None
+    remedy = f"mend it with: {fbgemm_again()}; recsys-lab doctor says more"
+    return UserError("FBGEMM's libraries cannot be loaded", where="fbgemm_gpu", given=error, remedy=remedy)
+
+
+def fbgemm_again(build: str = "fbgemm-gpu-cpu") -> str:
+    """The command that puts the files of one build of FBGEMM in the place of the other's: both write into one folder."""
+    try:
+        release = f"=={metadata.version(build)}"
+    except metadata.PackageNotFoundError:
+        release = ""
+    return f"python -m pip install --force-reinstall --no-deps {build}{release}"

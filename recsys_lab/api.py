@@ -5,10 +5,12 @@ Each function takes the words of `run.py`, or an `Experiment` that `compose` mad
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from recsys_lab import places
@@ -28,6 +30,9 @@ from recsys_lab.tables import Table
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
+
+
+RUN_PY = "recsys_lab_run_py"
 
 
 @dataclass(frozen=True)
@@ -172,10 +177,20 @@ def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
         raise UserError("one run is needed, not a sweep", where="run", given=" ".join(given), remedy="sweeps: python run.py -m ...")
     at = given if folder is not None or line.run.config.resume else [*given, *said((), {"hydra.run.dir": line.run.folder}, "run")]
     places.on_path()
-    code: int = importlib.import_module("run").main(at)  # run.py, which no module of the package may know
+    code: int = _run_py().main(at)
     if code:
         raise RunFailed(code, line.run.folder)
     return read_run(line.run.folder)
+
+
+def _run_py() -> ModuleType:
+    """run.py, which no module of the package may know. A script of the user's has that name often, so it is loaded by its path."""
+    if (loaded := sys.modules.get(RUN_PY)) is None:
+        spec = importlib.util.spec_from_file_location(RUN_PY, places.ROOT / "run.py")
+        assert spec is not None and spec.loader is not None
+        loaded = sys.modules[RUN_PY] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+    return loaded
 
 
 def load(path: Path | str) -> pandas.DataFrame:

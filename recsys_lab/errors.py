@@ -10,6 +10,7 @@ import difflib
 import errno
 from collections.abc import Iterable
 from importlib import metadata
+from pathlib import Path
 
 #: What the operating system says when a folder cannot be written: the user's to mend, not a bug of ours.
 UNWRITABLE = {
@@ -25,6 +26,15 @@ UNWRITABLE = {
     errno.EFBIG,
     errno.ELOOP,
 }
+
+
+#: Whether pip installed this package. Then no run.py lies where the user is.
+INSTALLED = Path(__file__).with_name("checkout").is_dir()
+
+
+def as_called(text: str) -> str:
+    """`text` with the command that the user has: that of a checkout, or what pip installed."""
+    return text.replace("python run.py", "recsys-lab run") if INSTALLED else text
 
 
 class UserError(Exception):
@@ -49,7 +59,7 @@ class UserError(Exception):
             line += f"; allowed: {allowed}"
         if remedy is not None:
             line += f"; {remedy}"
-        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(line.split())))
+        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(as_called(line).split())))
 
     def __reduce__(self):  # exceptions travel from a rank to the launcher
         return (_rebuild, (type(self), {k: v if v is None else str(v) for k, v in self.parts.items()}))

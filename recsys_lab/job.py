@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
-from recsys_lab.errors import RankLost, Terminated, UserError, broken_install, cannot_write, unwritable
+from recsys_lab.errors import RankLost, Terminated, UserError, as_called, broken_install, cannot_write, unwritable
 from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
@@ -187,7 +187,8 @@ class Ending:
                 clear_partial(self.folder / "checkpoints")
                 last = latest(self.folder / "checkpoints")
                 kept = "" if last is None else f" with a checkpoint of {last.name}"
-                print(f"{_cut_short(error)}{kept}; go on with: python run.py resume={self.folder}", file=sys.stderr)
+                how = as_called(f"go on with: python run.py resume={self.folder}")
+                print(f"{_cut_short(error)}{kept}; {how}", file=sys.stderr)
             self.codes.append(CUT_SHORT[type(error)])
         elif isinstance(error, Exception):
             self.codes.append(self._failed(error))

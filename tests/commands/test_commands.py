@@ -10,6 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from recsys_lab.__main__ import COMMANDS, ROOT, commands_in, main
+from recsys_lab.errors import UserError
 from recsys_lab.job import Ending, Outcome
 from tests.record.fake_run import failed, make_result, write_run
 
@@ -165,3 +166,17 @@ def test_a_module_of_ours_that_is_missing_is_a_bug(monkeypatch, capsys):
     monkeypatch.setattr("recsys_lab.commands.show.main", fails)
     with pytest.raises(ModuleNotFoundError, match="of ours"):
         called(capsys, "show", "anything")
+
+
+def test_an_installed_package_names_the_command_that_pip_gave(monkeypatch, capsys, tmp_path):
+    def lost():
+        return UserError("lost", remedy="resume with: python run.py resume=runs/one")
+
+    def interrupted() -> str:
+        with Ending(OmegaConf.create({"resume": None}), tmp_path, []):
+            raise KeyboardInterrupt
+        return capsys.readouterr().err
+
+    assert str(lost()) == "lost; resume with: python run.py resume=runs/one" and "python run.py resume=" in interrupted()
+    monkeypatch.setattr("recsys_lab.errors.INSTALLED", True)
+    assert str(lost()) == "lost; resume with: recsys-lab run resume=runs/one" and "recsys-lab run resume=" in interrupted()

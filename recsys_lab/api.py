@@ -5,13 +5,15 @@ Each function takes the words of `run.py`, or an `Experiment` that `compose` mad
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TextIO, get_type_hints
 
 from recsys_lab import places
 from recsys_lab.config import command_line
@@ -54,15 +56,39 @@ class Explanation:
 
 
 class RunFailed(UserError):
-    """A run that ended with another exit code than 0. The reason stands on stderr.
+    """A run that ended with another exit code than 0.
 
     Attributes:
         exit_code: that of `python run.py`.
+        reason: the last line that it wrote to stderr.
     """
 
-    def __init__(self, exit_code: int, folder: Path):
-        super().__init__(f"the run ended with exit code {exit_code}; the reason was printed above", where=folder)
-        self.exit_code = exit_code
+    def __init__(self, exit_code: int, folder: Path, reason: str):
+        super().__init__(f"the run ended with exit code {exit_code}", where=folder, remedy=reason)
+        self.exit_code, self.reason = exit_code, reason
+
+
+class _Heard(io.TextIOBase):
+    """Passes on what is written, and keeps its last line."""
+
+    def __init__(self, beyond: TextIO):
+        self.beyond, self.text = beyond, ""
+
+    def write(self, text: str) -> int:
+        self.text = (self.text + text)[-10_000:]
+        return self.beyond.write(text)
+
+    def flush(self) -> None:
+        self.beyond.flush()
+
+    def isatty(self) -> bool:
+        return self.beyond.isatty()
+
+    def fileno(self) -> int:
+        return self.beyond.fileno()
+
+    def last(self) -> str:
+        return self.text.rstrip().rpartition("\n")[2].removeprefix("error: ")
 
 
 def compose(*words: str, **keys: Any) -> Experiment:
@@ -177,9 +203,11 @@ def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
         raise UserError("one run is needed, not a sweep", where="run", given=" ".join(given), remedy="sweeps: python run.py -m ...")
     at = given if folder is not None or line.run.config.resume else [*given, *said((), {"hydra.run.dir": line.run.folder}, "run")]
     places.on_path()
-    code: int = _run_py().main(at)
+    heard = _Heard(sys.stderr)
+    with contextlib.redirect_stderr(heard):
+        code: int = _run_py().main(at)
     if code:
-        raise RunFailed(code, line.run.folder)
+        raise RunFailed(code, line.run.folder, heard.last())
     return read_run(line.run.folder)
 
 

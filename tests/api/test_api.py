@@ -77,7 +77,8 @@ def test_the_same_figures_as_a_run_of_the_same_words(tmp_path: Path) -> None:
     assert recsys_lab.load(tmp_path / "my runs, here").to_dict("records") == [row]
     with pytest.raises(api.RunFailed, match="exit code 2") as failed:
         recsys_lab.run(*WORDS, "mode=simulate", "seed=7", logger="none", folder=tmp_path / "my runs, here" / "one")
-    assert failed.value.exit_code == 2
+    assert failed.value.exit_code == 2 and failed.value.reason.startswith(f"{tmp_path / 'my runs, here' / 'one'}: another run lies here")
+    assert "\n" not in str(failed.value)
 
 
 def test_an_explanation_has_a_line_a_table() -> None:

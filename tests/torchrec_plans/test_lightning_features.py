@@ -15,6 +15,8 @@ from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging, Model
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from torch import nn
 from torch.utils.data import DataLoader, Subset
+from torchrec.distributed import types as trt
+from torchrec.distributed.sharding_plan import column_wise, construct_module_sharding_plan, data_parallel, row_wise, table_wise
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
@@ -25,6 +27,7 @@ from recsys_lab import torchrec_plans
 from recsys_lab.errors import UserError
 from recsys_lab.lightning import ShardedStrategy, whole_weights
 from recsys_lab.lightning.refusals import check_module, check_options
+from recsys_lab.lightning.strategy import _Bags, _Embeddings
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.torchrec import TorchRec
@@ -95,8 +98,17 @@ def plan_for(module: nn.Module, hosts: int, ranks_per_host: int, force: dict[str
 
 
 def of_module(module: nn.Module) -> ShardingPlan:
-    force = {"user": "row_wise", "item": "column_wise", "country": "data_parallel"}
-    return plan_for(module, 1, 2, force | ({"shop": "row_wise", "seen": "table_wise"} if isinstance(module, Many) else {}))
+    """On two ranks. Our planners place pooled tables alone, so that sequences take the way of TorchRec's plans."""
+    if not isinstance(module, Many):
+        return made_plan(1, 2)
+    bags, sequences = _Bags(), _Embeddings()
+    kinds = {"sparse": (bags, {"user": row_wise(), "item": column_wise(ranks=[0, 1]), "country": data_parallel()})}
+    kinds |= {"weighted": (bags, {"shop": row_wise()}), "history": (sequences, {"seen": table_wise(rank=1)})}
+    found = {}
+    for path, collection in torchrec_plans.collections_of(module):
+        sharder, how = kinds[path.rpartition(".")[2]]
+        found[path] = construct_module_sharding_plan(collection, how, sharder, local_size=2, world_size=2, device_type="cpu")
+    return torchrec_plans.from_torchrec(trt.ShardingPlan(found), module, 1, 2)
 
 
 def as_rank() -> None:

@@ -24,7 +24,11 @@ class BuildWithCheckout(build_py):
         shutil.rmtree(into, ignore_errors=True)  # of an earlier build
         for path in sorted(path for folder in BESIDE for path in Path(folder).rglob("*") if path.suffix in KINDS):
             (into / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, into / path)
+            if path.parts[0] == "conf" and path.suffix == ".yaml":  # what they say of commands is what pip installs
+                text = path.read_text(encoding="utf-8").replace("python run.py", "recsys-lab run")
+                (into / path).write_text(text, encoding="utf-8")
+            else:
+                shutil.copyfile(path, into / path)
         shutil.copyfile("run.py", into / "run.py")
 
 

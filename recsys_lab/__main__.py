@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from recsys_lab import places
-from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.errors import UserError, broken_install, did_you_mean
 
 ROOT = Path(__file__).resolve().parents[1]
 ENTRY = re.compile(r"`python -m recsys_lab (\w+)\b[^`]*`: (.+?)\.?$", re.MULTILINE)
@@ -59,6 +59,11 @@ def main(argv: list[str]) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has what it wants
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (ImportError, OSError) as error:
+        if (mistake := broken_install(error)) is None:
+            raise
+        print(f"error: {mistake}", file=sys.stderr)
+        return mistake.exit_code
 
 
 def console() -> int:

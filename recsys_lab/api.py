@@ -5,14 +5,19 @@ Each function takes the words of `run.py`, or an `Experiment` that `compose` mad
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import importlib.util
+import io
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TextIO, get_type_hints
 
 from recsys_lab import places
 from recsys_lab.config import command_line
+from recsys_lab.config.said import said
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.plan import ShardingPlan
@@ -27,6 +32,9 @@ from recsys_lab.tables import Table
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
+
+
+RUN_PY = "recsys_lab_run_py"
 
 
 @dataclass(frozen=True)
@@ -48,15 +56,39 @@ class Explanation:
 
 
 class RunFailed(UserError):
-    """A run that ended with another exit code than 0. The reason stands on stderr.
+    """A run that ended with another exit code than 0.
 
     Attributes:
         exit_code: that of `python run.py`.
+        reason: the last line that it wrote to stderr.
     """
 
-    def __init__(self, exit_code: int, folder: Path):
-        super().__init__(f"the run ended with exit code {exit_code}; the reason was printed above", where=folder)
-        self.exit_code = exit_code
+    def __init__(self, exit_code: int, folder: Path, reason: str):
+        super().__init__(f"the run ended with exit code {exit_code}", where=folder, remedy=reason)
+        self.exit_code, self.reason = exit_code, reason
+
+
+class _Heard(io.TextIOBase):
+    """Passes on what is written, and keeps its last line."""
+
+    def __init__(self, beyond: TextIO):
+        self.beyond, self.text = beyond, ""
+
+    def write(self, text: str) -> int:
+        self.text = (self.text + text)[-10_000:]
+        return self.beyond.write(text)
+
+    def flush(self) -> None:
+        self.beyond.flush()
+
+    def isatty(self) -> bool:
+        return self.beyond.isatty()
+
+    def fileno(self) -> int:
+        return self.beyond.fileno()
+
+    def last(self) -> str:
+        return self.text.rstrip().rpartition("\n")[2].removeprefix("error: ")
 
 
 def compose(*words: str, **keys: Any) -> Experiment:
@@ -75,7 +107,7 @@ def compose(*words: str, **keys: Any) -> Experiment:
     >>> compose("model=dcn", sharder="dmt", cluster="h100x64").cluster.world_size
     64
     """
-    return of_words(said(words, keys), where="compose")
+    return of_words(said(words, keys, "compose"), where="compose")
 
 
 def plan(experiment: Experiment | str, *words: str, given: ShardingPlan | None = None, **keys: Any) -> Planned:
@@ -165,16 +197,28 @@ def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
     Raises:
         UserError: for words that are wrong or a sweep. RunFailed: for a run that ended with another exit code than 0.
     """
-    given = said(words, keys) if folder is None else [*said(words, keys), f"hydra.run.dir={folder}"]
+    given = said(words, keys if folder is None else keys | {"hydra.run.dir": Path(_path(folder, "run folder"))}, "run")
     line = command_line.read(given)
     if line.run is None:
         raise UserError("one run is needed, not a sweep", where="run", given=" ".join(given), remedy="sweeps: python run.py -m ...")
-    at = given if folder is not None or line.run.config.resume else [*given, f"hydra.run.dir={line.run.folder}"]
+    at = given if folder is not None or line.run.config.resume else [*given, *said((), {"hydra.run.dir": line.run.folder}, "run")]
     places.on_path()
-    code: int = importlib.import_module("run").main(at)  # run.py, which no module of the package may know
+    heard = _Heard(sys.stderr)
+    with contextlib.redirect_stderr(heard):
+        code: int = _run_py().main(at)
     if code:
-        raise RunFailed(code, line.run.folder)
+        raise RunFailed(code, line.run.folder, heard.last())
     return read_run(line.run.folder)
+
+
+def _run_py() -> ModuleType:
+    """run.py, which no module of the package may know. A script of the user's has that name often, so it is loaded by its path."""
+    if (loaded := sys.modules.get(RUN_PY)) is None:
+        spec = importlib.util.spec_from_file_location(RUN_PY, places.ROOT / "run.py")
+        assert spec is not None and spec.loader is not None
+        loaded = sys.modules[RUN_PY] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+    return loaded
 
 
 def load(path: Path | str) -> pandas.DataFrame:
@@ -191,20 +235,25 @@ def load(path: Path | str) -> pandas.DataFrame:
     """
     import pandas
 
-    at = Path(path)
+    at = Path(_path(path, "load"))
     folders = [at] if (at / RESULT_FILE).is_file() else sorted(file.parent for file in at.glob(f"*/{RESULT_FILE}"))
     if not folders:
         raise UserError("no run lies here", where=at, allowed="a run folder, or a folder of run folders")
     return pandas.json_normalize([{"folder": str(folder)} | read_result(folder) for folder in folders])
 
 
-def said(words: Sequence[str], keys: dict[str, Any]) -> list[str]:
-    """Words and keywords as run.py's words; None is `null`."""
-    return [*words, *(f"{key}={'null' if value is None else value}" for key, value in keys.items())]
+def _path(value: Path | str, where: str) -> Path | str:
+    if not isinstance(value, str | Path) or not str(value):
+        raise UserError("a path is needed", where=where, given=type(value).__name__ if str(value) else "an empty text")
+    return value
 
 
 def _check_is_for(plan: ShardingPlan, experiment: Experiment, tables: Sequence[Table]) -> None:
     """Raises UserError for a plan of other tables, or of another number of ranks."""
+
+    if not isinstance(plan, ShardingPlan):
+        remedy = "give its .plan" if isinstance(plan, Planned) else None
+        raise UserError("a plan is needed", where="given", given=type(plan).__name__, allowed="a ShardingPlan", remedy=remedy)
 
     def of(tables: Sequence[Table], hosts: int, ranks: int) -> tuple[list[tuple[str, int, int]], str]:
         return sorted((t.name, t.rows, t.dim) for t in tables), f"{len(tables)} tables on {hosts} x {ranks} ranks"
@@ -218,11 +267,18 @@ def _check_is_for(plan: ShardingPlan, experiment: Experiment, tables: Sequence[T
 
 
 def _experiment(given: Experiment | str, words: Sequence[str], keys: dict[str, Any]) -> Experiment:
-    if isinstance(given, Experiment):
-        if words or keys:
-            raise UserError("words beside an experiment", where="experiment", given=" ".join(said(words, keys)), remedy="compose them")
-        return given
-    return compose(given, *words, **keys)
+    if not isinstance(given, Experiment):
+        return compose(given, *words, **keys)
+    if words or keys:
+        raise UserError("words beside an experiment", where="experiment", given=" ".join(said(words, keys, "plan")), remedy="compose them")
+    for name, kind in PARTS.items():
+        if not isinstance(part := getattr(given, name), kind):
+            remedy = f"compose the words, and take the {name} of that experiment"
+            raise UserError("no such part of an experiment", where=f"experiment.{name}", given=part, allowed=kind.__name__, remedy=remedy)
+    return given
 
+
+#: Of an experiment, what `dataclasses.replace` may have put there.
+PARTS: dict[str, type] = {name: kind for name, kind in get_type_hints(Experiment).items() if is_dataclass(kind)}
 
 __all__ = ["Explanation", "Planned", "RunFailed", "Simulated", "compose", "explain", "load", "plan", "run", "simulate"]

@@ -70,7 +70,10 @@ def answer(function: str, asked: Any, rooms: tuple[str, ...], package: str = "re
 
 def _called(function: str, asked: Any) -> Any:
     module, _, name = function.partition(":")
-    return json.loads(json.dumps(getattr(importlib.import_module(module), name)(asked)))
+    try:
+        return json.loads(json.dumps(getattr(importlib.import_module(module), name)(asked)))
+    except (ImportError, OSError) as error:
+        raise errors.broken_install(error) or error from None
 
 
 def _digest(value: Any) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 import errno
 from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
 
 #: What the operating system says when a folder cannot be written: the user's to mend, not a bug of ours.
 UNWRITABLE = {
@@ -24,6 +26,15 @@ UNWRITABLE = {
     errno.EFBIG,
     errno.ELOOP,
 }
+
+
+#: Whether pip installed this package. Then no run.py lies where the user is.
+INSTALLED = Path(__file__).with_name("checkout").is_dir()
+
+
+def as_called(text: str) -> str:
+    """`text` with the command that the user has: that of a checkout, or what pip installed."""
+    return text.replace("python run.py", "recsys-lab run") if INSTALLED else text
 
 
 class UserError(Exception):
@@ -48,7 +59,7 @@ class UserError(Exception):
             line += f"; allowed: {allowed}"
         if remedy is not None:
             line += f"; {remedy}"
-        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(line.split())))
+        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(as_called(line).split())))
 
     def __reduce__(self):  # exceptions travel from a rank to the launcher
         return (_rebuild, (type(self), {k: v if v is None else str(v) for k, v in self.parts.items()}))
@@ -100,3 +111,26 @@ def cannot_write(error: OSError, where: object) -> UserError:
 def unwritable(error: OSError, where: object) -> UserError | None:
     """`error` as the user's mistake, if the operating system refused to write to `where`; None if it is something else."""
     return cannot_write(error, where) if error.errno in UNWRITABLE else None
+
+
+#: What an extra of ours installs beside the package itself.
+OF_EXTRAS = ("torch", "torchrec", "fbgemm_gpu", "lightning", "tensordict", "torchmetrics")
+
+
+def broken_install(error: BaseException) -> UserError | None:
+    """`error` as the user's mistake, if a package of the extras is missing or FBGEMM's libraries cannot be loaded; None otherwise."""
+    if isinstance(error, ModuleNotFoundError) and error.name in OF_EXTRAS:
+        return UserError("not installed", where=error.name, remedy="pip install 'recsys_lab[cpu]', or [cuda] where there is a GPU")
+    if not isinstance(error, OSError | ImportError) or "fbgemm_gpu" not in str(error):
+        return None
+    remedy = f"mend it with: {fbgemm_again()}; recsys-lab doctor says more"
+    return UserError("FBGEMM's libraries cannot be loaded", where="fbgemm_gpu", given=error, remedy=remedy)
+
+
+def fbgemm_again(build: str = "fbgemm-gpu-cpu") -> str:
+    """The command that puts the files of one build of FBGEMM in the place of the other's: both write into one folder."""
+    try:
+        release = f"=={metadata.version(build)}"
+    except metadata.PackageNotFoundError:
+        release = ""
+    return f"python -m pip install --force-reinstall --no-deps {build}{release}"

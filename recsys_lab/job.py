@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
-from recsys_lab.errors import RankLost, Terminated, UserError, cannot_write, unwritable
+from recsys_lab.errors import RankLost, Terminated, UserError, as_called, broken_install, cannot_write, unwritable
 from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
@@ -187,7 +187,8 @@ class Ending:
                 clear_partial(self.folder / "checkpoints")
                 last = latest(self.folder / "checkpoints")
                 kept = "" if last is None else f" with a checkpoint of {last.name}"
-                print(f"{_cut_short(error)}{kept}; go on with: python run.py resume={self.folder}", file=sys.stderr)
+                how = as_called(f"go on with: python run.py resume={self.folder}")
+                print(f"{_cut_short(error)}{kept}; {how}", file=sys.stderr)
             self.codes.append(CUT_SHORT[type(error)])
         elif isinstance(error, Exception):
             self.codes.append(self._failed(error))
@@ -196,7 +197,9 @@ class Ending:
         return error is None or isinstance(error, Exception | KeyboardInterrupt | Terminated)
 
     def _failed(self, error: Exception) -> int:
-        mistake = error if isinstance(error, UserError) else unwritable(error, self.folder) if isinstance(error, OSError) else None
+        mistake = error if isinstance(error, UserError) else broken_install(error)
+        if mistake is None and isinstance(error, OSError):
+            mistake = unwritable(error, self.folder)
         if mistake is None:
             traceback.print_exception(error)
         elif self.writes:
@@ -246,7 +249,9 @@ class Outcome:
         if self._handled_before is not None:
             signal.signal(signal.SIGTERM, self._handled_before)
         folder = None if self.line is None else self.line.folder
-        if isinstance(error, OSError) and self.line is not None and not self.codes:
+        if isinstance(error, OSError | ImportError) and (mistake := broken_install(error)):
+            error = mistake
+        elif isinstance(error, OSError) and self.line is not None and not self.codes:
             error = cannot_write(error, folder)  # Hydra could not make the run folder
         if isinstance(error, UserError):
             print(f"error: {error}", file=sys.stderr)

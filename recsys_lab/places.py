@@ -22,7 +22,20 @@ def user_cache() -> Path:
 
 
 def on_path() -> None:
-    """Lets `launchers`, `experiments` and `run` be imported from any folder, in this process and in those that it starts."""
+    """Lets `launchers`, `experiments` and `run` be imported before any others, in this process and in those that it starts."""
+    if _AFTER_OTHERS:
+        sys.path.remove(_AFTER_OTHERS.pop())
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
+#: What `importable` has added to the path.
+_AFTER_OTHERS: list[str] = []
+
+
+def importable() -> None:
+    """The same for a program of the user's own, whose modules of these names come first."""
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+        _AFTER_OTHERS.append(str(ROOT))

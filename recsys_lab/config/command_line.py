@@ -14,6 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
+from recsys_lab import places
 from recsys_lab.config import words
 from recsys_lab.config.composition import composed, hydra_errors, parsed, with_choices
 from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
@@ -71,6 +72,7 @@ class StartedJob:
 def read(argv: list[str]) -> Invocation:
     """Checks `argv` (without the program's name). Raises UserError for the first thing wrong with it."""
     register_resolvers()
+    places.importable()
     args = words.parsed(argv)
     argv = words.ordered(args)
     extra = [f"hydra.searchpath=[{_quoted(f'file://{Path(args.config_dir).resolve()}')}]"] if args.config_dir else []

@@ -14,6 +14,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.utils import get_object
@@ -297,6 +298,8 @@ def target_of(target: Any, where: str) -> Callable:
         missing = re.search(r"No module named '(\w+)", str(error))
         if missing and missing[1] != "recsys_lab" and not target.startswith(f"{missing[1]}."):
             remedy = f"install {missing[1]}, or choose another {where}"
+        if missing and target.startswith(f"{missing[1]}.") and (Path(f"{missing[1]}.py").is_file() or Path(missing[1]).is_dir()):
+            remedy = f"{missing[1]} lies in this folder, in which Python does not look: put PYTHONPATH=. before the command"
         if "fbgemm" in str(error):  # its build for CUDA is on a CPU machine, or is not of this torch
             remedy = "python -m recsys_lab doctor says which packages do not belong together, and what to do"
         raise UserError(f"`_target_` cannot be imported ({error})", where=f"{where}._target_", given=target, remedy=remedy) from None

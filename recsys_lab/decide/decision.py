@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from recsys_lab.config.said import said
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.answer import Winner, marked, winner_of
 from recsys_lab.decide.combinations import Combination, combinations
 from recsys_lab.decide.fixes import least_change, with_fixes
 from recsys_lab.decide.prices import Priced
-from recsys_lab.decide.question import Question, asked
+from recsys_lab.decide.question import AXES, Question, asked
 from recsys_lab.decide.rows import Change, Row
 from recsys_lab.decide.sensitivity import changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
@@ -71,8 +72,8 @@ def decide(*words: str, workers: int | None = None, progress: Progress | None = 
     Raises:
         UserError: for whatever is wrong with the words; PlanDoesNotFit where no combination fits.
     """
-    said = [f"{key}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}" for key, value in keys.items()]
-    return decided(asked([*words, *said]), workers, progress)
+    axes = {key: ",".join(map(str, value)) if key in AXES and isinstance(value, list | tuple) else value for key, value in keys.items()}
+    return decided(asked(said(words, axes, "decide")), workers, progress)
 
 
 def decided(question: Question, workers: int | None = None, progress: Progress | None = None) -> Decision:

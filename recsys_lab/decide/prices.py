@@ -12,7 +12,7 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.combinations import Combination
 from recsys_lab.decide.rows import Row
-from recsys_lab.errors import PlanDoesNotFit, UserError
+from recsys_lab.errors import PlanDoesNotFit, UserError, as_called
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.planning import Planned, plan_for, price
@@ -102,7 +102,7 @@ def _row(combination: Combination, profile: Profile, **figures: Any) -> Row:
         batch_per_rank=combination.experiment.batch_size,
         ranks=cluster.world_size,
         price=cluster.price,
-        command=f"python run.py {shlex.join(words)}",
+        command=as_called(f"python run.py {shlex.join(words)}"),
         **figures,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from recsys_lab.doctor import kernels, machine, trials, versions
 from recsys_lab.doctor.row import BROKEN, Row
+from recsys_lab.errors import broken_install
 from recsys_lab.quiet import quiet_torchrec
 
 #: (area, name, look): in the order of the table.
@@ -37,6 +38,8 @@ def examine() -> list[Row]:
             result = look()
         except Exception as error:  # noqa: BLE001 - an install can be broken in any way, and saying so is the doctor's work
             line = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            result = Row(area, name, BROKEN, line, f"{versions.REBUILD}; if it stays, report it with the output of --json")
+            mistake = broken_install(error)
+            remedy = mistake.parts["remedy"] if mistake else f"{versions.REBUILD}; if it stays, report it with the output of --json"
+            result = Row(area, name, BROKEN, line, str(remedy))
         rows += result if isinstance(result, list) else [result]
     return rows

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from recsys_lab import places
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
+from recsys_lab.errors import fbgemm_again
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ((3, 11), (3, 12))
@@ -46,25 +47,28 @@ def python_row(python: tuple[int, ...] = tuple(sys.version_info[:3])) -> Row:
 def triple_rows() -> list[Row]:
     """torch, torchrec and fbgemm, and whether the three are made for each other."""
     builds = [name for name in FBGEMM_BUILDS if installed(name)]
-    fbgemm = builds[0] if len(builds) == 1 else FBGEMM_BUILDS[bool(installed("torch") and _torch_cuda())]
+    cuda, gpu = (_torch_cuda(), _has_gpu()) if installed("torch") else (None, False)
+    fbgemm = builds[0] if len(builds) == 1 else FBGEMM_BUILDS[gpu]
     wanted = {"torch": TORCH, "torchrec": TORCHREC, fbgemm: FBGEMM}
     rows = [_release_row(name, release) for name, release in wanted.items()]
     if any(row.state != OK for row in rows):
-        return [
-            *rows,
-            Row("versions", "the triple", BROKEN, "does not match", f"{REBUILD}: torch {TORCH}, torchrec {TORCHREC}, fbgemm {FBGEMM}"),
-        ]
+        remedy = f"{REBUILD}: torch {TORCH}, torchrec {TORCHREC}, fbgemm {FBGEMM}"
+        return [*rows, Row("versions", "the triple", BROKEN, "does not match", remedy)]
     if len(builds) > 1 and not has_its_files(fbgemm):
-        again = f"python -m pip install --force-reinstall --no-deps {fbgemm}=={installed(fbgemm)}"
-        return [*rows, Row("versions", "the triple", BROKEN, "both builds of fbgemm, one over the other", again)]
-    if (cuda := _torch_cuda()) is None and fbgemm == "fbgemm-gpu":
+        return [*rows, Row("versions", "the triple", BROKEN, "both builds of fbgemm, one over the other", fbgemm_again(fbgemm))]
+    if cuda is None and fbgemm == "fbgemm-gpu":
         return [*rows, Row("versions", "the triple", BROKEN, "torch for CPU with fbgemm for CUDA", "make env LOCK=cpu, or LOCK=cuda")]
-    if cuda is not None and fbgemm == "fbgemm-gpu-cpu":
-        return [
-            *rows,
-            Row("versions", "the triple", BROKEN, f"torch for CUDA {cuda} with fbgemm for CPU", "make env LOCK=cuda, or LOCK=cpu"),
-        ]
-    return [*rows, Row("versions", "the triple", OK, f"matches, for {'CPU' if cuda is None else f'CUDA {cuda}'}")]
+    if gpu and fbgemm == "fbgemm-gpu-cpu":
+        wrong = f"torch for CUDA {cuda} with fbgemm for CPU"
+        return [*rows, Row("versions", "the triple", BROKEN, wrong, "make env LOCK=cuda, or LOCK=cpu")]
+    made_for = "CPU" if fbgemm == "fbgemm-gpu-cpu" else f"CUDA {cuda}"
+    return [*rows, Row("versions", "the triple", OK, f"matches, for {made_for}")]
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _torch_cuda() -> str | None:

@@ -67,17 +67,18 @@ def test_every_function_says_what_it_takes_gives_and_raises() -> None:
 def test_the_same_figures_as_a_run_of_the_same_words(tmp_path: Path) -> None:
     experiment = recsys_lab.compose(*WORDS, "mode=simulate", logger="none")
     priced = recsys_lab.simulate(experiment)
-    made = recsys_lab.run(*WORDS, "mode=simulate", logger="none", folder=tmp_path / "runs" / "one")
+    made = recsys_lab.run(*WORDS, "mode=simulate", logger="none", folder=tmp_path / "my runs, here" / "one")
     assert made.result["simulated"]["iteration_ms"] == priced.iteration_ms
     assert made.result["plan_fingerprint"] == recsys_lab.plan(experiment).plan.fingerprint
     slower = replace(experiment, cluster=built("cluster", "a100x64"))
     assert recsys_lab.simulate(slower).iteration_ms > priced.iteration_ms
-    (row,) = recsys_lab.load(tmp_path / "runs" / "one").to_dict("records")
+    (row,) = recsys_lab.load(tmp_path / "my runs, here" / "one").to_dict("records")
     assert (row["simulated.iteration_ms"], row["choices.sharder"]) == (priced.iteration_ms, "torchrec_row_wise")
-    assert recsys_lab.load(tmp_path / "runs").to_dict("records") == [row]
+    assert recsys_lab.load(tmp_path / "my runs, here").to_dict("records") == [row]
     with pytest.raises(api.RunFailed, match="exit code 2") as failed:
-        recsys_lab.run(*WORDS, "mode=simulate", "seed=7", logger="none", folder=tmp_path / "runs" / "one")
-    assert failed.value.exit_code == 2
+        recsys_lab.run(*WORDS, "mode=simulate", "seed=7", logger="none", folder=tmp_path / "my runs, here" / "one")
+    assert failed.value.exit_code == 2 and failed.value.reason.startswith(f"{tmp_path / 'my runs, here' / 'one'}: another run lies here")
+    assert "\n" not in str(failed.value)
 
 
 def test_an_explanation_has_a_line_a_table() -> None:
@@ -93,6 +94,17 @@ def test_an_explanation_has_a_line_a_table() -> None:
         (lambda: recsys_lab.plan(recsys_lab.compose(), "seed=2"), "words beside an experiment; given seed=2"),
         (lambda: recsys_lab.load("nowhere"), "nowhere: no run lies here"),
         (lambda: recsys_lab.compose(seed=-1), "seed"),
+        (lambda: recsys_lab.compose(["model=dcn"]), "compose: a word is text such as 'model=dcn'; given list"),
+        (lambda: recsys_lab.plan(None), "a word is text.*given None"),
+        (lambda: recsys_lab.decide(recsys_lab.compose), "decide: a word is text.*given function"),
+        (lambda: recsys_lab.plan("model=dcn", "data=random", given="plan.json"), "given: a plan is needed; given str; allowed: a Shard"),
+        (
+            lambda: recsys_lab.simulate(replace(recsys_lab.compose(), cluster="h100x64")),
+            "experiment.cluster: no such part.*given h100x64; allowed: Cluster; compose the words",
+        ),
+        (lambda: recsys_lab.run("mode=plan", folder=5), "run folder: a path is needed; given int"),
+        (lambda: recsys_lab.load(""), "load: a path is needed; given an empty text"),
+        (lambda: recsys_lab.load(None), "load: a path is needed; given NoneType"),
     ],
 )
 def test_a_mistake_is_one_line(call, says: str) -> None:

@@ -12,6 +12,7 @@ API = {
     "recsys_lab/decide/decision.py": "decide",
     "recsys_lab/planning.py": "Planned",
     "recsys_lab/simulate/simulated.py": "Simulated simulate",
+    "recsys_lab/lightning/strategy.py": "ShardedStrategy whole_weights",
     "recsys_lab/torchrec_plans.py": "tables_of experiment to_torchrec from_torchrec read simulate compared",
 }
 #: What a scheme, a sharder, a model, a data set, a launcher, a logger, a cluster and a profile are made of.

@@ -7,8 +7,11 @@ import inspect
 import json
 
 import pytest
+from omegaconf import OmegaConf
 
 from recsys_lab.__main__ import COMMANDS, ROOT, commands_in, main
+from recsys_lab.errors import UserError
+from recsys_lab.job import Ending, Outcome
 from tests.record.fake_run import failed, make_result, write_run
 
 
@@ -127,3 +130,53 @@ def test_a_command_takes_its_arguments_and_names_its_own_file(name, module):
     main_of = importlib.import_module(module).main
     assert list(inspect.signature(main_of).parameters)[-1] == "argv"
     assert module.startswith("experiments.") or module == f"recsys_lab.commands.{name}"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), "torch: not installed; pip install 'recsys_lab[cpu]'"),
+        (
+            OSError("Could not load this library: /site-packages/fbgemm_gpu/fbgemm_gpu_py.so"),
+            "--no-deps fbgemm-gpu-cpu==1.8.0; recsys-lab doctor",
+        ),
+    ],
+)
+def test_an_installation_that_cannot_train_is_one_line(error, says, monkeypatch, capsys, tmp_path):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr("recsys_lab.commands.show.main", fails)
+    code, out, err = called(capsys, "show", "anything")
+    assert (code, out) == (2, "") and err.startswith("error: ") and says in err and err.count("\n") == 1
+
+    with Outcome() as outcome:  # of a run, outside of its job
+        fails()
+    assert outcome.code == 2 and says in capsys.readouterr().err
+    codes: list[int] = []
+    with Ending(OmegaConf.create({"resume": None}), tmp_path, codes):
+        fails()
+    assert codes == [2] and says in capsys.readouterr().err
+
+
+def test_a_module_of_ours_that_is_missing_is_a_bug(monkeypatch, capsys):
+    def fails(_):
+        raise ModuleNotFoundError("of ours", name="recsys_lab.no")
+
+    monkeypatch.setattr("recsys_lab.commands.show.main", fails)
+    with pytest.raises(ModuleNotFoundError, match="of ours"):
+        called(capsys, "show", "anything")
+
+
+def test_an_installed_package_names_the_command_that_pip_gave(monkeypatch, capsys, tmp_path):
+    def lost():
+        return UserError("lost", remedy="resume with: python run.py resume=runs/one")
+
+    def interrupted() -> str:
+        with Ending(OmegaConf.create({"resume": None}), tmp_path, []):
+            raise KeyboardInterrupt
+        return capsys.readouterr().err
+
+    assert str(lost()) == "lost; resume with: python run.py resume=runs/one" and "python run.py resume=" in interrupted()
+    monkeypatch.setattr("recsys_lab.errors.INSTALLED", True)
+    assert str(lost()) == "lost; resume with: recsys-lab run resume=runs/one" and "recsys-lab run resume=" in interrupted()

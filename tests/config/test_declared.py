@@ -138,3 +138,12 @@ def test_a_package_that_is_not_installed_is_named_with_what_to_do(tmp_path: Path
     with pytest.raises(UserError) as told:
         target_of("no_such_package.start", "logger")
     assert told.value.parts["remedy"] == "name the function that builds it, as the other choices do"
+
+
+def test_a_module_that_only_lies_in_this_folder_has_its_remedy(tmp_path, monkeypatch):
+    (tmp_path / "my_own_model.py").write_text("class Mine: ...")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="my_own_model lies in this folder, .*put PYTHONPATH=. before the command"):
+        target_of("my_own_model.Mine", "model")
+    with pytest.raises(UserError, match="name the function that builds it"):
+        target_of("no_such_model.Mine", "model")

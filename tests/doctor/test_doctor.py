@@ -15,9 +15,10 @@ from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 HERE = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu-cpu": "1.8.0"}
 
 
-def given(monkeypatch: pytest.MonkeyPatch, packages: dict[str, str], cuda: str | None = None) -> None:
+def given(monkeypatch: pytest.MonkeyPatch, packages: dict[str, str], cuda: str | None = None, gpu: bool = False) -> None:
     monkeypatch.setattr(versions, "installed", packages.get)
     monkeypatch.setattr(versions, "_torch_cuda", lambda: cuda)
+    monkeypatch.setattr(versions, "_has_gpu", lambda: gpu)
 
 
 def test_this_machine_is_fit_and_json_says_the_same_as_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +52,7 @@ def test_the_matched_triple_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_triple_that_does_not_match_is_broken_and_has_a_remedy(
     monkeypatch: pytest.MonkeyPatch, packages: dict[str, str], cuda: str | None, wrong: str, says: str
 ) -> None:
-    given(monkeypatch, packages, cuda)
+    given(monkeypatch, packages, cuda, gpu=cuda is not None)
     rows = {row.name: row for row in versions.triple_rows()}
     assert rows[wrong].state == BROKEN
     assert says in rows[wrong].found
@@ -68,6 +69,18 @@ def test_of_two_builds_of_fbgemm_the_files_of_the_wanted_one_must_lie_there(monk
     wrong = versions.triple_rows()[-1]
     assert (wrong.state, wrong.found) == (BROKEN, "both builds of fbgemm, one over the other")
     assert wrong.remedy == "python -m pip install --force-reinstall --no-deps fbgemm-gpu-cpu==1.8.0"
+
+
+@pytest.mark.parametrize(("gpu", "build"), [(False, "fbgemm-gpu-cpu"), (True, "fbgemm-gpu")])
+def test_a_gpu_decides_which_build_of_fbgemm_is_wanted(monkeypatch: pytest.MonkeyPatch, gpu: bool, build: str) -> None:
+    """PyPI's torch is built for CUDA on any machine: pip install recsys_lab[cpu] brings it."""
+    given(monkeypatch, HERE | {"torch": "2.13.0", "fbgemm-gpu": "1.8.0"}, "13.0", gpu)
+    monkeypatch.setattr(versions, "has_its_files", lambda package: package == build)
+    assert versions.triple_rows()[-1].state == OK
+    monkeypatch.setattr(versions, "has_its_files", lambda package: package != build)
+    assert f"--no-deps {build}" in versions.triple_rows()[-1].remedy
+    given(monkeypatch, HERE, "13.0", gpu)
+    assert versions.triple_rows()[-1].state == (BROKEN if gpu else OK)
 
 
 def test_files_that_another_package_wrote_over_are_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -171,6 +184,14 @@ def test_a_look_that_fails_is_a_row_and_makes_the_exit_code_2(monkeypatch: pytes
     assert "broken" in said
     assert "libfbgemm.so" in said
     assert "make env" in said
+
+
+def test_a_library_of_fbgemm_that_cannot_be_loaded_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> Row:
+        raise OSError("Could not load this library: /site-packages/fbgemm_gpu/fbgemm_gpu_py.so")
+
+    monkeypatch.setattr(examine, "LOOKS", (("kernels", "FBGEMM on the CPU", fails),))
+    assert "--force-reinstall --no-deps fbgemm-gpu-cpu==1.8.0" in examine.examine()[0].remedy
 
 
 def test_warnings_alone_leave_the_machine_fit() -> None:

@@ -86,6 +86,25 @@ def test_an_installed_wheel_runs_from_any_folder(environment: Path, tmp_path: Pa
     assert "h100x64" in done(environment / "recsys-lab", "show", "runs/" + run.name, folder=tmp_path)
 
 
+def test_an_installed_wheel_names_the_command_that_it_brings(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as kept:
+        texts = {name: kept.read(name).decode() for name in kept.namelist() if "/checkout/conf/" in name}
+    assert [name for name, text in texts.items() if "python run.py" in text] == []
+    (help_page,) = (text for name, text in texts.items() if name.endswith("conf/hydra/help/recsys_lab.yaml"))
+    assert "    recsys-lab run [group=choice ...] [key=value ...]" in help_page
+
+
+def test_an_installed_package_is_called_from_a_program_of_the_users(environment: Path, tmp_path: Path) -> None:
+    """Whose own modules may have the names of ours."""
+    for name in ("run.py", "experiments.py"):
+        (tmp_path / name).write_text("OWN = True\n")
+    calls = "import recsys_lab\nassert recsys_lab.compose('model=dcn', cluster='h100x64').cluster.world_size == 64\n"
+    calls += "import experiments, run\nassert experiments.OWN and run.OWN\n"
+    calls += "made = recsys_lab.run('mode=plan', 'model=dcn', 'data=random', 'sharder=torchrec_row_wise', logger='none', folder='my run')\n"
+    calls += "print(made.result['status'])\n"
+    assert done(environment / "python", "-c", calls, folder=tmp_path).endswith("completed\n")
+
+
 @pytest.mark.long
 def test_an_installed_wheel_trains_on_processes_of_its_own(environment: Path, tmp_path: Path) -> None:
     words = ["model=dcn", "data=random", "logger=none", "trainer.max_steps=3", "launcher.hosts=1", "launcher.ranks_per_host=2"]

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
-from lightning.pytorch.callbacks import StochasticWeightAveraging
+from lightning.pytorch.overrides.distributed import _sync_module_states
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
@@ -34,12 +35,16 @@ from torchrec.distributed.types import ShardedModule, ShardingEnv, ShardingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from recsys_lab.errors import UserError
+from recsys_lab.lightning import refusals
+from recsys_lab.lightning.clip import clip_by_whole_norm
+from recsys_lab.lightning.pieces import Layout, held, moved, names_of_tables
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.torchrec_plans import collections_of, to_torchrec
 
-PRECISIONS = ("32-true", "bf16-mixed")
-#: Under this key a checkpoint says for which plan it is.
-PLAN_KEY = "recsys_lab_plan"
+#: Under this key a rank's file says where its shards stand.
+LAYOUT = "recsys_lab_layout"
+#: By sharded collection: the fingerprint of its plan.
+_PLAN_OF: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
 class _Bags(EmbeddingBagCollectionSharder):
@@ -57,52 +62,71 @@ class _Embeddings(EmbeddingCollectionSharder):
 class ShardedStrategy(DDPStrategy):
     """Shards every EmbeddingBagCollection and EmbeddingCollection of a LightningModule by `plan`, and trains it.
 
-    A checkpoint is a folder under the name that ModelCheckpoint chose, with a file for each rank. It resumes on as many ranks under the
-    same plan.
+    A checkpoint is a folder under the name that ModelCheckpoint chose, with a file for each rank. It resumes on any number of ranks, and
+    under any plan of the same tables. On as many ranks under the same plan it resumes with the same bits.
 
     Args:
         plan: of the module's tables, by name, with TorchRec's schemes. Its hosts are Lightning's `num_nodes`, its ranks `devices`.
-        ddp: what DistributedDataParallel takes, such as `find_unused_parameters`.
+        ddp: what DDPStrategy takes, such as `find_unused_parameters`.
 
     Raises:
-        UserError: in `setup`, for a plan of other tables or ranks, and for what of Lightning cannot work with shards, with the reason.
+        UserError: for what of Lightning cannot work with shards, with the reason; in `setup` also for a plan of other tables or ranks.
     """
 
     def __init__(self, plan: ShardingPlan, **ddp: Any):
+        refusals.check_options(ddp)
         super().__init__(**ddp)
         self.plan = plan
 
     def setup(self, trainer: pl.Trainer) -> None:
         assert self.accelerator is not None and self.model is not None
-        check_trainer(trainer)
+        refusals.check_trainer(trainer)
         self.accelerator.setup(trainer)
+        fits = trainer.state.fn == TrainerFn.FITTING
+        if fits and self._layer_sync:
+            self.model = self._layer_sync.apply(self.model)
         self._shard(self.model)
         self.model_to_device()
-        if trainer.state.fn == TrainerFn.FITTING:
+        if fits:
             self.configure_ddp()
             self.setup_optimizers(trainer)
+        else:
+            _sync_module_states(self.model)
         self.setup_precision_plugin()
+        vars(self.precision_plugin)["clip_grad_by_norm"] = self._clip_by_norm  # Lightning's own knows this rank's gradients only
 
     def _shard(self, module: nn.Module) -> None:
         """Puts TorchRec's sharded collections in the place of whole ones. Those of an earlier call stay."""
-        if any(isinstance(part, ShardedModule) for part in module.modules()):
-            return
         given = f"{self.num_nodes} hosts of {self.num_processes} ranks"
         if (self.plan.hosts, self.plan.ranks_per_host) != (self.num_nodes, self.num_processes):
             allowed = f"{self.plan.hosts} hosts of {self.plan.ranks_per_host} ranks"
             raise UserError("the plan is for other ranks", where="Trainer(num_nodes, devices)", given=given, allowed=allowed)
+        if sharded := [part for part in module.modules() if isinstance(part, ShardedModule)]:
+            if any(_PLAN_OF.get(part) != self.plan.fingerprint for part in sharded):
+                remedy = "make a new module; a checkpoint brings its weights"
+                raise UserError("the module is sharded by another plan", where=type(module).__name__, remedy=remedy)
+        else:
+            refusals.check_module(module)
+            self._shard_collections(module)
+        apart = names_of_tables(module)
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, list(apart))
+
+    def _shard_collections(self, module: nn.Module) -> None:
         os.environ.setdefault("LOCAL_WORLD_SIZE", str(self.num_processes))  # TorchRec groups the ranks of a host by it
         placed = to_torchrec(self.plan, module, self.root_device.type, kernel="dense")
         env = ShardingEnv.from_process_group(dist.group.WORLD)
-        for path, collection in collections_of(module):
+        paths = [(path, part) for path, part in module.named_modules(remove_duplicate=False)]
+        for path, collection in list(collections_of(module)):
             whole = {name: self._of_first_rank(value) for name, value in collection.state_dict().items()}
             sharder: Any = _Bags() if isinstance(collection, EmbeddingBagCollection) else _Embeddings()
             sharded = sharder.shard(collection, placed.get_plan_for_module(path), env, self.root_device, path)
             _check_one_shard_each(sharded, path)
             fill(sharded, whole)
             _have_rows(sharded)
-            parent, _, name = path.rpartition(".")
-            setattr(module.get_submodule(parent), name, sharded)
+            _PLAN_OF[sharded] = self.plan.fingerprint
+            for other in (other for other, part in paths if part is collection):  # a module may have it under two names
+                parent, _, name = other.rpartition(".")
+                setattr(module.get_submodule(parent), name, sharded)
 
     def _of_first_rank(self, value: Tensor) -> Tensor | None:
         """As DistributedDataParallel begins: with the values of rank 0. None on the meta device: TorchRec draws them."""
@@ -111,12 +135,6 @@ class ShardedStrategy(DDPStrategy):
         here = value.detach().to(self.root_device)
         dist.broadcast(here, 0)
         return here
-
-    def _setup_model(self, model: nn.Module) -> DistributedDataParallel:
-        sharded = [name for name, part in model.named_modules() if isinstance(part, ShardedModule)]
-        apart = [name for name, _ in (*model.named_parameters(), *model.named_buffers()) if any(name.startswith(f"{s}.") for s in sharded)]
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, apart)
-        return super()._setup_model(model)
 
     def configure_ddp(self) -> None:
         super().configure_ddp()
@@ -136,44 +154,135 @@ class ShardedStrategy(DDPStrategy):
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
+        state, kept = self.lightning_module.state_dict(), checkpoint["state_dict"]
+        if strict and (differ := sorted(set(state) ^ set(kept))):
+            what = "the checkpoint lacks a weight" if differ[0] in state else "the checkpoint has a weight more"
+            raise UserError(
+                what, where=type(self.lightning_module).__name__, given=differ[0], remedy="strict_loading = False loads the rest"
+            )
         with torch.no_grad():
-            for name, value in self.lightning_module.state_dict().items():
-                for own, kept in zip(held(value), checkpoint["state_dict"][name], strict=True):
-                    own.copy_(kept)
+            for name in state.keys() & kept.keys():
+                for own, value in zip(held(state[name]), kept[name] if isinstance(kept[name], list) else [kept[name]], strict=True):
+                    own.copy_(value)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Every rank writes its file. The folder has its name when all are there."""
+        filepath = self.broadcast(str(filepath))  # a monitored figure in its name can differ between ranks
         whole, partial = Path(filepath), Path(f"{filepath}.partial")
         if self.is_global_zero:
             for path in (whole, partial):
                 _remove(path)
             partial.mkdir(parents=True)
         self.barrier()
-        said = checkpoint | {PLAN_KEY: self.plan.fingerprint}
-        self.checkpoint_io.save_checkpoint(said, partial / self._own_file(), storage_options)
+        said = checkpoint | {LAYOUT: self._layout().plain()}
+        self.checkpoint_io.save_checkpoint(said, partial / _file_of(self.global_rank, self.world_size), storage_options)
         self.barrier()
         if self.is_global_zero:
             partial.rename(whole)
         self.barrier()
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        path = Path(checkpoint_path) / self._own_file()
-        if not path.is_file():
-            remedy = f"give a checkpoint of a ShardedStrategy with {self.world_size} ranks"
-            raise UserError("no checkpoint of this rank", where=checkpoint_path, given=f"no {path.name}", remedy=remedy)
-        found = dict(self.checkpoint_io.load_checkpoint(path, weights_only=weights_only))
-        if found.pop(PLAN_KEY, None) != self.plan.fingerprint:
-            raise UserError(
-                "the checkpoint is of another plan", where=checkpoint_path, remedy="resume under the plan that it was written with"
-            )
-        return found
+        folder = Path(self.broadcast(str(checkpoint_path)))
+
+        def read(path: Path) -> dict[str, Any]:
+            return self.checkpoint_io.load_checkpoint(path, weights_only=weights_only)
+
+        own = self._layout()
+        path = folder / _file_of(self.global_rank, self.world_size)
+        if path.is_file():
+            layout, found = _read(path, read)
+            if layout.plan == own.plan:
+                return found
+        return moved(lambda: _files_of(folder, read), own, folder)
+
+    def _layout(self) -> Layout:
+        assert self.lightning_module is not None
+        return Layout.of(self.lightning_module, self.optimizers, self.world_size, self.plan.fingerprint)
 
     def remove_checkpoint(self, filepath: Any) -> None:
         if self.is_global_zero:
             _remove(Path(filepath))
 
-    def _own_file(self) -> str:
-        return f"rank_{self.global_rank}_of_{self.world_size}.ckpt"
+    # what Lightning leaves to a strategy ---------------------------------------------------------------------------
+
+    def _clip_by_norm(self, optimizer: torch.optim.Optimizer, clip_val: float) -> None:
+        assert self.lightning_module is not None
+        state = self.lightning_module.state_dict()
+        apart = {name for name in names_of_tables(self.lightning_module) if isinstance(state[name], ShardedTensor)}
+        own = {id(parameter) for name, parameter in self.lightning_module.named_parameters() if name in apart}
+        parameters = list(self.precision_plugin.main_params(optimizer))
+        clip_by_whole_norm(
+            [one for one in parameters if id(one) not in own], [one for one in parameters if id(one) in own], clip_val, self.root_device
+        )
+
+    def on_train_start(self) -> None:
+        self._check_batches("num_training_batches", "train")
+
+    def on_validation_start(self) -> None:
+        self._check_batches("num_sanity_val_batches" if self._trainer.sanity_checking else "num_val_batches", "val")
+
+    def on_test_start(self) -> None:
+        self._check_batches("num_test_batches", "test")
+
+    def on_predict_start(self) -> None:
+        self._check_batches("num_predict_batches", "predict")
+
+    def _check_batches(self, attribute: str, where: str) -> None:
+        refusals.check_batches(getattr(self._trainer, attribute), where, self.root_device)
+
+    @property
+    def _trainer(self) -> pl.Trainer:
+        assert self.lightning_module is not None
+        return self.lightning_module.trainer
+
+
+def whole_weights(checkpoint: Path | str) -> dict[str, Tensor]:
+    """The weights of a checkpoint of ShardedStrategy, with whole tables: for `load_state_dict` of the module that is not sharded.
+
+    Args:
+        checkpoint: the folder that ModelCheckpoint wrote.
+
+    Returns:
+        A state dict on the CPU. All tables must fit into memory.
+
+    Raises:
+        UserError: for a folder that is no checkpoint of ShardedStrategy, or that lacks a rank's file.
+    """
+    folder = Path(checkpoint)
+
+    def read(path: Path) -> dict[str, Any]:
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+    layout, _ = next(_files_of(folder, read))
+    found = moved(lambda: _files_of(folder, read, ("state_dict",)), layout.whole(), folder)["state_dict"]
+    return {name: value[0] if isinstance(value, list) else value for name, value in found.items()}
+
+
+def _file_of(rank: int, world_size: int) -> str:
+    return f"rank_{rank}_of_{world_size}.ckpt"
+
+
+def _files_of(
+    folder: Path, read: Callable[[Path], dict[str, Any]], keys: tuple[str, ...] | None = None
+) -> Iterator[tuple[Layout, dict[str, Any]]]:
+    """The files of all ranks that wrote `folder`, one at a time; of each the entries `keys`, or all."""
+    first = sorted(folder.glob("rank_0_of_*.ckpt"))
+    if len(first) != 1:
+        given = "a folder without it" if folder.is_dir() else "a file" if folder.exists() else "nothing"
+        raise UserError("no checkpoint of a ShardedStrategy", where=folder, given=given, allowed="a folder with rank_0_of_N.ckpt")
+    world_size = int(first[0].stem.rpartition("_")[2])
+    for rank in range(world_size):
+        layout, found = _read(folder / _file_of(rank, world_size), read)
+        yield layout, found if keys is None else {key: found[key] for key in keys}
+
+
+def _read(path: Path, read: Callable[[Path], dict[str, Any]]) -> tuple[Layout, dict[str, Any]]:
+    if not path.is_file():
+        raise UserError("a rank's file is missing", where=path, remedy="copy the whole folder of the checkpoint")
+    found = dict(read(path))
+    if (layout := found.pop(LAYOUT, None)) is None:
+        raise UserError("it does not say where its shards stand", where=path, remedy="resume with the version that wrote it")
+    return Layout(**layout), found
 
 
 def settle_buckets(parallel: DistributedDataParallel, module: nn.Module) -> None:
@@ -190,28 +299,6 @@ def settle_buckets(parallel: DistributedDataParallel, module: nn.Module) -> None
         del module.forward
     for value in averaged:
         value.grad = None
-
-
-def check_trainer(trainer: Any) -> None:
-    """Raises UserError for what of Lightning gives wrong weights when each rank has other shards."""
-    norm = trainer.gradient_clip_val and str(trainer.gradient_clip_algorithm or "norm").endswith("norm")
-    averages = any(isinstance(one, StochasticWeightAveraging) for one in trainer.callbacks)
-    by_hand = not trainer.lightning_module.automatic_optimization
-    cannot = (
-        (norm, "gradient_clip_val", "each rank would clip by the norm of its own shards", 'gradient_clip_algorithm="value"'),
-        (trainer.accumulate_grad_batches > 1, "accumulate_grad_batches", "their gradients travel in every backward pass", "1"),
-        (by_hand, "automatic_optimization", "it was tested with Lightning's loop alone", "True"),
-        (trainer.precision not in PRECISIONS, "precision", "they have no such format here", " or ".join(PRECISIONS)),
-        (averages, "callbacks", "shards cannot be copied", "no averaging of weights"),
-    )
-    for is_asked, where, why, allowed in cannot:
-        if is_asked:
-            raise UserError(f"not with sharded tables: {why}", where=f"Trainer({where})", allowed=allowed)
-
-
-def held(value: Any) -> list[Tensor]:
-    """What this rank has of an entry of a state dict. Changing it changes the module."""
-    return [shard.tensor for shard in value.local_shards()] if isinstance(value, ShardedTensor) else [value]
 
 
 def fill(sharded: nn.Module, whole: Mapping[str, Tensor | None]) -> None:
@@ -248,10 +335,10 @@ def _have_rows(sharded: nn.Module) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-__all__ = ["ShardedStrategy"]
+__all__ = ["ShardedStrategy", "whole_weights"]

@@ -1,0 +1,202 @@
+"""What a rank has of each table, and a checkpoint of other ranks or of another plan as this rank wants it.
+
+A rank's file says where its shards stand in their tables. So a rank of another number of ranks copies what overlaps with its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torchrec.distributed.types import ShardedModule
+
+from recsys_lab.errors import UserError
+
+#: First row, first column, rows, columns.
+Block = list[int]
+
+
+def held(value: Any) -> list[Tensor]:
+    """What this rank has of an entry of a state dict. Changing it changes the module."""
+    return [shard.tensor for shard in value.local_shards()] if isinstance(value, ShardedTensor) else [value]
+
+
+def names_of_tables(module: nn.Module) -> set[str]:
+    """The names, in the state dict, of what sharded collections hold."""
+    prefixes = tuple(f"{path}." for path, part in module.named_modules(remove_duplicate=False) if isinstance(part, ShardedModule))
+    return {name for name in module.state_dict() if name.startswith(prefixes)} if prefixes else set()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a rank's part of a checkpoint stands. Plain data, as the rank's file has it.
+
+    Attributes:
+        world_size: ranks that wrote the checkpoint.
+        plan: the fingerprint of their plan.
+        blocks: of each table's weight, the blocks that this rank has, in their order in the file.
+        sizes: rows and columns of each table.
+        optimizers: of each optimizer, the names of its parameters, in its order.
+    """
+
+    world_size: int
+    plan: str
+    blocks: dict[str, list[Block]] = field(default_factory=dict)
+    sizes: dict[str, list[int]] = field(default_factory=dict)
+    optimizers: list[list[str]] = field(default_factory=list)
+
+    @staticmethod
+    def of(module: nn.Module, optimizers: Sequence[torch.optim.Optimizer], world_size: int, plan: str) -> Layout:
+        """That of a sharded module, on this rank."""
+        made, state = Layout(world_size, plan), module.state_dict()
+        for name in sorted(names_of_tables(module)):
+            value = state[name]
+            made.sizes[name] = list(value.size())
+            if isinstance(value, ShardedTensor):
+                made.blocks[name] = [[*s.metadata.shard_offsets, *s.metadata.shard_sizes] for s in value.local_shards()]
+            else:
+                made.blocks[name] = [[0, 0, *value.shape]]
+        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        for optimizer in optimizers:
+            made.optimizers.append([names.get(id(one), "") for group in optimizer.param_groups for one in group["params"]])
+        return made
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def whole(self) -> Layout:
+        """That of one process with every table."""
+        return Layout(1, "", {name: [[0, 0, *size]] for name, size in self.sizes.items()}, self.sizes, self.optimizers)
+
+
+class _Wanted:
+    """A block of a tensor, filled from the blocks of other ranks."""
+
+    def __init__(self, block: Block, like: Tensor):
+        self.block = block
+        self.tensor = torch.empty(block[2:], dtype=like.dtype)
+        self.missing = self.tensor.numel()
+
+    def take(self, block: Block, source: Tensor) -> None:
+        """Copies what both have. Replicas give it once."""
+        cut = _overlap(self.block, block)
+        if self.missing and cut is not None:
+            here, there = cut
+            self.tensor[here] = source[there]
+            self.missing -= self.tensor[here].numel()
+
+
+def _overlap(ours: Block, theirs: Block) -> tuple[tuple[slice, slice], tuple[slice, slice]] | None:
+    cuts = []
+    for first, other, many, others in zip(ours[:2], theirs[:2], ours[2:], theirs[2:]):
+        start, stop = max(first, other), min(first + many, other + others)
+        if start >= stop:
+            return None
+        cuts.append((slice(start - first, stop - first), slice(start - other, stop - other)))
+    (row, their_row), (col, their_col) = cuts
+    return (row, col), (their_row, their_col)
+
+
+def moved(files: Callable[[], Iterator[tuple[Layout, dict[str, Any]]]], own: Layout, where: object) -> dict[str, Any]:
+    """A checkpoint of other ranks, with the weights and the optimizer states that `own` wants.
+
+    Args:
+        files: reads the files in the order of ranks, one at a time.
+        own: where this rank's shards stand.
+        where: the checkpoint, for errors.
+
+    Returns:
+        A checkpoint as this rank would have written it. What is no table's is rank 0's.
+
+    Raises:
+        UserError: for tables of another size, for a part that no rank has, and for a row's state of other columns.
+    """
+    made: dict[str, Any] = {}
+    weights: dict[tuple[str, int], _Wanted] = {}
+    states: dict[tuple[int, str], dict[str, Any]] = {}
+    for layout, found in files():
+        made = made or found
+        _check_same_tables(layout, own, where)
+        for name, blocks in own.blocks.items():
+            for number, block in enumerate(blocks):
+                for source, tensor in zip(layout.blocks[name], found["state_dict"][name], strict=True):
+                    weights.setdefault((name, number), _Wanted(block, tensor)).take(source, tensor)
+        for number, optimizer in enumerate(found.get("optimizer_states", ())[: len(own.optimizers)]):  # none where nothing is trained
+            for key, state in optimizer["state"].items():
+                name = layout.optimizers[number][key] if isinstance(key, int) else key
+                if name in own.blocks:
+                    _take_state(states.setdefault((number, name), {}), state, layout.blocks[name], own.blocks[name], where, name)
+    _check_whole(weights, states, where)
+    for name, blocks in own.blocks.items():
+        made["state_dict"][name] = [weights[name, number].tensor for number in range(len(blocks))]
+    for number, optimizer in enumerate(made.get("optimizer_states", ())[: len(own.optimizers)]):
+        keys = {name: key for key, name in enumerate(own.optimizers[number])}
+        by_name = any(isinstance(key, str) for key in optimizer["state"])
+        for (of, name), state in states.items():
+            if of == number and name in keys:
+                optimizer["state"][name if by_name else keys[name]] = {what: _given(value) for what, value in state.items()}
+    return made
+
+
+def _given(value: Any) -> Any:
+    return value.tensor if isinstance(value, _Wanted) else value
+
+
+def _take_state(into: dict[str, Any], state: Mapping[str, Any], theirs: list[Block], ours: list[Block], where: object, name: str) -> None:
+    """One table's state of one optimizer. A rank has one block of a table, or none (`ShardedStrategy` sees to it)."""
+    block = ours[0] if ours else [0, 0, 0, 1]
+    source = theirs[0] if theirs else [0, 0, 0, 1]
+    for what, value in state.items():
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            into.setdefault(what, value)  # such as a number of steps, which all ranks share
+        elif not source[2]:
+            continue  # a rank without rows of this table
+        elif list(value.shape) == source[2:]:
+            into.setdefault(what, _Wanted(block, value)).take(source, value)
+        elif value.shape[0] == source[2] and value.numel() == source[2]:
+            _take_rows(into, what, value, block, source, f"{where} {name} {what}")
+        else:
+            given, at = tuple(value.shape), f"{where} {name} {what}"
+            raise UserError("a state that is no weight's and no row's", where=at, given=given, remedy=AS_WRITTEN)
+
+
+def _take_rows(into: dict[str, Any], what: str, value: Tensor, block: Block, source: Block, where: str) -> None:
+    """A number a row, which belongs to the columns that its rank had."""
+    row, _, rows, _ = block
+    mine = into.setdefault(what, _Wanted([row, 0, rows, 1], value))
+    if _overlap(block, source) is None:
+        return
+    if block[1::2] != source[1::2]:
+        given = f"columns {source[1]} to {source[1] + source[3]}"
+        raise UserError("a row's state is of other columns", where=where, given=given, remedy=AS_WRITTEN)
+    mine.take([source[0], 0, source[2], 1], value.reshape(-1, 1))
+    into[what] = mine
+
+
+AS_WRITTEN = "resume under the plan that it was written with"
+
+
+def _check_same_tables(theirs: Layout, ours: Layout, where: object) -> None:
+    for name in sorted({*theirs.sizes, *ours.sizes}):
+        of_file, own = theirs.sizes.get(name), ours.sizes.get(name)
+        if of_file != own:
+            what = "the checkpoint has no such table" if of_file is None else "the checkpoint has a table more"
+            if of_file and own:
+                what = f"the checkpoint has another size of {name}"
+            given, allowed = ("x".join(map(str, size)) if size else None for size in (own, of_file))
+            raise UserError(what, where=where, given=given or name, allowed=allowed)
+
+
+def _check_whole(weights: Mapping[Any, _Wanted], states: Mapping[Any, Mapping[str, Any]], where: object) -> None:
+    for (name, _), wanted in weights.items():
+        if wanted.missing:
+            raise UserError("the checkpoint lacks a part of a table", where=f"{where} {name}", given=f"{wanted.missing} values missing")
+    for (_, name), state in states.items():
+        for what, value in state.items():
+            if isinstance(value, _Wanted) and value.missing:
+                given = f"{value.missing} values missing"
+                raise UserError("the checkpoint lacks a part of an optimizer's state", where=f"{where} {name} {what}", given=given)

@@ -1,0 +1,49 @@
+"""Python's values as words: Hydra reads back what was meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from recsys_lab.config.said import said
+from recsys_lab.errors import UserError
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["dcn", "a b", "it's", "(x", "ends with \\", "a'b\\'c", "x]", 3, -1, 0.1, 1e-9, True, None, ["id", "a, b"], {"k": [1, None]}, [], "é'"],
+)
+def test_a_value_comes_back(value: Any) -> None:
+    (word,) = said((), {"key": value}, "compose")
+    assert OverridesParser.create().parse_override(word).value() == value
+
+
+def test_scalars_of_numpy_and_paths_are_what_they_hold() -> None:
+    words = said(["a=1"], {"b": np.int64(3), "c": np.float32(0.5), "d": Path("/tmp/my clicks, here"), "e": (Path("x"),)}, "compose")
+    assert words == ["a=1", "b=3", "c=0.5", "d='/tmp/my clicks, here'", "e=[x]"]
+
+
+def test_text_that_the_command_line_reads_is_left_to_it() -> None:
+    assert said((), {"seed": "1,2", "data.drop": "[id,day]"}, "compose") == ["seed=1,2", "data.drop=[id,day]"]
+
+
+@pytest.mark.parametrize(
+    ("words", "keys", "says"),
+    [
+        ((None,), {}, "compose: a word is text such as 'model=dcn'; given None"),
+        ((["model=dcn"],), {}, "given list; a list of words: compose(*words)"),
+        (({"model": "dcn"},), {}, "given dict; keys are keywords: compose(model='dcn')"),
+        ((), {"model": object()}, "compose model: no word has such a value; given object; allowed: text, a number"),
+        ((), {"seed": float("nan")}, "compose seed: no word has such a value; given float"),
+        ((), {"data.drop": [np.zeros(3)]}, "compose data.drop: no word has such a value; given ndarray"),
+        ((), {"logger.tags": {1: 2}}, "compose logger.tags: no word has such a value; given dict"),
+    ],
+)
+def test_what_is_no_word_is_refused(words: tuple[Any, ...], keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError) as error:
+        said(words, keys, "compose")
+    assert says in str(error.value)

@@ -8,6 +8,7 @@ C++ and numpy give the same bits.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +20,22 @@ from recsys_lab.tables.spec import Table
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _BLOCK_DRAWS = 1 << 15  # 256 kB a block: stays in the second-level cache
+
+
+@dataclass(frozen=True)
+class FirstValues:
+    """All that the first values of a table's rows depend on, `share` of them: plain figures, so a file can say it."""
+
+    table: str
+    rows: int
+    dim: int
+    seed: int
+    share: float = 1.0
+
+    def of(self, rows: np.ndarray, col_start: int, col_stop: int) -> torch.Tensor:
+        """Those `rows` (int64 [n]) x columns [col_start, col_stop), float32."""
+        made = initial_rows(Table(self.table, self.rows, self.dim, (self.table,)), rows, col_start, col_stop, self.seed)
+        return made if self.share == 1.0 else made.mul_(self.share)
 
 
 def initial_weight(table: Table, row_start: int, row_stop: int, col_start: int, col_stop: int, seed: int) -> torch.Tensor:

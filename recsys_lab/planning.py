@@ -5,6 +5,7 @@ There is one set for the named cluster, and one for the processes that train her
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,9 +23,10 @@ from recsys_lab.model_choice import ModelCost
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.plan.store_facts import StoreFacts, store_facts
+from recsys_lab.plan.steps import FETCH, WRITE_BACK
+from recsys_lab.plan.store_facts import StoreFacts, file_bytes, store_facts
 from recsys_lab.sharders.base import PlanInputs
-from recsys_lab.simulate import Profile, Simulated, Timeline, simulate
+from recsys_lab.simulate import InRun, Profile, Simulated, Timeline, simulate
 from recsys_lab.simulate.bounds import bounds_of
 from recsys_lab.tables import AccessStatistics, Table
 
@@ -41,12 +43,14 @@ class Planned:
         plan: where every shard lies.
         steps: one iteration in order, with the bytes of each rank.
         executor: the keys of `sharder.executor` that change the steps.
+        file_bytes: of each rank's files with rows, early in a run; empty: they hold all rows, as in the long run.
     """
 
     inputs: PlanInputs
     plan: ShardingPlan
     steps: Steps
     executor: ExecutorOptions
+    file_bytes: tuple[float, ...] = ()
 
     @property
     def cluster(self) -> Cluster:
@@ -125,7 +129,17 @@ def price(planned: Planned, profile: Profile, cluster: Cluster | None = None) ->
     The input distribution overlaps where the executor's does.
     """
     profile = profile.pipelined if planned.executor.pipeline else profile
-    return simulate(planned.steps, planned.cluster if cluster is None else cluster, profile, planned.plan, planned.workload)
+    cluster = planned.cluster if cluster is None else cluster
+    return simulate(planned.steps, cluster, profile, planned.plan, planned.workload, planned.file_bytes)
+
+
+def halfway(experiment: Experiment, planned: Planned, steps: int) -> InRun:
+    """The iteration in the middle of a training of `planned` with so many `steps`, by the experiment's profile."""
+    step = steps // 2
+    early = lowered(experiment, planned.inputs, planned.plan, experiment.simulate.hot_rows, step)
+    priced, ranks = price(early, experiment.profile)[0], range(planned.cluster.world_size)
+    read, written = (sum(one.bytes_on(r) for one in early.steps.steps if one.kind == kind for r in ranks) for kind in (FETCH, WRITE_BACK))
+    return InRun(step, priced.iteration_ms, priced.phases_ms, read, written)
 
 
 def bounds(planned: Planned, profile: Profile, timeline: Timeline) -> dict[str, str]:
@@ -196,8 +210,10 @@ def _planned(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot
     return lowered(experiment, inputs, plan, hot_rows)
 
 
-def lowered(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot_rows: bool = False) -> Planned:
-    """`plan` with its steps, whether it fits or not."""
+def lowered(
+    experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot_rows: bool = False, batch_number: float = math.inf
+) -> Planned:
+    """`plan` with its steps, whether it fits or not. `batch_number`: how many came before; inf: as in the long run."""
     executor = experiment.sharder.executor
     steps = lower(
         plan,
@@ -208,5 +224,9 @@ def lowered(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot_
         overlap=executor.overlap,
         hot_rows=hot_rows,
         in_flight=executor.in_flight,
+        batch_number=batch_number,
     )
-    return Planned(inputs, plan, steps, executor)
+    files: tuple[float, ...] = ()
+    if math.isfinite(batch_number):
+        files = file_bytes(plan, inputs.access, inputs.workload, executor.in_flight, int(batch_number))
+    return Planned(inputs, plan, steps, executor, files)

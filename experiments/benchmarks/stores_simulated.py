@@ -43,14 +43,17 @@ def main() -> None:
     line.add_argument("--scratch", default=tempfile.gettempdir(), help="the folder of files, and of the disk that is measured")
     line.add_argument("--steps", type=int, default=180)
     line.add_argument("--rounds", type=int, default=1)
+    line.add_argument("--conf", type=Path, help="what calibrate wrote before; without it, calibrate runs first")
+    line.add_argument("--keep", type=Path, help="a folder for the runs; without it, they are removed")
     given = line.parse_args()
     os.environ[SCRATCH] = given.scratch
-    with tempfile.TemporaryDirectory(dir=given.scratch) as folder:
-        conf = Path(folder) / "conf"
-        calibrate(conf)
+    with tempfile.TemporaryDirectory(dir=given.scratch) as temporary:
+        folder, conf = given.keep or Path(temporary), given.conf or Path(temporary) / "conf"
+        if given.conf is None:
+            calibrate(conf)
         points = {}
         for budget in map(float, given.budgets.split(",")):
-            rounds = [train(Path(folder), f"{budget}_{number}", conf, budget, given) for number in range(given.rounds)]
+            rounds = [train(folder, f"{budget:g}_{number}", conf, budget, given) for number in range(given.rounds)]
             points[f"{budget:g}"] = point(rounds)
             print(budget, points[f"{budget:g}"], file=sys.stderr, flush=True)
     worst = max(abs(one["off"]) for one in points.values())
@@ -66,7 +69,7 @@ def calibrate(conf: Path) -> None:
 def train(folder: Path, name: str, conf: Path, budget_gb: float, given: argparse.Namespace) -> dict[str, Any]:
     """`result.json` of a run within the budget, which plans for the machine that was calibrated, simulates it and trains on it."""
     own = folder / name
-    own.mkdir()
+    own.mkdir(parents=True)
     contender = Contender("cache", given.gb, budget_gb, given.scratch, 0, given.steps)
     words = [word for word in contender.words(own) if word != "mode=train"]
     cluster = (f"hydra.searchpath=[file://{conf}]", "cluster=here", "profile@simulate.profile=here")

@@ -7,6 +7,7 @@ compute stream. A GPU's host makes them beside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +22,14 @@ from recsys_lab.simulate.stores import PAGE_CACHE
 from recsys_lab.units import MB
 
 
-def beside_page_cache(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, memory: RankMemory) -> Steps:
-    """`steps` with the reads of files shared out between the disk and the page cache; as they are where its rate is not known."""
-    share = page_cache_share(cluster, profile, plan, memory)
+def beside_page_cache(
+    steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, memory: RankMemory, file_bytes: Sequence[float] = ()
+) -> Steps:
+    """`steps` with the reads of files shared out between the disk and the page cache; as they are where its rate is not known.
+
+    `file_bytes`: of each rank's files, where they do not hold all rows yet.
+    """
+    share = page_cache_share(cluster, profile, plan, memory, file_bytes)
     if not share:
         return steps
     found: list[Step] = []
@@ -39,13 +45,13 @@ def beside_page_cache(steps: Steps, cluster: Cluster, profile: Profile, plan: Sh
     return replace(steps, steps=tuple(found))
 
 
-def page_cache_share(cluster: Cluster, profile: Profile, plan: ShardingPlan, memory: RankMemory) -> float:
+def page_cache_share(cluster: Cluster, profile: Profile, plan: ShardingPlan, memory: RankMemory, file_bytes: Sequence[float] = ()) -> float:
     """Of the files' bytes, those that the fullest host's memory holds beside what is in it: on a CPU cluster all that its ranks keep."""
     host, disk = cluster.host, cluster.disk
     on_disk = any(placement.store is not None and placement.store.kind == DISK_CACHED for placement in plan.placements)
     if not on_disk or host is None or disk is None or disk.cached_reads_per_s is None:
         return 0.0
-    files = _of_hosts(memory.beneath, cluster)
+    files = _of_hosts(file_bytes or memory.beneath, cluster)
     kept = np.zeros_like(files)
     if cluster.device.kind == "cpu":
         lasting, buffers = (np.asarray(part, dtype=float) for part in (memory.lasting, memory.buffers))
@@ -55,7 +61,7 @@ def page_cache_share(cluster: Cluster, profile: Profile, plan: ShardingPlan, mem
     return float(np.min(np.where(files > left, left / np.maximum(files, 1.0), 1.0)))
 
 
-def _of_hosts(figures: tuple[int, ...] | np.ndarray, cluster: Cluster) -> np.ndarray:
+def _of_hosts(figures: Sequence[float] | np.ndarray, cluster: Cluster) -> np.ndarray:
     """[H]: the sum over each host's ranks."""
     return np.asarray(figures, dtype=float).reshape(cluster.hosts, cluster.ranks_per_host).sum(axis=1)
 

@@ -4,7 +4,7 @@ python experiments/benchmarks/larger_than_memory.py [--gb 24] [--budget-gb 5] [-
     [--results FILE]
 
 Prints one JSON object. `rss_gb`: the most that all ranks have held together; `hit_rate_measured`, `hit_rate_predicted`: of the distinct
-rows of the steps that were timed; `ms`, `ms_mmap`: medians of an iteration with the cache, and with mmap. Three are of tables a sixteenth as
+rows of the steps that were timed; `ms`, `ms_mmap`: medians of an iteration with the cache, and with mmap. Three are of tables a 16th as
 large, which fit. `ms_in_memory_small`: without a budget. `ms_fits_small`: with one that holds them all. `ms_all_cached_small`: with stores
 whose caches hold every row. `--results` names a file in which a call leaves what it measured of some kinds, for the next call.
 

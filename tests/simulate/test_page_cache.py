@@ -48,6 +48,11 @@ def test_the_share_is_what_the_fullest_host_has_left_of_its_files(gb: float, kin
     assert page_cache_share(on(gb, kind), software, stored(), MEMORY) == pytest.approx(share)
 
 
+def test_files_that_do_not_hold_all_rows_yet_are_smaller() -> None:
+    share = page_cache_share(on(30.0, "cuda"), profile(), stored(), MEMORY, tuple(size / 1.6 for size in FILES))
+    assert share == pytest.approx(0.8)
+
+
 def test_nothing_changes_without_its_rate_or_without_files() -> None:
     made = stored()
     steps = lower(made, access(TABLES, LENGTHS), FP32, workload())

@@ -43,7 +43,9 @@ def counts(policy: str, exponent: float, slots: int, in_flight: int, file: Path)
 
 @pytest.mark.parametrize("policy", [LFU, LRU])
 @pytest.mark.parametrize(("exponent", "slots", "in_flight"), [(0.0, 700, 1), (0.8, 900, 2), (1.05, 500, 1), (1.05, 2000, 2), (1.3, 900, 1)])
-def test_it_hits_reads_and_writes_what_is_expected_within_two_points(policy: str, exponent: float, slots: int, in_flight: int, tmp_path: Path) -> None:
+def test_it_hits_reads_and_writes_what_is_expected_within_two_points(
+    policy: str, exponent: float, slots: int, in_flight: int, tmp_path: Path
+) -> None:
     access = power_law_access("t", ROWS, LENGTH, exponent)
     seen = counts(policy, exponent, slots, in_flight, tmp_path / "rows")
     for which in (EARLY, LATE):

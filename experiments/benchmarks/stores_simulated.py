@@ -30,8 +30,8 @@ from recsys_lab.calibrate.disk import SCRATCH
 from recsys_lab.record.environment import cpu_model
 
 ROOT = Path(__file__).resolve().parents[2]
-#: What two ranks hold beside rows, in GB: torch, buffers, and a page cache for what is in flight.
-BESIDE_GB = 2.2
+#: What two ranks and their parent hold beside rows, in GB: torch, buffers, and a page cache for what is in flight.
+BESIDE_GB = 2.8
 #: How many steps are timed, the last ones.
 TIMED = 30
 

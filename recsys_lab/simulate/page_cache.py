@@ -22,6 +22,10 @@ from recsys_lab.simulate.stores import PAGE_CACHE
 from recsys_lab.units import MB
 
 
+#: Of a process, before it has a model: Python, torch and TorchRec took 350 MB in two trainings on CPUs.
+BEFORE_A_MODEL_MB = 350.0
+
+
 def beside_page_cache(
     steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, memory: RankMemory, file_bytes: Sequence[float] = ()
 ) -> Steps:
@@ -55,7 +59,7 @@ def page_cache_share(cluster: Cluster, profile: Profile, plan: ShardingPlan, mem
     kept = np.zeros_like(files)
     if cluster.device.kind == "cpu":
         lasting, buffers = (np.asarray(part, dtype=float) for part in (memory.lasting, memory.buffers))
-        own = lasting + np.asarray(memory.kept) + profile.buffer_factor * buffers + profile.process_memory_mb * MB
+        own = lasting + np.asarray(memory.kept) + profile.buffer_factor * buffers + (BEFORE_A_MODEL_MB + profile.process_memory_mb) * MB
         kept = _of_hosts(own, cluster)
     left = np.maximum(host.memory_gb * 1e9 - kept, 0.0)
     return float(np.min(np.where(files > left, left / np.maximum(files, 1.0), 1.0)))

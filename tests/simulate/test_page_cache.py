@@ -37,9 +37,9 @@ def on(gb: float, kind: str = "cpu", disk: Disk = DRIVE) -> Cluster:
 @pytest.mark.parametrize(
     ("gb", "kind", "share"),
     [
-        (60.0, "cpu", (60 - 2 * (10 + 2 * 4 + 0.5)) / 60),  # what two ranks keep, with twice their buffers and their libraries
+        (60.0, "cpu", (60 - 2 * (10 + 2 * 4 + 0.85)) / 60),  # what two ranks keep, with twice their buffers and their libraries
         (30.0, "cpu", 0.0),
-        (97.0, "cpu", 1.0),
+        (98.0, "cpu", 1.0),
         (30.0, "cuda", 0.5),  # what ranks keep is in the memory of their devices
     ],
 )

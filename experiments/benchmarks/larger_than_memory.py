@@ -71,13 +71,14 @@ class Contender:
     scratch: str
     steps: int
     timed: int
+    batch: int = BATCH
 
     def words(self, folder: Path) -> list[str]:
         file, rows = folder / "tables.csv", int(self.gb * 1e9 / TABLES / RECORD_BYTES)
         lines = ["name,rows,dim,mean_ids,pooling,skew", *(f"t{n},{rows},{DIM},{IDS},sum,{SKEW}" for n in range(TABLES))]
         file.write_text("\n".join(lines) + "\n")
         here = ("launcher.hosts=1", f"launcher.ranks_per_host={RANKS}", "logger=none", "mode=train", "data.rows_validation=1000")
-        model = ("model=tables", f"model.file={file}", "data=random", f"data.batch_size={BATCH}", "optimizer=row_wise_adagrad")
+        model = ("model=tables", f"model.file={file}", "data=random", f"data.batch_size={self.batch}", "optimizer=row_wise_adagrad")
         store = ("sharder=neo_4d", f"sharder.scratch={self.scratch}", "sharder.planner.schemes=[table_wise]")
         memory = self.budget_gb / RANKS / 0.85 if self.kind in BUDGETED else 1e4  # a plan keeps 15 % back; what mmap plans, nothing keeps
         key = "sharder.memory_budget_gb" if self.kind in BUDGETED else "cluster.device.memory_gb"
@@ -182,7 +183,7 @@ def rank(words: list[str], one: Contender, plan: ShardingPlan) -> dict[str, Any]
             model = shard.weights.model
             ctypes.CDLL(None).madvise(ctypes.c_void_p(model.data_ptr()), ctypes.c_size_t(model.nbytes), MADV_RANDOM)
     both = DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.rate)
-    how = {"batch_size": BATCH, "rank": dist.get_rank(), "world_size": RANKS, "prefetch_batches": 2, "pin_memory": False}
+    how = {"batch_size": one.batch, "rank": dist.get_rank(), "world_size": RANKS, "prefetch_batches": 2, "pin_memory": False}
     loader = RankLoader(data.splits["train"], data, seed=experiment.seed, shuffle=False, **how)
     batches, ahead = iter(islice(loader, one.steps + one.timed + 1)), sharded.ahead
     batch, times, before = next(batches), [], {}
@@ -222,7 +223,7 @@ def hits(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) ->
 
 def expected(one: Contender, plan: ShardingPlan, data: Any, experiment: Any) -> tuple[float, float]:
     """The same by the access statistics: those of all steps less those of the ones before."""
-    how = plan, data.access, BATCH // RANKS, experiment.sharder.executor.in_flight, dist.get_rank()
+    how = plan, data.access, one.batch // RANKS, experiment.sharder.executor.in_flight, dist.get_rank()
     of = {n: expected_counts(*how, n) for n in (one.steps, one.steps + one.timed)}
     sums = {n: [sum(t[name] for t in found.values()) * n for name in ("hits_expected", "misses_expected")] for n, found in of.items()}
     seen, missed = (sums[one.steps + one.timed][i] - sums[one.steps][i] for i in (0, 1))

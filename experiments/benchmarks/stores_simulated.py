@@ -45,6 +45,8 @@ def main() -> None:
     line.add_argument("--scratch", default=tempfile.gettempdir(), help="the folder of files, and of the disk that is measured")
     line.add_argument("--steps", type=int, default=180)
     line.add_argument("--rounds", type=int, default=1)
+    line.add_argument("--batch", type=int, default=BATCH)
+    line.add_argument("--beside-gb", type=float, default=BESIDE_GB, help="of the cgroup, beside the budget")
     line.add_argument("--conf", type=Path, help="what calibrate wrote before; without it, calibrate runs first")
     line.add_argument("--keep", type=Path, help="a folder for the runs; without it, they are removed")
     given = line.parse_args()
@@ -72,7 +74,7 @@ def train(folder: Path, name: str, conf: Path, budget_gb: float, given: argparse
     """`result.json` of a run within the budget, which plans for the machine that was calibrated, simulates it and trains on it."""
     own = folder / name
     own.mkdir(parents=True)
-    contender = Contender("cache", given.gb, budget_gb, given.scratch, 0, given.steps)
+    contender = Contender("cache", given.gb, budget_gb, given.scratch, 0, given.steps, given.batch)
     words = [word for word in contender.words(own) if word != "mode=train"]
     cluster = (f"hydra.searchpath=[file://{conf}]", "cluster=here", "profile@simulate.profile=here")
     steps = (
@@ -81,21 +83,22 @@ def train(folder: Path, name: str, conf: Path, budget_gb: float, given: argparse
         f"trainer.max_steps={given.steps}",
         "trainer.evaluate_train_rows=0",
         "trainer.log_every_steps=1",
-        f"simulate.batch_size={BATCH // RANKS}",
+        f"simulate.batch_size={given.batch // RANKS}",
     )
-    with cgroup(budget_gb + BESIDE_GB) as group:
-        limit = (f"cluster.host.memory_gb={budget_gb + BESIDE_GB:g}",) if group else ()
+    limit_gb = budget_gb + given.beside_gb
+    with cgroup(limit_gb) as group:
+        limit = (f"cluster.host.memory_gb={limit_gb:g}",) if group else ()
         run(["run.py", *words, *cluster, *steps, *limit, f"hydra.run.dir={own / 'run'}"], group)
     found = json.loads((own / "run" / "result.json").read_text())
-    found["last_ms"] = last_ms(own / "run" / "metrics.csv")
-    return found | {"limited_by": f"a cgroup of {budget_gb + BESIDE_GB:g} GB" if group else "nothing"}
+    found["last_ms"] = last_ms(own / "run" / "metrics.csv", given.batch)
+    return found | {"limited_by": f"a cgroup of {limit_gb:g} GB" if group else "nothing"}
 
 
-def last_ms(metrics: Path) -> float:
+def last_ms(metrics: Path, batch: int) -> float:
     """The median of an iteration over the last steps."""
     with metrics.open() as file:
         rates = [float(row["examples_per_second"]) for row in csv.DictReader(file) if row["train_loss"]]
-    return statistics.median(BATCH / rate * 1e3 for rate in rates[-TIMED:])
+    return statistics.median(batch / rate * 1e3 for rate in rates[-TIMED:])
 
 
 def run(words: list[str], group: Path | None = None) -> None:

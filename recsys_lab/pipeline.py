@@ -19,7 +19,7 @@ from recsys_lab.config.frozen import save
 from recsys_lab.experiment import LOCAL, Experiment
 from recsys_lab.files import write_json
 from recsys_lab.plan.serialise import save_plan
-from recsys_lab.planning import bounds, halfway, most_rows_here, plan_for, plan_here, price, replan
+from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.environment import write_environment
 from recsys_lab.record.loggers import finish
@@ -60,7 +60,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)
     if simulated is not None and experiment.trains and here is named and named.plan.has_stores:
-        simulated = replace(simulated, in_run=halfway(experiment, named, experiment.train_steps(data)))
+        simulated = replace(simulated, in_run=in_run(experiment, named, experiment.train_steps(data)))
         say.in_run(simulated)
 
     compared = None

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
 
 import psutil
 
@@ -32,6 +33,8 @@ from recsys_lab.tables import AccessStatistics, Table
 
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
 TABLES_SHARE_OF_MEMORY = 0.25
+#: Steps of a run that are simulated, where they differ.
+RUN_POINTS = 8
 
 
 @dataclass(frozen=True)
@@ -133,13 +136,21 @@ def price(planned: Planned, profile: Profile, cluster: Cluster | None = None) ->
     return simulate(planned.steps, cluster, profile, planned.plan, planned.workload, planned.file_bytes)
 
 
-def halfway(experiment: Experiment, planned: Planned, steps: int) -> InRun:
-    """The iteration in the middle of a training of `planned` with so many `steps`, by the experiment's profile."""
-    step = steps // 2
-    early = lowered(experiment, planned.inputs, planned.plan, experiment.simulate.hot_rows, step)
-    priced, ranks = price(early, experiment.profile)[0], range(planned.cluster.world_size)
-    read, written = (sum(one.bytes_on(r) for one in early.steps.steps if one.kind == kind for r in ranks) for kind in (FETCH, WRITE_BACK))
-    return InRun(step, priced.iteration_ms, priced.phases_ms, read, written)
+def in_run(experiment: Experiment, planned: Planned, steps: int) -> InRun:
+    """An iteration of a training of `planned` with so many `steps`, by the experiment's profile: the mean of some, evenly spread."""
+    numbers = sorted({int((number + 0.5) / RUN_POINTS * steps) for number in range(RUN_POINTS)})
+    early = [lowered(experiment, planned.inputs, planned.plan, experiment.simulate.hot_rows, number) for number in numbers]
+    priced = [price(one, experiment.profile)[0] for one in early]
+    phases = {
+        name: fmean(one.phases_ms.get(name, 0.0) for one in priced) for name in dict.fromkeys(n for one in priced for n in one.phases_ms)
+    }
+    moved = (fmean(_moved_bytes(one.steps, kind) for one in early) for kind in (FETCH, WRITE_BACK))
+    return InRun(steps, fmean(one.iteration_ms for one in priced), phases, *moved)
+
+
+def _moved_bytes(steps: Steps, kind: str) -> float:
+    """By all ranks, to or from stores."""
+    return sum(one.bytes_on(rank) for one in steps.steps if one.kind == kind for rank in range(steps.world_size))
 
 
 def bounds(planned: Planned, profile: Profile, timeline: Timeline) -> dict[str, str]:

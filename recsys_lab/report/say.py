@@ -129,7 +129,7 @@ def in_run(iteration: Simulated) -> None:
     """Of the training that follows, whose caches and files still fill."""
     assert iteration.in_run is not None
     at = iteration.in_run
-    _line("", f"{at.iteration_ms:.2f} ms in step {at.step:,}, halfway through this run; the figures above are of the long run")
+    _line("", f"{at.iteration_ms:.2f} ms on average over this run's {counted(at.steps, 'step')}; the figures above are of the long run")
 
 
 def not_calibrated(cluster: str) -> None:

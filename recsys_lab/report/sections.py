@@ -59,7 +59,7 @@ def headline(run: Run) -> Table:
         rows.append(("examples per second", count(simulated["examples_per_second"]), where))
         rows.append(("iteration", ms(simulated["iteration_ms"]), f"{where}, profile {simulated['profile']}"))
         if early := simulated.get("in_run"):
-            rows.append((f"iteration in step {early['step']:,}, halfway through this run", ms(early["iteration_ms"]), where))
+            rows.append((f"iteration, mean of this run's {early['steps']:,} steps", ms(early["iteration_ms"]), where))
         if interval := simulated.get("interval_ms"):
             rows.append(
                 ("90 % interval", f"{ms(interval['low']).removesuffix(' ms')} to {ms(interval['high'])}", _of_interval(simulated, where))

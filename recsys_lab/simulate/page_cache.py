@@ -22,7 +22,6 @@ from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.stores import PAGE_CACHE
 from recsys_lab.units import MB
 
-
 #: Of a process, before it has a model: Python, torch and TorchRec took 350 MB in two trainings on CPUs.
 BEFORE_A_MODEL_MB = 350.0
 

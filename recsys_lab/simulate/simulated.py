@@ -50,12 +50,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class InRun:
-    """The same iteration early in a run, after `step` others: caches and files still fill. Rows that nobody has read are made, not read.
+    """The same iteration in a run's first `steps`, a mean: caches and files still fill. Rows that nobody has read are made, not read.
 
-    `bytes_read`, `bytes_written`: of all ranks in that iteration, from and to files and hosts' memory.
+    `bytes_read`, `bytes_written`: of all ranks in an iteration, from and to files and hosts' memory.
     """
 
-    step: int
+    steps: int
     iteration_ms: float
     phases_ms: dict[str, float]
     bytes_read: float
@@ -82,7 +82,7 @@ class Simulated:
         added_memory_bytes: what training adds to a process of the fullest rank; on a GPU, in tensors.
         extrapolates: in words, what the profile was fitted on, where this is something else.
         price: of a device-hour; None: the cluster has none.
-        in_run: with stores, halfway through the training beside it; all other figures are of the long run. None without such a training.
+        in_run: with stores, the mean of the training beside it; all other figures are of the long run. None without such a training.
     """
 
     cluster: str

@@ -10,7 +10,7 @@ import pytest
 
 from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.plan.store_facts import expected_counts, file_bytes
-from recsys_lab.planning import Planned, halfway, plan_for, price
+from recsys_lab.planning import Planned, in_run, plan_for, price
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.sections import headline
 from tests.record.fake_run import make_result, write_run
@@ -39,10 +39,10 @@ def test_so_many_steps_as_the_training_has(planned: tuple[Experiment, Planned]) 
 def test_early_on_less_is_read_and_later_what_the_long_run_reads(planned: tuple[Experiment, Planned]) -> None:
     experiment, plan = planned
     assert plan.plan.has_stores
-    early, late = (halfway(experiment, plan, steps) for steps in (40, 2_000_000))
+    early, late = (in_run(experiment, plan, steps) for steps in (40, 20_000_000))
     long = price(plan, experiment.profile)[0]
     one_way = sum(one.bytes_moved for one in plan.stores) / 2
-    assert early.step == 20 and 0 < early.bytes_read < 0.7 * one_way and early.iteration_ms <= long.iteration_ms
+    assert early.steps == 40 and 0 < early.bytes_read < 0.7 * one_way and early.iteration_ms <= long.iteration_ms
     assert late.bytes_read == pytest.approx(one_way, rel=0.02) and late.bytes_written == pytest.approx(one_way, rel=0.02)
     assert late.iteration_ms == pytest.approx(long.iteration_ms, rel=0.02)
 
@@ -67,7 +67,7 @@ def test_files_grow_until_they_have_a_record_of_every_row(planned: tuple[Experim
 def test_records_and_reports_have_it_where_it_is(planned: tuple[Experiment, Planned], tmp_path: Path) -> None:
     made = make_result()
     assert made.simulated is not None and "in_run" not in made.to_json()["simulated"]
-    with_it = replace(made, simulated=replace(made.simulated, in_run=halfway(*planned, 40)))
+    with_it = replace(made, simulated=replace(made.simulated, in_run=in_run(*planned, 40)))
     write_run(tmp_path, with_it)
     rows = [row[0] for row in headline(read_run(tmp_path)).rows]
-    assert "iteration in step 20, halfway through this run" in rows
+    assert "iteration, mean of this run's 40 steps" in rows

@@ -141,9 +141,7 @@ def in_run(experiment: Experiment, planned: Planned, steps: int) -> InRun:
     numbers = sorted({int((number + 0.5) / RUN_POINTS * steps) for number in range(RUN_POINTS)})
     early = [lowered(experiment, planned.inputs, planned.plan, experiment.simulate.hot_rows, number) for number in numbers]
     priced = [price(one, experiment.profile)[0] for one in early]
-    phases = {
-        name: fmean(one.phases_ms.get(name, 0.0) for one in priced) for name in dict.fromkeys(n for one in priced for n in one.phases_ms)
-    }
+    phases = {name: fmean(one.phases_ms[name] for one in priced) for name in priced[0].phases_ms}
     moved = (fmean(_moved_bytes(one.steps, kind) for one in early) for kind in (FETCH, WRITE_BACK))
     return InRun(steps, fmean(one.iteration_ms for one in priced), phases, *moved)
 

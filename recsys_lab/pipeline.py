@@ -51,17 +51,18 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     say.plan(named.plan, named.cluster)
     say.stores(named.stores)
     simulated, timeline = price(named, experiment.profile) if experiment.simulates else (None, None)
-    if simulated is not None:
-        if experiment.trains and experiment.cluster.name == LOCAL and not calibrated.is_there():
-            say.not_calibrated(LOCAL)
-        else:
-            say.simulated(simulated)
+    unknown = experiment.trains and experiment.cluster.name == LOCAL and not calibrated.is_there()
+    if simulated is not None and unknown:
+        say.not_calibrated(LOCAL)
+    elif simulated is not None:
+        say.simulated(simulated)
     rows = most_rows_here(experiment, named) if experiment.trains else None
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)
     if simulated is not None and experiment.trains and here is named and named.plan.has_stores:
         simulated = replace(simulated, in_run=in_run(experiment, named, experiment.train_steps(data)))
-        say.in_run(simulated)
+        if not unknown:
+            say.in_run(simulated)
 
     compared = None
     if writes and experiment.compares(data):

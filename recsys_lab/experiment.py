@@ -186,6 +186,11 @@ class Experiment:
         here = self.cluster.name == LOCAL or self.choices.get("launcher") == EMULATED
         return self.batch_size_here if here else self.simulate.batch_size
 
+    def train_steps(self, data: DataSet) -> int:
+        """Of a training that runs to its end."""
+        steps = -(-data.splits["train"].rows // self.data.batch_size) * self.trainer.epochs
+        return min(steps, self.trainer.max_steps) if self.trainer.max_steps > 0 else steps
+
     def open_data(self, most_rows: int | None = None) -> DataSet:
         """The data set. With `most_rows`, its tables cut to so many rows. Data that are generated have what the model fixes."""
         whole = self.data.open(self.model.features())

@@ -9,7 +9,7 @@ data ───> access ───┼─> planner ─> plan ─> steps            
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from recsys_lab.config.frozen import save
 from recsys_lab.experiment import LOCAL, Experiment
 from recsys_lab.files import write_json
 from recsys_lab.plan.serialise import save_plan
-from recsys_lab.planning import bounds, most_rows_here, plan_for, plan_here, price, replan
+from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.environment import write_environment
 from recsys_lab.record.loggers import finish
@@ -51,14 +51,18 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     say.plan(named.plan, named.cluster)
     say.stores(named.stores)
     simulated, timeline = price(named, experiment.profile) if experiment.simulates else (None, None)
-    if simulated is not None:
-        if experiment.trains and experiment.cluster.name == LOCAL and not calibrated.is_there():
-            say.not_calibrated(LOCAL)
-        else:
-            say.simulated(simulated)
+    unknown = experiment.trains and experiment.cluster.name == LOCAL and not calibrated.is_there()
+    if simulated is not None and unknown:
+        say.not_calibrated(LOCAL)
+    elif simulated is not None:
+        say.simulated(simulated)
     rows = most_rows_here(experiment, named) if experiment.trains else None
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)
+    if simulated is not None and experiment.trains and here is named and named.plan.has_stores:
+        simulated = replace(simulated, in_run=in_run(experiment, named, experiment.train_steps(data)))
+        if not unknown:
+            say.in_run(simulated)
 
     compared, start = None, None
     if writes and experiment.compares(data):

@@ -5,9 +5,11 @@ There is one set for the named cluster, and one for the processes that train her
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
 
 import psutil
 
@@ -22,14 +24,17 @@ from recsys_lab.model_choice import ModelCost
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.plan.store_facts import StoreFacts, store_facts
+from recsys_lab.plan.steps import FETCH, WRITE_BACK
+from recsys_lab.plan.store_facts import StoreFacts, file_bytes, store_facts
 from recsys_lab.sharders.base import PlanInputs
-from recsys_lab.simulate import Profile, Simulated, Timeline, simulate
+from recsys_lab.simulate import InRun, Profile, Simulated, Timeline, simulate
 from recsys_lab.simulate.bounds import bounds_of
 from recsys_lab.tables import AccessStatistics, Table
 
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
 TABLES_SHARE_OF_MEMORY = 0.25
+#: Steps of a run that are simulated, where they differ.
+RUN_POINTS = 8
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,14 @@ class Planned:
         plan: where every shard lies.
         steps: one iteration in order, with the bytes of each rank.
         executor: the keys of `sharder.executor` that change the steps.
+        file_bytes: of each rank's files with rows, early in a run; empty: they hold all rows, as in the long run.
     """
 
     inputs: PlanInputs
     plan: ShardingPlan
     steps: Steps
     executor: ExecutorOptions
+    file_bytes: tuple[float, ...] = ()
 
     @property
     def cluster(self) -> Cluster:
@@ -125,7 +132,23 @@ def price(planned: Planned, profile: Profile, cluster: Cluster | None = None) ->
     The input distribution overlaps where the executor's does.
     """
     profile = profile.pipelined if planned.executor.pipeline else profile
-    return simulate(planned.steps, planned.cluster if cluster is None else cluster, profile, planned.plan, planned.workload)
+    cluster = planned.cluster if cluster is None else cluster
+    return simulate(planned.steps, cluster, profile, planned.plan, planned.workload, planned.file_bytes)
+
+
+def in_run(experiment: Experiment, planned: Planned, steps: int) -> InRun:
+    """An iteration of a training of `planned` with so many `steps`, by the experiment's profile: the mean of some, evenly spread."""
+    numbers = sorted({int((number + 0.5) / RUN_POINTS * steps) for number in range(RUN_POINTS)})
+    early = [lowered(experiment, planned.inputs, planned.plan, experiment.simulate.hot_rows, number) for number in numbers]
+    priced = [price(one, experiment.profile)[0] for one in early]
+    phases = {name: fmean(one.phases_ms[name] for one in priced) for name in priced[0].phases_ms}
+    moved = (fmean(_moved_bytes(one.steps, kind) for one in early) for kind in (FETCH, WRITE_BACK))
+    return InRun(steps, fmean(one.iteration_ms for one in priced), phases, *moved)
+
+
+def _moved_bytes(steps: Steps, kind: str) -> float:
+    """By all ranks, to or from stores."""
+    return sum(one.bytes_on(rank) for one in steps.steps if one.kind == kind for rank in range(steps.world_size))
 
 
 def bounds(planned: Planned, profile: Profile, timeline: Timeline) -> dict[str, str]:
@@ -196,8 +219,10 @@ def _planned(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot
     return lowered(experiment, inputs, plan, hot_rows)
 
 
-def lowered(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot_rows: bool = False) -> Planned:
-    """`plan` with its steps, whether it fits or not."""
+def lowered(
+    experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot_rows: bool = False, batch_number: float = math.inf
+) -> Planned:
+    """`plan` with its steps, whether it fits or not. `batch_number`: how many came before; inf: as in the long run."""
     executor = experiment.sharder.executor
     steps = lower(
         plan,
@@ -208,5 +233,9 @@ def lowered(experiment: Experiment, inputs: PlanInputs, plan: ShardingPlan, hot_
         overlap=executor.overlap,
         hot_rows=hot_rows,
         in_flight=executor.in_flight,
+        batch_number=batch_number,
     )
-    return Planned(inputs, plan, steps, executor)
+    files: tuple[float, ...] = ()
+    if math.isfinite(batch_number):
+        files = file_bytes(plan, inputs.access, inputs.workload, executor.in_flight, int(batch_number))
+    return Planned(inputs, plan, steps, executor, files)

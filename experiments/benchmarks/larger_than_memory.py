@@ -1,12 +1,15 @@
 """A DLRM whose tables are larger than memory: our cache in front of a file, beside the same tables mapped into memory (mmap).
 
-python experiments/benchmarks/larger_than_memory.py [--gb 24] [--budget-gb 5] [--limit-gb 8] [--scratch DIR]
+python experiments/benchmarks/larger_than_memory.py [--gb 24] [--budget-gb 5] [--limit-gb 8] [--scratch DIR] [--kinds cache,mmap,...]
+    [--results FILE]
 
 Prints one JSON object. `rss_gb`: the most that all ranks have held together; `hit_rate_measured`, `hit_rate_predicted`: of the distinct
-rows of the steps that were timed; `ms`, `ms_mmap`, `ms_in_memory_small`: medians of an iteration with the cache, with mmap, and with tables
-a sixteenth as large that all stay in memory. Each training has processes of its own, in a memory cgroup of `--limit-gb` where one can be
-made (the page cache counts too), else without a limit, which `limited_by` says. Weights, optimizer state and files are as training has
-them.
+rows of the steps that were timed; `ms`, `ms_mmap`: medians of an iteration with the cache, and with mmap. Three are of tables a 16th as
+large, which fit. `ms_in_memory_small`: without a budget. `ms_fits_small`: with one that holds them all. `ms_all_cached_small`: with stores
+whose caches hold every row. `--results` names a file in which a call leaves what it measured of some kinds, for the next call.
+
+Each training has processes of its own, in a memory cgroup of `--limit-gb` where one can be made (the page cache counts too), else without a
+limit, which `limited_by` says. Weights, optimizer state and files are as training has them.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,7 @@ from recsys_lab.data.loader import RankLoader
 from recsys_lab.experiment import of_words
 from recsys_lab.kernels import stored
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.store import DISK_CACHED, Store
 from recsys_lab.plan.store_facts import expected_counts
 from recsys_lab.planning import plan_for
 from recsys_lab.record.environment import cpu_model
@@ -50,9 +54,11 @@ TABLES, DIM, IDS, SKEW, BATCH, RANKS = 8, 64, 10, 1.05, 16384, 2
 RECORD_BYTES = 4 * DIM + 4  # FP32, and a number of row-wise Adagrad
 SMALLER = 16
 #: Steps before those that are timed, and timed ones, where no cache must fill: with mmap each takes a minute.
-STEPS = {"mmap": (1, 3), "memory": (10, 20)}
+SMALL = ("memory", "fits", "all_cached")
+STEPS = {"mmap": (1, 3)} | dict.fromkeys(SMALL, (10, 20))
 MADV_RANDOM = 1  # madvise(2): without it each row that is read brings its neighbours, and a step takes minutes
-KINDS = ("cache", "mmap", "memory")
+KINDS = ("cache", "mmap", *SMALL)
+BUDGETED = ("cache", "fits")
 
 
 @dataclass(frozen=True)
@@ -65,17 +71,18 @@ class Contender:
     scratch: str
     steps: int
     timed: int
+    batch: int = BATCH
 
     def words(self, folder: Path) -> list[str]:
         file, rows = folder / "tables.csv", int(self.gb * 1e9 / TABLES / RECORD_BYTES)
         lines = ["name,rows,dim,mean_ids,pooling,skew", *(f"t{n},{rows},{DIM},{IDS},sum,{SKEW}" for n in range(TABLES))]
         file.write_text("\n".join(lines) + "\n")
         here = ("launcher.hosts=1", f"launcher.ranks_per_host={RANKS}", "logger=none", "mode=train", "data.rows_validation=1000")
-        model = ("model=tables", f"model.file={file}", "data=random", f"data.batch_size={BATCH}", "optimizer=row_wise_adagrad")
+        model = ("model=tables", f"model.file={file}", "data=random", f"data.batch_size={self.batch}", "optimizer=row_wise_adagrad")
         store = ("sharder=neo_4d", f"sharder.scratch={self.scratch}", "sharder.planner.schemes=[table_wise]")
-        memory = self.budget_gb / RANKS / 0.85 if self.kind == "cache" else 1e4  # a plan keeps 15 % back; what mmap plans, nothing keeps
-        device = () if self.kind == "cache" else (f"cluster.device.memory_gb={memory:g}",)
-        return [*here, *model, *store, *device, *((f"sharder.memory_budget_gb={memory:g}",) if self.kind == "cache" else ())]
+        memory = self.budget_gb / RANKS / 0.85 if self.kind in BUDGETED else 1e4  # a plan keeps 15 % back; what mmap plans, nothing keeps
+        key = "sharder.memory_budget_gb" if self.kind in BUDGETED else "cluster.device.memory_gb"
+        return [*here, *model, *store, f"{key}={memory:g}"]
 
 
 def main() -> None:
@@ -87,16 +94,21 @@ def main() -> None:
     line.add_argument("--steps", type=int, default=90, help="before those that are timed: so many fill the cache")
     line.add_argument("--timed", type=int, default=10)
     line.add_argument("--kinds", default=",".join(KINDS))
+    line.add_argument("--timed-mmap", type=int, default=STEPS["mmap"][1])
+    line.add_argument("--results", type=Path)
     line.add_argument("--one", help=argparse.SUPPRESS)
     given = line.parse_args()
     if given.one:
         print(json.dumps(train(Contender(**json.loads(given.one)))))
         return
-    found = {}
+    found = json.loads(given.results.read_text()) if given.results is not None and given.results.exists() else {}
     for kind in given.kinds.split(","):
-        gb, steps = given.gb / (SMALLER if kind == "memory" else 1), STEPS.get(kind, (given.steps, given.timed))
+        gb, steps = given.gb / (SMALLER if kind in SMALL else 1), STEPS.get(kind, (given.steps, given.timed))
+        steps = (steps[0], given.timed_mmap) if kind == "mmap" else steps
         found[kind] = alone(Contender(kind, gb, given.budget_gb, given.scratch, *steps), given.limit_gb)
         print(kind, found[kind], file=sys.stderr, flush=True)
+        if given.results is not None:
+            given.results.write_text(json.dumps(found))
     print(json.dumps(summary(found) | {"processor": cpu_model()}))
 
 
@@ -109,6 +121,8 @@ def summary(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "ms": cache.get("ms"),
         "ms_mmap": found.get("mmap", {}).get("ms"),
         "ms_in_memory_small": found.get("memory", {}).get("ms"),
+        "ms_fits_small": found.get("fits", {}).get("ms"),
+        "ms_all_cached_small": found.get("all_cached", {}).get("ms"),
         "limited_by": cache.get("limited_by"),
     }
 
@@ -147,6 +161,9 @@ def train(one: Contender) -> dict[str, Any]:
         words = one.words(Path(folder))
         experiment = of_words(words, where="larger_than_memory")
         plan = plan_for(experiment, experiment.open_data()).plan
+        if one.kind == "all_cached":
+            plan = replace(plan, placements=tuple(replace(p, store=Store(DISK_CACHED, 1.0)) for p in plan.placements))
+        assert plan.has_stores == (one.kind in ("cache", "all_cached")), "tables of this kind are elsewhere"
         arguments = {"words": words, "one": one, "plan": plan}
         return launch(rank, arguments, Path(folder), hosts=1, ranks_per_host=RANKS, timeout_s=3600)
 
@@ -166,7 +183,7 @@ def rank(words: list[str], one: Contender, plan: ShardingPlan) -> dict[str, Any]
             model = shard.weights.model
             ctypes.CDLL(None).madvise(ctypes.c_void_p(model.data_ptr()), ctypes.c_size_t(model.nbytes), MADV_RANDOM)
     both = DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.rate)
-    how = {"batch_size": BATCH, "rank": dist.get_rank(), "world_size": RANKS, "prefetch_batches": 2, "pin_memory": False}
+    how = {"batch_size": one.batch, "rank": dist.get_rank(), "world_size": RANKS, "prefetch_batches": 2, "pin_memory": False}
     loader = RankLoader(data.splits["train"], data, seed=experiment.seed, shuffle=False, **how)
     batches, ahead = iter(islice(loader, one.steps + one.timed + 1)), sharded.ahead
     batch, times, before = next(batches), [], {}
@@ -206,7 +223,7 @@ def hits(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) ->
 
 def expected(one: Contender, plan: ShardingPlan, data: Any, experiment: Any) -> tuple[float, float]:
     """The same by the access statistics: those of all steps less those of the ones before."""
-    how = plan, data.access, BATCH // RANKS, experiment.sharder.executor.in_flight, dist.get_rank()
+    how = plan, data.access, one.batch // RANKS, experiment.sharder.executor.in_flight, dist.get_rank()
     of = {n: expected_counts(*how, n) for n in (one.steps, one.steps + one.timed)}
     sums = {n: [sum(t[name] for t in found.values()) * n for name in ("hits_expected", "misses_expected")] for n, found in of.items()}
     seen, missed = (sums[one.steps + one.timed][i] - sums[one.steps][i] for i in (0, 1))

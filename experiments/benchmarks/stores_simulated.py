@@ -2,12 +2,14 @@
 
 python experiments/benchmarks/stores_simulated.py [--gb 2] [--budgets 0.3,0.5,0.8,1.3] [--scratch DIR] [--rounds N]
 
-Prints one JSON object. By budget of all ranks together, in GB: the measured median of an iteration's milliseconds, the simulated ones, and
-how far these are off. Each training is a line of run.py in a memory cgroup that leaves the page cache little room, where one can be made.
-Else reads come from memory, and `limited_by` says so. The simulation knows the limit: it is the host's memory. Nothing is fitted to these
-trainings. The simulation is of the long run, so the last steps alone are timed: early in a run, most rows that a cache misses were never
-written, and are made, not read. `read_mb`: what all ranks read from their files in an iteration, as counted, a mean of the whole run, and
-as simulated.
+Prints one JSON object. By budget of all ranks together, in GB: the measured mean of an iteration's milliseconds, the simulated mean of
+that run's iterations, and how far this is off. A run of minutes meets rows that were never written, which are made, not
+read. So its simulation is of the same steps. `long_run_ms` is what is simulated once all rows were read: with `--steps` so large that a run
+comes near it, `last_ms`, the median of the last steps, is its measurement. `read_mb`: what all ranks read from their files in an iteration,
+as counted, a mean of the whole run, and as simulated.
+
+Each training is a line of run.py in a memory cgroup that leaves the page cache little room, where one can be made. Else reads come from
+memory, and `limited_by` says so. The simulation knows the limit: it is the host's memory. Nothing is fitted to these trainings.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from recsys_lab.calibrate.disk import SCRATCH
 from recsys_lab.record.environment import cpu_model
 
 ROOT = Path(__file__).resolve().parents[2]
-#: What two ranks hold beside rows, in GB: torch, buffers, and a page cache for what is in flight.
-BESIDE_GB = 2.2
-#: How many steps are timed, the last ones.
-TIMED = 30
+#: What two ranks and their parent hold beside rows, in GB: torch, buffers, and a page cache for what is in flight.
+BESIDE_GB = 2.8
+#: How many of the last steps say what the end of a run takes.
+TIMED = 20
 
 
 def main() -> None:
@@ -43,14 +45,19 @@ def main() -> None:
     line.add_argument("--scratch", default=tempfile.gettempdir(), help="the folder of files, and of the disk that is measured")
     line.add_argument("--steps", type=int, default=180)
     line.add_argument("--rounds", type=int, default=1)
+    line.add_argument("--batch", type=int, default=BATCH)
+    line.add_argument("--beside-gb", type=float, default=BESIDE_GB, help="of the cgroup, beside the budget")
+    line.add_argument("--conf", type=Path, help="what calibrate wrote before; without it, calibrate runs first")
+    line.add_argument("--keep", type=Path, help="a folder for the runs; without it, they are removed")
     given = line.parse_args()
     os.environ[SCRATCH] = given.scratch
-    with tempfile.TemporaryDirectory(dir=given.scratch) as folder:
-        conf = Path(folder) / "conf"
-        calibrate(conf)
+    with tempfile.TemporaryDirectory(dir=given.scratch) as temporary:
+        folder, conf = given.keep or Path(temporary), given.conf or Path(temporary) / "conf"
+        if given.conf is None:
+            calibrate(conf)
         points = {}
         for budget in map(float, given.budgets.split(",")):
-            rounds = [train(Path(folder), f"{budget}_{number}", conf, budget, given) for number in range(given.rounds)]
+            rounds = [train(folder, f"{budget:g}_{number}", conf, budget, given) for number in range(given.rounds)]
             points[f"{budget:g}"] = point(rounds)
             print(budget, points[f"{budget:g}"], file=sys.stderr, flush=True)
     worst = max(abs(one["off"]) for one in points.values())
@@ -66,8 +73,8 @@ def calibrate(conf: Path) -> None:
 def train(folder: Path, name: str, conf: Path, budget_gb: float, given: argparse.Namespace) -> dict[str, Any]:
     """`result.json` of a run within the budget, which plans for the machine that was calibrated, simulates it and trains on it."""
     own = folder / name
-    own.mkdir()
-    contender = Contender("cache", given.gb, budget_gb, given.scratch, 0, given.steps)
+    own.mkdir(parents=True)
+    contender = Contender("cache", given.gb, budget_gb, given.scratch, 0, given.steps, given.batch)
     words = [word for word in contender.words(own) if word != "mode=train"]
     cluster = (f"hydra.searchpath=[file://{conf}]", "cluster=here", "profile@simulate.profile=here")
     steps = (
@@ -76,21 +83,22 @@ def train(folder: Path, name: str, conf: Path, budget_gb: float, given: argparse
         f"trainer.max_steps={given.steps}",
         "trainer.evaluate_train_rows=0",
         "trainer.log_every_steps=1",
-        f"simulate.batch_size={BATCH // RANKS}",
+        f"simulate.batch_size={given.batch // RANKS}",
     )
-    with cgroup(budget_gb + BESIDE_GB) as group:
-        limit = (f"cluster.host.memory_gb={budget_gb + BESIDE_GB:g}",) if group else ()
+    limit_gb = budget_gb + given.beside_gb
+    with cgroup(limit_gb) as group:
+        limit = (f"cluster.host.memory_gb={limit_gb:g}",) if group else ()
         run(["run.py", *words, *cluster, *steps, *limit, f"hydra.run.dir={own / 'run'}"], group)
     found = json.loads((own / "run" / "result.json").read_text())
-    found["last_ms"] = last_ms(own / "run" / "metrics.csv")
-    return found | {"limited_by": f"a cgroup of {budget_gb + BESIDE_GB:g} GB" if group else "nothing"}
+    found["last_ms"] = last_ms(own / "run" / "metrics.csv", given.batch)
+    return found | {"limited_by": f"a cgroup of {limit_gb:g} GB" if group else "nothing"}
 
 
-def last_ms(metrics: Path) -> float:
+def last_ms(metrics: Path, batch: int) -> float:
     """The median of an iteration over the last steps."""
     with metrics.open() as file:
         rates = [float(row["examples_per_second"]) for row in csv.DictReader(file) if row["train_loss"]]
-    return statistics.median(BATCH / rate * 1e3 for rate in rates[-TIMED:])
+    return statistics.median(batch / rate * 1e3 for rate in rates[-TIMED:])
 
 
 def run(words: list[str], group: Path | None = None) -> None:
@@ -102,25 +110,29 @@ def run(words: list[str], group: Path | None = None) -> None:
 
 def point(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """Medians over rounds."""
-    measured = [one["last_ms"] for one in rounds]
-    simulated = statistics.median(one["simulated"]["iteration_ms"] for one in rounds)
-    median = statistics.median(measured)
+    measured = [sum(one["measured"]["phases_ms"].values()) for one in rounds]
+    early, long = rounds[0]["simulated"].get("in_run"), rounds[0]["simulated"]
+    early = early or {"iteration_ms": long["iteration_ms"], "phases_ms": long["phases_ms"], "bytes_read": 0.0}  # all tables fit
+    median, last = statistics.median(measured), statistics.median(one["last_ms"] for one in rounds)
     return {
         "measured_ms": round(median, 1),
         "spread": [round(min(measured), 1), round(max(measured), 1)],
-        "simulated_ms": round(simulated, 1),
-        "off": round(simulated / median - 1, 3),
-        "read_mb": read_mb(rounds[0]),
-        "phases_ms": {name: round(ms, 1) for name, ms in rounds[0]["simulated"]["phases_ms"].items()},
+        "simulated_ms": round(early["iteration_ms"], 1),
+        "off": round(early["iteration_ms"] / median - 1, 3),
+        "last_ms": round(last, 1),
+        "long_run_ms": round(long["iteration_ms"], 1),
+        "long_run_off": round(long["iteration_ms"] / last - 1, 3),
+        "read_mb": read_mb(rounds[0], early["bytes_read"]),
+        "phases_ms": {name: round(ms, 1) for name, ms in early["phases_ms"].items() if ms >= 0.05},
         "limited_by": rounds[0]["limited_by"],
     }
 
 
-def read_mb(found: dict[str, Any]) -> dict[str, float]:
-    """By all ranks in an iteration: counted, the mean of the run; simulated, in the long run."""
+def read_mb(found: dict[str, Any], in_run: float) -> dict[str, float]:
+    """By all ranks in an iteration: counted, the mean of the run; simulated, of the run and in the long run."""
     counted = sum(table["bytes_read"] for rank in found["measured"].get("stores") or () for table in rank.values())
-    expected = sum(store["bytes_moved"] for store in found["plan"].get("stores") or ()) / 2
-    return {"measured": round(counted / 1e6, 2), "simulated": round(expected / 1e6, 2)}
+    long = sum(store["bytes_moved"] for store in found["plan"].get("stores") or ()) / 2
+    return {"measured": round(counted / 1e6, 2), "simulated": round(in_run / 1e6, 2), "long_run": round(long / 1e6, 2)}
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from recsys_lab.kernels import Rule
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.initial import initialise_dense
+from recsys_lab.models.table_weights import FirstValues, initial_rows
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.lower import check_sequences
 from recsys_lab.plan.scheme import check_exchange, home_scheme, known_schemes
@@ -108,8 +109,10 @@ def sharded(
     sparse = SparseOptimizer(embeddings.batches, Rule(*optimizer), device)
     for batch, state in zip(embeddings.batches, sparse.states):
         if batch.cached is not None:
-            only = batch.shards[0]
-            batch.cached.open(scratch, partial(of_rows, only.table, only.col_start, only.col_stop), state)
+            only, table = batch.shards[0], plan.by_table[batch.shards[0].table][0]
+            known = initial is initial_rows and only.table not in remaps
+            origin = FirstValues(table.name, table.rows, table.dim, seed, share) if known else None
+            batch.cached.open(scratch, partial(of_rows, only.table, only.col_start, only.col_stop), state, origin)
     keep_apart(0 if alone else communication_cores)
     ahead = embeddings.ahead if pipeline and not alone else None
     result = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch or Watch(), running.local_modules, ahead=ahead)

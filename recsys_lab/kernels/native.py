@@ -71,7 +71,14 @@ def _functions() -> ctypes.CDLL:
     found.stream_update.argtypes, found.stream_update.restype = (_p, _i64, _f32, ctypes.c_int), None
     found.random_read.argtypes, found.random_read.restype = (_p, _i64, _p, _i64, _i64, ctypes.c_int), _f32
     found.random_update.argtypes, found.random_update.restype = (_p, _p, _i64, _p, _i64, _f32, _i64, ctypes.c_int), None
+    found.first_rows.argtypes, found.first_rows.restype = (_p, _i64, ctypes.c_uint64, _i64, _i64, _i64, _f32, _f32, _p), None
     return found
+
+
+def first_rows(rows: torch.Tensor, key: int, draws: int, columns: slice, scale: float, bound: float, out: torch.Tensor) -> None:
+    """First values of `rows` [n], int64: those that draws `columns` of a row's `draws` give, to `out` [n, 2 * columns], FP32."""
+    place = (rows.data_ptr(), len(rows), key, draws, columns.start, columns.stop)
+    _functions().first_rows(*place, scale, bound, out.data_ptr())
 
 
 def instructions() -> str:

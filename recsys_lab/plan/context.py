@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -40,6 +41,7 @@ class Context:
         exchange: how pooled rows of whole tables travel, of `EXCHANGES`.
         hot_rows: ranks that hold hot rows serve more look-ups than their share of the rows.
         in_flight: batches whose rows are in use at a time.
+        batch_number: how many batches came before this one; inf: the long run, as caches and files are then.
         role: of the steps.
         at_home: every rank looks its own batch up and sends nothing.
         inside_hosts: ids and rows travel within each host.
@@ -55,6 +57,7 @@ class Context:
     exchange: str = "all_to_all"
     hot_rows: bool = False
     in_flight: int = 1
+    batch_number: float = math.inf
     role: str = EMBEDDING
     at_home: bool = False
     inside_hosts: bool = False
@@ -270,7 +273,8 @@ def _store_steps(context: Context, ids: tuple[str, ...]) -> tuple[list[Step], li
     if all(placement.store is None for _, placement in context.placed):
         return [], []
     size = context.plan.world_size
-    return store_steps(context.prefix, _held(context), context.access, context.workload, context.in_flight, size, ids)
+    how = context.in_flight, context.batch_number
+    return store_steps(context.prefix, _held(context), context.access, context.workload, size, ids, *how)
 
 
 def _held(context: Context) -> Iterable[Held]:

@@ -6,6 +6,7 @@ these. Formats: ids int64, lengths int32; pooled embeddings travel in `precision
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from recsys_lab.errors import UserError
@@ -29,11 +30,12 @@ def lower(
     overlap: bool = True,
     hot_rows: bool = False,
     in_flight: int = 1,
+    batch_number: float = math.inf,
 ) -> Steps:
     """One training iteration of `plan`: `workload.batch_size` samples a rank, mean lengths from `access` (by table name).
     `exchange`, of whole tables' rows: one of `EXCHANGES`. Without `overlap` collectives of embeddings and dense gradients block. With
     `hot_rows` ranks that hold hot rows serve more than their share of the rows (hot_rows.py). `in_flight`: batches
-    whose rows a store's cache must keep at a time.
+    whose rows a store's cache must keep at a time. `batch_number`: how many came before this one; inf: the long run.
 
     The tables of one family of schemes are exchanged together: one input distribution and one output distribution each. All split sizes are
     exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables. Also for an exchange that the
@@ -45,7 +47,7 @@ def lower(
     forward: list[Step] = []
     backward: list[Step] = []
     for family, placed in families(plan).items():
-        context = Context(family, plan, placed, access, precision, workload, exchange, hot_rows, in_flight)
+        context = Context(family, plan, placed, access, precision, workload, exchange, hot_rows, in_flight, batch_number)
         ahead, back = scheme_of(placed[0][1]).lower(context)
         inputs += [step for step in ahead if step.phase == "input"]
         forward += [step for step in ahead if step.phase == "forward"]

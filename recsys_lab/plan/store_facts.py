@@ -8,7 +8,7 @@ import numpy as np
 
 from recsys_lab.plan.scheme import scheme_of
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
-from recsys_lab.plan.store import HOST
+from recsys_lab.plan.store import DISK_CACHED, HOST
 from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
@@ -56,6 +56,24 @@ def expected_counts(
         hits, rows = (float(np.interp(np.arange(steps), after, [getattr(h, name) for h in of_batch]).mean()) for name in ("hits", "rows"))
         found[table.name] = {"hits_expected": hits * sum(shares), "misses_expected": (rows - hits) * sum(shares)}
     return found
+
+
+def file_bytes(plan: ShardingPlan, access: AccessStatistics, workload: Workload, in_flight: int, batches: int) -> tuple[float, ...]:
+    """Of the files of each rank after a run's first `batches`.
+
+    A row that leaves a cache goes behind the last one, until the file is full.
+    """
+    found, after = np.zeros(plan.world_size), _batches(batches)
+    for table, placement in zip(plan.tables, plan.placements):
+        store = placement.store
+        if store is None or store.kind != DISK_CACHED:
+            continue
+        samples, cached = samples_of(placement, plan.world_size, workload.batch_size), store.cached_share * table.rows
+        leaves = [cache_hits(access[table.name], store.policy, samples, cached, in_flight, number).leaves for number in after]
+        written = min(float(np.interp(np.arange(batches), after, leaves).sum()), float(table.rows))
+        for shard in placement.shards:
+            found[list(shard.ranks)] += written * shard.rows / table.rows * record_bytes(table, shard.cols, workload)
+    return tuple(found)
 
 
 def _batches(steps: int) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -38,9 +39,16 @@ class _Moved:
 
 
 def store_steps(
-    prefix: str, held: Iterable[Held], access: AccessStatistics, workload: Workload, in_flight: int, world_size: int, after: tuple[str, ...]
+    prefix: str,
+    held: Iterable[Held],
+    access: AccessStatistics,
+    workload: Workload,
+    world_size: int,
+    after: tuple[str, ...],
+    in_flight: int = 1,
+    batch: float = math.inf,
 ) -> tuple[list[Step], list[Step]]:
-    """(before the look-up, after the update). `after`: what brings the ids.
+    """(before the look-up, after the update). `after`: what brings the ids. `batch`: how many came before this one; inf: the long run.
 
     A cache takes its misses in and gives as many rows back, as soon as the ids are there. Without one the look-up reads each row where it
     is, and the update reads and writes those that are different.
@@ -52,7 +60,7 @@ def store_steps(
             kind = one.store.kind
             of_kind = moved.setdefault(kind, _Moved(*(np.zeros(world_size) for _ in range(4))))
             tables.setdefault(kind, {})[one.table.name] = None
-            _add(of_kind, one, access, workload, in_flight)
+            _add(of_kind, one, access, workload, in_flight, batch)
     before: list[Step] = []
     behind: list[Step] = []
     for kind in (kind for kind in STORES if kind in moved):
@@ -69,19 +77,12 @@ def store_steps(
     return before, behind
 
 
-def misses_of(access: AccessStatistics, one: Held, in_flight: int) -> float:
-    """Rows that an iteration brings into the shard's cache, in the long run. It is the shard's part of the table's misses."""
-    assert one.store is not None
-    cached = one.store.cached_share * one.table.rows
-    return cache_hits(access[one.table.name], one.store.policy, one.samples, cached, in_flight).misses * one.shard.rows / one.table.rows
-
-
 def record_bytes(table: Table, cols: int, workload: Workload) -> int:
     """Bytes of a row of a shard with so many columns in a store. They are the weights, as they are stored, and the optimizer state."""
     return cols * table.row_bytes // table.dim + workload.table_state_bytes(1, cols)
 
 
-def _add(moved: _Moved, one: Held, access: AccessStatistics, workload: Workload, in_flight: int) -> None:
+def _add(moved: _Moved, one: Held, access: AccessStatistics, workload: Workload, in_flight: int, batch: float) -> None:
     assert one.store is not None
     ranks, size, of_table = list(one.shard.ranks), record_bytes(one.table, one.shard.cols, workload), access[one.table.name]
     if one.store.kind == HOST:
@@ -92,9 +93,10 @@ def _add(moved: _Moved, one: Held, access: AccessStatistics, workload: Workload,
         moved.written[ranks] += 2 * changed * size
         moved.rows_written[ranks] += 2 * changed
         return
-    misses = misses_of(access, one, in_flight)
-    moved.read[ranks] += misses * size
-    moved.rows_read[ranks] += misses
+    cached, part = one.store.cached_share * one.table.rows, one.shard.rows / one.table.rows  # a shard has its part of the table's misses
+    seen = cache_hits(of_table, one.store.policy, one.samples, cached, in_flight, batch)
+    moved.read[ranks] += seen.read * part * size
+    moved.rows_read[ranks] += seen.read * part
     if one.store.cached_share < 1:
-        moved.written[ranks] += misses * size
-        moved.rows_written[ranks] += misses
+        moved.written[ranks] += seen.leaves * part * size
+        moved.rows_written[ranks] += seen.leaves * part

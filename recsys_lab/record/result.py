@@ -187,7 +187,7 @@ class Result:
             "quality": {split: dict(self.quality[split]) for split in SPLITS if split in self.quality} if self.quality else None,
             "plan": _plan(self.plan),
             "measured": _measured(self.measured),
-            "simulated": _part(self.simulated),
+            "simulated": _simulated(self.simulated),
         }
         record |= {"error": _part(self.error)} if self.error else {}
         record |= {"pruned": _part(self.pruned)} if self.pruned else {}
@@ -210,6 +210,12 @@ def _measured(measured: Measured | None) -> dict | None:
     figures = _part(measured)
     sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores", "transport")
     return figures and {key: value for key, value in figures.items() if value is not None or key not in sometimes}
+
+
+def _simulated(simulated: Simulated | None) -> dict | None:
+    """`in_run` only where the plan has stores and trains here."""
+    figures = _part(simulated)
+    return figures and {key: value for key, value in figures.items() if value is not None or key != "in_run"}
 
 
 def _part(part: Any) -> dict | None:

@@ -125,6 +125,13 @@ def simulated(iteration: Simulated) -> None:
         _line("", f"a billion samples cost {iteration.cost_per_billion_samples:,.2f} ${at}")
 
 
+def in_run(iteration: Simulated) -> None:
+    """Of the training that follows, whose caches and files still fill."""
+    assert iteration.in_run is not None
+    at = iteration.in_run
+    _line("", f"{at.iteration_ms:.2f} ms on average over this run's {counted(at.steps, 'step')}; the figures above are of the long run")
+
+
 def not_calibrated(cluster: str) -> None:
     """In place of a simulation that would stand beside what is measured here, of a machine that nobody has measured."""
     _line(

@@ -58,6 +58,8 @@ def headline(run: Run) -> Table:
         where = f"simulated, {simulated['cluster']}" + (_batch(batch, " a rank") if simulated["cluster"] != "local" else "")
         rows.append(("examples per second", count(simulated["examples_per_second"]), where))
         rows.append(("iteration", ms(simulated["iteration_ms"]), f"{where}, profile {simulated['profile']}"))
+        if early := simulated.get("in_run"):
+            rows.append((f"iteration, mean of this run's {early['steps']:,} steps", ms(early["iteration_ms"]), where))
         if interval := simulated.get("interval_ms"):
             span = f"{ms(interval['low']).removesuffix(' ms')}\N{EN DASH}{ms(interval['high'])}"
             rows.append(("90 % interval", span, "simulated, of the iteration"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -50,6 +50,20 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class InRun:
+    """The same iteration in a run's first `steps`, a mean: caches and files still fill. Rows that nobody has read are made, not read.
+
+    `bytes_read`, `bytes_written`: of all ranks in an iteration, from and to files and hosts' memory.
+    """
+
+    steps: int
+    iteration_ms: float
+    phases_ms: dict[str, float]
+    bytes_read: float
+    bytes_written: float
+
+
+@dataclass(frozen=True)
 class Simulated:
     """The record's `simulated` object, field by field.
 
@@ -69,6 +83,7 @@ class Simulated:
         added_memory_bytes: what training adds to a process of the fullest rank; on a GPU, in tensors.
         extrapolates: in words, what the profile was fitted on, where this is something else.
         price: of a device-hour; None: the cluster has none.
+        in_run: with stores, the mean of the training beside it; all other figures are of the long run. None without such a training.
     """
 
     cluster: str
@@ -86,6 +101,7 @@ class Simulated:
     added_memory_bytes: float | None = None
     extrapolates: str | None = None
     price: Price | None = None
+    in_run: InRun | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +117,9 @@ class Timeline:
     least: tuple[Event, ...] = ()
 
 
-def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload) -> tuple[Simulated, Timeline]:
+def simulate(
+    steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, file_bytes: Sequence[float] = ()
+) -> tuple[Simulated, Timeline]:
     """Prices one iteration.
 
     Args:
@@ -110,6 +128,7 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
         profile: the software's efficiencies and overlaps.
         plan: gives the memory of each rank.
         workload: one iteration of one rank.
+        file_bytes: of each rank's files with rows, where these do not hold all rows yet.
 
     Returns:
         The record's figures, and the timelines of the slowest and the least busy rank.
@@ -122,7 +141,7 @@ def simulate(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPla
             "the plan is for another number of ranks", where=f"cluster {cluster.name}", given=steps.world_size, allowed=cluster.world_size
         )
     memory = bytes_of_ranks(plan, workload)
-    whole = place(beside_page_cache(steps, cluster, profile, plan, memory), cluster, profile, workload)
+    whole = place(beside_page_cache(steps, cluster, profile, plan, memory, file_bytes), cluster, profile, workload)
     events = whole.events(whole.slowest)
     phases = exposed_phases(events, float(whole.host_ms.max()))
     iteration_ms = sum(phases.values())

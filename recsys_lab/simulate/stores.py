@@ -119,13 +119,19 @@ def next_rows(
     cluster: Cluster,
     profile: Profile,
 ) -> dict[str, Placed]:
-    """Rows of the next batch, one step after another. `there`: from when on its ids may be, by their exchange."""
+    """Rows of the next batch, one step after another. `there`: from when on its ids may be, by their exchange.
+
+    On CPUs our executors send these ids between the forward and the backward pass (executor/ahead.py), and rows begin then.
+    """
     found: dict[str, Placed] = {}
+    begins = np.zeros_like(streams[COPY])
+    if cluster.device.kind == "cpu":
+        begins = np.max([begins, *(one.end for one in placed.values() if one.step.phase == "forward")], axis=0)
     for step in steps:
         given = [there[name] for name in step.after if name in there]
         given += [found[name].end for name in step.after if name in found]
         given += [placed[name].end for name in step.after if name in placed and name not in there and placed[name].stream != COPY]
-        found[step.name] = _moved(step, np.max([np.zeros_like(streams[COPY]), *given], axis=0), overhead, streams, cluster, profile)
+        found[step.name] = _moved(step, np.max([begins, *given], axis=0), overhead, streams, cluster, profile)
     return found
 
 

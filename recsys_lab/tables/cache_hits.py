@@ -23,14 +23,24 @@ HALVINGS = 60  # of a search
 
 @dataclass(frozen=True)
 class Hits:
-    """Of the rows that one batch reads, each counted once: their number, and the number that the cache holds. Both are means."""
+    """Of the rows that one batch reads, each counted once: their number, and the number that the cache holds. All are means.
+
+    `first`: rows that no batch has read before. They are made, not read. `leaves`: rows that leave the cache for them.
+    """
 
     rows: float
     hits: float
+    first: float = 0.0
+    leaves: float = 0.0
 
     @property
     def misses(self) -> float:
         return self.rows - self.hits
+
+    @property
+    def read(self) -> float:
+        """From the store."""
+        return max(self.misses - self.first, 0.0)
 
     @property
     def rate(self) -> float:
@@ -65,7 +75,23 @@ def cache_hits(access: TableAccess, policy: str, samples: int, cached: float, in
         held = _lfu_settled(rows, chance, cached, in_flight)
     else:
         held = _lfu(rows, chance, cached, in_flight, round(after))
-    return Hits(everything, float(np.dot(rows, chance * held)))
+    hits = float(np.dot(rows, chance * held))
+    first, seen = (0.0, float(rows.sum())) if math.isinf(after) else _first(rows, chance, after)
+    joins = min(cached, seen + first) - min(cached, seen)  # a cache that is not full gives nothing up
+    return Hits(everything, hits, min(first, everything - hits), max(everything - hits - joins, 0.0))
+
+
+def rows_in_store(access: TableAccess, samples: int, cached: float, after: float) -> float:
+    """Rows that have left the cache at least once, `after` so many batches of `samples`."""
+    rows, chance = _in_batch(access, samples)
+    seen = float(rows.sum()) if math.isinf(after) else _first(rows, chance, after)[1]
+    return max(seen - cached, 0.0)
+
+
+def _first(rows: np.ndarray, chance: np.ndarray, after: float) -> tuple[float, float]:
+    """Rows that a batch is the first to read, `after` so many others, and those that these have read."""
+    never = np.exp(after * np.log1p(-chance))
+    return float(np.dot(rows, chance * never)), float(np.dot(rows, 1 - never))
 
 
 def _in_batch(access: TableAccess, samples: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,8 @@
 
 A checkpoint is a folder. Every rank writes the pieces it owns to `rank_R.safetensors`, whose header says where each piece stands in its
 tensor; `trainer.json` holds the rest. A piece is read back by extents, or by the ids of its rows where they lie anywhere in the tensor. So
-another placement or another number of ranks reads the same checkpoint. The folder is written under another name and renamed when whole: a
+another placement or another number of ranks reads the same checkpoint. Rows in files that nobody has read yet are left out
+(unread_rows.py). The folder is written under another name and renamed when whole: a
 kill leaves the previous one good.
 """
 
@@ -14,7 +15,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.train import manifest
 from recsys_lab.train.checkpoint_folder import BEFORE, PARTIAL, TRAINER_FILE
 from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
+from recsys_lab.train.unread_rows import Unread, listed_rows, missing_parts, of_listed
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,15 @@ class Piece:
 
     Hi/lo split weights and those with a master are FP32 in the file. They are joined and split a few rows at a time.
 
-    `rows` int64, distinct: of the whole tensor, the row that each of its rows is. Then the first offset means nothing.
+    `rows` int64, distinct: of the whole tensor, the row that each of its rows is. Then the first offset means nothing. `unread`: what
+    other rows are, which a file need not hold.
     """
 
     key: str
     offset: tuple[int, ...]
     tensor: Content
     rows: np.ndarray | None = None
+    unread: Unread | None = None
 
 
 def whole(key: str, tensor: Content) -> Piece:
@@ -63,7 +67,7 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
             partial.mkdir(parents=True)
         barrier()
         path = partial / f"rank_{rank}.safetensors"
-        manifest.note(path, _write_rank(path, list(pieces)))
+        manifest.note(path, _write_rank(path, _without_unread(list(pieces))))
         if rank == 0:
             text = json.dumps({**trainer, "manifest": manifest.VERSION})
             manifest.note(write_text(partial / TRAINER_FILE, text), zlib.crc32(text.encode()))
@@ -82,6 +86,21 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
         raise UserError(f"cannot write the checkpoint ({error})", where=folder, remedy="free some space and resume") from None
 
 
+def _without_unread(pieces: list[Piece]) -> list[Piece]:
+    """`pieces` with those rows of stores that were ever read, where they are few."""
+    fields = [(piece.tensor, piece.offset[0]) for piece in pieces if isinstance(piece.tensor, RowField) and piece.rows is None]
+    listed, found = listed_rows(fields), []
+    for piece in pieces:
+        known = listed.get(id(piece.tensor.rows)) if isinstance(piece.tensor, RowField) and piece.rows is None else None
+        if known is None:
+            found.append(piece)
+        else:
+            assert isinstance(piece.tensor, RowField)
+            field, unread = of_listed(piece.tensor, known, piece.offset[0])
+            found.append(replace(piece, tensor=field, rows=known.rows, unread=unread))
+    return found
+
+
 def _write_rank(path: Path, pieces: list[Piece]) -> int:
     """The checksum of the file."""
     tensors: dict[str, Content] = {}
@@ -94,6 +113,8 @@ def _write_rank(path: Path, pieces: list[Piece]) -> int:
             name = names_of_rows.setdefault(id(piece.rows), f"{number}.rows")
             tensors.setdefault(name, torch.from_numpy(piece.rows))
             where[f"{number}"]["rows"] = name
+        if piece.unread is not None:
+            where[f"{number}"]["unread"] = piece.unread.to_json()
     return write_tensors(path, tensors, {"pieces": json.dumps(where)})
 
 
@@ -123,13 +144,14 @@ def checked_trainer(folder: Path, run: str = "", rank: int = 0, world_size: int 
 
 @dataclass(frozen=True)
 class _Saved:
-    """A piece in a file. `rows`: the name of its rows' ids, if it has them."""
+    """A piece in a file. `rows`: the name of its rows' ids, if it has them. `unread`: what rows are that it does not list."""
 
     file: Any
     name: str
     offset: tuple[int, ...]
     shape: tuple[int, ...]
     rows: str | None
+    unread: Unread | None
 
     def read(self, cut: tuple[slice, ...]) -> torch.Tensor:
         return self.file.get_slice(self.name)[cut] if self.shape else self.file.get_tensor(self.name)
@@ -142,7 +164,10 @@ def _saved(file: Any, name: str, where: Mapping[str, Any]) -> _Saved:
         raise ValueError(f"piece {name} stands at {offset}")
     if rows is not None and (file.get_slice(rows).get_shape(), file.get_slice(rows).get_dtype()) != ([shape[0]], "I64"):
         raise ValueError(f"rows {rows} of piece {name}")
-    return _Saved(file, name, offset, shape, rows)
+    unread = None if where.get("unread") is None else Unread.from_json(where["unread"])
+    if unread is not None and (rows is None or not shape):
+        raise ValueError(f"piece {name} lists no rows")
+    return _Saved(file, name, offset, shape, rows, unread)
 
 
 class Reader:
@@ -171,7 +196,7 @@ class Reader:
             if len(saved.shape) != len(piece.tensor.shape):
                 break
             by_extents = piece.rows is None and saved.rows is None
-            missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved)
+            missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved) + _set_unread(piece, saved)
         if missing:
             raise UserError(
                 "the checkpoint lacks a part of this tensor",
@@ -220,6 +245,22 @@ def _copy_rows(piece: Piece, saved: _Saved) -> int:
         _set(piece.tensor, (torch.from_numpy(to[first:last]), *columns_here), found)
         copied += found.numel()
     return copied
+
+
+def _set_unread(piece: Piece, saved: _Saved) -> int:
+    """Sets rows that the saved piece does not list but says. How many elements."""
+    columns_there, columns_here = _overlap(piece.offset[1:], piece.tensor.shape[1:], saved.offset[1:], saved.shape[1:])
+    if saved.unread is None or any(cut.start >= cut.stop for cut in columns_there):
+        return 0
+    listed, counted = _saved_rows(saved), 0
+    assert listed is not None
+    columns = [slice(cut.start + begin, cut.stop + begin) for cut, begin in zip(columns_here, piece.offset[1:])]
+    ids = _ids(piece.rows, piece.offset, piece.tensor.shape[0])
+    for elements, at, values in missing_parts(piece.tensor, ids, saved.unread, listed, columns):
+        counted += elements
+        if values is not None:
+            _set(piece.tensor, (torch.from_numpy(at), *columns_here), values)
+    return counted
 
 
 def _overlap(

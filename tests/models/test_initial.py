@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from recsys_lab import kernels
 from recsys_lab.models import DCN, DLRM, fill_tables, initialise_dense
 from recsys_lab.models.click_model import ModelInputs
-from recsys_lab.models.table_weights import initial_weight
+from recsys_lab.models.table_weights import initial_rows, initial_weight
 from recsys_lab.tables import Table
 from tests.models.inputs import SETTINGS, TABLES, K, batch, built
 
@@ -34,6 +35,16 @@ def test_a_shard_larger_than_a_block_is_a_cut_of_the_whole():
     table = Table("t", 100_000, 5, ("t",))
     whole = initial_weight(table, 0, table.rows, 0, 5, 3)
     assert torch.equal(initial_weight(table, 12_345, 98_765, 1, 4, 3), whole[12_345:98_765, 1:4])
+
+
+@pytest.mark.skipif(not kernels.available(), reason="needs the C++ kernels")
+@pytest.mark.parametrize(("dim", "columns"), [(64, (0, 64)), (5, (1, 4)), (7, (3, 7)), (1, (0, 1))])
+def test_cpp_and_numpy_give_the_same_bits(dim, columns, monkeypatch):
+    table = Table("t", 3_000_000_019, dim, ("t",))  # rows times draws pass 2**32
+    rows = np.random.default_rng(0).integers(0, table.rows, 70_000)
+    ours = initial_rows(table, rows, *columns, seed=2**40)
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    assert torch.equal(ours, initial_rows(table, rows, *columns, seed=2**40))
 
 
 def test_values_are_splitmix64():

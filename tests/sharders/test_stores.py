@@ -68,6 +68,19 @@ def check(plan: ShardingPlan, inputs: PlanInputs, budget_gb: float) -> None:
     assert ShardingPlan.from_json(plan.to_json()).fingerprint == plan.fingerprint
 
 
+def test_where_the_page_cache_serves_reads_bytes_that_are_written_count_more() -> None:
+    """A disk with slow requests and slow writes: without them, the wide table is the dearer one."""
+    tables = (Table("narrow", 200_000, 4, ("f0",)), Table("wide", 12_000, 256, ("f1",)))
+    access = AccessStatistics({t.name: power_law_access(t.name, t.rows, 2.0, 0.6) for t in tables})
+    shares = []
+    for cached in (None, 1e7):
+        drive = Disk("disk", 1000.0, 2.0, 0.01, 2e3, "test", cached)
+        inputs = replace(inputs_on(replace(cluster("cpu", 0.008, 1, 1), disk=drive)), tables=tables, access=access)
+        plan = planned(RowWise(), inputs, None, DISK_CACHED)
+        shares.append({p.table: 1.0 if p.store is None else p.store.cached_share for p in plan.placements})
+    assert shares[0]["narrow"] > shares[1]["narrow"] and shares[0]["wide"] < shares[1]["wide"]
+
+
 @pytest.mark.parametrize("sharder", SHARDERS)
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_every_sharder_keeps_a_budget(sharder: str, kind: str) -> None:

@@ -37,15 +37,20 @@ def on(gb: float, kind: str = "cpu", disk: Disk = DRIVE) -> Cluster:
 @pytest.mark.parametrize(
     ("gb", "kind", "share"),
     [
-        (60.0, "cpu", (60 - 2 * (10 + 2 * 4 + 0.5)) / 60),  # what two ranks keep, with twice their buffers and their libraries
+        (60.0, "cpu", (60 - 2 * (10 + 2 * 4 + 0.85)) / 60),  # what two ranks keep, with twice their buffers and their libraries
         (30.0, "cpu", 0.0),
-        (97.0, "cpu", 1.0),
+        (98.0, "cpu", 1.0),
         (30.0, "cuda", 0.5),  # what ranks keep is in the memory of their devices
     ],
 )
 def test_the_share_is_what_the_fullest_host_has_left_of_its_files(gb: float, kind: str, share: float) -> None:
     software = profile(buffer_factor=2.0, process_memory_mb=500.0)
     assert page_cache_share(on(gb, kind), software, stored(), MEMORY) == pytest.approx(share)
+
+
+def test_files_that_do_not_hold_all_rows_yet_are_smaller() -> None:
+    share = page_cache_share(on(30.0, "cuda"), profile(), stored(), MEMORY, tuple(size / 1.6 for size in FILES))
+    assert share == pytest.approx(0.8)
 
 
 def test_nothing_changes_without_its_rate_or_without_files() -> None:
@@ -67,7 +72,8 @@ def test_reads_are_shared_out_and_the_look_up_waits_for_both(kind: str) -> None:
     disk, pages = found[whole.name], found[f"{whole.name}.{PAGE_CACHE}"]
     assert 0 < share < 1 and len(found) == len(steps.steps) + 1
     for key in ("bytes_of_rank", "rows_of_rank"):
-        assert getattr(pages, key) == pytest.approx([share * figure for figure in getattr(whole, key)])
+        copied = 1.0 if kind == "cpu" else share  # what comes from the disk passes the cores too
+        assert getattr(pages, key) == pytest.approx([copied * figure for figure in getattr(whole, key)])
         assert getattr(disk, key) == pytest.approx([(1 - share) * figure for figure in getattr(whole, key)])
     assert (disk.store, pages.store, pages.phase) == (DISK_CACHED, PAGE_CACHE, "forward" if kind == "cpu" else "input")
     (look_up,) = [step for step in found.values() if step.kind == "lookup"]

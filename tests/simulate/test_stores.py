@@ -90,6 +90,13 @@ def test_of_the_next_batch_they_come_beside_compute_and_what_is_left_is_waited_f
     assert phases(blocked, "input") == {"compute": 10.0, "exposed_store": 12.0, "input_copy": 1.0}  # first on the link
 
 
+def test_on_cpus_they_begin_when_the_forward_pass_ends() -> None:
+    """As our executors send the ids then. A GPU's begin with the iteration."""
+    steps = iteration(fetch(1))
+    found = spans(steps, "input", cluster_=on(kind="cpu"))
+    assert found["fetch"][0] == found["dense.forward"][1] > [0.0] and spans(steps, "input")["fetch"][1] < found["fetch"][0]
+
+
 def test_after_an_exchange_of_ids_they_begin_when_that_could_be_done() -> None:
     """They take 3 ms, from the dense part's beginning on, which waits for rows until 3."""
     ids = Step("ids", "all_to_all", "input", (60e6,), ((0, 1),))

@@ -20,15 +20,15 @@ ROWS, LENGTH, SAMPLES = 8_000, 5.0, 40
 EARLY, LATE, STEPS = slice(5, 25), slice(200, 260), 260
 
 
-def hit_rates(policy: str, exponent: float, slots: int, in_flight: int, file: Path) -> np.ndarray:
-    """Of each batch, as the cache counts. Ids are hashed: the rank of a row says nothing of its number."""
+def counts(policy: str, exponent: float, slots: int, in_flight: int, file: Path) -> dict[str, np.ndarray]:
+    """Of each batch, as the cache has them. Ids are hashed: the rank of a row says nothing of its number."""
     rng = np.random.default_rng(3)
     access = power_law_access("t", ROWS, LENGTH, exponent, buckets=ROWS)
     p = np.repeat(access.bucket_p, access.bucket_rows)
     rows, cumulative = rng.permutation(ROWS), np.cumsum(p / p.sum())
     weights = torch.zeros(slots, 1)
     file.write_bytes(bytes(4 * ROWS))
-    rates = []
+    found = []
     with file.open("r+b", buffering=0) as opened:
         cache, pinned = RowCache(ROWS, slots, policy == LFU, opened.fileno(), [weights]), []
         for _ in range(STEPS):
@@ -37,19 +37,32 @@ def hit_rates(policy: str, exponent: float, slots: int, in_flight: int, file: Pa
                 cache.release(pinned.pop(0), True)
             before = cache.counts()
             pinned.append(cache.take(torch.from_numpy(ids))[1])
-            seen = {name: n - before[name] for name, n in cache.counts().items()}
-            rates.append(seen["hits"] / (seen["hits"] + seen["misses"]))
-    return np.asarray(rates)
+            found.append({name: n - before[name] for name, n in cache.counts().items()})
+    return {name: np.asarray([one[name] for one in found]) for name in found[0]}
 
 
 @pytest.mark.parametrize("policy", [LFU, LRU])
 @pytest.mark.parametrize(("exponent", "slots", "in_flight"), [(0.0, 700, 1), (0.8, 900, 2), (1.05, 500, 1), (1.05, 2000, 2), (1.3, 900, 1)])
-def test_it_hits_what_is_expected_within_two_points(policy: str, exponent: float, slots: int, in_flight: int, tmp_path: Path) -> None:
+def test_it_hits_reads_and_writes_what_is_expected_within_two_points(
+    policy: str, exponent: float, slots: int, in_flight: int, tmp_path: Path
+) -> None:
     access = power_law_access("t", ROWS, LENGTH, exponent)
-    seen = hit_rates(policy, exponent, slots, in_flight, tmp_path / "rows")
+    seen = counts(policy, exponent, slots, in_flight, tmp_path / "rows")
     for which in (EARLY, LATE):
-        expected = [cache_hits(access, policy, SAMPLES, slots, in_flight, n).rate for n in range(STEPS)[which]]
-        assert seen[which].mean() == pytest.approx(np.mean(expected), abs=0.02)
+        expected = [cache_hits(access, policy, SAMPLES, slots, in_flight, n) for n in range(STEPS)[which]]
+        rows = np.mean([one.rows for one in expected])
+        for name, of in {"hits": "hits", "made": "first", "rows_read": "read", "rows_written": "leaves"}.items():
+            assert seen[name][which].mean() / rows == pytest.approx(np.mean([getattr(one, of) for one in expected]) / rows, abs=0.02), name
+
+
+def test_the_long_run_is_where_early_batches_lead() -> None:
+    access = power_law_access("t", ROWS, LENGTH, 1.05)
+    for policy in (LFU, LRU):
+        long, late = (cache_hits(access, policy, SAMPLES, 900, 2, n) for n in (math.inf, 1e5))
+        assert long.first == 0.0 and long.read == long.leaves == long.misses
+        assert (late.read, late.leaves) == (pytest.approx(long.read, rel=0.02), pytest.approx(long.leaves, rel=0.02))
+    everything = cache_hits(access, LFU, SAMPLES, ROWS, 2, 30)
+    assert everything.read == pytest.approx(0.0, abs=1e-9) and everything.leaves == pytest.approx(0.0, abs=1e-9)
 
 
 laws = st.tuples(st.integers(50, 5000), st.floats(0.5, 20), st.floats(0, 2))

@@ -22,6 +22,7 @@ import torch
 from recsys_lab.errors import UNWRITABLE, UserError
 from recsys_lab.kernels.row_cache import IN_FILE, NEVER, SCRATCH, RowCache, TooFewSlots, places_of, read_records, write_records
 from recsys_lab.kernels.stored import StoredWeights
+from recsys_lab.models.table_weights import FirstValues
 from recsys_lab.plan.store import HOST_CACHED, LFU, Store
 
 #: First values of those rows (int64 [n], numbered as the table's): FP32 [n, columns of the shard].
@@ -71,9 +72,12 @@ class CachedRows:
         self._first: First | None = None
         self._failed: UserError | None = None
 
-    def open(self, folder: str, first: First, state: Mapping[str, torch.Tensor]) -> None:
-        """Begins with `first` values and a `state` of zeros, which has a row for each slot. Raises UserError if there can be no file."""
-        self._first, self.fields, end = first, {}, 0
+    def open(self, folder: str, first: First, state: Mapping[str, torch.Tensor], origin: FirstValues | None = None) -> None:
+        """Begins with `first` values and a `state` of zeros, which has a row for each slot. Raises UserError if there can be no file.
+
+        `origin`: what the first values are, where that can be said. Then checkpoints need only rows that were read.
+        """
+        self._first, self.origin, self.fields, end = first, origin, {}, 0
         parts = {"model": self.weights.model, "rest": self.weights.rest, **state}
         for name, tensor in parts.items():
             if tensor is not None:
@@ -150,6 +154,11 @@ class CachedRows:
                 if name not in ("model", "rest"):
                     field.tensor.index_fill_(0, at, 0.0)
         return Held(slots, distinct, self._finished)
+
+    def known(self, rows: np.ndarray) -> np.ndarray:
+        """Whether each of `rows` (int64) was ever in a slot or written: bool. The others have their first values."""
+        self._settle()
+        return self._cache.where(rows) != NEVER
 
     def records(self, rows: np.ndarray, with_weights: bool = True) -> np.ndarray:
         """What these `rows` (int64, distinct) are now: uint8 [n, bytes]. Without weights, rows never written are 0."""

@@ -214,7 +214,7 @@ def _ms(table: Table, store: Store | None, inputs: PlanInputs, samples: int, siz
         return shards * STORE_MS + moved / _link(cluster)
     misses = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight).misses
     if store.kind == DISK_CACHED:
-        return shards * STORE_MS + _disk_ms(misses, size, cluster)
+        return shards * STORE_MS + _disk_ms(misses, size, cluster, _page_cache_share(inputs))
     return shards * STORE_MS + 2 * misses * size / _link(cluster)
 
 
@@ -223,15 +223,35 @@ def _link(cluster: Cluster) -> float:
     return (cluster.device.host_link_gb_s or cluster.device.memory_bandwidth_gb_s) * 1e6
 
 
-def _disk_ms(rows: float, size: int, cluster: Cluster) -> float:
-    """Time for so many rows read and written, at a rank's part of its host's disk.
+def _page_cache_share(inputs: PlanInputs) -> float:
+    """Of reads from files, those that the host's page cache serves: it has what memory full ranks leave, and all tables are in files.
+
+    0 where its rate is not known. The simulator prices what a plan really leaves.
+    """
+    cluster, host, disk = inputs.cluster, inputs.cluster.host, inputs.cluster.disk
+    if host is None or disk is None or disk.cached_reads_per_s is None:
+        return 0.0
+    kept = cluster.ranks_per_host * cluster.device.memory_gb if cluster.device.kind == "cpu" else 0.0
+    return min(max(host.memory_gb - kept, 0.0) * 1e9 * cluster.hosts / bytes_of_tables(inputs), 1.0)
+
+
+def bytes_of_tables(inputs: PlanInputs) -> int:
+    """Weights and optimizer state of all tables."""
+    return sum(table.weight_bytes + inputs.workload.table_state_bytes(table.rows, table.dim) for table in inputs.tables)
+
+
+def _disk_ms(rows: float, size: int, cluster: Cluster, cached: float) -> float:
+    """Time for so many rows read and written, at a rank's part of its host's disk. A share `cached` of them is read from its page cache.
 
     Without figures a row takes as long as 4 KiB at 1 GB/s.
     """
     disk, ranks = cluster.disk, cluster.ranks_per_host
     if disk is None:
         return 2 * rows * 4.096e-3 * ranks
-    read = max(rows * size / (disk.read_gb_s * 1e6), rows / disk.random_reads_per_s * 1e3)
+    read = (1 - cached) * max(rows * size / (disk.read_gb_s * 1e6), rows / disk.random_reads_per_s * 1e3)
+    if cached:
+        assert disk.cached_reads_per_s is not None
+        read += cached * rows / disk.cached_reads_per_s * 1e3
     written = rows * size / (disk.write_gb_s * 1e6)  # what leaves together is written together
     return (read + written) * ranks
 

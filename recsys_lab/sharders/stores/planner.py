@@ -10,7 +10,7 @@ from typing import TypeAlias
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
-from recsys_lab.sharders.stores.choice import memory_span_gb, with_caches
+from recsys_lab.sharders.stores.choice import bytes_of_tables, memory_span_gb, with_caches
 from recsys_lab.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NONE
 
 #: The room that a sharder is given in turn, until its plan can be made to fit. It is a multiple of what a rank holds on average.
@@ -78,7 +78,7 @@ class Stores:
         """
         if self.store != AUTO:
             return () if self.store == NONE else ((self.store,),)
-        cluster, host, tables = inputs.cluster, inputs.cluster.host, _bytes_of_tables(inputs)
+        cluster, host, tables = inputs.cluster, inputs.cluster.host, bytes_of_tables(inputs)
         of_hosts = host.memory_gb * 1e9 * cluster.hosts if cluster.device.kind == "cuda" and host is not None else -math.inf
         nearest = ((HOST, HOST_CACHED),) if tables <= of_hosts + cluster.usable_memory_bytes * cluster.world_size else ()
         disk = cluster.disk is not None or self.budget_gb is not None
@@ -90,16 +90,11 @@ def with_memory(inputs: PlanInputs, memory_gb: float) -> PlanInputs:
     return replace(inputs, cluster=replace(inputs.cluster, device=replace(inputs.cluster.device, memory_gb=memory_gb)))
 
 
-def _bytes_of_tables(inputs: PlanInputs) -> int:
-    """Weights and optimizer state of all tables."""
-    return sum(table.weight_bytes + inputs.workload.table_state_bytes(table.rows, table.dim) for table in inputs.tables)
-
-
 def _rooms(inputs: PlanInputs) -> Iterator[PlanInputs]:
     """The same with more memory a rank than it has: `ROOM` of what it would hold on average beside what it has, then `EVEN` in all."""
     cluster = inputs.cluster
     left = 1 - cluster.reserved_memory_share
-    each = _bytes_of_tables(inputs) / cluster.world_size / 1e9
+    each = bytes_of_tables(inputs) / cluster.world_size / 1e9
     for room in ROOM:
         more = each * (room if math.isfinite(room) else cluster.world_size)
         yield with_memory(inputs, cluster.device.memory_gb + more / left)

@@ -30,9 +30,10 @@ def gradients(layer, x):
 @pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("relu", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype, relu, bias, kernels):
+@pytest.mark.parametrize(("dtype", "widened"), [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)])
+def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype, widened, relu, bias, kernels):
     """In FP64, what torch gives: within the format's rounding."""
+    monkeypatch.setattr(module, "widened", lambda: widened)
     if not kernels:
         monkeypatch.setattr(module, "available", lambda: False)
     torch.manual_seed(1)
@@ -95,8 +96,9 @@ def test_the_first_layers_input_gets_no_gradient(all_are_large):
 
 
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_product_of_views_is_that_of_their_values(dtype, transposed):
+@pytest.mark.parametrize(("dtype", "widened"), [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)])
+def test_a_product_of_views_is_that_of_their_values(monkeypatch, dtype, widened, transposed):
+    monkeypatch.setattr(module, "widened", lambda: widened)
     a, b = torch.randn(5, 7).to(dtype), torch.randn(7, 3).to(dtype)
     given = [m.t().contiguous().t() if turned else m for m, turned in zip((a, b), transposed)]
     torch.testing.assert_close(product(*given).double(), a.double() @ b.double(), rtol=2e-2, atol=2e-2)

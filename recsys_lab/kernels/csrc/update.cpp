@@ -155,7 +155,7 @@ template <class Key, class Id>
 void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
     const Table& t = updater.t;
     static thread_local Scratch<Key> key_memory;
-    static thread_local Scratch<uint32_t> full_memory[4];
+    static thread_local Scratch<uint32_t> full_memory[3];
     Key* keys = key_memory.at_least(s.n());
     partition<Key, Id>(s, b, keys, threads);
 
@@ -165,7 +165,7 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
     std::vector<Runs> full_runs(full.size());
     std::vector<std::vector<Slice>> full_slices(full.size());
     std::vector<std::vector<Hot>> full_hot(full.size());
-    if (!full.empty()) for (auto& m : full_memory) m.at_least(s.n() + 2 * full.size());
+    if (!full.empty()) for (auto& m : full_memory) m.at_least(s.n() + full.size());
 
     std::vector<Slice> slices;
     std::vector<Hot> hot;
@@ -173,8 +173,8 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
     static thread_local Scratch<float> piece_memory;
     float* piece_sums = nullptr;
     std::atomic<int64_t> next_full{0}, next_task{0}, next_hot{0};
-    uint32_t* full_at[4];
-    for (int i = 0; i < 4; ++i) full_at[i] = *full_memory[i];
+    uint32_t* full_at[3];
+    for (int i = 0; i < 3; ++i) full_at[i] = *full_memory[i];
 
 #pragma omp parallel num_threads(threads)
     {
@@ -187,8 +187,8 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
             for (int64_t i; (i = next_full++) < (int64_t)full.size();) {
                 const int64_t k = full[i], at = b.begin[k], n = b.begin[k + 1] - at;
                 Runs& r = full_runs[i];
-                r = {full_at[0] + at, full_at[1] + at + 2 * i, full_at[2] + at, full_at[3] + at};
-                group(keys + at, n, s.low + (k << b.row_bits), b.source_bits, head, r);
+                r = {full_at[0] + at, full_at[1] + at + i, full_at[2] + at};
+                group(keys + at, n, s.low + (k << b.row_bits), b.row_bits, b.source_bits, head, r);
                 int64_t from = 0;
                 for (int64_t u = 0; u < r.count; ++u) {
                     if (r.begin[u + 1] - r.begin[u] > PIECE)

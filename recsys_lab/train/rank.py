@@ -45,6 +45,7 @@ from recsys_lab.train.objective import Objective, objective_of
 from recsys_lab.train.prune import Prune
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
 from recsys_lab.train.termination import EndOnSigterm, ask_less_often
+from recsys_lab.train.unprofiled import Unprofiled
 
 #: (rank, world size, split) -> that rank's batches.
 Loaders = Callable[[str], RankLoader]
@@ -214,6 +215,7 @@ def _trainer(job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list
         enable_model_summary=False,
         enable_progress_bar=bar,
         use_distributed_sampler=False,
+        profiler=Unprofiled(),
         default_root_dir=str(job.folder),
     )
     ask_less_often(trainer)

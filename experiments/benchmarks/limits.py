@@ -2,8 +2,8 @@
 
 `share_of_limit` of a benchmark holds an iteration against `Bare`: each product of the layers by itself, in the best layout that torch or
 oneDNN offers, and each distinct row of a batch once, by a loop that does nothing else, from the best distance, in the pages that tables
-get, with other data in the caches. `share_of_sequential` holds it against `Machine`: GEMMs of two sizes, and memory read and changed from end to end, which no loop over
-random rows reaches.
+get, with other data in the caches. `share_of_sequential` holds it against `Machine`: GEMMs of two sizes, and memory read and changed from
+end to end, which no loop over random rows reaches.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ def sums() -> list[torch.Tensor]:
         works += [dist.all_reduce(tensor, async_op=True) for tensor in here]
     for work in reversed(works):
         work.wait()
-    return wide + here + [scattered(tensor) for tensor in wide if len(tensor) % dist.get_world_size() == 0] + [gathered(tensor) for tensor in wide]
+    even = [tensor for tensor in wide if len(tensor) % dist.get_world_size() == 0]
+    return wide + here + [scattered(tensor) for tensor in even] + [gathered(tensor) for tensor in wide]
 
 
 def _rows(count: int) -> int:

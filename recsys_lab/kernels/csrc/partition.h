@@ -54,20 +54,37 @@ INLINE void for_ids(const Lookups& l, int64_t from, int64_t to, F&& f) {
 
 // The ids [at, to) of a batch, bag by bag. `left`: of this bag.
 struct Bags {
-    const Lookups& l;
-    int64_t at, to, bag, left = 0, base = 0;
-    INLINE Bags(const Lookups& of, int64_t from, int64_t past) : l(of), at(from), to(past) {
-        bag = std::upper_bound(l.offsets, l.offsets + l.features * l.samples + 1, from) - l.offsets - 1;
+    const Lookups* l = nullptr;
+    int64_t at = 0, to = 0, bag = 0, left = 0, base = 0;
+    Bags() = default;
+    INLINE Bags(const Lookups& of, int64_t from, int64_t past) : l(&of), at(from), to(past) {
+        bag = std::upper_bound(of.offsets, of.offsets + of.features * of.samples + 1, from) - of.offsets - 1;
         if (at < to) enter();
     }
     INLINE void enter() {
-        left = std::min(l.offsets[bag + 1], to) - at;
-        if (l.first_rows) base = l.first_rows[bag / l.samples];
+        left = std::min(l->offsets[bag + 1], to) - at;
+        if (l->first_rows) base = l->first_rows[bag / l->samples];
     }
     INLINE void pass(int64_t n) {
         at += n;
         left -= n;
         while (left == 0 && at < to) { ++bag; enter(); }
+    }
+};
+
+// Where an id goes. `of`: by bucket, where its next one goes.
+template <class Key>
+struct Put {
+    Key* keys;
+    int64_t low;
+    int row_bits, source_bits;
+    INLINE int64_t bucket(int64_t row) const { return (row - low) >> row_bits; }
+    INLINE void operator()(int64_t* of, int64_t row, int64_t source) const {
+        row -= low;
+        int64_t& at = of[row >> row_bits];
+        __builtin_prefetch(keys + at + 64 / sizeof(Key), 1, 3);
+        const Key mask = (Key)((Key(1) << row_bits) - 1);
+        keys[at++] = (Key)((Key(row) & mask) << source_bits | (Key)source);
     }
 };
 
@@ -102,10 +119,10 @@ void partition(const Section& s, Buckets& b, Key* keys, int threads) {
     {
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
         const int64_t from = s.from + s.n() * me / all, to = s.from + s.n() * (me + 1) / all, middle = from + (to - from) / 2, low = s.low;
-        const int row_bits = b.row_bits, source_bits = b.source_bits;
+        const Put<Key> put{keys, low, b.row_bits, b.source_bits};
         int64_t *const mine = counts + 2 * me * b.count, *const rest = mine + b.count;  // of the first half, or of all; of the second
         std::fill(mine, rest + b.count, 0);
-        auto count = [&](int64_t* of, int64_t row) __attribute__((always_inline)) { ++of[(row - low) >> row_bits]; };
+        auto count = [&](int64_t* of, int64_t row) __attribute__((always_inline)) { ++of[put.bucket(row)]; };
         if (bags) {
             for_halves<Id>(s.l, from, middle, to, [&](int64_t row, int64_t) __attribute__((always_inline)) { count(mine, row); },
                            [&](int64_t row, int64_t) __attribute__((always_inline)) { count(rest, row); });
@@ -122,13 +139,6 @@ void partition(const Section& s, Buckets& b, Key* keys, int threads) {
             }
             b.begin[b.count] = at;
         }
-        const Key mask = (Key)((Key(1) << row_bits) - 1);
-        auto put = [&](int64_t* of, int64_t row, int64_t source) __attribute__((always_inline)) {
-            row -= low;
-            int64_t& at = of[row >> row_bits];
-            __builtin_prefetch(keys + at + 64 / sizeof(Key), 1, 3);
-            keys[at++] = (Key)((Key(row) & mask) << source_bits | (Key)source);
-        };
         if (bags) {
             for_halves<Id>(s.l, from, middle, to, [&](int64_t row, int64_t source) __attribute__((always_inline)) { put(mine, row, source); },
                            [&](int64_t row, int64_t source) __attribute__((always_inline)) { put(rest, row, source); });

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from recsys_lab.kernels import native
-from recsys_lab.kernels.bf16_products import widened
+from recsys_lab.kernels.products import widened
 from recsys_lab.models.linear import product
 from recsys_lab.plan.workload import DenseLayer
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from recsys_lab.kernels import available, dense
-from recsys_lab.kernels.bf16_products import by_widening, widened
+from recsys_lab.kernels.products import by_torch, by_widening, widened
 
 #: By format, multiply-adds B I O from which a layer is a step of oneDNN's. Small FP32 layers gain little and keep the bits of torch's own.
 LEAST_WORK = {torch.bfloat16: 1 << 23, torch.float32: 1 << 26}
@@ -61,18 +61,20 @@ class _Linear(torch.autograd.Function):
         x, weight, y = ctx.saved_tensors
         turned = of_bias = None
         format = grad.dtype
+        wide, plain = widens(grad), grad.dtype == torch.float32 and by_torch()
         if y is not None and not available():
             grad = torch.ops.aten.threshold_backward(grad, y, 0)
-        elif y is not None and grad.dtype == torch.float32:
+        elif y is not None and wide:
+            grad, of_bias = dense.relu_backward_widened(grad, y)
+        elif y is not None and grad.dtype == torch.float32 and not plain:
             grad, turned, of_bias = dense.relu_backward_turned(grad, y, in_place=ctx.read_once)
         elif y is not None:
             grad, of_bias = dense.relu_backward(grad, y, in_place=ctx.read_once)
-        if widens(grad):  # once for both
-            multiply, grad, x, weight = torch.mm, grad.float(), x.float(), weight.float()
-        else:
-            multiply = product
-        of_x = multiply(grad, weight).to(format) if ctx.needs_input_grad[0] else None  # the first layer's input needs none
-        of_weight = multiply(grad.t() if turned is None else turned, x).to(format)
+        if wide:
+            grad, x, weight = grad.float(), x.float(), weight.float()
+        # the first layer's input needs no gradient
+        of_x = (torch.mm if wide else product)(grad, weight).to(format) if ctx.needs_input_grad[0] else None
+        of_weight = (torch.mm if wide or plain else product)(grad.t() if turned is None else turned, x).to(format)
         if ctx.has_bias and of_bias is None:
             of_bias = grad.sum(0).to(format)
         return of_x, of_weight, of_bias if ctx.has_bias else None, None, None

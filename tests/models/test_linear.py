@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -30,10 +32,11 @@ def gradients(layer, x):
 @pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("relu", [True, False])
-@pytest.mark.parametrize(("dtype", "widened"), [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)])
-def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype, widened, relu, bias, kernels):
-    """In FP64, what torch gives: within the format's rounding."""
-    monkeypatch.setattr(module, "widened", lambda: widened)
+@pytest.mark.parametrize(("dtype", "other_way"), list(itertools.product((torch.float32, torch.bfloat16), (False, True))))
+def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype, other_way, relu, bias, kernels):
+    """In FP64, what torch gives: within the format's rounding. `other_way`: as another machine may multiply."""
+    for question in ("widened", "by_torch"):
+        monkeypatch.setattr(module, question, lambda: other_way)
     if not kernels:
         monkeypatch.setattr(module, "available", lambda: False)
     torch.manual_seed(1)

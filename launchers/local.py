@@ -14,6 +14,8 @@ from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 
 #: How CPU ranks exchange: through the memory of this machine, unless the user's own variable says `gloo`.
 COLLECTIVES, SHARED_MEMORY = "RECSYS_LAB_COLLECTIVES", "shared_memory"
+#: The cores of a rank, as `executor/threads.py` reads them; `any` leaves them to the system.
+CORES = "RECSYS_LAB_CORES"
 #: The launchers whose ranks are processes of this machine.
 HERE = ("launchers.local.launch", "launchers.emulated.launch")
 
@@ -61,7 +63,22 @@ def launch(
     with processes.listen_here(world) as listener:
         address = processes.THIS_MACHINE, listener.getsockname()[1]
         here = processes.ON_THIS_MACHINE | {COLLECTIVES: os.environ.get(COLLECTIVES, SHARED_MEMORY)}
+        shared = shared_cores(world, threads_per_rank)
         ranks = [
-            processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s) | here for rank in range(world)
+            processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s)
+            | here
+            | {CORES: os.environ.get(CORES, shared[rank])}
+            for rank in range(world)
         ]
         return processes.run(work, arguments, folder, ranks, listener=listener)
+
+
+def shared_cores(ranks: int, threads: int) -> list[str]:
+    """Of each rank, where threads of ranks are more than cores and share them out evenly; else `any`.
+
+    Ranks that wait for one another are else moved from core to core, away from their caches (docs/decisions/shared-memory.md).
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if not cores or threads > len(cores) or ranks * threads <= len(cores) or ranks * threads % len(cores):
+        return ["any"] * ranks
+    return [",".join(str(cores[(rank * threads + thread) % len(cores)]) for thread in range(threads)) for rank in range(ranks)]

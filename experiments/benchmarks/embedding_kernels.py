@@ -3,7 +3,8 @@
     python -m experiments.benchmarks.embedding_kernels
 
 Look-ups and updates of DLRM small (CPU DLRM, table I): tables lie in one matrix, ids are uniform, follow a power law over the rows, or
-one row of each table takes a tenth of the look-ups. All are measured in alternation; milliseconds are medians.
+one row of each table takes a tenth of the look-ups. All are measured in alternation, with other data in the caches before each, as in
+training; milliseconds are medians.
 
 `gb_s` counts what must pass the memory bus: each distinct row once (read; for an update also written), ids, and pooled rows or their
 gradient. `row_share` is the time of a bare loop over the same look-ups (limits.py), over the kernel's. It reads each row, or reads and
@@ -26,7 +27,7 @@ from statistics import median
 
 import torch
 
-from experiments.benchmarks.limits import BareRows
+from experiments.benchmarks.limits import BareRows, fill_caches
 from recsys_lab.kernels import Lookups, Rule, bags, native, update
 from recsys_lab.kernels.memory import empty_in_huge_pages
 from recsys_lab.record.environment import cpu_model
@@ -92,10 +93,11 @@ def rounded(values: dict[str, float]) -> dict[str, float]:
 
 
 def alternate(jobs: dict, rounds: int) -> dict:
-    """Median milliseconds of each, all run in turn; the first round is not counted."""
+    """Median milliseconds of each, all run in turn, with other data in the caches; the first round is not counted."""
     times: dict = {name: [] for name in jobs}
     for _ in range(rounds + 1):
         for name, job in jobs.items():
+            fill_caches()
             begin = time.perf_counter()
             job()
             times[name].append((time.perf_counter() - begin) * 1e3)

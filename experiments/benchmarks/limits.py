@@ -2,12 +2,13 @@
 
 `share_of_limit` of a benchmark holds an iteration against `Bare`: each product of the layers by itself, in the best layout that torch or
 oneDNN offers, and each distinct row of a batch once, by a loop that does nothing else, from the best distance, in the pages that tables
-get. `share_of_sequential` holds it against `Machine`: GEMMs of two sizes, and memory read and changed from end to end, which no loop over
-random rows reaches.
+get, with other data in the caches. `share_of_sequential` holds it against `Machine`: GEMMs of two sizes, and memory read and changed from
+end to end, which no loop over random rows reaches.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import statistics
 import time
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from recsys_lab.kernels import native
+from recsys_lab.kernels.products import widened
 from recsys_lab.models.linear import product
 from recsys_lab.plan.workload import DenseLayer
 
@@ -27,10 +29,25 @@ FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 AHEAD = (8, 16, 32, 64, 128)
 
 
-def median_s(call: Callable[[], object], runs: int = 6) -> float:
-    """Median seconds of `call`, after one that does not count."""
+#: Bytes that leave nothing of a batch's rows in a last-level cache; server processors have up to half of it.
+CACHES = 1 << 29
+
+
+@functools.cache
+def _other_data() -> Tensor:
+    return torch.ones(CACHES // 4)
+
+
+def fill_caches() -> None:
+    """With other data, as between two batches. Loops over the same rows would else find them where the loop before left them."""
+    _other_data().sum()
+
+
+def median_s(call: Callable[[], object], runs: int = 6, before: Callable[[], object] = lambda: None) -> float:
+    """Median seconds of `call`, after one that does not count. `before` comes before each, and does not count."""
     times = []
     for _ in range(runs + 1):
+        before()
         began = time.perf_counter()
         call()
         times.append(time.perf_counter() - began)
@@ -74,10 +91,19 @@ def layer_products(layer: DenseLayer, samples: int, first: bool) -> dict[str, tu
 
 
 def best_product_s(n: int, k: int, m: int, dtype: torch.dtype, runs: int = 4) -> float:
-    """Seconds of [n, k] times [k, m] alone: the best of both libraries, either operand as it is or transposed in memory."""
-    a, b = torch.randn(n, k).to(dtype), torch.randn(k, m).to(dtype)
+    """Seconds of [n, k] times [k, m] alone: the best of both libraries, either operand as it is or transposed in memory.
+
+    In BF16 also the product of FP32 matrices, for which nothing is widened or rounded.
+    """
+    if dtype == torch.bfloat16 and widened():
+        return min(best_product_s(n, k, m, torch.float32, runs), median_s(partial(torch.mm, *_operands(n, k, m, dtype)), runs))
+    a, b = _operands(n, k, m, dtype)
     layouts = itertools.product((a, a.t().contiguous().t()), (b, b.t().contiguous().t()), (product, torch.mm))
     return min(median_s(lambda multiply=multiply, a=a, b=b: multiply(a, b), runs) for a, b, multiply in layouts)  # type: ignore[misc]
+
+
+def _operands(n: int, k: int, m: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return torch.randn(n, k).to(dtype), torch.randn(k, m).to(dtype)
 
 
 # rows at random -------------------------------------------------------------------------------------------------------
@@ -122,7 +148,8 @@ class BareRows:
 
 
 def best_s(loops: Loops) -> float:
-    return min(median_s(loop, 3) for loop in loops.values())
+    """Of loops over rows that no cache holds."""
+    return min(median_s(loop, 3, fill_caches) for loop in loops.values())
 
 
 def first_of_each(ids: Tensor) -> Tensor:

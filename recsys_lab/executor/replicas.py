@@ -15,7 +15,10 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from recsys_lab import kernels
 from recsys_lab.executor.formats import Codec
+from recsys_lab.executor.shared_memory import awaited_in_python
+from recsys_lab.kernels import Lookups, Rule
 
 #: About how many elements of a gradient are handed to the optimizer at once.
 CHUNK_ELEMENTS = 1 << 22
@@ -40,14 +43,37 @@ class ReplicaGradients:
         self._pending: dist.Work | None = None
         self._filled = False
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether `add` is there: what travels is FP32, in the memory of a CPU."""
+        return self.codec.dtype == torch.float32 and self.device.type == "cpu"
+
+    def add(self, lookups: Lookups, grad: torch.Tensor) -> None:
+        """As `start`, for what is not summed yet. The update's kernel adds it up, to the bits that `start` gets of the sums."""
+        ranks, total = self.group.size(), self._empty()
+        exact = ranks & (ranks - 1) == 0  # by a power of two, a product is as a quotient
+        kernels.update(total, lookups, grad, Rule("sgd", -1.0 / ranks if exact else -1.0))  # 0 - g (-1) is g
+        if not exact:
+            total.div_(ranks)
+        self._send()
+
     def start(self, rows: torch.Tensor, grads: torch.Tensor) -> None:
         """Begin to average what one backward pass left on each rank: distinct `rows` [U] with gradients [U, D]."""
+        self._empty()[rows] = self.codec.share(grads, self.group.size())
+        self._send()
+
+    def _empty(self) -> torch.Tensor:
+        """Where this pass's gradients go."""
         if self._filled:
             self._keep()
         if self._sum is None:
             self._sum = torch.zeros(self.shape, dtype=self.codec.dtype, device=self.device)
-        self._sum[rows] = self.codec.share(grads, self.group.size())
-        self._pending, self._filled = dist.all_reduce(self._sum, group=self.group, async_op=True), True
+        return self._sum
+
+    def _send(self) -> None:
+        with awaited_in_python():
+            self._pending = dist.all_reduce(self._sum, group=self.group, async_op=True)
+        self._filled = True
 
     def chunks(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The averages since the last step: rows in rising order and their gradients, where these are not zero. Forgets them."""

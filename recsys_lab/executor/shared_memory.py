@@ -13,8 +13,9 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +30,17 @@ CAPACITY = 1 << 36
 #: Bytes from which each rank adds up a part of a sum for all; below, everyone adds up everything.
 SHARED_SUM = 1 << 17
 LATE, DEAD = 1, 2  # as csrc/exchange.cpp numbers them
+_HERE = threading.local()
+
+
+@contextmanager
+def awaited_in_python() -> Iterator[None]:
+    """Who issues sums inside waits for them in Python, not in C++. So small ones need no thread that finishes them."""
+    _HERE.awaited = True
+    try:
+        yield
+    finally:
+        _HERE.awaited = False
 
 
 @functools.cache
@@ -205,6 +217,9 @@ class SharedMemoryGroup:
         number = memory.numbers(2 if several else 1)
         all_of_it = [count * 4] * memory.size
         memory.post(number, tensor.data_ptr(), [0] * memory.size, all_of_it)
+
+        if not several and getattr(_HERE, "awaited", False):
+            return _Late(lambda: memory.sum(number, tensor, tensor, 0, count))
 
         def finish() -> list[torch.Tensor]:
             if several:

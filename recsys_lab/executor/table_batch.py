@@ -150,6 +150,8 @@ class TableBatch:
         """What a backward pass leaves. Where there are replicas, its average over them starts now."""
         if self.replicas is None:
             self.touched.append(touched)
+        elif self.replicas.adds_up:
+            self.replicas.add(touched.lookups, touched.grad)
         else:
             self.replicas.start(*self.summed(touched))
 

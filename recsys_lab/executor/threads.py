@@ -1,7 +1,8 @@
 """Cores for communication alone, so that its threads do not take those of compute (sections IV-C and VI-D1).
 
 A launcher may bind each rank to cores of its own, as the paper does with a socket. Then each rank has its own cores for communication.
-Where all ranks may use all cores, they also share those for communication.
+Where all ranks may use all cores, they also share those for communication. `launcher=local` gives each rank its cores where ranks are
+more than those.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from pathlib import Path
 
 from recsys_lab.errors import UserError
 
+#: The launcher's word for the cores of this rank alone, or of it and those ranks that have the same.
+OWN, ANY = "RECSYS_LAB_CORES", "any"
 #: What gloo calls its threads, and torch those that run gloo's collectives.
 COMMUNICATION = ("gloo_", "pt_gloo")
 
 
 def keep_apart(cores: int) -> None:
-    """Threads of communication run on the last `cores` that this process may use, its others on the rest; 0: any on any.
+    """Threads of communication run on the last `cores` that this process may use, its others on the rest; 0: any on all that are its own.
 
     To be called once all process groups are there: a thread that starts later takes after the one that starts it. Raises UserError where
     no core would be left for compute.
     """
     if not cores:
+        _keep_to(os.environ.get(OWN, ANY))
         return
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if not 0 < cores < len(usable):
@@ -34,6 +38,14 @@ def keep_apart(cores: int) -> None:
     for thread, name in threads().items():
         own = usable[-cores:] if name.startswith(COMMUNICATION) else usable[:-cores]
         os.sched_setaffinity(thread, own)
+
+
+def _keep_to(own: str) -> None:
+    """All threads of this process run on the cores `own`, separated by commas."""
+    if own == ANY or not hasattr(os, "sched_setaffinity"):
+        return
+    for thread in threads():
+        os.sched_setaffinity(thread, [int(core) for core in own.split(",")])
 
 
 def threads() -> dict[int, str]:

@@ -124,7 +124,7 @@ def _sha256(path: Path) -> str:
 
 def digest(command: tuple[str, ...]) -> str:
     """Of all that the machine code depends on."""
-    parts = [*command, _output(command[0], "--version"), _processor()]
+    parts = [*command, _output(command[0], "--version"), processor()]
     for path in sorted(SOURCES.iterdir()):
         parts += [path.name, path.read_text(encoding="utf-8")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
@@ -142,7 +142,7 @@ def _compile(command: tuple[str, ...], folder: Path, target: Path) -> None:
         _run(command[0], "-shared", "-fopenmp", *map(str, objects), "-o", str(made))
         seconds = round(time.monotonic() - began, 1)
         made.chmod(0o755)
-        about = {"command": [*command], "compiler": _output(command[0], "--version").splitlines()[0], "processor": _processor()}
+        about = {"command": [*command], "compiler": _output(command[0], "--version").splitlines()[0], "processor": processor()}
         told = Path(place) / ABOUT
         told.write_text(json.dumps(about | {"seconds": seconds, "sha256": _sha256(made)}, indent=1), encoding="utf-8")
         told.chmod(0o644)
@@ -167,7 +167,7 @@ def _output(*command: str) -> str:
     return ""
 
 
-def _processor() -> str:
+def processor() -> str:
     """Its architecture and instruction sets: code for one is not always code for another."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():

@@ -38,6 +38,7 @@ def _functions() -> ctypes.CDLL:
         "pair_dots": (ctypes.POINTER(_Vectors), _p, _i64, _int),
         "pair_dots_backward": (ctypes.POINTER(_Vectors), _p, _i64, ctypes.POINTER(_p), ctypes.POINTER(_i64), _int),
         "relu_backward": (_p, _p, _i64, _i64, _int, _p, _p, _int),
+        "relu_backward_widened": (_p, _p, _i64, _i64, _p, _p, _int),
         "relu_backward_turned": (_p, _p, _i64, _i64, _p, _p, _p, _int),
         "to_one_backward": (_p, _p, _p, _i64, _i64, _int, _p, _p, _int),
     }.items():
@@ -97,6 +98,24 @@ def relu_backward(grad: Tensor, made: Tensor, *, in_place: bool = False) -> tupl
     out, sums = grad if in_place else torch.empty_like(grad), grad.new_empty(grad.shape[1])
     addresses = (grad.data_ptr(), made.data_ptr()), (out.data_ptr(), sums.data_ptr())
     _functions().relu_backward(*addresses[0], *grad.shape, grad.dtype == torch.bfloat16, *addresses[1], torch.get_num_threads())
+    return out, sums
+
+
+def relu_backward_widened(grad: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
+    """`relu_backward` in BF16, with the gradient in FP32.
+
+    Args:
+        grad, made: those of `relu_backward`.
+
+    Returns:
+        (gradient [B, O] in FP32, sums [O] in BF16).
+    """
+    grad, made = grad.contiguous(), made.contiguous()
+    assert grad.dtype == made.dtype == torch.bfloat16
+    out, sums = torch.empty_like(grad, dtype=torch.float32), grad.new_empty(grad.shape[1])
+    _functions().relu_backward_widened(
+        grad.data_ptr(), made.data_ptr(), *grad.shape, out.data_ptr(), sums.data_ptr(), torch.get_num_threads()
+    )
     return out, sums
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from recsys_lab.kernels import available, dense
+from recsys_lab.kernels.products import by_torch, by_widening, widened
 
 #: By format, multiply-adds B I O from which a layer is a step of oneDNN's. Small FP32 layers gain little and keep the bits of torch's own.
 LEAST_WORK = {torch.bfloat16: 1 << 23, torch.float32: 1 << 26}
@@ -49,7 +50,7 @@ def large(x: Tensor, weight: Tensor) -> bool:
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, read_once: bool) -> Tensor:
-        y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")
+        y = _pointwise(x, weight, bias, "relu" if relu else "none")
         ctx.has_bias, ctx.read_once = bias is not None, read_once
         ctx.save_for_backward(x, weight, y if relu else None)
         return y
@@ -59,16 +60,23 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, y = ctx.saved_tensors
         turned = of_bias = None
+        format = grad.dtype
+        wide, plain = widens(grad), grad.dtype == torch.float32 and by_torch()
         if y is not None and not available():
             grad = torch.ops.aten.threshold_backward(grad, y, 0)
-        elif y is not None and grad.dtype == torch.float32:
+        elif y is not None and wide:
+            grad, of_bias = dense.relu_backward_widened(grad, y)
+        elif y is not None and grad.dtype == torch.float32 and not plain:
             grad, turned, of_bias = dense.relu_backward_turned(grad, y, in_place=ctx.read_once)
         elif y is not None:
             grad, of_bias = dense.relu_backward(grad, y, in_place=ctx.read_once)
-        of_x = product(grad, weight) if ctx.needs_input_grad[0] else None  # the first layer's input needs none
-        of_weight = product(grad.t() if turned is None else turned, x)
+        if wide:
+            grad, x, weight = grad.float(), x.float(), weight.float()
+        # the first layer's input needs no gradient
+        of_x = (torch.mm if wide else product)(grad, weight).to(format) if ctx.needs_input_grad[0] else None
+        of_weight = (torch.mm if wide or plain else product)(grad.t() if turned is None else turned, x).to(format)
         if ctx.has_bias and of_bias is None:
-            of_bias = grad.sum(0)
+            of_bias = grad.sum(0).to(format)
         return of_x, of_weight, of_bias if ctx.has_bias else None, None, None
 
 
@@ -89,11 +97,27 @@ class _ToOne(torch.autograd.Function):
         return of_x, of_weight, grad.sum(0) if ctx.has_bias else None
 
 
+def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, then: str) -> Tensor:
+    """oneDNN's product with its bias, and a ReLU `then` or none."""
+    multiply = torch.ops.mkldnn._linear_pointwise
+    if widens(x):
+        return by_widening(lambda *wide: multiply(*wide, then, [], ""), x, weight, bias)
+    return multiply(x, weight, bias, then, [], "")
+
+
+def widens(x: Tensor) -> bool:
+    """Whether `x` is multiplied in FP32 though it is BF16, as that is faster here."""
+    return x.dtype == torch.bfloat16 and widened()
+
+
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a [N, K] b [K, M] -> [N, M] through oneDNN. Either may be a transposed view. It costs a copy where it is `a` and FP32."""
+    """a [N, K] b [K, M] -> [N, M], in FP32 through oneDNN. Either may be a transposed view. It costs a copy where it is `a` and FP32.
+
+    In BF16 torch's own is oneDNN's already. Where BF16 is widened, torch's own takes transposed views without a copy.
+    """
     if a.dtype == torch.bfloat16:
-        return torch.mm(a, b)  # is oneDNN's already
-    return torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")
+        return by_widening(torch.mm, a, b) if widens(a) else torch.mm(a, b)
+    return _pointwise(a, b.t(), None, "none")
 
 
 class Linear(nn.Linear):

@@ -46,6 +46,7 @@ from recsys_lab.train.prune import Prune
 from recsys_lab.train.start import Start
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
 from recsys_lab.train.termination import EndOnSigterm, ask_less_often
+from recsys_lab.train.unprofiled import Unprofiled
 
 #: (rank, world size, split) -> that rank's batches.
 Loaders = Callable[[str], RankLoader]
@@ -233,6 +234,7 @@ def _trainer(
         enable_model_summary=False,
         enable_progress_bar=bar,
         use_distributed_sampler=False,
+        profiler=Unprofiled(),
         default_root_dir=str(job.folder),
     )
     ask_less_often(trainer)

@@ -11,7 +11,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.executor.groups import close_groups
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
 from recsys_lab.executor.shard import shard
-from recsys_lab.executor.threads import COMMUNICATION, keep_apart, threads
+from recsys_lab.executor.threads import ANY, COMMUNICATION, OWN, keep_apart, threads
 from recsys_lab.executor.times import take_times
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
@@ -137,6 +137,20 @@ def cores_of_threads(batches: list[Sample]) -> list[tuple[bool, list[int]]]:
     torch.set_num_threads(2)  # not before: two threads of both ranks on one core wait for one another in loops
     torch.mm(torch.ones(300, 300), torch.ones(300, 300))
     return [(name.startswith(COMMUNICATION), sorted(os.sched_getaffinity(thread))) for thread, name in threads().items()]
+
+
+def cores_of(own: str) -> list[list[int]]:
+    """Of each thread, where the launcher says `own`."""
+    os.environ[OWN] = own
+    keep_apart(0)
+    return [sorted(os.sched_getaffinity(thread)) for thread in threads()]
+
+
+def test_a_rank_keeps_to_the_cores_that_its_launcher_gives_it() -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    for own, expected in ((ANY, usable), (str(usable[-1]), usable[-1:])):
+        (found,) = run_ranks(cores_of, 1, 1, own)
+        assert found and all(cores == expected for cores in found)
 
 
 def test_cores_that_are_not_there_are_refused() -> None:

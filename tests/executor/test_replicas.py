@@ -10,6 +10,8 @@ import torch.distributed as dist
 from recsys_lab.executor import replicas
 from recsys_lab.executor.formats import gradient_codec
 from recsys_lab.executor.replicas import ReplicaGradients, Replicas
+from recsys_lab.kernels import Lookups
+from recsys_lab.kernels.torch_embedding import summed
 from tests.executor.reference import Sample, samples
 from tests.executor.sharded import How, build, dense_optimizer_of, gathered, placed, step
 from tests.executor.test_flexshard import POOLED, SEQUENCES
@@ -69,6 +71,28 @@ def test_averages_add_up_and_are_forgotten() -> None:
         assert torch.equal(averages_of_rank["three"], dense(r0=21.0, r2=10.5, r3=10.5, r9=21.0))
         assert not averages_of_rank["none"].any() and not averages_of_rank["dropped"].any()
         assert torch.equal(averages_of_rank["after"], torch.ones(1, WIDTH))
+
+
+def sums_of_add_and_start(lookups: Lookups, grad: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Rows and gradients that each of the two ways gives."""
+    both = []
+    for _ in range(2):
+        both.append(ReplicaGradients(Replicas(dist.group.WORLD, gradient_codec("fp32")), ROWS, WIDTH, torch.device("cpu")))
+    both[0].add(lookups, grad)
+    both[1].start(*summed(lookups, grad, WIDTH))
+    added, started = ([torch.cat(parts) for parts in zip(*one.chunks())] for one in both)
+    return added, started
+
+
+def test_what_the_kernel_adds_up_are_the_bits_of_the_sums() -> None:
+    """On two ranks, where a share is a product, and on three, where it is a quotient."""
+    torch.manual_seed(0)
+    bags = Lookups(torch.randint(0, 5, (40,)), torch.arange(0, 41, 4), 2, torch.tensor([0, 6]), mode="mean")
+    for lookups, grad in ((bags, torch.randn(5, 2 * WIDTH)), (Lookups(torch.randint(0, ROWS, (30,))), torch.randn(30, WIDTH))):
+        for ranks in (2, 3):
+            for added, started in run_ranks(sums_of_add_and_start, 1, ranks, lookups, grad):
+                for one, other in zip(added, started, strict=True):
+                    assert torch.equal(one, other)
 
 
 def long_training(pooled: list[Sample], sequences: list[Sample], steps: int) -> list[int]:

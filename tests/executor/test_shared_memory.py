@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
+from recsys_lab.executor.shared_memory import awaited_in_python
 from tests.executor.test_recorded import every_entry_point
 from tests.ranks import RankFailed, run_ranks
 
@@ -29,10 +30,14 @@ def _memory_of() -> str:
 def sums() -> list[torch.Tensor]:
     made = torch.Generator().manual_seed(dist.get_rank())
     wide = [torch.randn(n, generator=made) * 10.0 ** torch.randint(-3, 4, (n,), generator=made) for n in COUNTS]
+    here = [tensor.clone() for tensor in wide]
     works = [dist.all_reduce(tensor.view(_rows(len(tensor)), -1) if len(tensor) else tensor, async_op=True) for tensor in wide]
+    with awaited_in_python():
+        works += [dist.all_reduce(tensor, async_op=True) for tensor in here]
     for work in reversed(works):
         work.wait()
-    return wide + [scattered(tensor) for tensor in wide if len(tensor) % dist.get_world_size() == 0] + [gathered(tensor) for tensor in wide]
+    even = [tensor for tensor in wide if len(tensor) % dist.get_world_size() == 0]
+    return wide + here + [scattered(tensor) for tensor in even] + [gathered(tensor) for tensor in wide]
 
 
 def _rows(count: int) -> int:

@@ -76,6 +76,9 @@ def test_relu_backward(rows, cols, dtype, seed):
     expected = torch.ops.aten.threshold_backward(grad, made, 0)
     assert torch.equal(found, expected)
     close(sums, expected.double().sum(0))
+    if dtype == torch.bfloat16:
+        wide, alike = dense.relu_backward_widened(grad, made)
+        assert torch.equal(wide, expected.float()) and torch.equal(alike, sums)
     in_place, again = dense.relu_backward(grad, made, in_place=True)
     assert in_place is grad and torch.equal(grad, found) and torch.equal(again, sums)
 

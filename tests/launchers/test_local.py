@@ -13,7 +13,7 @@ import pytest
 
 import run as run_py
 from launchers import processes
-from launchers.local import launch
+from launchers.local import launch, shared_cores
 from recsys_lab.errors import RankLost, UserError
 
 
@@ -46,6 +46,21 @@ def run(work, folder: Path, **arguments):
 
 def test_rank_zero_answers(tmp_path):
     assert run(answer, tmp_path, word="hello") == ("hello", "0", "2")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "threads", "cores", "expected"),
+    [
+        (4, 1, {0, 1}, ["0", "1", "0", "1"]),
+        (4, 2, {1, 3, 5, 7}, ["1,3", "5,7", "1,3", "5,7"]),
+        (2, 1, {0, 1}, ["any", "any"]),  # the system does it as well
+        (3, 1, {0, 1}, ["any"] * 3),  # one core would have more than the other
+        (1, 4, {0, 1}, ["any"]),
+    ],
+)
+def test_ranks_share_cores_evenly_where_there_are_too_few(monkeypatch, ranks, threads, cores, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
+    assert shared_cores(ranks, threads) == expected
 
 
 def test_a_ranks_mistake_is_the_users(tmp_path):

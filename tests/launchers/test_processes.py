@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import subprocess
 import sys
 
 import pytest
 
+from launchers import preload
 from launchers.processes import SPINS
 
 
@@ -20,3 +23,11 @@ def test_threads_that_wait_sleep_soon_unless_the_user_says_otherwise(own: dict[s
     asked = "import sys, run, os; assert 'torch' not in sys.modules; print(os.environ.get('GOMP_SPINCOUNT'))"
     done = subprocess.run([sys.executable, "-c", asked], env=others | own, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected
+
+
+def test_what_ranks_need_is_not_searched_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while it is imported nor after; what comes later is."""
+    collected: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: collected.append(gc.isenabled()))
+    importlib.reload(preload)
+    assert collected == [False] and gc.isenabled()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -30,9 +32,11 @@ def gradients(layer, x):
 @pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("relu", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype, relu, bias, kernels):
-    """In FP64, what torch gives: within the format's rounding."""
+@pytest.mark.parametrize(("dtype", "other_way"), list(itertools.product((torch.float32, torch.bfloat16), (False, True))))
+def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype, other_way, relu, bias, kernels):
+    """In FP64, what torch gives: within the format's rounding. `other_way`: as another machine may multiply."""
+    for question in ("widened", "by_torch"):
+        monkeypatch.setattr(module, question, lambda: other_way)
     if not kernels:
         monkeypatch.setattr(module, "available", lambda: False)
     torch.manual_seed(1)
@@ -95,8 +99,9 @@ def test_the_first_layers_input_gets_no_gradient(all_are_large):
 
 
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_product_of_views_is_that_of_their_values(dtype, transposed):
+@pytest.mark.parametrize(("dtype", "widened"), [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)])
+def test_a_product_of_views_is_that_of_their_values(monkeypatch, dtype, widened, transposed):
+    monkeypatch.setattr(module, "widened", lambda: widened)
     a, b = torch.randn(5, 7).to(dtype), torch.randn(7, 3).to(dtype)
     views = [m.t().contiguous().t() if turned else m for m, turned in zip((a, b), transposed)]
     torch.testing.assert_close(product(*views).double(), a.double() @ b.double(), rtol=2e-2, atol=2e-2)

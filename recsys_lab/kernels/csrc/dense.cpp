@@ -31,21 +31,29 @@ INLINE f32v masked(const float* grad, const float* made, float* out, int n) {
     store_f32(out, g, n);
     return g;
 }
-INLINE f32v masked(const uint16_t* grad, const uint16_t* made, uint16_t* out, int n) {
+INLINE u16v masked(const uint16_t* grad, const uint16_t* made, int n) {
     typedef int16_t i16v __attribute__((vector_size(32)));
-    const u16v g = load_u16(grad, n) & (u16v)((i16v)load_u16(made, n) > i16v{});  // a BF16 number's sign is that of its bits
+    return load_u16(grad, n) & (u16v)((i16v)load_u16(made, n) > i16v{});  // a BF16 number's sign is that of its bits
+}
+INLINE f32v masked(const uint16_t* grad, const uint16_t* made, uint16_t* out, int n) {
+    const u16v g = masked(grad, made, n);
     store_u16(out, g, n);
     return from_bf16(g);
 }
+INLINE f32v masked(const uint16_t* grad, const uint16_t* made, float* out, int n) {  // stored widened
+    const f32v g = from_bf16(masked(grad, made, n));
+    store_f32(out, g, n);
+    return g;
+}
 
 // Rows [row, stop): out = the gradient where made is above zero, else 0; each column is added to its sum.
-template <class Element>
-void add_masked(const Element* grad, const Element* made, int64_t row, int64_t stop, int64_t cols, Element* out, float* sum) {
+template <class Element, class Out>
+void add_masked(const Element* grad, const Element* made, int64_t row, int64_t stop, int64_t cols, Out* out, float* sum) {
     const int64_t whole = cols / LANES * LANES;
     const int rest = (int)(cols - whole);
     for (; row < stop; ++row) {
         const Element *g = grad + row * cols, *m = made + row * cols;
-        Element* o = out + row * cols;
+        Out* o = out + row * cols;
         for (int64_t c = 0; c < whole; c += LANES) store_f32(sum + c, load_f32(sum + c, LANES) + masked(g + c, m + c, o + c, LANES), LANES);
         if (rest) store_f32(sum + whole, load_f32(sum + whole, rest) + masked(g + whole, m + whole, o + whole, rest), rest);
     }
@@ -72,8 +80,8 @@ INLINE void turn(f32v* r) {
 
 // grad, made [rows, cols] (made: what the ReLU gave) -> out: the gradient where made is above zero, else 0; and the sum of each of its
 // columns [cols], in FP32 by blocks of rows, rounded once.
-template <class Format, class Element>
-void relu_backward_in(const Element* grad, const Element* made, int64_t rows, int64_t cols, Element* out, void* sums, int threads) {
+template <class Format, class Element, class Out>
+void relu_backward_in(const Element* grad, const Element* made, int64_t rows, int64_t cols, Out* out, void* sums, int threads) {
     std::vector<float> parts(BLOCKS * cols);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t block = 0; block < BLOCKS; ++block)
@@ -142,4 +150,8 @@ extern "C" void relu_backward(const void* grad, const void* made, int64_t rows, 
         relu_backward_in<Bf16>((const uint16_t*)grad, (const uint16_t*)made, rows, cols, (uint16_t*)out, sums, threads);
     else
         relu_backward_in<Fp32>((const float*)grad, (const float*)made, rows, cols, (float*)out, sums, threads);
+}
+
+extern "C" void relu_backward_widened(const uint16_t* grad, const uint16_t* made, int64_t rows, int64_t cols, float* out, void* sums, int threads) {
+    relu_backward_in<Bf16>(grad, made, rows, cols, out, sums, threads);
 }

@@ -52,39 +52,98 @@ INLINE void for_ids(const Lookups& l, int64_t from, int64_t to, F&& f) {
     }
 }
 
+// The ids [at, to) of a batch, bag by bag. `left`: of this bag.
+struct Bags {
+    const Lookups* l = nullptr;
+    int64_t at = 0, to = 0, bag = 0, left = 0, base = 0;
+    Bags() = default;
+    INLINE Bags(const Lookups& of, int64_t from, int64_t past) : l(&of), at(from), to(past) {
+        bag = std::upper_bound(of.offsets, of.offsets + of.features * of.samples + 1, from) - of.offsets - 1;
+        if (at < to) enter();
+    }
+    INLINE void enter() {
+        left = std::min(l->offsets[bag + 1], to) - at;
+        if (l->first_rows) base = l->first_rows[bag / l->samples];
+    }
+    INLINE void pass(int64_t n) {
+        at += n;
+        left -= n;
+        while (left == 0 && at < to) { ++bag; enter(); }
+    }
+};
+
+// Where an id goes. `of`: by bucket, where its next one goes.
+template <class Key>
+struct Put {
+    Key* keys;
+    int64_t low;
+    int row_bits, source_bits;
+    INLINE int64_t bucket(int64_t row) const { return (row - low) >> row_bits; }
+    INLINE void operator()(int64_t* of, int64_t row, int64_t source) const {
+        row -= low;
+        int64_t& at = of[row >> row_bits];
+        __builtin_prefetch(keys + at + 64 / sizeof(Key), 1, 3);
+        const Key mask = (Key)((Key(1) << row_bits) - 1);
+        keys[at++] = (Key)((Key(row) & mask) << source_bits | (Key)source);
+    }
+};
+
+// Calls first(row, source) and second(row, source) for the ids [from, middle) and [middle, to) in turns: where most ids are of one bucket,
+// each waits for the one before it in its half alone.
+template <class Id, class F, class G>
+INLINE void for_halves(const Lookups& l, int64_t from, int64_t middle, int64_t to, F&& first, G&& second) {
+    const Id* ids = (const Id*)l.ids;
+    Bags a(l, from, middle), b(l, middle, to);
+    while (a.at < a.to && b.at < b.to) {
+        const int64_t n = std::min(a.left, b.left);
+        const Id *of_a = ids + a.at, *of_b = ids + b.at;
+        for (int64_t i = 0; i < n; ++i) {
+            first((int64_t)of_a[i] + a.base, a.bag);
+            second((int64_t)of_b[i] + b.base, b.bag);
+        }
+        a.pass(n);
+        b.pass(n);
+    }
+    for (; a.at < a.to; a.pass(a.left)) for (int64_t i = 0; i < a.left; ++i) first((int64_t)ids[a.at + i] + a.base, a.bag);
+    for (; b.at < b.to; b.pass(b.left)) for (int64_t i = 0; i < b.left; ++i) second((int64_t)ids[b.at + i] + b.base, b.bag);
+}
+
 // Fills `keys` [n] and `b.begin`, with the rows of the section counted from its lowest.
 template <class Key, class Id>
 void partition(const Section& s, Buckets& b, Key* keys, int threads) {
     static thread_local Scratch<int64_t> counts_of_threads;
-    int64_t* counts = counts_of_threads.at_least((size_t)threads * b.count);
+    int64_t* counts = counts_of_threads.at_least((size_t)2 * threads * b.count);
     b.begin.resize(b.count + 1);
+    const bool bags = s.l.offsets && !s.l.weights;
 #pragma omp parallel num_threads(threads)
     {
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
-        const int64_t from = s.from + s.n() * me / all, to = s.from + s.n() * (me + 1) / all, low = s.low;
-        const int row_bits = b.row_bits, source_bits = b.source_bits;
-        int64_t* const mine = counts + me * b.count;
-        std::fill(mine, mine + b.count, 0);
-        const Id* ids = (const Id*)s.l.ids;
-        for_features(s.l, from, to, [&](int64_t begin, int64_t stop, int64_t base, int64_t) {
-            for (int64_t i = begin; i < stop; ++i) ++mine[((int64_t)ids[i] + base - low) >> row_bits];
-        });
+        const int64_t from = s.from + s.n() * me / all, to = s.from + s.n() * (me + 1) / all, middle = from + (to - from) / 2, low = s.low;
+        const Put<Key> put{keys, low, b.row_bits, b.source_bits};
+        int64_t *const mine = counts + 2 * me * b.count, *const rest = mine + b.count;  // of the first half, or of all; of the second
+        std::fill(mine, rest + b.count, 0);
+        auto count = [&](int64_t* of, int64_t row) __attribute__((always_inline)) { ++of[put.bucket(row)]; };
+        if (bags) {
+            for_halves<Id>(s.l, from, middle, to, [&](int64_t row, int64_t) __attribute__((always_inline)) { count(mine, row); },
+                           [&](int64_t row, int64_t) __attribute__((always_inline)) { count(rest, row); });
+        } else {
+            for_ids<Id>(s.l, from, to, [&](int64_t, int64_t row, int64_t) __attribute__((always_inline)) { count(mine, row); });
+        }
 #pragma omp barrier
 #pragma omp single
         {
             int64_t at = 0;
             for (int64_t k = 0; k < b.count; ++k) {
                 b.begin[k] = at;
-                for (int64_t t = 0; t < all; ++t) at += std::exchange(counts[t * b.count + k], at);
+                for (int64_t half = 0; half < 2 * all; ++half) at += std::exchange(counts[half * b.count + k], at);
             }
             b.begin[b.count] = at;
         }
-        const Key mask = (Key)((Key(1) << row_bits) - 1);
-        for_ids<Id>(s.l, from, to, [&](int64_t, int64_t row, int64_t source) {
-            row -= low;
-            int64_t& at = mine[row >> row_bits];
-            __builtin_prefetch(keys + at + 64 / sizeof(Key), 1, 3);
-            keys[at++] = (Key)((Key(row) & mask) << source_bits | (Key)source);
-        });
+        if (bags) {
+            for_halves<Id>(s.l, from, middle, to, [&](int64_t row, int64_t source) __attribute__((always_inline)) { put(mine, row, source); },
+                           [&](int64_t row, int64_t source) __attribute__((always_inline)) { put(rest, row, source); });
+        } else {
+            for_ids<Id>(s.l, from, to, [&](int64_t, int64_t row, int64_t source) __attribute__((always_inline)) { put(mine, row, source); });
+        }
     }
 }

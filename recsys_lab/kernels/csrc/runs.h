@@ -6,30 +6,28 @@
 
 // The runs of a bucket with more ids than a usual one: row[u] has the sources [begin[u], begin[u + 1]) of `source`, in the order of the ids.
 struct Runs {
-    uint32_t *row, *begin, *source, *place;  // [n], [n + 2], [n], [n]
+    uint32_t *row, *begin, *source;  // [n], [n + 1], [n]
     int64_t count = 0, n = 0;
 };
 
-// `head`: zero for every row of a bucket, and left so.
+// By counting: the rows of a bucket, 1 << row_bits, are few beside its ids. `head`: a place for each, zero, and left so.
 template <class Key>
-INLINE void group(const Key* keys, int64_t n, int64_t first_row, int source_bits, uint32_t* head, Runs& r) {
-    uint32_t runs = 0;
-    for (int64_t i = 0; i < n; ++i) {
-        const uint32_t row = (uint32_t)(keys[i] >> source_bits);
-        const uint32_t seen = head[row], u = seen ? seen : ++runs;  // counted from 1
-        head[row] = u;
-        r.row[u - 1] = row;
-        r.begin[u + 1] = seen ? r.begin[u + 1] + 1 : 1;  // how many
-        r.place[i] = u;
+INLINE void group(const Key* keys, int64_t n, int64_t first_row, int row_bits, int source_bits, uint32_t* head, Runs& r) {
+    const uint32_t rows = (uint32_t)1 << row_bits;
+    for (int64_t i = 0; i < n; ++i) ++head[keys[i] >> source_bits];
+    uint32_t runs = 0, at = 0;
+    for (uint32_t row = 0; row < rows && at < n; ++row) {
+        const uint32_t many = head[row];
+        head[row] = at;  // where its next source goes
+        r.row[runs] = (uint32_t)first_row + row;
+        r.begin[runs] = at;
+        at += many;
+        runs += many != 0;
     }
-    r.begin[0] = r.begin[1] = 0;
-    for (uint32_t u = 1; u <= runs; ++u) {
-        head[r.row[u - 1]] = 0;
-        r.row[u - 1] += (uint32_t)first_row;
-        r.begin[u + 1] += r.begin[u];  // begin[u]: where the next source of run u goes
-    }
+    r.begin[runs] = at;
     const Key mask = (Key)((Key(1) << source_bits) - 1);
-    for (int64_t i = 0; i < n; ++i) r.source[r.begin[r.place[i]]++] = (uint32_t)(keys[i] & mask);
+    for (int64_t i = 0; i < n; ++i) r.source[head[keys[i] >> source_bits]++] = (uint32_t)(keys[i] & mask);
+    std::memset(head, 0, rows * sizeof *head);
     r.count = runs;
     r.n = n;
 }

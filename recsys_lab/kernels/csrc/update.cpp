@@ -14,14 +14,15 @@
 #include "bucket.h"
 #include "gradient.h"
 #include "optimizers.h"
-#include "partition.h"
 #include "runs.h"
+#include "sorter.h"
 
 namespace {
 
 constexpr int64_t BYTES_AHEAD = 1 << 13;  // of rows that are asked for before they are needed
 constexpr int64_t PAGES_BYTES = 1 << 15;  // pages of 4 KiB whose addresses stand in one line of memory
 constexpr int64_t PAGES_AT_ONCE = 8, ROWS_BETWEEN = 64;
+constexpr int64_t ROWS_TO_SORT = 4;       // between two parts of the next section's sorting
 constexpr int64_t GRADIENTS_AHEAD = 8;    // rows of the gradient
 constexpr int64_t PIECE = 4096;  // torch_embedding.PIECE
 static_assert(PIECE == MOST_IDS);
@@ -43,7 +44,7 @@ struct Updater {
     Sum sum;
     int64_t padded, row_bytes, rows_ahead;
     void (*rows)(const Updater&, const Runs&, int64_t, int64_t, float*);
-    void (*bucket)(const Updater&, const Bucket&, Bucket&, uint16_t*, float*);
+    void (*bucket)(const Updater&, const Bucket&, Bucket&, uint16_t*, float*, Later&);
     void (*apply)(const Table&, const Rule&, int64_t, float*);
 };
 
@@ -96,10 +97,10 @@ struct Pages {
 template <class Format, class Optimizer>
 int64_t bytes_of_row(int64_t dim) { return dim * (Format::bytes + Format::low_bytes + 4 * Optimizer::states); }
 
-// All rows of `now`, while `then` finds its own. DIM: the table's where the compiler is to know it, so that the sum of a
+// All rows of `now`, while `then` finds its own and `later` is done in parts. DIM: the table's where the compiler is to know it, so that the sum of a
 // row stays in registers; else 0, and `memory` has room for it.
 template <class Format, class Optimizer, int64_t DIM>
-void update_bucket(const Updater& all, const Bucket& now, Bucket& then, uint16_t* head, float* memory) {
+void update_bucket(const Updater& all, const Bucket& now, Bucket& then, uint16_t* head, float* memory, Later& later) {
     alignas(64) float own[DIM ? DIM : 1];
     float* g = DIM ? own : memory;
     Table t = all.t;
@@ -110,6 +111,7 @@ void update_bucket(const Updater& all, const Bucket& now, Bucket& then, uint16_t
     Pages<Format, Optimizer> pages(t, then);
     for (int64_t u = 0; u < now.count; ++u) {
         if (u % ROWS_BETWEEN == 0) pages.ask_group(t, rule);
+        if (u % ROWS_TO_SORT == 0 && !later.done) later.some(later);
         if (then.seen < then.n) then.step(head);
         const int64_t ahead = u + all.rows_ahead, beyond = ahead - now.count;
         if (beyond < 0) ask_row<Format, Optimizer>(t, rule, now.row[ahead]);
@@ -151,21 +153,24 @@ auto buckets_of(int64_t dim) {
     return update_bucket<Format, Optimizer, 0>;
 }
 
-template <class Key, class Id>
-void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
+// The rows of section `s`, whose ids are in buckets. `of_usual(n)` is told how many ids usual buckets have.
+template <class Key, class F>
+void update(const Updater& updater, const Section& s, const Buckets& b, const Key* keys, int threads, Later& later, F&& of_usual) {
     const Table& t = updater.t;
-    static thread_local Scratch<Key> key_memory;
-    static thread_local Scratch<uint32_t> full_memory[4];
-    Key* keys = key_memory.at_least(s.n());
-    partition<Key, Id>(s, b, keys, threads);
+    static thread_local Scratch<uint32_t> full_memory[3];
 
     std::vector<int64_t> usual, full;
+    int64_t usual_ids = 0;
     for (int64_t k = 0; k < b.count; ++k)
-        if (const int64_t n = b.begin[k + 1] - b.begin[k]) (n > PIECE ? full : usual).push_back(k);
+        if (const int64_t n = b.begin[k + 1] - b.begin[k]) {
+            (n > PIECE ? full : usual).push_back(k);
+            usual_ids += n > PIECE ? 0 : n;
+        }
+    of_usual(usual_ids);
     std::vector<Runs> full_runs(full.size());
     std::vector<std::vector<Slice>> full_slices(full.size());
     std::vector<std::vector<Hot>> full_hot(full.size());
-    if (!full.empty()) for (auto& m : full_memory) m.at_least(s.n() + 2 * full.size());
+    if (!full.empty()) for (auto& m : full_memory) m.at_least(s.n() + full.size());
 
     std::vector<Slice> slices;
     std::vector<Hot> hot;
@@ -173,8 +178,8 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
     static thread_local Scratch<float> piece_memory;
     float* piece_sums = nullptr;
     std::atomic<int64_t> next_full{0}, next_task{0}, next_hot{0};
-    uint32_t* full_at[4];
-    for (int i = 0; i < 4; ++i) full_at[i] = *full_memory[i];
+    uint32_t* full_at[3];
+    for (int i = 0; i < 3; ++i) full_at[i] = *full_memory[i];
 
 #pragma omp parallel num_threads(threads)
     {
@@ -187,8 +192,8 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
             for (int64_t i; (i = next_full++) < (int64_t)full.size();) {
                 const int64_t k = full[i], at = b.begin[k], n = b.begin[k + 1] - at;
                 Runs& r = full_runs[i];
-                r = {full_at[0] + at, full_at[1] + at + 2 * i, full_at[2] + at, full_at[3] + at};
-                group(keys + at, n, s.low + (k << b.row_bits), b.source_bits, head, r);
+                r = {full_at[0] + at, full_at[1] + at + i, full_at[2] + at};
+                group(keys + at, n, s.low + (k << b.row_bits), b.row_bits, b.source_bits, head, r);
                 int64_t from = 0;
                 for (int64_t u = 0; u < r.count; ++u) {
                     if (r.begin[u + 1] - r.begin[u] > PIECE)
@@ -222,12 +227,12 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
             } else {
                 const int64_t k = usual[task - of_pieces - of_slices], at = b.begin[k];
                 then->begin(keys + at, sizeof(Key) == 8, b.source_bits, b.begin[k + 1] - at, s.low + (k << b.row_bits), (int64_t)1 << b.row_bits);
-                updater.bucket(updater, *now, *then, usual_head, g);
+                updater.bucket(updater, *now, *then, usual_head, g, later);
                 std::swap(now, then);
             }
         }
         then->begin();
-        updater.bucket(updater, *now, *then, usual_head, g);
+        updater.bucket(updater, *now, *then, usual_head, g, later);
         if (!pieces.empty()) {
 #pragma omp barrier
             for (int64_t i; (i = next_hot++) < (int64_t)hot.size();) {
@@ -242,16 +247,53 @@ void update(const Updater& updater, const Section& s, Buckets& b, int threads) {
     }
 }
 
-// Sources are below this: rows of the gradient or, with factors, positions of ids.
-int64_t sources_of(const Lookups& l, const Gradient& g) { return l.weights ? l.n : g.rows; }
-
-template <class Id>
-void update_section(Updater updater, const Section& s, const Gradient& g, int threads) {
+// With what `s` looks up, and its gradient as it is read.
+Updater of_section(Updater updater, const Section& s, const Gradient& g, int threads) {
     updater.sum.l = s.l;
     if (s.l.offsets) updater.sum.g = by_bag(updater.t, s.l, g.from_column(s.first_feature * updater.t.dim), threads);
-    Buckets b = plan_buckets(s.past - s.low, updater.row_bytes, s.n(), sources_of(s.l, updater.sum.g));
-    if (b.row_bits + b.source_bits <= 32) update<uint32_t, Id>(updater, s, b, threads);
-    else update<uint64_t, Id>(updater, s, b, threads);
+    return updater;
+}
+
+Buckets plan_section(const Updater& updater, const Section& s, const Gradient& g) {
+    const int64_t sources = s.l.weights ? s.l.n : s.l.offsets ? s.l.features * s.l.samples : g.rows;  // rows of the gradient, or positions of ids
+    return plan_buckets(s.past - s.low, updater.row_bytes, s.n(), sources);
+}
+
+// One that all threads update together.
+template <class Key, class Id>
+void update_together(const Updater& updater, const Section& s, Buckets& b, int threads) {
+    static thread_local Scratch<Key> memory;
+    Key* keys = memory.at_least(s.n());
+    partition<Key, Id>(s, b, keys, threads);
+    Later nothing;
+    update(updater, s, b, keys, threads, nothing, [](int64_t) {});
+}
+
+// Sections that threads take one by one. While a thread updates one, it sorts the ids of its next between the rows.
+template <class Id>
+void update_apart(const Updater& updater, const std::vector<Section>& sections, const Gradient& g, int threads) {
+    std::atomic<size_t> next{0};
+#pragma omp parallel num_threads(threads)
+    {
+        static thread_local Sorter<Id> sorters[2];
+        Sorter<Id> *now = &sorters[0], *then = &sorters[1];
+        auto begin = [&](Sorter<Id>& sorter) {
+            const size_t i = next++;
+            if (i < sections.size()) sorter.begin(sections[i], plan_section(updater, sections[i], g));
+            else sorter.none();
+            return i < sections.size();
+        };
+        for (bool more = begin(*now); more; std::swap(now, then)) {
+            now->finish();
+            more = begin(*then);
+            const Updater own = of_section(updater, now->section, g, 1);
+            auto share = [&](int64_t ids) {  // so that sorting, two passes, ends with the rows
+                if (more) then->at_once = std::clamp<int64_t>(2 * then->section.n() * ROWS_TO_SORT / std::max<int64_t>(1, ids) + 1, 8, 64);
+            };
+            if (now->wide) update(own, now->section, now->buckets, now->keys, 1, *then, share);
+            else update(own, now->section, now->buckets, (const uint32_t*)now->keys, 1, *then, share);
+        }
+    }
 }
 
 template <class Id>
@@ -260,10 +302,13 @@ int64_t update_sections(const Updater& updater, const Lookups& l, const Gradient
     FirstBad bad;
     const std::vector<Section> sections = sections_of<Id>(l, updater.t.rows, l.offsets ? l.features * l.samples : g.rows, threads, bad);
     if (sections.size() == 1) {
-        update_section<Id>(updater, sections[0], g, threads);
-    } else {
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
-        for (size_t i = 0; i < sections.size(); ++i) update_section<Id>(updater, sections[i], g, 1);
+        const Section& s = sections[0];
+        Buckets b = plan_section(updater, s, g);
+        const Updater own = of_section(updater, s, g, threads);
+        if (b.row_bits + b.source_bits <= 32) update_together<uint32_t, Id>(own, s, b, threads);
+        else update_together<uint64_t, Id>(own, s, b, threads);
+    } else if (!sections.empty()) {
+        update_apart<Id>(updater, sections, g, threads);
     }
     return bad.result();
 }

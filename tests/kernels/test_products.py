@@ -1,0 +1,86 @@
+"""Which way of multiplying is taken: measured once for a machine, the same for all that ask."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from recsys_lab.kernels import products as module
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """How often it was measured; what is measured can be set."""
+    found = {"s": [1.0, 1.0], "times": 0}
+
+    def least_s(*_):
+        found["times"] += 1
+        return found["s"]
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for variable, _ in module.CHOICES.values():
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(module, "_least_s", least_s)
+    return found
+
+
+def asked(question: str = "widened") -> bool:
+    """As a process that has not asked before."""
+    for cached in (module._answer, module._answers):
+        cached.cache_clear()
+    try:
+        return getattr(module, question)()
+    finally:
+        for cached in (module._answer, module._answers):
+            cached.cache_clear()
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [([2.0, 1.0], True), ([1.0, 2.0], False), ([1.2, 1.0], False)])
+def test_bf16_is_widened_only_where_that_is_clearly_faster(measured, seconds, expected):
+    measured["s"] = seconds
+    assert asked() is expected
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [([2.0, 1.0], True), ([1.0, 1.0], True), ([1.0, 2.0], False)])
+def test_products_by_weights_are_torchs_unless_onednn_is_clearly_faster(measured, seconds, expected):
+    """Its transposed gradient costs as well."""
+    measured["s"] = seconds
+    assert asked("by_torch") is expected
+
+
+def test_the_next_process_reads_what_the_first_measured(measured):
+    measured["s"] = [2.0, 1.0]
+    assert asked() and asked("by_torch")
+    measured["s"] = [1.0, 2.0]
+    assert asked() and asked("by_torch") and measured["times"] == len(module.CHOICES)
+
+
+@pytest.mark.parametrize("harm", [lambda kept: kept.write_text("{"), lambda kept: kept.chmod(0o666)])
+def test_a_file_that_is_broken_or_anybodys_is_not_believed(measured, tmp_path, harm):
+    asked()
+    (kept,) = (tmp_path / "recsys_lab" / "kernels").glob("products-*.json")
+    kept.write_text(json.dumps({"widened": True, "by_torch": False}))
+    assert asked()
+    harm(kept)
+    assert not asked() and measured["times"] == 2 * len(module.CHOICES)
+
+
+def test_the_environment_decides(measured, monkeypatch):
+    for question, (variable, words) in module.CHOICES.items():
+        for word in words:
+            monkeypatch.setenv(variable, word)
+            assert asked(question) is (word == words[1])
+    assert measured["times"] == 0
+
+
+def test_it_can_be_measured(monkeypatch):
+    monkeypatch.setattr(module, "SHAPE", (16, 16, 16))
+    assert set(module._measured()) == set(module.CHOICES)
+
+
+def test_a_product_is_rounded_once():
+    a, b = torch.randn(5, 300).bfloat16(), torch.randn(300, 4).bfloat16()
+    assert torch.equal(module.by_widening(torch.mm, a, b), torch.mm(a.float(), b.float()).bfloat16())
+    assert module.by_widening(lambda x, bias: x if bias is None else x + bias, a, None).dtype == torch.bfloat16

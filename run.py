@@ -2,6 +2,11 @@
 
 import sys
 
+from recsys_lab.streams import Streams, quiet_interrupts
+
+if __name__ == "__main__":
+    quiet_interrupts()  # before libraries are imported, which takes a second
+
 import hydra
 from omegaconf import DictConfig
 
@@ -14,7 +19,7 @@ from recsys_lab.sweeps.job import in_sweep, show
 
 def main(argv: list[str], young: bool = False) -> int:
     """The exit code of what `argv` asks for (`Outcome.code`). `young`: this process has computed nothing yet, so that it may be forked."""
-    with Outcome() as outcome:
+    with Streams() as streams, Outcome() as outcome:
         line = outcome.line = command_line.read(with_studies(torchrun.going_on(torchrun.with_launcher(argv))))
         local.prepare(line.config, young)
 
@@ -33,7 +38,7 @@ def main(argv: list[str], young: bool = False) -> int:
             torchrun.remember(line.folder)
             sys.argv[1:] = line.argv
             job(line.begun_config(torchrun.is_follower()))  # passed on by Hydra as it is; without one, Hydra begins the run's folder
-    return outcome.code
+    return streams.code(outcome.code)
 
 
 if __name__ == "__main__":

@@ -136,9 +136,9 @@ def _going_on(argv: list[str]) -> list[str]:
     if _store_outlives_ranks() and (store := _store()).check([FOLDER]):
         folder = Path(store.get(FOLDER).decode())
     elif named and GOES_ON in os.environ:
-        folder = Path(named[-1]).resolve()
+        folder = Path(os.path.realpath(named[-1]))
     elif named and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-        folder, same = Path(named[-1]).resolve(), [word for word in argv if not word.startswith(("hydra.run.", "overwrite="))]
+        folder, same = Path(os.path.realpath(named[-1])), [word for word in argv if not word.startswith(("hydra.run.", "overwrite="))]
     else:
         return argv
     if "-m" in argv or "--multirun" in argv:

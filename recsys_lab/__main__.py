@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from recsys_lab import places
-from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.errors import UserError, did_you_mean, unwritable
+from recsys_lab.streams import Streams
 
 ROOT = Path(__file__).resolve().parents[1]
+#: The exit code of a command that Ctrl-C ended.
+INTERRUPTED = 130
 ENTRY = re.compile(r"`python -m recsys_lab (\w+)\b[^`]*`: (.+?)\.?$", re.MULTILINE)
 
 
@@ -39,6 +41,12 @@ COMMANDS |= commands_in(sorted((places.ROOT / "experiments").glob("*/command.py"
 
 def main(argv: list[str]) -> int:
     """Runs the command that `argv` names, and returns the exit code."""
+    with Streams() as streams:
+        code = _called(argv)
+    return streams.code(code)
+
+
+def _called(argv: list[str]) -> int:
     try:
         if not argv or argv[0] in ("-h", "--help"):
             print(_help())
@@ -56,9 +64,16 @@ def main(argv: list[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the reader, such as `head`, has what it wants
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as end:  # argparse's help
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except OSError as error:
+        if (mistake := unwritable(error, "here")) is None:
+            raise
+        print(f"error: {mistake}", file=sys.stderr)
+        return mistake.exit_code
 
 
 def console() -> int:

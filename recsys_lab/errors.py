@@ -93,7 +93,7 @@ def cannot_write(error: OSError, where: object) -> UserError:
     return UserError(
         f"cannot write: {error.strerror}",
         where=error.filename or where,
-        remedy="choose a writable folder with free space: hydra.run.dir=DIR (a sweep: hydra.sweep.dir=DIR)",
+        remedy="choose a writable folder with free space (a run: hydra.run.dir=DIR, a sweep: hydra.sweep.dir=DIR)",
     )
 
 

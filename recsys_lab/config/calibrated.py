@@ -11,6 +11,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.errors import UserError
+from recsys_lab.files import read_text
 
 #: Names the folder of the figures; "none": those in conf/.
 VARIABLE = "RECSYS_LAB_CALIBRATION"
@@ -92,8 +93,8 @@ def _figures() -> dict[str, Any]:
 def _read(path: Path, changed: int) -> dict[str, Any]:
     """The mapping in `path` as it was `changed`."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
+        found = yaml.safe_load(read_text(path))
+    except (yaml.YAMLError, RecursionError, UserError):
         found = None
     if not isinstance(found, dict):
         raise UserError("not a file that calibrate wrote", where=path, remedy=f"python -m recsys_lab calibrate, or {VARIABLE}=none")

@@ -1,6 +1,6 @@
 """Hostile cases: options out of range, broken command lines, data files, run folders and disks. Each must end as the contract says.
 
-python experiments/reliability/fuzz.py [--part options|structure|data|folders] [--limit N] [--seed S] [--jobs J] [--verbose] [--all]
+python experiments/reliability/fuzz.py [--part PART] [--limit N] [--seed S] [--jobs J] [--verbose] [--all]
 
 Prints how many cases ended how: with one line and exit code 2; with another documented end that was right; with a traceback, exit code 1,
 a signal, or a refusal of several lines; with an exit code that is not right for the case; not within 60 seconds. --verbose tells each
@@ -21,10 +21,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.reliability import cases_of_data, cases_of_folders, cases_of_options, cases_of_structure
+from experiments.reliability import cases_of_commands, cases_of_data, cases_of_files, cases_of_folders, cases_of_options, cases_of_structure
 from experiments.reliability.hostile import VERDICTS, Case, Ended, run_all
 
-PARTS = ("options", "structure", "data", "folders")
+PARTS = ("options", "structure", "data", "folders", "commands", "files")
 #: Of options, unless all are asked for: one bad value each comes first.
 OPTIONS = 700
 WRONG = ("tracebacks", "wrongly_accepted", "over_60_s")
@@ -78,6 +78,10 @@ def _cases(part: str, folder: Path, draw: random.Random, whole: bool, trains: bo
         return list(cases_of_structure.cases())
     if part == "data":
         return list(cases_of_data.cases())
+    if part == "commands":
+        return list(cases_of_commands.cases())
+    if part == "files":
+        return list(cases_of_files.cases())
     return list(cases_of_folders.cases(cases_of_folders.runs(folder / "runs", trains)))
 
 

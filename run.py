@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from launchers import local, slurm, torchrun
 from recsys_lab.config import command_line, composition
+from recsys_lab.files import check_here
 from recsys_lab.job import Ending, Outcome, owned
 from recsys_lab.studies.catalogue import with_studies
 from recsys_lab.sweeps.job import in_sweep, show
@@ -20,6 +21,8 @@ from recsys_lab.sweeps.job import in_sweep, show
 def main(argv: list[str], young: bool = False) -> int:
     """The exit code of what `argv` asks for (`Outcome.code`). `young`: this process has computed nothing yet, so that it may be forked."""
     with Streams() as streams, Outcome() as outcome:
+        check_here()
+        torchrun.check_variables()
         line = outcome.line = command_line.read(with_studies(torchrun.going_on(torchrun.with_launcher(argv))))
         local.prepare(line.config, young)
 

@@ -33,6 +33,34 @@ def is_rank() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
+def check_variables() -> None:
+    """Raises UserError for variables of torchrun that say no rank: others than whole numbers, or ones that do not fit each other."""
+    found = {}
+    for name, least in (
+        ("WORLD_SIZE", 1),
+        ("LOCAL_WORLD_SIZE", 1),
+        ("RANK", 0),
+        ("LOCAL_RANK", 0),
+        ("MASTER_PORT", 0),
+        ("SLURM_NTASKS", 0),
+    ):
+        if (text := os.environ.get(name)) is None:
+            continue
+        if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
+            given, allowed = text or "an empty word", f"a whole number, {least} or more"
+            raise UserError("not a variable of torchrun's", where=name, given=given, allowed=allowed, remedy=f"unset {name}")
+        found[name] = int(text)
+    if not is_rank():
+        return
+    world = found["WORLD_SIZE"]
+    if found["RANK"] >= world or world % found.get("LOCAL_WORLD_SIZE", 1):
+        given = ", ".join(f"{name}={value}" for name, value in found.items())
+        raise UserError("variables of torchrun's that do not fit each other", where="RANK", given=given, remedy="unset RANK and WORLD_SIZE")
+    for name in ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"):
+        if name not in os.environ:
+            raise UserError("a variable of torchrun's is missing", where=name, remedy="start with torchrun, or unset RANK and WORLD_SIZE")
+
+
 def join(
     work: Callable[..., Any],
     arguments: dict,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from recsys_lab import places
 from recsys_lab.errors import UserError, did_you_mean, unwritable
+from recsys_lab.files import check_here
 from recsys_lab.streams import Streams
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,6 +49,7 @@ def main(argv: list[str]) -> int:
 
 def _called(argv: list[str]) -> int:
     try:
+        check_here()
         if not argv or argv[0] in ("-h", "--help"):
             print(_help())
             return 0

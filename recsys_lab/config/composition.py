@@ -22,13 +22,23 @@ from recsys_lab.errors import UserError
 
 def composed(overrides: list[str], kind: str = "run") -> tuple[DictConfig, Any]:
     """The config, and what `hydra.run.dir` or, of `kind` sweep, `hydra.sweep.dir` names."""
-    with hydra_errors():
+    with hydra_errors(), _unreadable():
         config = compose("config", overrides=overrides, return_hydra_config=True)
         HydraConfig.instance().set_config(config)  # `hydra.run.dir` names the choices
         choices = OmegaConf.to_container(config.hydra.runtime.choices)
         folder = config.hydra[kind].dir
     assert isinstance(choices, dict)
     return with_choices(config, choices), folder
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """A file of choices that cannot be opened as one line of ours."""
+    try:
+        yield
+    except OSError as error:
+        remedy = "check the file and its permissions"
+        raise UserError(f"cannot read: {error.strerror}", where=error.filename or "conf", remedy=remedy) from None
 
 
 def parsed(overrides: list[str]) -> list[Override]:

@@ -28,6 +28,10 @@ GOES_ON = "RECSYS_LAB_GOES_ON"
 JOINS = ("launchers.torchrun.join", "launchers.slurm.join", "launchers.kubernetes.launch", "launchers.skypilot.launch")
 
 
+#: Variables that are whole numbers: torchrun's and SLURM's, with what each is at least.
+LEAST = {"WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "RANK": 0, "LOCAL_RANK": 0, "MASTER_PORT": 0, "SLURM_NTASKS": 0}
+
+
 def is_rank() -> bool:
     """Whether torchrun (or anything that sets its variables) started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
@@ -36,14 +40,7 @@ def is_rank() -> bool:
 def check_variables() -> None:
     """Raises UserError for variables of torchrun that say no rank: others than whole numbers, or ones that do not fit each other."""
     found = {}
-    for name, least in (
-        ("WORLD_SIZE", 1),
-        ("LOCAL_WORLD_SIZE", 1),
-        ("RANK", 0),
-        ("LOCAL_RANK", 0),
-        ("MASTER_PORT", 0),
-        ("SLURM_NTASKS", 0),
-    ):
+    for name, least in LEAST.items():
         if (text := os.environ.get(name)) is None:
             continue
         if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
@@ -52,11 +49,10 @@ def check_variables() -> None:
         found[name] = int(text)
     if not is_rank():
         return
-    world = found["WORLD_SIZE"]
-    if found["RANK"] >= world or world % found.get("LOCAL_WORLD_SIZE", 1):
+    if found["RANK"] >= found["WORLD_SIZE"]:
         given = ", ".join(f"{name}={value}" for name, value in found.items())
         raise UserError("variables of torchrun's that do not fit each other", where="RANK", given=given, remedy="unset RANK and WORLD_SIZE")
-    for name in ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"):
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise UserError("a variable of torchrun's is missing", where=name, remedy="start with torchrun, or unset RANK and WORLD_SIZE")
 

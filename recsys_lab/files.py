@@ -9,6 +9,7 @@ import json
 import math
 import os
 import stat
+import tempfile
 import unicodedata
 from collections.abc import Iterable
 from errno import EACCES
@@ -65,6 +66,11 @@ def check_writable(path: Path) -> None:
         raise UserError("cannot write", where=path, given=f"{folder} is {found or 'a file'}", remedy=remedy)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"cannot write: {os.strerror(EACCES)}", where=path, remedy=remedy)
+    try:  # /proc lets root write, and makes no file
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write: {error.strerror}", where=path, remedy=remedy) from None
 
 
 def write_json(path: Path, data: Any) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import math
 import os
 import resource
 import shutil
@@ -92,10 +93,16 @@ class Running:
     begun: float = field(default_factory=time.monotonic)
 
 
-def run_all(cases: Sequence[Case], folder: Path, jobs: int) -> Iterator[Ended]:
-    """What became of each case, `jobs` at a time, as they end. Everything that they write is inside `folder`."""
+def run_all(cases: Sequence[Case], folder: Path, jobs: int, within_s: float = math.inf) -> Iterator[Ended]:
+    """What became of each case, `jobs` at a time, as they end. Everything that they write is inside `folder`.
+
+    After `within_s` no further case is begun.
+    """
     waiting, running, cache = list(enumerate(cases)), [], with_kernels(folder / "cache")
+    until = time.monotonic() + within_s
     while waiting or running:
+        if time.monotonic() > until:
+            waiting = []
         while waiting and len(running) < jobs:
             number, case = waiting.pop(0)
             running.append(_started(case, folder / f"case{number}", cache))

@@ -82,5 +82,8 @@ def test_a_file_that_is_missing_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_file_system_that_makes_no_files() -> None:
     """/proc says that there is no such folder, which is no mistake of ours."""
+    for asks in (out_file, out_folder):
+        with pytest.raises(UserError, match="/proc/x.*: cannot write: (No such file|Operation not supported)"):
+            asks("/proc/x", "--out")
     with pytest.raises(UserError, match="/proc/.*: cannot write: No such file or directory"):
         write_text(Path("/proc/x"), "text")

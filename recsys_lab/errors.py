@@ -23,6 +23,12 @@ UNWRITABLE = {
     errno.ENAMETOOLONG,
     errno.EFBIG,
     errno.ELOOP,
+    errno.EIO,
+    errno.ESTALE,
+    errno.ENXIO,
+    errno.EBUSY,
+    errno.EMFILE,
+    errno.ENFILE,
 }
 
 

@@ -196,7 +196,7 @@ class Ending:
         return error is None or isinstance(error, Exception | KeyboardInterrupt | Terminated)
 
     def _failed(self, error: Exception) -> int:
-        mistake = error if isinstance(error, UserError) else unwritable(error, self.folder) if isinstance(error, OSError) else None
+        mistake = error if isinstance(error, UserError) else self._of_the_disk(error) if isinstance(error, OSError) else None
         if mistake is None:
             traceback.print_exception(error)
         elif self.writes:
@@ -210,6 +210,11 @@ class Ending:
         if self.writes and self.folder.is_dir() and keeps:
             _record_failure(self.config, self.folder, mistake or error)
         return 1 if mistake is None else mistake.exit_code
+
+    def _of_the_disk(self, error: OSError) -> UserError | None:
+        """`error` as the user's mistake: the disk refused, or somebody removed the run's folder. None of anything else."""
+        gone = isinstance(error, FileNotFoundError) and not self.folder.is_dir()
+        return cannot_write(error, self.folder) if gone else unwritable(error, self.folder)
 
 
 def run_job(config: DictConfig, folder: Path, sweep: str, writes: bool = True) -> int:

@@ -22,10 +22,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.reliability import cases_of_commands, cases_of_data, cases_of_files, cases_of_folders, cases_of_options, cases_of_structure
+from experiments.reliability import (
+    cases_of_columns,
+    cases_of_commands,
+    cases_of_data,
+    cases_of_files,
+    cases_of_folders,
+    cases_of_options,
+    cases_of_structure,
+)
 from experiments.reliability.hostile import VERDICTS, Case, Ended, run_all
 
-PARTS = ("options", "structure", "data", "folders", "commands", "files")
+PARTS = ("options", "structure", "data", "folders", "commands", "files", "columns")
 #: Of options, unless all are asked for: one bad value each comes first.
 OPTIONS = 700
 WRONG = ("tracebacks", "wrongly_accepted", "over_60_s")
@@ -82,6 +90,8 @@ def _cases(part: str, folder: Path, draw: random.Random, whole: bool, trains: bo
         return list(cases_of_data.cases())
     if part == "commands":
         return list(cases_of_commands.cases())
+    if part == "columns":
+        return list(cases_of_columns.cases())
     if part == "files":
         return list(cases_of_files.cases())
     return list(cases_of_folders.cases(cases_of_folders.runs(folder / "runs", trains)))

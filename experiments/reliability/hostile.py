@@ -117,8 +117,6 @@ def run_all(cases: Sequence[Case], folder: Path, jobs: int, within_s: float = ma
 def _started(case: Case, folder: Path, cache: Path) -> Running:
     here = folder / "here"
     here.mkdir(parents=True)
-    if case.prepare is not None:
-        case.prepare(here)
     sys.stdout.flush()
     (out, out_of_child), (err, err_of_child) = _pipe(), _pipe()
     pid = os.fork()
@@ -145,6 +143,8 @@ def _pipe() -> tuple[int, int]:
 
 def _in_child(case: Case, here: Path, cache: Path) -> int:
     os.setsid()
+    if case.prepare is not None:
+        case.prepare(here)  # here, and not in the parent: a library that has used its threads cannot be forked
     os.chdir(here)
     os.environ["XDG_CACHE_HOME"] = str(cache)
     os.environ |= {name: value.replace("{here}", str(here)) for name, value in case.variables}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -33,6 +34,12 @@ def bug() -> None:
     time.sleep(60)
 
 
+def full() -> None:
+    if os.environ["RANK"] == "1":
+        raise OSError(errno.ENOSPC, "No space left on device", "/rows")
+    time.sleep(60)
+
+
 def dies(notes: str) -> None:
     Path(notes, os.environ["RANK"]).write_text(str(os.getpid()))
     if os.environ["RANK"] == "2":
@@ -51,6 +58,11 @@ def test_rank_zero_answers(tmp_path):
 def test_a_ranks_mistake_is_the_users(tmp_path):
     with pytest.raises(UserError, match="here: too few; given 1; allowed: 2 or more"):
         run(mistake, tmp_path)
+
+
+def test_a_full_disk_of_a_rank_is_the_users(tmp_path):
+    with pytest.raises(UserError, match="^/rows: cannot write: No space left on device"):
+        run(full, tmp_path)
 
 
 def test_a_ranks_bug_comes_with_its_traceback(tmp_path):

@@ -131,7 +131,7 @@ def _counted(file: Path, where: str, rows: int) -> CountedLaw:
         raise UserError("cannot be read", where=where, given=f"{file}: {found}", allowed=allowed)
     try:
         counts = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError, BadZipFile):
+    except (OSError, ValueError, EOFError, BadZipFile, MemoryError, OverflowError):
         raise UserError("no counts in it", where=where, given=file, allowed=allowed) from None
     if (
         not isinstance(counts, np.ndarray)

@@ -103,6 +103,11 @@ def cannot_write(error: OSError, where: object) -> UserError:
     )
 
 
+def cannot_read(error: OSError, where: object) -> UserError:
+    """The same, met when reading `where`."""
+    return UserError(f"cannot read: {error.strerror}", where=error.filename or where, remedy="check the file and its permissions")
+
+
 def unwritable(error: OSError, where: object) -> UserError | None:
     """`error` as the user's mistake, if the operating system refused to write to `where`; None if it is something else."""
     return cannot_write(error, where) if error.errno in UNWRITABLE else None

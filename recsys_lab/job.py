@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
-from recsys_lab.errors import RankLost, Terminated, UserError, cannot_write, unwritable
+from recsys_lab.errors import UNWRITABLE, RankLost, Terminated, UserError, cannot_read, cannot_write, unwritable
 from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
@@ -253,6 +253,8 @@ class Outcome:
         folder = None if self.line is None else self.line.folder
         if isinstance(error, OSError) and self.line is not None and not self.codes:
             error = cannot_write(error, folder)  # Hydra could not make the run folder
+        elif isinstance(error, OSError) and self.line is None and error.errno in UNWRITABLE:
+            error = cannot_read(error, "command line")  # a folder of choices, or what its words name
         if isinstance(error, UserError):
             print(f"error: {error}", file=sys.stderr)
             self.codes = [error.exit_code]

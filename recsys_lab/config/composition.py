@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.config.schema import MOST_SHOWN
-from recsys_lab.errors import UserError
+from recsys_lab.errors import UserError, cannot_read
 
 
 def composed(overrides: list[str], kind: str = "run") -> tuple[DictConfig, Any]:
@@ -37,8 +37,7 @@ def _unreadable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = "check the file and its permissions"
-        raise UserError(f"cannot read: {error.strerror}", where=error.filename or "conf", remedy=remedy) from None
+        raise cannot_read(error, "conf") from None
 
 
 def parsed(overrides: list[str]) -> list[Override]:

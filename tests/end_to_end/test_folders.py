@@ -270,3 +270,12 @@ def test_a_folder_that_somebody_removes_is_no_bug_of_ours(tmp_path, capsys, gone
     said = capsys.readouterr().err
     assert (codes, "Traceback" in said) == (([2], False) if gone else ([1], True))
     assert not gone or said.startswith(f"error: {folder / 'x'}: cannot write: No such file or directory;")
+
+
+def test_what_the_command_line_reads_and_may_not_is_one_line(monkeypatch, capsys):
+    def locked() -> str:
+        raise PermissionError(13, "Permission denied", "conf")
+
+    monkeypatch.setattr("recsys_lab.config.words.conf_here", locked)
+    assert run.main(["mode=plan"]) == 2
+    assert capsys.readouterr().err == "error: conf: cannot read: Permission denied; check the file and its permissions\n"

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from recsys_lab import places
-from recsys_lab.errors import UserError, did_you_mean, unwritable
+from recsys_lab.errors import UNWRITABLE, UserError, did_you_mean
 from recsys_lab.files import check_here
 from recsys_lab.streams import Streams
 
@@ -72,8 +72,9 @@ def _called(argv: list[str]) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
-        if (mistake := unwritable(error, "here")) is None:
+        if error.errno not in UNWRITABLE:
             raise
+        mistake = UserError(f"cannot read or write: {error.strerror}", where=error.filename, remedy="check permissions and free space")
         print(f"error: {mistake}", file=sys.stderr)
         return mistake.exit_code
 

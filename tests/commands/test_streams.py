@@ -85,3 +85,19 @@ def test_an_interrupt_is_one_word(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert program.main(["show", "x"]) == 130 and capsys.readouterr().err == "interrupted\n"
     done = shell('PY -c "from recsys_lab.streams import quiet_interrupts; quiet_interrupts(); raise KeyboardInterrupt"')
     assert (done.returncode, done.stderr) == (130, "interrupted\n") or (done.returncode, done.stderr) == (-2, "interrupted\n")
+
+
+@pytest.mark.parametrize(("number", "code"), [(13, 2), (28, 2), (2, None)])
+def test_what_the_system_refuses_within_a_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, code: int
+) -> None:
+    def refused(_: object) -> int:
+        raise OSError(number, os.strerror(number), "/place")
+
+    monkeypatch.setattr("recsys_lab.commands.show.main", refused)
+    if code is None:  # a bug of ours
+        with pytest.raises(FileNotFoundError):
+            program.main(["show", "x"])
+        return
+    assert program.main(["show", "x"]) == code
+    assert capsys.readouterr().err == f"error: /place: cannot read or write: {os.strerror(number)}; check permissions and free space\n"

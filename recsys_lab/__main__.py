@@ -18,9 +18,11 @@ from pathlib import Path
 from recsys_lab import places
 from recsys_lab.errors import UNWRITABLE, UserError, did_you_mean
 from recsys_lab.files import check_here
-from recsys_lab.streams import Streams
+from recsys_lab.streams import Streams, quiet_interrupts
 
 ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__" or Path(sys.argv[0]).name == "recsys-lab":
+    quiet_interrupts()  # before the commands are looked for
 #: The exit code of a command that Ctrl-C ended.
 INTERRUPTED = 130
 ENTRY = re.compile(r"`python -m recsys_lab (\w+)\b[^`]*`: (.+?)\.?$", re.MULTILINE)

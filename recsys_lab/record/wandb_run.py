@@ -24,7 +24,7 @@ from recsys_lab.shapes import check_shape
 
 MODES = ("auto", "online", "offline")
 #: Seconds until a server that does not answer is given up.
-INIT_S = 45.0
+INIT_S = 30.0
 #: What W&B takes.
 PROJECT = Text(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
 ENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")

@@ -2,11 +2,17 @@
 
 import sys
 
+from recsys_lab.streams import Streams, quiet_interrupts
+
+if __name__ == "__main__":
+    quiet_interrupts()  # before libraries are imported, which takes a second
+
 import hydra
 from omegaconf import DictConfig
 
 from launchers import local, slurm, torchrun
 from recsys_lab.config import command_line, composition
+from recsys_lab.files import check_here
 from recsys_lab.job import Ending, Outcome, owned
 from recsys_lab.studies.catalogue import with_studies
 from recsys_lab.sweeps.job import in_sweep, show
@@ -14,7 +20,9 @@ from recsys_lab.sweeps.job import in_sweep, show
 
 def main(argv: list[str], young: bool = False) -> int:
     """The exit code of what `argv` asks for (`Outcome.code`). `young`: this process has computed nothing yet, so that it may be forked."""
-    with Outcome() as outcome:
+    with Streams() as streams, Outcome() as outcome:
+        check_here()
+        torchrun.check_variables()
         line = outcome.line = command_line.read(with_studies(torchrun.going_on(torchrun.with_launcher(argv))))
         local.prepare(line.config, young)
 
@@ -33,7 +41,7 @@ def main(argv: list[str], young: bool = False) -> int:
             torchrun.remember(line.folder)
             sys.argv[1:] = line.argv
             job(line.begun_config(torchrun.is_follower()))  # passed on by Hydra as it is; without one, Hydra begins the run's folder
-    return outcome.code
+    return streams.code(outcome.code)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from multiprocessing import connection, forkserver, resource_tracker, util
 from pathlib import Path
 from typing import Any, cast
 
-from recsys_lab.errors import RankLost, Terminated, UserError
+from recsys_lab.errors import RankLost, Terminated, UserError, unwritable
 
 PRELOAD = "launchers.preload"
 DEAF = "launchers.deaf"
@@ -193,7 +193,10 @@ def _rank_main(
         text = traceback.format_exc()
         lost = is_lost_peer(text)
         cut_off = lost and not _reaches(variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
-        home.send(Failure(error if isinstance(error, UserError) else None, text, lost, cut_off, isinstance(error, Terminated)))
+        mistake = error if isinstance(error, UserError) else None
+        if isinstance(error, OSError) and not lost:
+            mistake = unwritable(error, f"rank {variables['RANK']}")
+        home.send(Failure(mistake, text, lost, cut_off, isinstance(error, Terminated)))
         if lost and variables["RANK"] == "0":
             time.sleep(GRACE_S + REACH_S)  # the others try to reach us; the launcher ends this sooner
     finally:

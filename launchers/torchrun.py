@@ -28,9 +28,33 @@ GOES_ON = "RECSYS_LAB_GOES_ON"
 JOINS = ("launchers.torchrun.join", "launchers.slurm.join", "launchers.kubernetes.launch", "launchers.skypilot.launch")
 
 
+#: Variables that are whole numbers: torchrun's and SLURM's, with what each is at least.
+LEAST = {"WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "RANK": 0, "LOCAL_RANK": 0, "MASTER_PORT": 0, "SLURM_NTASKS": 0}
+
+
 def is_rank() -> bool:
     """Whether torchrun (or anything that sets its variables) started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def check_variables() -> None:
+    """Raises UserError for variables of torchrun that say no rank: others than whole numbers, or ones that do not fit each other."""
+    found = {}
+    for name, least in LEAST.items():
+        if (text := os.environ.get(name)) is None:
+            continue
+        if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
+            given, allowed = text or "an empty word", f"a whole number, {least} or more"
+            raise UserError("not a variable of torchrun's", where=name, given=given, allowed=allowed, remedy=f"unset {name}")
+        found[name] = int(text)
+    if not is_rank():
+        return
+    if found["RANK"] >= found["WORLD_SIZE"]:
+        given = ", ".join(f"{name}={value}" for name, value in found.items())
+        raise UserError("variables of torchrun's that do not fit each other", where="RANK", given=given, remedy="unset RANK and WORLD_SIZE")
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if name not in os.environ:
+            raise UserError("a variable of torchrun's is missing", where=name, remedy="start with torchrun, or unset RANK and WORLD_SIZE")
 
 
 def join(
@@ -136,9 +160,9 @@ def _going_on(argv: list[str]) -> list[str]:
     if _store_outlives_ranks() and (store := _store()).check([FOLDER]):
         folder = Path(store.get(FOLDER).decode())
     elif named and GOES_ON in os.environ:
-        folder = Path(named[-1]).resolve()
+        folder = Path(os.path.realpath(named[-1]))
     elif named and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-        folder, same = Path(named[-1]).resolve(), [word for word in argv if not word.startswith(("hydra.run.", "overwrite="))]
+        folder, same = Path(os.path.realpath(named[-1])), [word for word in argv if not word.startswith(("hydra.run.", "overwrite="))]
     else:
         return argv
     if "-m" in argv or "--multirun" in argv:

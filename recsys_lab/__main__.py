@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from recsys_lab import places
-from recsys_lab.errors import UserError, broken_install, did_you_mean
+from recsys_lab.errors import UNWRITABLE, UserError, broken_install, did_you_mean
+from recsys_lab.files import check_here
+from recsys_lab.streams import Streams, quiet_interrupts
 
 ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__" or Path(sys.argv[0]).name == "recsys-lab":
+    quiet_interrupts()  # before the commands are looked for
+#: The exit code of a command that Ctrl-C ended.
+INTERRUPTED = 130
 ENTRY = re.compile(r"`python -m recsys_lab (\w+)\b[^`]*`: (.+?)\.?$", re.MULTILINE)
 
 
@@ -39,7 +44,14 @@ COMMANDS |= commands_in(sorted((places.ROOT / "experiments").glob("*/command.py"
 
 def main(argv: list[str]) -> int:
     """Runs the command that `argv` names, and returns the exit code."""
+    with Streams() as streams:
+        code = _called(argv)
+    return streams.code(code)
+
+
+def _called(argv: list[str]) -> int:
     try:
+        check_here()
         if not argv or argv[0] in ("-h", "--help"):
             print(_help())
             return 0
@@ -56,14 +68,23 @@ def main(argv: list[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the reader, such as `head`, has what it wants
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as end:  # argparse's help
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
     except (ImportError, OSError) as error:
-        if (mistake := broken_install(error)) is None:
+        if (mistake := broken_install(error) or _refused(error)) is None:
             raise
         print(f"error: {mistake}", file=sys.stderr)
         return mistake.exit_code
+
+
+def _refused(error: ImportError | OSError) -> UserError | None:
+    """`error` as the user's mistake, if the system refused to read or write; None otherwise."""
+    if not isinstance(error, OSError) or error.errno not in UNWRITABLE:
+        return None
+    return UserError(f"cannot read or write: {error.strerror}", where=error.filename, remedy="check permissions and free space")
 
 
 def console() -> int:

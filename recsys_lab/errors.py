@@ -25,6 +25,12 @@ UNWRITABLE = {
     errno.ENAMETOOLONG,
     errno.EFBIG,
     errno.ELOOP,
+    errno.EIO,
+    errno.ESTALE,
+    errno.ENXIO,
+    errno.EBUSY,
+    errno.EMFILE,
+    errno.ENFILE,
 }
 
 
@@ -104,8 +110,13 @@ def cannot_write(error: OSError, where: object) -> UserError:
     return UserError(
         f"cannot write: {error.strerror}",
         where=error.filename or where,
-        remedy="choose a writable folder with free space: hydra.run.dir=DIR (a sweep: hydra.sweep.dir=DIR)",
+        remedy="choose a writable folder with free space (a run: hydra.run.dir=DIR, a sweep: hydra.sweep.dir=DIR)",
     )
+
+
+def cannot_read(error: OSError, where: object) -> UserError:
+    """The same, met when reading `where`."""
+    return UserError(f"cannot read: {error.strerror}", where=error.filename or where, remedy="check the file and its permissions")
 
 
 def unwritable(error: OSError, where: object) -> UserError | None:

@@ -25,13 +25,13 @@ from recsys_lab.config.options import (
 )
 from recsys_lab.config.schema import resolved, typed
 from recsys_lab.config.suited import suited
-from recsys_lab.data.cache import path_of
 from recsys_lab.data.capped import capped
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.labels import check_labels
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
+from recsys_lab.files import path_of
 from recsys_lab.model_choice import ModelChoice, Towers
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
@@ -194,7 +194,7 @@ class Experiment:
     def open_data(self, most_rows: int | None = None) -> DataSet:
         """The data set. With `most_rows`, its tables cut to so many rows. Data that are generated have what the model fixes."""
         whole = self.data.open(self.model.features())
-        data = with_frequencies(whole, self.data.frequencies) if self.data.frequencies else whole
+        data = with_frequencies(whole, self.data.frequencies) if self.data.frequencies is not None else whole
         return data if most_rows is None else capped(data, most_rows)
 
     def judges_clicks(self, data: DataSet) -> bool:

@@ -9,14 +9,19 @@ import json
 import math
 import os
 import stat
+import tempfile
+import unicodedata
 from collections.abc import Iterable
-from errno import EACCES, EISDIR, ENOTDIR
+from errno import EACCES
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from recsys_lab.errors import UserError, unwritable
+from recsys_lab.errors import UserError, cannot_write
+
+#: What to do where a file of a run is not there.
+A_RUN = "name the folder of a run"
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -33,18 +38,39 @@ def write_text(path: Path, text: str) -> Path:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        if mistake := unwritable(error, path):
-            raise mistake from None
-        raise
+        raise cannot_write(error, path) from None
+    return path
+
+
+def out_file(text: str, where: object) -> Path:
+    """The file that a user names at `where` to be written. UserError, before any work, where it could not be."""
+    path = path_of(text, where)
+    check_writable(path)
+    return path
+
+
+def out_folder(text: str, where: object) -> Path:
+    """The same of a folder, which need not be there."""
+    path = path_of(text, where)
+    check_writable(path / "x")
     return path
 
 
 def check_writable(path: Path) -> None:
     """Raises UserError where `write_text` could not write `path`: said before work that ends with it."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    why = EISDIR if path.is_dir() else ENOTDIR if not folder.is_dir() else 0 if os.access(folder, os.W_OK | os.X_OK) else EACCES
-    if why and (mistake := unwritable(OSError(why, os.strerror(why)), path)):
-        raise mistake
+    remedy = "name another file"
+    if (found := what_is(path)) not in (None, NOTHING):
+        raise UserError("cannot write", where=path, given=found, remedy=remedy)
+    folder = next(parent for parent in path.absolute().parents if what_is(parent) != NOTHING)
+    if (found := what_is(folder)) != FOLDER:
+        raise UserError("cannot write", where=path, given=f"{folder} is {found or 'a file'}", remedy=remedy)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write: {os.strerror(EACCES)}", where=path, remedy=remedy)
+    try:  # /proc lets root write, and makes no file
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write: {error.strerror}", where=path, remedy=remedy) from None
 
 
 def write_json(path: Path, data: Any) -> Path:
@@ -52,22 +78,27 @@ def write_json(path: Path, data: Any) -> Path:
     return write_text(path, json.dumps(plain(data), indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """The JSON in `path`. UserError where it is missing, unreadable or broken; NaN and infinity are no JSON."""
+def read_json(path: Path, missing: str = A_RUN) -> Any:
+    """The JSON in `path`. UserError as `read_text`, and where it is broken; NaN and infinity are no JSON."""
     try:
-        return json.loads(read_text(path), parse_constant=_refuse_constant)
+        return json.loads(read_text(path, missing), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise UserError(f"not JSON: {error}", where=path, remedy=RESTORE) from None
 
 
-def read_text(path: Path) -> str:
-    """The text in `path`. UserError where it is missing, unreadable, no regular file or not UTF-8."""
+def read_text(path: Path, missing: str = A_RUN) -> str:
+    """The text in `path`. UserError where it is missing, unreadable, no regular file or not UTF-8.
+
+    `missing`: what to do in the first case.
+    """
     try:
-        if (found := what_is(path)) not in (None, NOTHING):
+        if (found := what_is(path)) == NOTHING:
+            raise UserError("no such file", where=path, remedy=missing)
+        if found is not None:
             raise UserError("not a file that can be read", where=path, given=found, remedy=RESTORE)
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError("no such file", where=path, remedy="name the folder of a run") from None
+        raise UserError("no such file", where=path, remedy=missing) from None
     except OSError as error:
         raise UserError(f"cannot read: {error.strerror}", where=path, remedy="check the file and its permissions") from None
     except UnicodeDecodeError as error:
@@ -79,12 +110,39 @@ def _refuse_constant(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
+def check_here() -> None:
+    """Raises UserError where the current folder is gone, or above it: nothing that is named from it could be found."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(f"the current folder cannot be used: {error.strerror}", remedy="cd to another one") from None
+
+
+def path_of(text: str, where: object) -> Path:
+    """The path that a user names at `where`, `~` expanded. UserError for no name, and for one that no report could show."""
+    if not text.strip():
+        raise UserError("no name of a file or a folder", where=where, given="an empty word", remedy="give one")
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:
+        raise UserError(str(error).lower(), where=where, given=text, remedy="name the folder in full") from None
+    check_name(path, where)
+    return path
+
+
+def check_name(path: Path, where: object) -> None:
+    """UserError for a name that is not UTF-8 or has control characters. Reports, records and the reader of tables need it as text."""
+    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in str(path)):
+        what = "the name is not UTF-8, or has control characters in it"
+        raise UserError(what, where=where, given=ascii(str(path)), remedy="rename the file or the folder")
+
+
 #: What to do about a file of ours that is broken.
 RESTORE = "restore the file, or run again what wrote it"
 #: What `what_is` says where there is no file.
-NOTHING = "nothing"
+NOTHING, FOLDER = "nothing", "a folder"
 _KINDS = (
-    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISDIR, FOLDER),
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
-from recsys_lab.errors import RankLost, Terminated, UserError, as_called, broken_install, cannot_write, unwritable
+from recsys_lab.errors import UNWRITABLE, RankLost, Terminated, UserError, as_called, broken_install, cannot_read, cannot_write, unwritable
 from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
@@ -199,7 +199,7 @@ class Ending:
     def _failed(self, error: Exception) -> int:
         mistake = error if isinstance(error, UserError) else broken_install(error)
         if mistake is None and isinstance(error, OSError):
-            mistake = unwritable(error, self.folder)
+            mistake = self._of_the_disk(error)
         if mistake is None:
             traceback.print_exception(error)
         elif self.writes:
@@ -213,6 +213,11 @@ class Ending:
         if self.writes and self.folder.is_dir() and keeps:
             _record_failure(self.config, self.folder, mistake or error)
         return 1 if mistake is None else mistake.exit_code
+
+    def _of_the_disk(self, error: OSError) -> UserError | None:
+        """`error` as the user's mistake: the disk refused, or somebody removed the run's folder. None of anything else."""
+        gone = isinstance(error, FileNotFoundError) and not self.folder.is_dir()
+        return cannot_write(error, self.folder) if gone else unwritable(error, self.folder)
 
 
 def run_job(config: DictConfig, folder: Path, sweep: str, writes: bool = True) -> int:
@@ -253,6 +258,8 @@ class Outcome:
             error = mistake
         elif isinstance(error, OSError) and self.line is not None and not self.codes:
             error = cannot_write(error, folder)  # Hydra could not make the run folder
+        elif isinstance(error, OSError) and self.line is None and error.errno in UNWRITABLE:
+            error = cannot_read(error, "command line")  # a folder of choices, or what its words name
         if isinstance(error, UserError):
             print(f"error: {error}", file=sys.stderr)
             self.codes = [error.exit_code]

@@ -62,9 +62,7 @@ def read(path: Path | str, tables: Sequence[Table], hosts: int, ranks_per_host: 
         UserError: for a file that is missing or broken, for other tables, and for shards that cannot be.
     """
     path = Path(path)
-    if not path.exists():
-        raise UserError("no such file", where=path, remedy=REMEDY)
-    data = read_json(path)
+    data = read_json(path, REMEDY)
     check_shape(data, _Plan, path, REMEDY)
     found: dict[str, dict] = {}
     for module, shardings in data["plan"].items():

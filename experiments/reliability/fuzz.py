@@ -1,6 +1,6 @@
 """Hostile cases: options out of range, broken command lines, data files, run folders and disks. Each must end as the contract says.
 
-python experiments/reliability/fuzz.py [--part options|structure|data|folders] [--limit N] [--seed S] [--jobs J] [--verbose] [--all]
+python experiments/reliability/fuzz.py [--part PART] [--limit N] [--seed S] [--jobs J] [--seconds T] [--verbose] [--all]
 
 Prints how many cases ended how: with one line and exit code 2; with another documented end that was right; with a traceback, exit code 1,
 a signal, or a refusal of several lines; with an exit code that is not right for the case; not within 60 seconds. --verbose tells each
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import sys
@@ -21,10 +22,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.reliability import cases_of_data, cases_of_folders, cases_of_options, cases_of_structure
+from experiments.reliability import (
+    cases_of_columns,
+    cases_of_commands,
+    cases_of_data,
+    cases_of_files,
+    cases_of_folders,
+    cases_of_options,
+    cases_of_structure,
+)
 from experiments.reliability.hostile import VERDICTS, Case, Ended, run_all
 
-PARTS = ("options", "structure", "data", "folders")
+PARTS = ("options", "structure", "data", "folders", "commands", "files", "columns")
 #: Of options, unless all are asked for: one bad value each comes first.
 OPTIONS = 700
 WRONG = ("tracebacks", "wrongly_accepted", "over_60_s")
@@ -37,31 +46,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     line.add_argument("--limit", type=int, help="so many cases, evenly from each part")
     line.add_argument("--seed", type=int, default=1, help="of the values that are drawn")
     line.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="cases at a time")
+    line.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so many")
     line.add_argument("--verbose", action="store_true", help="tell each case that was wrong")
     line.add_argument("--all", action="store_true", help="every bad value of every option")
     asked = line.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="fuzz_") as folder:
-        ended = fuzz(Path(folder), asked.part or PARTS, asked.limit, asked.seed, asked.jobs, whole=asked.all, verbose=asked.verbose)
+        ended = fuzz(Path(folder), asked)
     counts = tally(ended)
     print(json.dumps(counts))
     return 1 if any(counts[kind] for kind in WRONG) else 0
 
 
-def fuzz(
-    folder: Path, parts: Sequence[str], limit: int | None, seed: int, jobs: int, *, whole: bool = False, verbose: bool = False
-) -> list[Ended]:
-    """What became of the cases of `parts`; `limit` of them, where it is given. Nothing is trained then."""
+def fuzz(folder: Path, asked: argparse.Namespace) -> list[Ended]:
+    """What became of the cases that are `asked` for. Where their number is limited, nothing is trained."""
     _import_everything()
-    draw = random.Random(seed)
+    draw, parts = random.Random(asked.seed), asked.part or PARTS
     cases: list[Case] = []
     for left, part in zip(range(len(parts), 0, -1), parts):
-        of_part = _cases(part, folder, draw, whole, limit is None)
-        most = len(of_part) if limit is None else min(len(of_part), -(-(limit - len(cases)) // left))
+        of_part = _cases(part, folder, draw, asked.all, asked.limit is None)
+        most = len(of_part) if asked.limit is None else min(len(of_part), -(-(asked.limit - len(cases)) // left))
         cases += of_part if most == len(of_part) else draw.sample(of_part, most)
+    if asked.seconds < math.inf:
+        draw.shuffle(cases)  # of every part some
     ended = []
-    for one in run_all(cases, folder, jobs):
+    for one in run_all(cases, folder, asked.jobs, asked.seconds):
         ended.append(one)
-        if verbose and one.verdict in WRONG:
+        if asked.verbose and one.verdict in WRONG:
             print(one, file=sys.stderr, flush=True)
     return ended
 
@@ -78,6 +88,12 @@ def _cases(part: str, folder: Path, draw: random.Random, whole: bool, trains: bo
         return list(cases_of_structure.cases())
     if part == "data":
         return list(cases_of_data.cases())
+    if part == "commands":
+        return list(cases_of_commands.cases())
+    if part == "columns":
+        return list(cases_of_columns.cases())
+    if part == "files":
+        return list(cases_of_files.cases())
     return list(cases_of_folders.cases(cases_of_folders.runs(folder / "runs", trains)))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
+import math
 import os
 import resource
 import shutil
@@ -34,7 +36,8 @@ class Case:
     """`words` of run.py, or with `program` recsys_lab of `python -m recsys_lab`; `{here}` in them stands for the case's own folder.
 
     `prepare` makes what lies in that folder. `expected`: exit codes that are right. `named`: what the line must say. `most_file_bytes`: a
-    larger file cannot be written, as on a full disk.
+    larger file cannot be written, as on a full disk. `variables`: of the environment; `{here}` stands there too. `powerless`: permissions
+    bind this user, as they bind everybody but root.
     """
 
     part: str
@@ -45,6 +48,8 @@ class Case:
     prepare: Callable[[Path], object] | None = None
     program: str = "run"
     most_file_bytes: int | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+    powerless: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,16 @@ class Running:
     begun: float = field(default_factory=time.monotonic)
 
 
-def run_all(cases: Sequence[Case], folder: Path, jobs: int) -> Iterator[Ended]:
-    """What became of each case, `jobs` at a time, as they end. Everything that they write is inside `folder`."""
+def run_all(cases: Sequence[Case], folder: Path, jobs: int, within_s: float = math.inf) -> Iterator[Ended]:
+    """What became of each case, `jobs` at a time, as they end. Everything that they write is inside `folder`.
+
+    After `within_s` no further case is begun.
+    """
     waiting, running, cache = list(enumerate(cases)), [], with_kernels(folder / "cache")
+    until = time.monotonic() + within_s
     while waiting or running:
+        if time.monotonic() > until:
+            waiting = []
         while waiting and len(running) < jobs:
             number, case = waiting.pop(0)
             running.append(_started(case, folder / f"case{number}", cache))
@@ -106,8 +117,6 @@ def run_all(cases: Sequence[Case], folder: Path, jobs: int) -> Iterator[Ended]:
 def _started(case: Case, folder: Path, cache: Path) -> Running:
     here = folder / "here"
     here.mkdir(parents=True)
-    if case.prepare is not None:
-        case.prepare(here)
     sys.stdout.flush()
     (out, out_of_child), (err, err_of_child) = _pipe(), _pipe()
     pid = os.fork()
@@ -134,8 +143,13 @@ def _pipe() -> tuple[int, int]:
 
 def _in_child(case: Case, here: Path, cache: Path) -> int:
     os.setsid()
+    if case.prepare is not None:
+        case.prepare(here)  # here, and not in the parent: a library that has used its threads cannot be forked
     os.chdir(here)
     os.environ["XDG_CACHE_HOME"] = str(cache)
+    os.environ |= {name: value.replace("{here}", str(here)) for name, value in case.variables}
+    if case.powerless:
+        let_permissions_bind()
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     if case.most_file_bytes is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -158,6 +172,15 @@ def _in_child(case: Case, here: Path, cache: Path) -> int:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     return code
+
+
+def let_permissions_bind() -> None:
+    """Takes from root what lets it read and write all files (capabilities 1 and 2), in this thread and those that it starts."""
+    libc, head = ctypes.CDLL(None, use_errno=True), (ctypes.c_uint32 * 2)(0x20080522, 0)
+    held = (ctypes.c_uint32 * 6)()
+    if libc.capget(head, held) == 0:
+        held[0] &= ~0b110
+        libc.capset(head, held)
 
 
 def _ended(running: Running) -> Ended | None:

@@ -22,6 +22,7 @@ from experiments.validation.order import orders
 from recsys_lab.arguments import parser
 from recsys_lab.config.choices import built
 from recsys_lab.errors import UserError
+from recsys_lab.files import path_of
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
@@ -50,9 +51,9 @@ def main(argv: list[str]) -> int:
     )
     line.add_argument("--rounds", type=int, default=2, help="with --local, how often each is trained, in turns; medians count")
     line.add_argument(
-        "--rows", type=Path, help="simulate the runs of another table with mlperf_iterations.tsv's columns, fitted to nothing of it"
+        "--rows", metavar="FILE", help="simulate the runs of another table with mlperf_iterations.tsv's columns, fitted to nothing of it"
     )
-    line.add_argument("--picture", type=Path, help="also draw simulated against measured, an SVG file")
+    line.add_argument("--picture", metavar="FILE", help="also draw simulated against measured, an SVG file")
     line.add_argument("overrides", nargs="*", help="with --local, as for run.py, such as model=dlrm")
     given = line.parse_args(argv)
     quiet_torchrec()
@@ -60,8 +61,9 @@ def main(argv: list[str]) -> int:
         return _local(given.overrides, given.rounds, given.json)
     if given.overrides:
         raise UserError("only runs here have a config", where="validate", given=" ".join(given.overrides), remedy="add --local")
-    if given.rows:
-        return _rows(given.rows, given.json)
+    if given.rows is not None:
+        return _rows(path_of(given.rows, "--rows"), given.json)
+    file = None if given.picture is None else picture.out(given.picture)
     chosen = [name for name in SOFTWARE if given.only in (None, name)]
     if given.fit:
         print(json.dumps(fits([name for name in chosen if published()[name].fitted]), indent=2))
@@ -69,8 +71,8 @@ def main(argv: list[str]) -> int:
     found = [point for name in chosen for point in of_software(name)]
     if given.only in (None, "collectives"):
         found += collectives.found()
-    if given.picture:
-        picture.draw(found, given.picture)
+    if file is not None:
+        picture.draw(found, file)
     _print(found, given.json)
     return 0
 

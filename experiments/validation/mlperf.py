@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +19,8 @@ from omegaconf import OmegaConf
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.config.command_line import CONF
 from recsys_lab.errors import UserError
+from recsys_lab.files import read_text
+from recsys_lab.ranges import Positive, check
 
 ROWS = Path(__file__).with_name("mlperf_iterations.tsv")
 COLUMNS = (
@@ -107,18 +110,35 @@ class Row:
 
 
 def rows(path: Path = ROWS) -> list[Row]:
-    """Raises UserError where a column is missing or is no number."""
+    """Raises UserError, with its line, where a column is missing, or a cell is no figure of a run."""
+    allowed = f"tab-separated {', '.join(COLUMNS)}"
     try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            return [_row(fields) for fields in csv.DictReader(lines, delimiter="\t")]
-    except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise UserError("no table of runs", where=str(path), given=str(error), allowed=f"tab-separated {', '.join(COLUMNS)}") from error
+        lines = list(csv.DictReader(io.StringIO(read_text(path, "name a table of runs"), newline=""), delimiter="\t"))
+    except csv.Error as error:
+        raise UserError("no table of runs", where=path, given=error, allowed=allowed) from None
+    if not lines or any(name not in lines[0] for name in COLUMNS):
+        given = ", ".join(name for name in (lines[0] if lines else ()) if name) or "no run"
+        raise UserError("no table of runs", where=path, given=given[:200], allowed=allowed)
+    return [_row(fields, f"{path} line {number}") for number, fields in enumerate(lines, 2)]
 
 
-def _row(fields: dict[str, Any]) -> Row:
-    texts = [fields[name].strip() for name in COLUMNS]
-    nodes, accelerators, batch = (int(texts[at]) for at in (4, 5, 9))
-    return Row(*texts[:4], nodes, accelerators, *texts[6:9], batch, float(texts[10]))
+def _row(fields: dict[str, Any], where: str) -> Row:
+    texts = [(fields[name] or "").strip() for name in COLUMNS]
+    nodes, accelerators, batch = (_whole(texts[at], f"{where}, {COLUMNS[at]}", least) for at, least in ((4, 1), (5, 0), (9, 1)))
+    if texts[3] not in MODELS:
+        raise UserError("no such benchmark", where=f"{where}, benchmark", given=texts[3] or "nothing", allowed=", ".join(MODELS))
+    try:
+        ms = float(texts[10])
+    except ValueError:
+        raise UserError("not a number", where=f"{where}, ms_median", given=texts[10] or "nothing") from None
+    check(ms, Positive, f"{where}, ms_median")
+    return Row(*texts[:4], nodes, accelerators, *texts[6:9], batch, ms)
+
+
+def _whole(text: str, where: str, least: int) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
+        raise UserError("not a whole number", where=where, given=text or "nothing", allowed=f"{least} or more")
+    return int(text)
 
 
 def cluster_of(row: Row) -> Cluster:

@@ -6,15 +6,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.validation.fit import Found
+from recsys_lab.errors import UserError
+from recsys_lab.files import out_file
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture
 
 NAME = "simulated_against_measured.svg"
 BAND = 0.15
 
 
+def out(text: str) -> Path:
+    """The file that `--picture` names. UserError, before any work, where it is no SVG or could not be written."""
+    path = out_file(text, "--picture")
+    if path.suffix != ".svg":
+        raise UserError("no picture of this kind", where="--picture", given=text, allowed="a name that ends in .svg")
+    if not path.parent.is_dir():
+        raise UserError("no such folder", where=path.parent, remedy="make it, or name another")
+    return path
+
+
 def draw(found: Sequence[Found], path: Path) -> None:
     """Two axes: points of the fits, and points left out of them, on logarithmic axes with the 15 % band."""
     times = [point for point in found if point.kind == "time"]
+    if not times:
+        raise UserError("no times to draw", where="--picture", given="collectives alone", remedy="leave out --only collectives")
     fitted = [(p.published, p.simulated) for p in times if p.fitted]
     plain = [(p.published, p.simulated) for p in times if not p.fitted]
     alone = [(p.published, p.left_out) for p in times if p.fitted]
@@ -27,9 +41,16 @@ def draw(found: Sequence[Found], path: Path) -> None:
             axis.set(
                 xscale="log", yscale="log", xlim=ends, ylim=ends, title=title, xlabel="measured, ms", ylabel="simulated, ms", aspect="equal"
             )
-        axes[0].scatter(*zip(*fitted), s=12, color=BLUE, label=f"fitted to ({len(fitted)})")
-        axes[0].scatter(*zip(*plain), s=12, color=ORANGE, marker="^", label=f"nothing fitted ({len(plain)})")
-        axes[1].scatter(*zip(*alone), s=12, color=BLUE, label=f"the point left out ({len(alone)})")
-        axes[1].scatter(*zip(*outside), s=14, color=ORANGE, marker="^", label=f"its device, scale or generation left out ({len(outside)})")
+        axes[0].scatter(*_sides(fitted), s=12, color=BLUE, label=f"fitted to ({len(fitted)})")
+        axes[0].scatter(*_sides(plain), s=12, color=ORANGE, marker="^", label=f"nothing fitted ({len(plain)})")
+        axes[1].scatter(*_sides(alone), s=12, color=BLUE, label=f"the point left out ({len(alone)})")
+        axes[1].scatter(
+            *_sides(outside), s=14, color=ORANGE, marker="^", label=f"its device, scale or generation left out ({len(outside)})"
+        )
         for axis in axes:
             axis.legend(loc="upper left")
+
+
+def _sides(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """The first and the second of each pair, of which there may be none."""
+    return [x for x, _ in pairs], [y for _, y in pairs]

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from recsys_lab.cluster import Disk
-from recsys_lab.errors import unwritable
+from recsys_lab.errors import cannot_write
 from recsys_lab.kernels.row_cache import IN_FLIGHT, SCRATCH, read_records, write_records
 from recsys_lab.units import GB
 
@@ -53,7 +53,7 @@ def measure(say: Say, each_s: float = EACH_S, file_bytes: int = FILE_BYTES) -> D
         with tempfile.TemporaryFile(dir=where, buffering=0) as file:
             return _measured(file.fileno(), size, where, free, say, each_s)
     except OSError as error:
-        raise (unwritable(error, where) or error) from None
+        raise cannot_write(error, where) from None
 
 
 def _measured(file: int, size: int, where: str, free: int, say: Say, each_s: float) -> Disk:

@@ -12,7 +12,8 @@ import yaml
 
 from recsys_lab.config.calibrated import FILES, core_share
 from recsys_lab.config.command_line import CONF
-from recsys_lab.errors import UserError, unwritable
+from recsys_lab.errors import UserError
+from recsys_lab.files import write_text
 
 if TYPE_CHECKING:
     from recsys_lab.calibrate.calibration import Calibration
@@ -39,6 +40,11 @@ def check_name(name: str) -> None:
         raise UserError("a cluster or a profile of ours has this name", where="--name", given=name, remedy="take another")
 
 
+def paths_of(folder: Path, name: str = OF_THIS_MACHINE) -> list[Path]:
+    """The files that `write` writes."""
+    return [folder / FILES[group].replace(OF_THIS_MACHINE, name) for group in ("cluster", "profile")]
+
+
 def write(folder: Path, calibration: Calibration, name: str = OF_THIS_MACHINE) -> list[Path]:
     """Both files, in `folder`, which is made. Raises UserError where that cannot be written.
 
@@ -52,17 +58,11 @@ def write(folder: Path, calibration: Calibration, name: str = OF_THIS_MACHINE) -
         _follow_ranks(cluster, profile, core_share(calibration.experiment.launcher.ranks))
     targets = {"cluster": "recsys_lab.cluster.Cluster", "profile": "recsys_lab.simulate.Profile"}
     paths = []
-    for group, figures in (("cluster", cluster), ("profile", profile)):
-        path = folder / FILES[group].replace(OF_THIS_MACHINE, name)
+    for (group, figures), path in zip((("cluster", cluster), ("profile", profile)), paths_of(folder, name)):
         head = HEADS[group].format(launcher=f"launcher={calibration.experiment.choices['launcher']}", words=words)
         brings = BRINGS.format(name=name) if named and group == "cluster" else ""
         text = head + brings + yaml.safe_dump({"_target_": targets[group], **figures}, sort_keys=False, width=140)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise (unwritable(error, path) or error) from None
-        paths.append(path)
+        paths.append(write_text(path, text))
     return paths
 
 

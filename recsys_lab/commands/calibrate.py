@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recsys_lab.arguments import parser
-from recsys_lab.calibrate.written import OF_THIS_MACHINE, check_name, write
+from recsys_lab.calibrate.written import OF_THIS_MACHINE, check_name, paths_of, write
 from recsys_lab.config.calibrated import VARIABLE, folder
 from recsys_lab.errors import UserError
+from recsys_lab.files import check_writable, path_of
 from recsys_lab.quiet import quiet_torchrec
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ def main(argv: list[str]) -> int:
     quiet_torchrec()
     if options.name is not None:
         check_name(options.name)
-    where = Path(options.out).expanduser() if options.out else folder() if options.name is None else HERE
+    where = path_of(options.out, "--out") if options.out is not None else folder() if options.name is None else HERE
     if where is None:
         raise UserError("no folder to write to", where=VARIABLE, given="none", remedy="--out DIR")
+    for path in paths_of(where, options.name or OF_THIS_MACHINE):
+        check_writable(path)
     from recsys_lab.calibrate.calibration import calibrate  # with torch, which neither help nor a mistake needs
 
     calibration = calibrate(options.overrides, _say, young=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from recsys_lab.arguments import parser
 from recsys_lab.decide.question import asked
 from recsys_lab.decide.tables import changes_table, refused_table, rows_table
-from recsys_lab.files import check_writable, plain
+from recsys_lab.files import out_file, plain
 from recsys_lab.report.terminal import console, print_table
 from recsys_lab.report.waiting import Bar
 
@@ -28,15 +27,14 @@ def main(argv: list[str]) -> int:
     line.add_argument("--page", metavar="FILE", default=PAGE_FILE, help=f"where the page is written; {PAGE_FILE} if not given")
     line.add_argument("--json", action="store_true", help="print rows, winner and sensitivity as one JSON object, and write no page")
     options = line.parse_intermixed_args(argv)
-    question, page = asked(options.words), Path(options.page).expanduser()
-    if not options.json:
-        check_writable(page)
+    question = asked(options.words)
+    page = None if options.json else out_file(options.page, "--page")
     from recsys_lab.decide.decision import decided  # with torch, which neither help nor a mistake needs
     from recsys_lab.decide.page import write_decision
 
     with Bar("combinations priced") as bar:
         decision = decided(question, progress=bar.told)
-    if options.json:
+    if page is None:
         print(json.dumps(plain(decision.to_json()), indent=2, allow_nan=False))
         return 0
     out = console()

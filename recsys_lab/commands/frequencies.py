@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from recsys_lab.arguments import parser
 from recsys_lab.errors import UserError
+from recsys_lab.files import out_file
 
 
 def main(argv: list[str]) -> int:
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     from recsys_lab.experiment import of_words
 
     experiment = of_words(options.overrides, where="frequencies")
-    path = Path(options.out).expanduser()
+    path = out_file(options.out, "--out")
     samples = save_frequencies(path, experiment.open_data(), options.rows)
     print(json.dumps({"file": str(path), "samples": samples}) if options.json else f"{path}: row frequencies of {samples:,} samples")
     return 0

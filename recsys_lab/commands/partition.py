@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsys_lab.arguments import parser
 from recsys_lab.errors import UserError
+from recsys_lab.files import out_file, path_of
 from recsys_lab.partition import CHOICES, DIMS, SAMPLES, STEPS
 from recsys_lab.quiet import quiet_torchrec
 
@@ -48,10 +48,10 @@ def main(argv: list[str]) -> int:
     from recsys_lab.partition.source import partition_of
     from recsys_lab.sharders.dmt.partition_file import load_partition
 
-    other = load_partition(Path(options.compare).expanduser()) if options.compare else None
+    other = None if options.compare is None else load_partition(path_of(options.compare, "--compare"))
     quiet_torchrec()
-    path = Path(options.out).expanduser()
-    picture = Path(options.picture).expanduser() if options.picture else None
+    path = out_file(options.out, "--out")
+    picture = None if options.picture is None else out_file(options.picture, "--picture")
     for file in (path, picture):
         if file is not None and not file.parent.is_dir():
             raise UserError("no such folder", where=file.parent, remedy="make it, or name another")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from recsys_lab import places
 from recsys_lab.arguments import parser
 from recsys_lab.config.json_schema import documents, name_of, vscode_settings
-from recsys_lab.files import write_text
+from recsys_lab.files import out_folder, write_text
 
 SETTINGS = "vscode_settings.json"
 
@@ -17,9 +16,8 @@ def main(argv: list[str]) -> int:
     """Writes a schema for each kind of file, and the setting of VS Code, which it prints."""
     line = parser("schema", "JSON Schema of the YAML files of conf/ and of your own conf folder, for an editor.")
     line.add_argument("--out", required=True, metavar="DIR", help="where the schemas go; made if it is not there")
-    folder = Path(line.parse_args(argv).out)
+    folder = out_folder(line.parse_args(argv).out, "--out")
     found = documents(places.CONF)
-    folder.mkdir(parents=True, exist_ok=True)
     for files, schema in found.items():
         write_text(folder / name_of(files), json.dumps(schema, indent=1) + "\n")
     settings = json.dumps(vscode_settings(folder.as_posix(), found), indent=2)

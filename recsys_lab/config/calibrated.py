@@ -11,11 +11,15 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.errors import UserError
+from recsys_lab.files import read_text
 
 #: Names the folder of the figures; "none": those in conf/.
 VARIABLE = "RECSYS_LAB_CALIBRATION"
 #: A rank's part of a core where the times on file were measured: four ranks on two cores.
 SHARE_ON_FILE = 0.5
+REMEDY = f"python -m recsys_lab calibrate, or {VARIABLE}=none"
+#: Of any figure.
+MOST = 1e15
 FILES = {"cluster": "cluster/calibrated.yaml", "profile": "profile/calibrated.yaml"}
 
 
@@ -33,7 +37,18 @@ def figure(key: str, default: Any, *, _root_: DictConfig) -> Any:
     found = None if OmegaConf.select(_root_, "calibrated") is False else _figures()
     for part in key.split("."):
         found = found.get(part) if isinstance(found, dict) else None
-    return default if found is None else found
+    if found is None:
+        return default
+    return _number(key, found) if isinstance(default, int | float) else found
+
+
+def _number(key: str, found: Any) -> float:
+    """`found`, the figure of `key`. UserError, which names its file, where it is no number that could be measured."""
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < MOST:
+        group, _, inner = key.partition(".")
+        where = f"{(folder() or Path()) / FILES[group]}: {inner}"
+        raise UserError("no figure", where=where, given=str(found)[:60], allowed="a number, 0 or more", remedy=REMEDY)
+    return found
 
 
 def core_figure(key: str, default: float, *, _root_: DictConfig) -> float:
@@ -41,13 +56,13 @@ def core_figure(key: str, default: float, *, _root_: DictConfig) -> float:
     measured = figure(key, None, _root_=_root_)
     if measured is None:
         return default
-    return float(measured / core_share(_ranks_measured(_root_)))
+    return float(_number(key, measured) / core_share(_ranks_measured(_root_)))
 
 
 def host_figure(key: str, default: float | None, *, _root_: DictConfig) -> float | None:
     """`${calibrated_host:cluster.disk.read_gb_s,X}`: the same for the machine, of which a host has a part."""
     measured = figure(key, None, _root_=_root_)
-    return default if measured is None else float(f"{measured * figure('cluster.hosts', 1, _root_=_root_):.6g}")
+    return default if measured is None else float(f"{_number(key, measured) * figure('cluster.hosts', 1, _root_=_root_):.6g}")
 
 
 def _ranks_measured(_root_: DictConfig) -> int:
@@ -64,7 +79,7 @@ def time_figure(key: str, default: float, *, _root_: DictConfig) -> float:
     share = SHARE_ON_FILE if measured is None else core_share(_ranks_measured(_root_))
     launcher = OmegaConf.select(_root_, "launcher")
     here = share if launcher is None else core_share(launcher.hosts * launcher.ranks_per_host)
-    return float(f"{(default if measured is None else measured) * share / here:.4g}")
+    return float(f"{(default if measured is None else _number(key, measured)) * share / here:.4g}")
 
 
 def is_there() -> bool:
@@ -74,7 +89,8 @@ def is_there() -> bool:
 
 def fitted_on() -> dict[str, float]:
     """The trainings that the calibrated profile was fitted to, ms."""
-    return dict(_figures().get("profile", {}).get("fitted_on", {}))
+    found = _figures().get("profile", {}).get("fitted_on")
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def core_share(ranks: int) -> float:
@@ -92,9 +108,9 @@ def _figures() -> dict[str, Any]:
 def _read(path: Path, changed: int) -> dict[str, Any]:
     """The mapping in `path` as it was `changed`."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
+        found = yaml.safe_load(read_text(path))
+    except (yaml.YAMLError, RecursionError, UserError):
         found = None
     if not isinstance(found, dict):
-        raise UserError("not a file that calibrate wrote", where=path, remedy=f"python -m recsys_lab calibrate, or {VARIABLE}=none")
+        raise UserError("not a file that calibrate wrote", where=path, remedy=REMEDY)
     return found

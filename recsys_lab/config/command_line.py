@@ -78,6 +78,8 @@ def read(argv: list[str]) -> Invocation:
     extra = [f"hydra.searchpath=[{_quoted(f'file://{Path(args.config_dir).resolve()}')}]"] if args.config_dir else []
     with initialize_config_dir(str(CONF), version_base="1.3"):
         overrides = parsed(args.overrides)
+        for folder in _choice_folders(args.config_dir, overrides):
+            words.check_choices(folder)
         offer_sizes(overrides, args.config_dir)
         if any(getattr(args, name) for name in words.ASKS_HYDRA):
             check_keys(overrides, extra)
@@ -111,6 +113,13 @@ def read(argv: list[str]) -> Invocation:
         extra += [str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]
         config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.names_folder))
     return Invocation(False, (*argv, _at("run", folder)), freeze(config), folder, overrides=tuple(args.overrides))
+
+
+def _choice_folders(config_dir: str | None, overrides: list[Override]) -> list[Path]:
+    """The user's own: `--config-dir`, and those of `hydra.searchpath`."""
+    named = [override.value() for override in overrides if override.key_or_group == "hydra.searchpath"]
+    listed = [item for value in named for item in (value if isinstance(value, list) else [value])]
+    return [Path(str(folder).removeprefix("file://")) for folder in ([config_dir] if config_dir else []) + listed]
 
 
 def started_by_hydra(config: DictConfig) -> StartedJob:

@@ -94,7 +94,7 @@ def _side_choices(confs: tuple[Path, ...], name: str, choice: str) -> dict[str, 
     """What a choice brings of other groups: `override /profile@_global_.simulate.profile: local` of its defaults."""
     group = name.partition("@")[0]
     path = _file(confs, group, choice)
-    entries = (loaded(path) or {}).get("defaults", []) if path else []
+    entries = _mapping(path)["defaults"]
     over = [(key, value) for entry in entries if isinstance(entry, dict) for key, value in entry.items() if key.startswith("override /")]
     by_group = {key.removeprefix("override /").partition("@")[0]: str(value) for key, value in over}
     return {CHOSEN_AS.get(other, other): value for other, value in by_group.items() if other in GROUPS}
@@ -104,18 +104,27 @@ def _file(confs: tuple[Path, ...], folder: str, choice: str) -> Path | None:
     return next((path for conf in reversed(confs) if (path := conf / folder / f"{choice}.yaml").is_file()), None)
 
 
-def _choice(confs: tuple[Path, ...], folder: str, choice: str, group: str) -> dict[str, Any]:
-    """The keys of a choice with those that it takes from others. None where there is no such file."""
+def _mapping(path: Path | None) -> dict[str, Any]:
+    """What a choice says, with a list of defaults. Empty where it is no file, or no mapping."""
+    found = None if path is None else loaded(path)
+    said = dict(found) if isinstance(found, dict) else {}
+    return said | {"defaults": said["defaults"] if isinstance(said.get("defaults"), list) else []}
+
+
+def _choice(confs: tuple[Path, ...], folder: str, choice: str, group: str, within: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The keys of a choice with those that it takes from others. None where there is no such file. `within`: those that take it."""
     path = _file(confs, folder, choice)
-    own = dict(loaded(path) or {}) if path else {}
+    if path in within:
+        return {}  # it takes itself
+    own, within = _mapping(path), (*within, *([path] if path else []))
     found: dict[str, Any] = {}
-    for entry in own.pop("defaults", []):
+    for entry in own.pop("defaults"):
         if isinstance(entry, str) and entry != "_self_":
-            found = _merged(found, _choice(confs, folder, entry, group))
+            found = _merged(found, _choice(confs, folder, entry, group, within))
         for name, part in entry.items() if isinstance(entry, dict) else ():
             inner, at, place = name.partition("@")
             if at and " " not in inner and "_global_" not in place:
-                found[place] = _merged(found.get(place, {}), _choice(confs, f"{folder}/{inner}", str(part), group))
+                found[place] = _merged(found.get(place, {}), _choice(confs, f"{folder}/{inner}", str(part), group, within))
     own = own.get(group, {}) if path and is_global(path) else own
     return _merged(found, own)
 

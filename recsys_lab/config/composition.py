@@ -17,18 +17,27 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.config.schema import MOST_SHOWN
-from recsys_lab.errors import UserError
+from recsys_lab.errors import UserError, cannot_read
 
 
 def composed(overrides: list[str], kind: str = "run") -> tuple[DictConfig, Any]:
     """The config, and what `hydra.run.dir` or, of `kind` sweep, `hydra.sweep.dir` names."""
-    with hydra_errors():
+    with hydra_errors(), _unreadable():
         config = compose("config", overrides=overrides, return_hydra_config=True)
         HydraConfig.instance().set_config(config)  # `hydra.run.dir` names the choices
         choices = OmegaConf.to_container(config.hydra.runtime.choices)
         folder = config.hydra[kind].dir
     assert isinstance(choices, dict)
     return with_choices(config, choices), folder
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """A file of choices that cannot be opened as one line of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_read(error, "conf") from None
 
 
 def parsed(overrides: list[str]) -> list[Override]:

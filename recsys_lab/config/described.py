@@ -9,6 +9,9 @@ from typing import Any
 
 import yaml
 
+from recsys_lab.errors import UserError
+from recsys_lab.files import read_text
+
 #: The groups in the order of `conf/config.yaml`, and what each says.
 GROUPS = {
     "model": "What is trained.",
@@ -30,7 +33,7 @@ def comments(path: Path) -> dict[str, str]:
     """What the comments behind the keys of a YAML say, by key with its parents."""
     by_key: dict[str, str] = {}
     parents: list[tuple[int, str]] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in read_text(path).splitlines():
         match = _KEY.match(line)
         if not match or line.lstrip().startswith(("#", "-")):
             continue
@@ -44,12 +47,15 @@ def comments(path: Path) -> dict[str, str]:
 
 def loaded(path: Path) -> Any:
     """A YAML as it is written; OmegaConf, which takes longer to import than to read, sees some numbers otherwise."""
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    try:
+        return yaml.load(read_text(path), Loader=yaml.CSafeLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError("not valid YAML", where=path, given=" ".join(str(error).split())) from None
 
 
 def is_global(path: Path) -> bool:
     """Whether the keys of a YAML are the whole config's, and not its group's."""
-    return path.read_text(encoding="utf-8").startswith("# @package _global_")
+    return read_text(path).startswith("# @package _global_")
 
 
 def meanings(conf: Path, group: str) -> dict[str, str]:

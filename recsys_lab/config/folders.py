@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from recsys_lab.config.frozen import CONFIG_FILE, freeze, load
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
-from recsys_lab.files import write_text
+from recsys_lab.files import path_of, write_text
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +40,7 @@ def run_to_resume(config: DictConfig) -> Path:
         raise UserError(
             "a run cannot go on and be removed", where="overwrite", given=f"true with resume={config.resume}", remedy="drop one"
         )
-    return Path(str(config.resume)).resolve()
+    return Path(os.path.realpath(path_of(str(config.resume), "resume")))  # a link in a circle raises nothing here
 
 
 def stored(folder: Path, user_modules: Named) -> DictConfig:

@@ -33,7 +33,7 @@ class Named:
                 folders += [str(path).removeprefix("file://") for path in (value if isinstance(value, list) else [value])]
             targets |= {target for _, target in _targets({override.key_or_group.rpartition(".")[2]: value}, "")}
         for folder in map(Path, folders):
-            for file in (*folder.rglob("*.yaml"), *folder.rglob("*.yml")):
+            for file in filter(Path.is_file, (*folder.rglob("*.yaml"), *folder.rglob("*.yml"))):
                 targets |= set(_TARGET.findall(file.read_text(encoding="utf-8", errors="replace")))
         return Named(frozenset(str(target).rpartition(".")[0] for target in targets))
 

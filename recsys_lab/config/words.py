@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 
 from recsys_lab.arguments import Parser
 from recsys_lab.errors import UserError
+from recsys_lab.files import what_is
 from recsys_lab.places import CONF
 
 #: Flags of Hydra, of which Hydra exports no parser, and its options with a value.
@@ -96,6 +97,14 @@ def conf_here() -> str | None:
     if not folder.is_dir() or folder.samefile(CONF):
         return None
     return str(folder) if any(path.is_dir() and (CONF / path.name).is_dir() for path in folder.iterdir()) else None
+
+
+def check_choices(folder: Path) -> None:
+    """Raises UserError for a file of choices in `folder` that is none: Hydra would wait for what never comes through a pipe."""
+    for group in (path.name for path in CONF.iterdir() if path.is_dir()):
+        for path in sorted((folder / group).rglob("*.yaml")):
+            if (found := what_is(path)) is not None:
+                raise UserError("not a file that can be read", where=path, given=found, remedy="take it away, or put a YAML there")
 
 
 def ordered(args: argparse.Namespace) -> list[str]:

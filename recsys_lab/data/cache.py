@@ -15,7 +15,6 @@ import os
 import shutil
 import socket
 import time
-import unicodedata
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Annotated, Any
 
 from recsys_lab.data.sampled import digest_of_file
 from recsys_lab.errors import UNWRITABLE, UserError
-from recsys_lab.files import why_untrusted
+from recsys_lab.files import path_of, why_untrusted
 from recsys_lab.ranges import Range
 
 #: Raise it when what is written changes: older folders are then left alone and prepared again.
@@ -42,23 +41,6 @@ def cache_folder(cache: str | None) -> Path:
     if cache:
         return path_of(cache, "data.cache")
     return path_of(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "recsys_lab"
-
-
-def path_of(text: str, key: str) -> Path:
-    """The path that the config key `key` names, `~` expanded. UserError for one that no report could show."""
-    try:
-        path = Path(text).expanduser()
-    except RuntimeError as error:
-        raise UserError(str(error).lower(), where=key, given=text, remedy="name the folder in full") from None
-    check_name(path, key)
-    return path
-
-
-def check_name(path: Path, where: object) -> None:
-    """UserError for a name that is not UTF-8 or has control characters. Reports, records and the reader of tables need it as text."""
-    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in str(path)):
-        what = "the name is not UTF-8, or has control characters in it"
-        raise UserError(what, where=where, given=ascii(str(path)), remedy="rename the file or the folder")
 
 
 def digest(value: Any) -> str:

@@ -14,13 +14,13 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from recsys_lab.data.cache import digest, path_of
+from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet, table_names
 from recsys_lab.data.measure import measure_row_counts
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.data.sources import source_identity
-from recsys_lab.errors import UserError, unwritable
-from recsys_lab.files import what_is
+from recsys_lab.errors import UserError, cannot_write
+from recsys_lab.files import path_of, what_is
 from recsys_lab.tables import AccessStatistics, measured_access
 
 TABLE = "table:"
@@ -38,11 +38,12 @@ def save_frequencies(path: Path, dataset: DataSet, rows: int | None = None) -> i
     counts = dict(zip(table_names(dataset.features), measure_row_counts(dataset, rows)))
     part = path.with_name(path.name + ".part.npz")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(part, samples=np.int64(samples), **{TABLE + name: count for name, count in counts.items()})  # type: ignore[arg-type]
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise unwritable(error, path) or error from error
+        raise cannot_write(error, path) from None
     return samples
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from recsys_lab.data.dataset import table_names
 from recsys_lab.data.protocol import DataSet
-from recsys_lab.errors import UserError, unwritable
+from recsys_lab.errors import UserError, cannot_write
 from recsys_lab.tables import AccessStatistics, measured_access
 
 _BLOCK_ROWS = 1 << 16
@@ -41,7 +41,7 @@ def save_access(access: AccessStatistics, path: Path) -> None:
     try:
         path.write_text(json.dumps(access.to_json(), indent=1))
     except OSError as error:
-        raise unwritable(error, path) or error from error
+        raise cannot_write(error, path) from None
 
 
 def load_access(path: Path) -> AccessStatistics:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from recsys_lab.config.targets import Named
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, of_words, resolve
+from recsys_lab.files import path_of
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.partition import probe
 from recsys_lab.partition.find import check, find
@@ -39,7 +39,7 @@ def source_of(words: Sequence[str], steps: int) -> Source:
     if "=" not in words[0]:
         if len(words) > 1:
             raise UserError("a run has its own config", where="partition", given=words[1], remedy="name the run folder alone")
-        folder = Path(words[0]).expanduser()
+        folder = path_of(words[0], "partition")
         experiment = resolve(stored(folder, Named()))
         model, data = probe.of_run(folder, experiment)
         return Source(experiment, data, lambda: model, {"run": folder.resolve().name, "model": experiment.choices["model"]})

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from recsys_lab.errors import UserError, unwritable
+from recsys_lab.errors import UserError, cannot_write
 from recsys_lab.files import NOTHING, plain, read_text, what_is, write_text
 from recsys_lab.shapes import MOST
 
@@ -46,9 +46,7 @@ class MetricsCsv:
             with self.path.open("a", encoding="utf-8", newline="") as file:
                 file.write(_lines([[_cell(row.get(column)) for column in COLUMNS]]))
         except OSError as error:
-            if mistake := unwritable(error, self.path):
-                raise mistake from None
-            raise
+            raise cannot_write(error, self.path) from None
 
     def truncate_after(self, step: int) -> None:
         """Drops the rows after `step`, and a last line that a kill cut short. The resumed run writes those steps again."""

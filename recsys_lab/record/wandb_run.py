@@ -20,8 +20,11 @@ from recsys_lab.errors import UserError
 from recsys_lab.files import plain, read_json, write_json
 from recsys_lab.ranges import OneOf, Range, Text
 from recsys_lab.record.headline import ARTIFACTS, headline
+from recsys_lab.shapes import check_shape
 
 MODES = ("auto", "online", "offline")
+#: Seconds until a server that does not answer is given up.
+INIT_S = 30.0
 #: What W&B takes.
 PROJECT = Text(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
 ENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
@@ -88,18 +91,19 @@ def start(
         The logger, over a run that belongs to `folder` alone.
 
     Raises:
-        UserError: for online without being logged in.
+        UserError: for online without being logged in, and where W&B refuses: by its variables, or because its server does not answer.
     """
     import wandb
 
     from recsys_lab.record.lightning_loggers import OfWandb  # with torch, as Lightning has it: neither is needed before a run
 
     folder = Path(folder).resolve()
-    online = _online(mode)
+    with _refusals():
+        online = _online(mode)
     ids = _known_ids(folder)
     same = bool(ids) and online
     run_id = ids[-1] if same else secrets.token_hex(4)
-    with _inside(folder):
+    with _refusals(), _inside(folder):
         run = wandb.init(
             project=project,
             entity=entity,
@@ -115,6 +119,7 @@ def start(
             settings=wandb.Settings(
                 console="off",  # the terminal belongs to the launcher
                 silent=not online,
+                init_timeout=INIT_S,
                 x_stats_sampling_interval=system_metrics_interval_s,
             ),
         )
@@ -127,7 +132,24 @@ def start(
 
 def _known_ids(folder: Path) -> list[str]:
     path = folder / "wandb" / "ids.json"
-    return read_json(path) if path.exists() else []
+    if not path.exists():
+        return []
+    ids = read_json(path)
+    check_shape(ids, list[str], path, "take it away: the run then begins a new one of W&B")
+    return ids
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """What W&B refuses as one line of ours. Its settings are a model of pydantic's, whose error is a ValueError."""
+    from wandb.errors import Error
+
+    try:
+        yield
+    except (Error, ValueError) as error:
+        said = " ".join(str(error).split())[:300]
+        remedy = "mend or unset its variable WANDB_..., or use logger.mode=offline or logger=csv"
+        raise UserError(f"W&B refuses: {said}", where="logger", remedy=remedy) from None
 
 
 def _online(mode: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import typing
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 from recsys_lab import ranges
 from recsys_lab.arguments import parser
+from recsys_lab.files import out_folder
 from recsys_lab.studies.catalogue import QUICK, Item, papers, studies_of
 from recsys_lab.studies.function import function_of, given_as, hints_of
 from recsys_lab.studies.render import draw
@@ -25,13 +25,14 @@ def main(paper: str, argv: list[str]) -> int:
     line = parser(paper, f"Tables and figures of {title}: the paper's values beside ours, and where each is from.")
     line.add_argument("study", choices=[*studies, "all"], metavar="STUDY", help=f"{listed}; all: the quick ones, one after the other")
     line.add_argument("--json", action="store_true", help="print one JSON object")
-    line.add_argument("--out", type=Path, metavar="DIR", help="write the study's pictures to this folder")
+    line.add_argument("--out", metavar="DIR", help="write the study's pictures to this folder")
     for option, of in _options(studies).items():
         line.add_argument(f"--{option}", metavar="X", help=f"of {', '.join(of)} (default {_defaults(of.values())})")
     arguments = line.parse_args(argv)
+    out = None if arguments.out is None else out_folder(arguments.out, "--out")
     chosen = [item for item in studies.values() if item.budget == QUICK] if arguments.study == "all" else [studies[arguments.study]]
     shown = [run(item, arguments) for item in chosen]
-    drawn = {study.name: [str(path) for path in draw(study, arguments.out)] for study in shown} if arguments.out else {}
+    drawn = {study.name: [str(path) for path in draw(study, out)] for study in shown} if out is not None else {}
     if arguments.json:
         record = {study.name: study.to_json() | ({"pictures": drawn[study.name]} if drawn else {}) for study in shown}
         print(json.dumps(record if arguments.study == "all" else record[arguments.study], indent=2))

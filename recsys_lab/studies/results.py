@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recsys_lab.files import read_json, write_json
 from recsys_lab.record.result import RESULT_FILE
+from recsys_lab.shapes import check_shape
 from recsys_lab.studies.catalogue import EXPERIMENTS, Item, command_of, papers
 from recsys_lab.studies.code import code_fingerprint
 from recsys_lab.studies.verdict import DEVIATES
@@ -59,6 +60,35 @@ def folder_of(item: Item, runs: Path) -> Path:
     return runs / "studies" / item.paper / item.name
 
 
+@dataclass(frozen=True)
+class _Error:
+    type: str
+    message: str
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    state: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class _StudyRecord:
+    verdict: _Verdict
+    options: Mapping[str, Any]
+    origins: Sequence[str]
+    seconds: float | None
+    code: str
+
+
+@dataclass(frozen=True)
+class _Record:
+    """Of a run's result.json, what is read here."""
+
+    error: _Error | None = None
+    study: _StudyRecord | None = None
+
+
 def known(item: Item, runs: Path) -> Known:
     """The newest of the results in `runs`. Else what is committed. Else not run."""
     if item.target is None:
@@ -77,6 +107,7 @@ def known(item: Item, runs: Path) -> Known:
 def _read(item: Item, path: Path) -> Known | None:
     """The result in a run folder; None of one that is not a study's."""
     result = read_json(path)
+    check_shape(result, _Record, path, "take the folder away, or run the study again")
     if error := result.get("error"):
         return Known(item, FAILED, error["message"].splitlines()[0] if error["message"] else error["type"], folder=path.parent)
     if not (study := result.get("study")):

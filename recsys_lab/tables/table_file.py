@@ -22,7 +22,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from recsys_lab.errors import UserError, did_you_mean
-from recsys_lab.files import what_is
+from recsys_lab.files import path_of, what_is
 from recsys_lab.ranges import Dimension, OneOf, Range, RowCount, check
 from recsys_lab.tables.counted import CountedLaw
 from recsys_lab.tables.law import RankLaw
@@ -53,7 +53,7 @@ def read_table_file(text: str | None) -> tuple[TableLine, ...]:
     remedy = "give a CSV: model.file=tables.csv (docs/decide.md shows one)"
     if text is None:
         raise UserError("a file of tables is needed", where=KEY, given="none", remedy=remedy)
-    path = Path(text).expanduser()
+    path = path_of(text, KEY)
     if (found := what_is(path)) is not None:
         raise UserError("cannot be read", where=f"{KEY}={text}", given=found, remedy=remedy)
     try:
@@ -120,7 +120,7 @@ def _law(path: Path, where: str, skew: str, rows: int) -> RankLaw | CountedLaw |
     try:
         exponent = float(skew)
     except ValueError:
-        return _counted(path.parent / Path(skew).expanduser(), f"{where}, skew", rows)
+        return _counted(path.parent / path_of(skew, f"{where}, skew"), f"{where}, skew", rows)
     check(exponent, Exponent, f"{where}, skew")
     return RankLaw(rows, (exponent,))
 
@@ -131,7 +131,7 @@ def _counted(file: Path, where: str, rows: int) -> CountedLaw:
         raise UserError("cannot be read", where=where, given=f"{file}: {problem}", allowed=allowed)
     try:
         counts = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError, BadZipFile):
+    except (OSError, ValueError, EOFError, BadZipFile, MemoryError, OverflowError):
         raise UserError("no counts in it", where=where, given=file, allowed=allowed) from None
     if (
         not isinstance(counts, np.ndarray)

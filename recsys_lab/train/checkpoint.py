@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
-from recsys_lab.errors import UserError, unwritable
+from recsys_lab.errors import UserError, cannot_write
 from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.files import write_text
 from recsys_lab.kernels.stored import StoredWeights
@@ -81,7 +81,7 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
             shutil.rmtree(before, ignore_errors=True)
         barrier()
     except OSError as error:
-        raise unwritable(error, folder) or error from None
+        raise cannot_write(error, folder) from None
     except SafetensorError as error:
         raise UserError(f"cannot write the checkpoint ({error})", where=folder, remedy="free some space and resume") from None
 

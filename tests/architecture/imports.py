@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files", "ranges", "shapes", "places", "store_names", "child"})
+LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files", "ranges", "shapes", "places", "store_names", "streams", "child"})
 DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
 
 #: What each room may import of ours. A room that is not here may not exist.
@@ -17,6 +17,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "store_names": frozenset(),
     "units": frozenset(),
     "quiet": frozenset(),
+    "streams": frozenset({"errors"}),
     "arguments": frozenset({"errors"}),
     "files": frozenset({"errors"}),
     "shapes": frozenset({"errors"}),

@@ -18,6 +18,7 @@ from recsys_lab.__main__ import COMMANDS
 from recsys_lab.commands.completion import SHELLS, answers
 from recsys_lab.config.composition import composed
 from recsys_lab.config.frozen import register_resolvers
+from recsys_lab.errors import UserError
 from recsys_lab.places import CONF
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,3 +143,23 @@ def test_keys_are_those_of_the_config_that_would_run(words: list[str]) -> None:
     for group in ("model", "optimizer", "trainer", "cluster", "sharder", "simulate", "simulate.profile", "data", "launcher"):
         theirs = {f"{group}.{key}" for key in OmegaConf.select(config, group) if key != "_target_"}
         assert {word.rstrip("=.") for word in answers(f"recsys-lab run {' '.join(words)} {group}.")} == theirs
+
+
+@pytest.mark.parametrize(
+    "text", ["- a\n- b\n", "5\n", "", "defaults: [mine]\n", "defaults: 5\n", "defaults: [5, {a: b}]\n", "defaults: null\n"]
+)
+def test_choices_of_the_users_that_are_none_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "mine.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert answers("recsys-lab run model=mine model.") == []
+    assert answers("recsys-lab run model=mi") == ["model=mine"]
+
+
+def test_a_choice_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    for name, content in {"open": b"a: [1\n", "bytes": b"a: \xff\n"}.items():
+        (tmp_path / "conf" / "model" / f"{name}.yaml").write_bytes(content)
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(UserError, match=f"model/{name}.yaml: not (valid YAML|UTF-8)"):
+            answers(f"recsys-lab run model={name} model.")

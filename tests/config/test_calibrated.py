@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,31 @@ def test_figures_are_read_again_when_they_change_and_refused_when_broken(measure
             calibrated._read.__wrapped__(path, 0)
     path.unlink()
     assert figure("cluster.hosts", 7, _root_=root()) == 7 and figure("profile.launch_overhead_us", 1.0, _root_=root()) == 30.0
+
+
+@pytest.mark.parametrize("bad", ["nope", [1], True, -1.0, float("nan"), float("inf"), 10**20])
+def test_what_is_no_figure_names_its_file(measured: Path, bad: Any) -> None:
+    for group, figures in (("cluster", {"hosts": bad, "device": {"memory_bandwidth_gb_s": bad}}), ("profile", {"launch_overhead_us": bad})):
+        (measured / group / "calibrated.yaml").write_text(yaml.safe_dump(figures))
+    for tells in (
+        lambda: figure("cluster.device.memory_bandwidth_gb_s", 34.0, _root_=root()),
+        lambda: core_figure("cluster.device.memory_bandwidth_gb_s", 34.0, _root_=root()),
+        lambda: calibrated.host_figure("cluster.device.memory_bandwidth_gb_s", 34.0, _root_=root()),
+    ):
+        with pytest.raises(UserError, match=r"cluster/calibrated.yaml: (device.memory_bandwidth_gb_s|hosts): no figure; given .*calibrate"):
+            tells()
+    with pytest.raises(UserError, match=r"calibrated.yaml: (launch_overhead_us|hosts): no figure"):
+        time_figure("profile.launch_overhead_us", 20.0, _root_=root())
+
+
+def test_a_profile_fitted_on_nothing(measured: Path) -> None:
+    for said in (None, 5, "x", [1]):
+        (measured / "profile" / "calibrated.yaml").write_text(yaml.safe_dump({"fitted_on": said}))
+        assert fitted_on() == {}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_figures_that_are_no_file_are_not_there(measured: Path, make: Any) -> None:
+    (measured / "cluster" / "calibrated.yaml").unlink()
+    make(measured / "cluster" / "calibrated.yaml")
+    assert figure("cluster.hosts", 7, _root_=root()) == 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -299,3 +300,14 @@ def test_a_key_is_nearest_to_keys_and_groups():
 
 def test_the_ends_of_a_range_are_in_it():
     assert read(["optimizer.sparse.lr=1000000"]).config.optimizer.sparse.lr == 1e6
+
+
+@pytest.mark.parametrize("named", ["--config-dir", "hydra.searchpath"])
+def test_what_is_no_file_of_choices_is_refused_before_hydra_opens_it(tmp_path, named) -> None:
+    (tmp_path / "cluster").mkdir()
+    os.mkfifo(tmp_path / "cluster" / "mine.yaml")
+    words = ["--config-dir", str(tmp_path)] if named == "--config-dir" else [f"hydra.searchpath=[file://{tmp_path}]"]
+    with pytest.raises(UserError, match=r"cluster/mine.yaml: not a file that can be read; given a named pipe; take it away"):
+        read([*words, "mode=plan"])
+    (tmp_path / "cluster" / "mine.yaml").rename(tmp_path / "mine.yaml")  # of no group: nobody opens it
+    assert read([*words, "mode=plan"]).config is not None

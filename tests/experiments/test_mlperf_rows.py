@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.validation import command, hybrid, intervals, mlperf
+from experiments.validation import command, hybrid, intervals, mlperf, picture
 from experiments.validation.fit import Found, Point, fit, validate, with_figures
 from experiments.validation.models import Model
 from recsys_lab.errors import UserError
@@ -67,9 +67,47 @@ def test_what_no_data_sheet_has_and_what_is_no_table_are_refused(tmp_path: Path)
     with pytest.raises(UserError, match="no data sheet"):
         mlperf.cluster_of(replace(ROW, accelerator="Abacus"))
     (tmp_path / "rows.tsv").write_text("round\tsystem\nv1\tx\n")
-    for name in ("rows.tsv", "none.tsv"):
-        with pytest.raises(UserError, match="no table of runs"):
-            mlperf.rows(tmp_path / name)
+    (tmp_path / "empty.tsv").write_text("")
+    (tmp_path / "head.tsv").write_text("\t".join(mlperf.COLUMNS) + "\n")
+    for name, says in (("rows", "no table of runs"), ("none", "no such file"), ("empty", "no table of runs"), ("head", "given no run")):
+        with pytest.raises(UserError, match=says):
+            mlperf.rows(tmp_path / f"{name}.tsv")
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "says"),
+    [
+        ("nodes", "0", "nodes: not a whole number; given 0; allowed: 1 or more"),
+        ("nodes", "1.5", "nodes: not a whole number"),
+        ("nodes", "9" * 30, "nodes: not a whole number"),
+        ("accelerators_per_node", "-1", "accelerators_per_node: not a whole number; given -1; allowed: 0 or more"),
+        ("global_batch", "", "global_batch: not a whole number; given nothing"),
+        ("ms_median", "nan", "ms_median: out of range; given nan"),
+        ("ms_median", "0", "ms_median: out of range; given 0.0"),
+        ("ms_median", "fast", "ms_median: not a number; given fast"),
+        ("benchmark", "gpt", "benchmark: no such benchmark; given gpt; allowed: dlrm, dlrm_dcnv2"),
+    ],
+)
+def test_a_cell_of_a_row_that_cannot_be_names_its_line(tmp_path: Path, column: str, cell: str, says: str) -> None:
+    head, good = "\t".join(mlperf.COLUMNS), "v3.1\tX\tsystem\tdlrm\t1\t8\tH100\tNVLink\tNDR\t55296\t3.6"
+    cells = good.split("\t")
+    cells[mlperf.COLUMNS.index(column)] = cell
+    path = tmp_path / "rows.tsv"
+    path.write_text(f"{head}\n{good}\n" + "\t".join(cells) + "\n")
+    with pytest.raises(UserError, match=f"rows.tsv line 3, {says}"):
+        mlperf.rows(path)
+    path.write_text(f"{head}\n{good}\n")
+    assert [(row.nodes, row.accelerators, row.batch, row.ms) for row in mlperf.rows(path)] == [(1, 8, 55296, 3.6)]
+
+
+def test_a_picture_of_points_that_are_none(tmp_path: Path) -> None:
+    fitted = Found("sok", "a", 1.0, 1.0, 1.16, "ms", True)
+    picture.draw([fitted], tmp_path / "p.svg")  # nothing plain, nothing left out
+    assert (tmp_path / "p.svg").stat().st_size > 0
+    with pytest.raises(UserError, match="--picture: no times to draw"):
+        picture.draw([replace(fitted, unit="times")], tmp_path / "q.svg")
+    with pytest.raises(UserError, match=r"allowed: a name that ends in \.svg"):
+        picture.out(str(tmp_path / "q.png"))
 
 
 def test_hybrid_embedding_by_hand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -30,6 +31,12 @@ def mistake() -> None:
 def bug() -> None:
     if os.environ["RANK"] == "0":
         raise ZeroDivisionError("ours")
+    time.sleep(60)
+
+
+def full() -> None:
+    if os.environ["RANK"] == "1":
+        raise OSError(errno.ENOSPC, "No space left on device", "/rows")
     time.sleep(60)
 
 
@@ -66,6 +73,11 @@ def test_ranks_share_cores_evenly_where_there_are_too_few(monkeypatch, ranks, th
 def test_a_ranks_mistake_is_the_users(tmp_path):
     with pytest.raises(UserError, match="here: too few; given 1; allowed: 2 or more"):
         run(mistake, tmp_path)
+
+
+def test_a_full_disk_of_a_rank_is_the_users(tmp_path):
+    with pytest.raises(UserError, match="^/rows: cannot write: No space left on device"):
+        run(full, tmp_path)
 
 
 def test_a_ranks_bug_comes_with_its_traceback(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from omegaconf import OmegaConf
 
 from launchers import torchrun
 from launchers.processes import listen_here
+from recsys_lab.errors import UserError
 from tests.end_to_end.lines import ROOT, SMALL, bits, environment, result
 
 WORDS = ("model=dcn", "sharder=torchrec_row_wise", "mode=train", *SMALL, "data.rows_train=30000")
@@ -163,3 +165,26 @@ def test_a_run_that_goes_on_has_as_many_ranks_as_there_are(monkeypatch: pytest.M
         "timeout_s": 9.0,
     }
     assert started.choices.launcher == "torchrun" and config.choices.launcher == "local"
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK: not a variable of torchrun's; given x; allowed: a whole number, 0 or more; unset RANK"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE: not a variable of torchrun's; given 0; allowed: a whole number, 1 or more"),
+        ({"LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE: not a variable of torchrun's; given 0"),
+        ({"SLURM_NTASKS": ""}, "SLURM_NTASKS: not a variable of torchrun's; given an empty word"),
+        ({"RANK": "9" * 20}, "RANK: not a variable of torchrun's"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK: variables of torchrun's that do not fit each other; given WORLD_SIZE=2, RANK=2"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, "MASTER_ADDR: a variable of torchrun's is missing"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "x"}, "MASTER_PORT: a variable of torchrun's is missing"),
+    ],
+)
+def test_variables_that_say_no_rank(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], says: str) -> None:
+    for name in (*torchrun.LEAST, "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    torchrun.check_variables()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=f"^{re.escape(says)}"):
+        torchrun.check_variables()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -150,3 +151,10 @@ def test_the_environment_names_code_command_packages_and_hardware():
     assert made["hardware"]["cores"] >= 1 and made["hardware"]["memory_bytes"] > 1e8 and isinstance(made["hardware"]["gpus"], list)
     assert (made["commit"] is None) == (made["dirty"] is None)
     assert json.dumps(made, allow_nan=False)
+
+
+def test_metrics_of_a_folder_that_is_gone(tmp_path):
+    metrics = MetricsCsv(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(UserError, match=r"metrics.csv: cannot write: No such file or directory"):
+        metrics.append({"step": 1})

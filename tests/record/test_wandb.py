@@ -104,6 +104,21 @@ def test_online_without_a_login_is_refused_and_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("name", "value"), [("WANDB_MODE", "nope"), ("WANDB_BASE_URL", "nope"), ("WANDB_SILENT", "nope")])
+def test_a_variable_that_wandb_refuses_is_one_line(tmp_path, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=r"logger: W&B refuses: .*; mend or unset its variable WANDB_"):
+        wandb_run.start(tmp_path, CONFIG, "x")
+
+
+def test_ids_of_another_shape_are_one_line(tmp_path):
+    (tmp_path / "wandb").mkdir()
+    for text in ('{"a": 1}', "[1]", "5"):
+        (tmp_path / "wandb" / "ids.json").write_text(text)
+        with pytest.raises(UserError, match=r"wandb/ids.json: .*of another shape"):
+            wandb_run.start(tmp_path, CONFIG, "x")
+
+
 def test_an_unknown_mode_is_refused():
     with pytest.raises(UserError, match="logger.mode: .*given on; allowed: auto, online, offline"):
         check_fields({"mode": "on"}, "logger", wandb_run.start)

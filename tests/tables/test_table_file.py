@@ -126,7 +126,11 @@ def test_bytes_that_are_no_text_and_counts_of_another_table(tmp_path: Path) -> N
         read_table_file(str(tmp_path / "b.csv"))
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"\x93NUMPY\x01\x00v\x00{", b"no array at all"])
+#: Its head says that it has 72 TB.
+TOO_MUCH = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<i8', 'fortran_order': False, 'shape': (9000000000000,), }".ljust(117) + b"\n"
+
+
+@pytest.mark.parametrize("content", [TOO_MUCH, b"", b"PK\x03\x04 no archive", b"\x93NUMPY\x01\x00v\x00{", b"no array at all"])
 def test_a_file_without_counts_is_said_with_its_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "counts.npy").write_bytes(content)
     (tmp_path / "tables.csv").write_text("name,rows,dim,mean_ids,skew\na,10,4,1,counts.npy\n")

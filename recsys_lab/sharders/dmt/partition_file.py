@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.errors import UserError, cannot_write
+from recsys_lab.errors import UserError
+from recsys_lab.files import read_text, write_text
 
 FORMAT = "recsys_lab partition 1"
 
@@ -38,18 +39,13 @@ class Partition:
 
     def save(self, path: Path) -> None:
         """Writes the file. Raises UserError where that is not possible."""
-        try:
-            path.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise cannot_write(error, path) from None
+        write_text(path, json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False) + "\n")
 
 
 def load_partition(path: Path) -> Partition:
     """The file that `save` wrote. Raises UserError, which says what is wrong with another."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"the partition cannot be read: {error.strerror}", where=path, remedy="python -m recsys_lab partition") from None
+        read = json.loads(read_text(path, "python -m recsys_lab partition writes one"))
     except (ValueError, RecursionError):
         raise UserError("not a partition: no JSON", where=path, remedy="python -m recsys_lab partition writes one") from None
     if not isinstance(read, dict) or read.get("format") != FORMAT:

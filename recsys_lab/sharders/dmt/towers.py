@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
+from recsys_lab.files import path_of
 from recsys_lab.ranges import Count
 from recsys_lab.sharders.dmt.partition import strided
 from recsys_lab.sharders.dmt.partition_file import load_partition
@@ -34,7 +35,7 @@ class TowerOptions:
         with other features.
         """
         if self.partition:
-            towers = _read(Path(self.partition).expanduser(), tables, self.count)
+            towers = _read(path_of(self.partition, f"{KEY}.partition"), tables, self.count)
         else:
             towers = _strided(tables, most_towers(len(tables), cluster.hosts) if self.count is None else self.count)
         count, hosts = len(towers), cluster.hosts

@@ -96,7 +96,8 @@ def sharded(
     )
     average_in(wrapped._dmp_wrapped_module, formats.gradients, overlap)
 
-    first_values = partial(_first_values, getattr(model, "initial_share", 1.0), getattr(model, "first_order_column", 0), start)
+    share = getattr(model, "initial_share", 1.0)
+    first_values = partial(_first_values, share, getattr(model, "first_order_column", 0), start)
 
     def of_rows(name: str, col_start: int, col_stop: int, rows: np.ndarray) -> torch.Tensor:
         ids = remaps[name].to_id(rows) if name in remaps else rows
@@ -110,7 +111,7 @@ def sharded(
     for batch, state in zip(embeddings.batches, sparse.states):
         if batch.cached is not None:
             only, table = batch.shards[0], plan.by_table[batch.shards[0].table][0]
-            known = initial is initial_rows and only.table not in remaps
+            known = initial is initial_rows and start is None and only.table not in remaps
             origin = FirstValues(table.name, table.rows, table.dim, seed, share) if known else None
             batch.cached.open(scratch, partial(of_rows, only.table, only.col_start, only.col_stop), state, origin)
     keep_apart(0 if alone else communication_cores)

@@ -128,7 +128,7 @@ def _commands(page: str, code: list[tuple[int, str]], lines: list[str]) -> Itera
         while text.endswith("\\") and place < len(code):
             text = text[:-1].rstrip() + " " + code[place][1]
             place += 1
-        after = []
+        after: list[tuple[int, str]] = []
         while place + len(after) < len(code) and not _START.match(code[place + len(after)][1]):
             after.append(code[place + len(after)])
         yield Shown(page, first, text.removeprefix("$ "), _below(first, after, lines))

@@ -60,12 +60,11 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)
 
-    compared, start = None, None
+    compared = None
     if writes and experiment.compares(data):
         from recsys_lab.train.baselines import fitted
 
-        found = fitted(data if rows is None else experiment.open_data(rows), experiment.seed)
-        compared, start = found.figures, found.start
+        compared = fitted(data if rows is None else experiment.open_data(rows), experiment.seed)
     record = Result(
         status="completed",
         mode=experiment.mode,
@@ -76,7 +75,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         plan=plan_summary(named.plan, named.access, named.workload, named.stores),
         simulated=simulated,
         chosen=experiment.chosen or None,
-        baselines=compared,
+        baselines=compared.figures if compared else None,
     )
     if writes:
         write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})
@@ -90,7 +89,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         if timeline is not None:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
     if experiment.trains:
-        again = partial(replan, experiment, here, named)
+        again, start = partial(replan, experiment, here, named), compared.start if compared else None
         job = Job(experiment, folder, here.plan, here.steps, record, again, rows, sweep, start)
         written = experiment.launcher.launch(train, {"job": job}, folder)
     else:

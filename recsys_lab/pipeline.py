@@ -64,12 +64,11 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         if not unknown:
             say.in_run(simulated)
 
-    compared, start = None, None
+    compared = None
     if writes and experiment.compares(data):
         from recsys_lab.train.baselines import fitted
 
-        found = fitted(data if rows is None else experiment.open_data(rows), experiment.seed)
-        compared, start = found.figures, found.start
+        compared = fitted(data if rows is None else experiment.open_data(rows), experiment.seed)
     record = Result(
         status="completed",
         mode=experiment.mode,
@@ -80,7 +79,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         plan=plan_summary(named.plan, named.access, named.workload, named.stores),
         simulated=simulated,
         chosen=experiment.chosen or None,
-        baselines=compared,
+        baselines=compared.figures if compared else None,
     )
     if writes:
         write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})
@@ -94,7 +93,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         if timeline is not None:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
     if experiment.trains:
-        again = partial(replan, experiment, here, named)
+        again, start = partial(replan, experiment, here, named), compared.start if compared else None
         job = Job(experiment, folder, here.plan, here.steps, record, again, rows, sweep, start)
         written = experiment.launcher.launch(train, {"job": job}, folder)
     else:

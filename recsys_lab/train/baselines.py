@@ -38,9 +38,8 @@ class Fitted:
 
 
 def fitted(data: DataSet, seed: int) -> Fitted:
-    """The base rate and the regression of `data`, judged on its held-out splits as a model is. One thread: the same bits every time."""
+    """The base rate and the regression of `data`, judged on its held-out splits as a model is."""
     from sklearn.linear_model import LogisticRegression
-    from threadpoolctl import threadpool_limits
 
     train = data.splits["train"]
     encoder = _OneHot(len(data.features))
@@ -62,7 +61,7 @@ def fitted(data: DataSet, seed: int) -> Fitted:
     best: tuple[float, dict[str, Any], FirstOrder | None] | None = None
     for strength in STRENGTHS:
         model.set_params(C=strength)
-        with warnings.catch_warnings(), threadpool_limits(1):
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it could be fitted longer
             model.fit(inputs, labels)
         figures = {name: quality(model.decision_function(x), y, name) for name, (x, y) in judged.items()}

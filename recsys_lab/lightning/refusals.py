@@ -10,7 +10,7 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from torch import nn
-from torchrec.modules.embedding_modules import EmbeddingCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.fused_embedding_modules import FusedOptimizerModule
 from torchrec.modules.mc_embedding_modules import BaseManagedCollisionEmbeddingCollection
 
@@ -43,7 +43,8 @@ def check_trainer(trainer: Any) -> None:
 def check_module(module: nn.Module, device: str) -> None:
     """Raises UserError for collections that would train wrongly, or not at all, on `device` (cpu, cuda)."""
     for path, part in module.named_modules():
-        if device == "cpu" and (isinstance(part, EmbeddingCollection) or getattr(part, "is_weighted", bool)()):
+        weighted = isinstance(part, EmbeddingBagCollection) and part.is_weighted()
+        if device == "cpu" and (weighted or isinstance(part, EmbeddingCollection)):
             remedy = "pooled tables without weights, or a GPU"
             raise UserError("a test of sequences and weighted bags crashed on the CPU", where=path, remedy=remedy)
         if isinstance(part, FusedOptimizerModule):

@@ -68,10 +68,11 @@ class RunFailed(UserError):
         self.exit_code, self.reason = exit_code, reason
 
 
-class _Heard(io.TextIOBase):
+class _Heard(io.StringIO):
     """Passes on what is written, and keeps its last line."""
 
     def __init__(self, beyond: TextIO):
+        super().__init__()
         self.beyond, self.text = beyond, ""
 
     def write(self, text: str) -> int:

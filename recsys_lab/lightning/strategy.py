@@ -106,7 +106,7 @@ class ShardedStrategy(DDPStrategy):
                 remedy = "make a new module; a checkpoint brings its weights"
                 raise UserError("the module is sharded by another plan", where=type(module).__name__, remedy=remedy)
         else:
-            refusals.check_module(module)
+            refusals.check_module(module, self.root_device.type)
             self._shard_collections(module)
         apart = names_of_tables(module)
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, list(apart))

@@ -114,6 +114,26 @@ def test_hot_rows_are_cut_the_same_way_by_every_number_of_threads(skew: float) -
         has_the_definitions_bits(torch.randn(count, 16), lookups, torch.randn(1000, 16))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("skew", [1.0, 4.0, 60.0])
+def test_tables_are_sorted_between_the_rows_of_those_before(skew: float, dtype: torch.dtype) -> None:
+    """Nine sections, which few threads take: with full buckets, with few rows for much to sort, and a table that nobody looks up."""
+    torch.manual_seed(0)
+    lookups = batch(9, 500, 20_000, 20, skew=skew, dtype=dtype)
+    offsets = lookups.offsets
+    assert offsets is not None
+    empty = slice(int(offsets[2000]), int(offsets[2500]))  # of the fifth table
+    kept = torch.cat([lookups.ids[: empty.start], lookups.ids[empty.stop :]])
+    fewer = torch.cat([offsets[:2000], offsets[2000].expand(500), offsets[2500:] - (empty.stop - empty.start)])
+    has_the_definitions_bits(torch.randn(180_000, 3), replace(lookups, ids=kept, offsets=fewer), torch.randn(500, 27))
+
+
+def test_keys_of_64_bits_are_sorted_so_too() -> None:
+    torch.manual_seed(0)
+    lookups = batch(3, 70_000, 1 << 22, 1)
+    has_the_definitions_bits(torch.randn(3 << 22, 1), lookups, torch.randn(70_000, 3))
+
+
 def has_the_definitions_bits(start: torch.Tensor, lookups: Lookups, grad: torch.Tensor) -> None:
     """An update by SGD, by every number of threads."""
     expected = start.clone()

@@ -70,7 +70,8 @@ def file_bytes(plan: ShardingPlan, access: AccessStatistics, workload: Workload,
             continue
         samples, cached = samples_of(placement, plan.world_size, workload.batch_size), store.cached_share * table.rows
         leaves = [cache_hits(access[table.name], store.policy, samples, cached, in_flight, number).leaves for number in after]
-        written = min(float(np.interp(np.arange(batches), after, leaves).sum()), float(table.rows))
+        between = np.dot(np.diff(after), np.add(leaves[1:], leaves[:-1]) / 2)  # a sum over batches, of which only some are known
+        written = min(float(between + (leaves[0] + leaves[-1]) / 2), float(table.rows))
         for shard in placement.shards:
             found[list(shard.ranks)] += written * shard.rows / table.rows * record_bytes(table, shard.cols, workload)
     return tuple(found)

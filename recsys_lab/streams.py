@@ -52,7 +52,7 @@ class Streams:
 
     def __init__(self) -> None:
         self.out: Outlet | None = None
-        self.before: tuple[TextIO, TextIO] | None = None
+        self.before: tuple[Any, Any] | None = None
 
     def code(self, code: int) -> int:
         """`code`, or 2 and a line where the standard output could not be written. Not where its reader had enough, as `head` has."""
@@ -65,9 +65,10 @@ class Streams:
     def __enter__(self) -> Streams:
         _open_closed()
         if sys.stdout is sys.__stdout__ and sys.stderr is sys.__stderr__:
-            self.before, self.out = (sys.stdout, sys.stderr), Outlet(1)
-            _flush(*self.before)
-            encodings = [getattr(stream, "encoding", None) or "utf-8" for stream in self.before]
+            before: tuple[Any, Any] = sys.stdout, sys.stderr
+            self.before, self.out = before, Outlet(1)
+            _flush(*before)
+            encodings = [getattr(stream, "encoding", None) or "utf-8" for stream in before]
             sys.stdout = _text(self.out, encodings[0], line_buffering=self.out.isatty())
             sys.stderr = _text(Outlet(2), encodings[1], line_buffering=True)
         return self

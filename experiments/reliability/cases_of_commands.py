@@ -172,7 +172,8 @@ def _written(place: str) -> Iterator[Case]:
 
 def _valued(value: str) -> Iterator[Case]:
     yield _case("a batch", *_decided(f"batch={value}"))
-    yield _case("a price", *_decided(f"clusters=h100x8:{value}"))
+    dear = DOCUMENTED if value == "1e3" else REFUSED  # a price is a number with or without a point
+    yield _case("a price", *_decided(f"clusters=h100x8:{value}"), expected=dear)
     yield _case("a cluster", *_decided(f"clusters={value}"))
     yield _case("a sharder", *_decided(f"sharders={value}"))
     yield _case("an optimizer", *_decided(f"optimizers={value}"))

@@ -159,7 +159,7 @@ def priced(case: Case) -> Priced:
         schemes = None if case.schemes is None else list(case.schemes)
         sharder = Neo4D(placement=case.placement, schemes=schemes, even_out=case.even_out)
         plan = _planned(sharder, PlanInputs(tables, access, on, case.precision, work), case.store)
-    steps = _with_ids_of(lower(plan, access, case.precision, work, in_flight=IN_FLIGHT), case.id_bytes)
+    steps = with_ids_of(lower(plan, access, case.precision, work, in_flight=IN_FLIGHT), case.id_bytes)
     software = profile()
     if case.lookups:
         software = replace(software, lookup_efficiency_forward=case.lookups[0], lookup_efficiency_backward=case.lookups[1])
@@ -168,7 +168,7 @@ def priced(case: Case) -> Priced:
     return Priced(plan, steps, work, simulated, timeline, costs.imbalance)
 
 
-def _with_ids_of(steps: Steps, id_bytes: int) -> Steps:
+def with_ids_of(steps: Steps, id_bytes: int) -> Steps:
     """Exchanges of ids in so many bytes each, in place of int64."""
     share = id_bytes / ID_BYTES
 

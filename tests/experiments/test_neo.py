@@ -11,11 +11,13 @@ import torch
 from omegaconf import OmegaConf
 
 from experiments.neo.model_f import PAPER
-from experiments.neo.priced import cluster, priced, published, tables_of_case
+from experiments.neo.model_i import AS_IT_IS
+from experiments.neo.priced import cluster, priced, published, tables_of_case, with_ids_of
 from experiments.neo.write_models import FREE, ROOT, dims_of, products, text_of, whole
 from recsys_lab.config.schema import build
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.workload import describe
+from recsys_lab.plan import Step, Steps
 from recsys_lab.plan.memory import bytes_of_ranks, check_fits
 from recsys_lab.simulate.collectives import Shape, group_ms
 from recsys_lab.store_names import HOST, HOST_CACHED
@@ -89,3 +91,17 @@ def test_rows_of_model_f_read_in_host_memory_cost_their_bytes_over_the_link() ->
     exposed, compute = ([answer.simulated.phases_ms[name] for answer in (direct, cached)] for name in ("exposed_store", "compute"))
     assert exposed[0] > fetch.ms and exposed[1] == 0.0
     assert direct.ms - cached.ms == pytest.approx(exposed[0] + compute[0] - compute[1], rel=1e-6)
+
+
+def test_ids_of_4_bytes_halve_the_exchange_of_ids_alone() -> None:
+    ids = Step("whole.input.ids", "all_to_all", "input", (8.0, 16.0), ((0, 1),), received_of_rank=(16.0, 8.0))
+    rows = Step("whole.output.all_to_all", "all_to_all", "forward", (8.0,), ((0, 1),))
+    made = with_ids_of(Steps(2, 1, (ids, rows)), 4).steps
+    assert (made[0].bytes_of_rank, made[0].received_of_rank, made[1]) == ((4.0, 8.0), (8.0, 4.0), rows)
+    assert with_ids_of(Steps(2, 1, (ids, rows)), 8).steps == (ids, rows)
+
+
+def test_tables_that_are_left_out_leave_their_rows_to_the_others() -> None:
+    every, half = (tables_of_case(case)[0] for case in (AS_IT_IS, replace(AS_IT_IS, every=2)))
+    assert [t.name for t in half] == [t.name for t in every[::2]]
+    assert [t.rows for t in half] == [2 * t.rows for t in every[::2]]

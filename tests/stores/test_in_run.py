@@ -39,10 +39,10 @@ def test_so_many_steps_as_the_training_has(planned: tuple[Experiment, Planned]) 
 def test_early_on_less_is_read_and_later_what_the_long_run_reads(planned: tuple[Experiment, Planned]) -> None:
     experiment, plan = planned
     assert plan.plan.has_stores
-    early, late = (in_run(experiment, plan, steps) for steps in (40, 20_000_000))
+    early, late = (in_run(experiment, plan, steps) for steps in (4000, 20_000_000))
     long = price(plan, experiment.profile)[0]
     one_way = sum(one.bytes_moved for one in plan.stores) / 2
-    assert early.steps == 40 and 0 < early.bytes_read < 0.7 * one_way and early.iteration_ms <= long.iteration_ms
+    assert early.steps == 4000 and 0.01 * one_way < early.bytes_read < 0.8 * one_way and early.iteration_ms <= long.iteration_ms
     assert late.bytes_read == pytest.approx(one_way, rel=0.02) and late.bytes_written == pytest.approx(one_way, rel=0.02)
     assert late.iteration_ms == pytest.approx(long.iteration_ms, rel=0.02)
 

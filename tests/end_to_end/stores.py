@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 
+from recsys_lab.train.checkpoint import Piece, Reader
 from tests.end_to_end.lines import last_checkpoint
 
 TABLES = "name,rows,dim,mean_ids,pooling,skew\na,30000,16,2,sum,0.6\nb,20000,16,3,mean,0.4\nc,2000,16,1,sum,1.05\n"
@@ -43,24 +43,22 @@ def words(tables: Path, ranks: int = 2, steps: int = 24) -> tuple[str, ...]:
 
 
 def contents(folder: Path) -> dict[str, torch.Tensor]:
-    """Every tensor of a run's last checkpoint, whole, however its ranks held it."""
-    parts: dict[str, list[tuple[list[int], torch.Tensor]]] = {}
-    for path in sorted(last_checkpoint(folder).glob("rank_*.safetensors")):
+    """Every tensor of a run's last checkpoint, whole, however its ranks held it and whatever follows from the seed."""
+    checkpoint = last_checkpoint(folder)
+    empty: dict[str, torch.Tensor] = {}
+    for path in sorted(checkpoint.glob("rank_*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name, where in json.loads(file.metadata()["pieces"]).items():
-                assert "rows" not in where
-                parts.setdefault(where["key"], []).append((where["offset"], file.get_tensor(name)))
-    return {key: _whole(held) for key, held in parts.items()}
-
-
-def _whole(held: list[tuple[list[int], torch.Tensor]]) -> torch.Tensor:
-    shape = [max(offset[d] + tensor.shape[d] for offset, tensor in held) for d in range(held[0][1].dim())]
-    found, filled = torch.zeros(shape, dtype=held[0][1].dtype), 0
-    for offset, tensor in held:
-        found[tuple(slice(o, o + n) for o, n in zip(offset, tensor.shape))] = tensor
-        filled += tensor.numel()
-    assert filled == math.prod(shape)
-    return found
+                tensor = file.get_tensor(name)
+                stops = [offset + size for offset, size in zip(where["offset"], tensor.shape)]
+                if "rows" in where:  # a store's: those that were read, and how many there are
+                    stops[0] = where["unread"]["start"] + where["unread"]["count"]
+                known = empty.get(where["key"], tensor).shape
+                empty[where["key"]] = torch.empty([*map(max, stops, known)], dtype=tensor.dtype)
+    reader = Reader(checkpoint)
+    for key, tensor in empty.items():
+        reader.fill(Piece(key, (0,) * tensor.dim(), tensor))
+    return empty
 
 
 def metrics(folder: Path) -> list[list[str]]:

@@ -20,11 +20,11 @@ IN_FILES = ("sharder=neo_4d", BUDGET[2], "optimizer=row_wise_adagrad", "trainer.
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """It fills after the first checkpoint."""
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Of a size that a test names, else one that rows fill after the first checkpoint."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", disk], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={getattr(request, 'param', '500k')}", "tmpfs", disk], capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     yield disk
     subprocess.run(["umount", disk], check=True)
@@ -67,8 +67,9 @@ def test_a_full_disk_and_another_one_to_go_on_with(small_disk: Path, tmp_path: P
     assert ours.keys() == theirs.keys() and all(ours[key].equal(theirs[key]) for key in theirs)
 
 
+@pytest.mark.parametrize("small_disk", ["150k"], indirect=True)
 def test_a_disk_that_fills_while_a_checkpoint_is_written(small_disk: Path, tmp_path: Path, cache: Path) -> None:
-    given = (*words(table_file(tmp_path), steps=40), *IN_FILES)
+    given = (*words(table_file(tmp_path), steps=40), *IN_FILES, f"sharder.scratch={tmp_path}")
     refused(line(*given, f"hydra.run.dir={small_disk / 'run'}", cache=cache), 2, "No space left on device")
     assert os.listdir(small_disk) == []
 

@@ -162,9 +162,9 @@ def test_a_study_leaves_its_folder_and_is_known_by_it(tmp_path: Path, capsys: py
 
 
 def test_a_result_by_other_code_or_with_other_options_is_made_again(tmp_path: Path) -> None:
-    item = item_of("dmt/figure11")
+    item = item_of("dmt/figure10")
     study = {"verdict": {"state": "deviates", "sentence": "Deviates: so.", "why": "Because."}, "origins": ["simulated"], "seconds": 1.0}
-    folder = tmp_path / "2026-01-01_00-00-00_dmt_figure11"
+    folder = tmp_path / "2026-01-01_00-00-00_dmt_figure10"
     folder.mkdir()
     for code, gpus, again in (("another", 512, True), (results.code_fingerprint(), 64, True), (results.code_fingerprint(), 512, False)):
         record = {"error": None, "study": study | {"code": code, "options": {"gpus": gpus}}}

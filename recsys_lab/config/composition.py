@@ -37,6 +37,8 @@ def _unreadable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None:  # Hydra's own, of a choice that there is not
+            raise
         raise cannot_read(error, "conf") from None
 
 

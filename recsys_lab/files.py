@@ -110,14 +110,6 @@ def _refuse_constant(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
-def check_here() -> None:
-    """Raises UserError where the current folder is gone, or above it: nothing that is named from it could be found."""
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise UserError(f"the current folder cannot be used: {error.strerror}", remedy="cd to another one") from None
-
-
 def path_of(text: str, where: object) -> Path:
     """The path that a user names at `where`, `~` expanded. UserError for no name, and for one that no report could show."""
     if not text.strip():

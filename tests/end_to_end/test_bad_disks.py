@@ -24,7 +24,9 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
     """Of a size that a test names, else one that rows fill after the first checkpoint."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={getattr(request, 'param', '500k')}", "tmpfs", disk], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={getattr(request, 'param', '500k')}", "tmpfs", disk], capture_output=True
+    ).returncode:
         pytest.skip("no file system can be mounted here")
     yield disk
     subprocess.run(["umount", disk], check=True)

@@ -292,6 +292,7 @@ def test_the_record_has_the_contracts_fields_and_the_trace_opens(tmp_path: Path)
         "added_memory_bytes",
         "extrapolates",
         "price",
+        "in_run",
     ]
     assert list(record["collectives"][0]) == ["name", "kind", "group", "bytes", "ms"]
     assert sorted(record["bytes_per_rank"]) == ["max", "mean"]

@@ -12,8 +12,8 @@ from omegaconf import DictConfig
 
 from launchers import local, slurm, torchrun
 from recsys_lab.config import command_line, composition
+from recsys_lab.files import check_here
 from recsys_lab.job import Ending, Outcome, owned
-from recsys_lab.places import check_here
 from recsys_lab.studies.catalogue import with_studies
 from recsys_lab.sweeps.job import in_sweep, show
 

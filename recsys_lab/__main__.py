@@ -17,6 +17,7 @@ from pathlib import Path
 
 from recsys_lab import places
 from recsys_lab.errors import UNWRITABLE, UserError, broken_install, did_you_mean
+from recsys_lab.files import check_here
 from recsys_lab.streams import Streams, quiet_interrupts
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 def _called(argv: list[str]) -> int:
     try:
-        places.check_here()
+        check_here()
         if not argv or argv[0] in ("-h", "--help"):
             print(_help())
             return 0

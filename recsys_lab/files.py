@@ -16,8 +16,6 @@ from errno import EACCES
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from recsys_lab.errors import UserError, cannot_write
 
 #: What to do where a file of a run is not there.
@@ -110,6 +108,14 @@ def _refuse_constant(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
+def check_here() -> None:
+    """Raises UserError where the current folder is gone, or above it: nothing that is named from it could be found."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(f"the current folder cannot be used: {error.strerror}", remedy="cd to another one") from None
+
+
 def path_of(text: str, where: object) -> Path:
     """The path that a user names at `where`, `~` expanded. UserError for no name, and for one that no report could show."""
     if not text.strip():
@@ -195,7 +201,7 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if isinstance(value, np.generic):
+    if type(value).__module__ == "numpy" and value.ndim == 0:  # NumPy is not imported for this
         return plain(value.item())
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -9,20 +9,10 @@ import os
 import sys
 from pathlib import Path
 
-from recsys_lab.errors import UserError
-
 PACKAGE = Path(__file__).resolve().parent
 _INSTALLED = PACKAGE / "checkout"
 ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent
 CONF = ROOT / "conf"
-
-
-def check_here() -> None:
-    """Raises UserError where the current folder is gone, or above it: nothing that is named from it could be found."""
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise UserError(f"the current folder cannot be used: {error.strerror}", remedy="cd to another one") from None
 
 
 def user_cache() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ SAID = "error: standard output: cannot write: No space left on device; free spac
 def shell(line: str) -> subprocess.CompletedProcess[str]:
     """`PY` in it is this Python."""
     return subprocess.run(
-        ["bash", "-c", line.replace("PY", sys.executable)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        ["bash", "-c", re.sub(r"\bPY\b", sys.executable, line)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import wandb
 from omegaconf import OmegaConf
 
 from recsys_lab.errors import UserError
@@ -106,6 +107,7 @@ def test_online_without_a_login_is_refused_and_writes_nothing(tmp_path):
 
 @pytest.mark.parametrize(("name", "value"), [("WANDB_MODE", "nope"), ("WANDB_BASE_URL", "nope"), ("WANDB_SILENT", "nope")])
 def test_a_variable_that_wandb_refuses_is_one_line(tmp_path, monkeypatch, name, value):
+    wandb.teardown()  # a process reads its variables once
     monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=r"logger: W&B refuses: .*; mend or unset its variable WANDB_"):
         wandb_run.start(tmp_path, CONFIG, "x")

@@ -249,9 +249,8 @@ def _path(value: Path | str, where: str) -> Path | str:
     return value
 
 
-def _check_is_for(plan: ShardingPlan, experiment: Experiment, tables: Sequence[Table]) -> None:
+def _check_is_for(plan: object, experiment: Experiment, tables: Sequence[Table]) -> None:
     """Raises UserError for a plan of other tables, or of another number of ranks."""
-
     if not isinstance(plan, ShardingPlan):
         remedy = "give its .plan" if isinstance(plan, Planned) else None
         raise UserError("a plan is needed", where="given", given=type(plan).__name__, allowed="a ShardingPlan", remedy=remedy)
@@ -280,6 +279,6 @@ def _experiment(given: Experiment | str, words: Sequence[str], keys: dict[str, A
 
 
 #: Of an experiment, what `dataclasses.replace` may have put there.
-PARTS: dict[str, type] = {name: kind for name, kind in get_type_hints(Experiment).items() if is_dataclass(kind)}
+PARTS: dict[str, type] = {name: kind for name, kind in get_type_hints(Experiment).items() if isinstance(kind, type) and is_dataclass(kind)}
 
 __all__ = ["Explanation", "Planned", "RunFailed", "Simulated", "compose", "explain", "load", "plan", "run", "simulate"]

@@ -50,7 +50,7 @@ def test_the_changelog_begins_with_this_version_in_the_form_of_keep_a_changelog(
     text = (ROOT / "CHANGELOG.md").read_text()
     versions = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (?:not released|\d{4}-\d{2}-\d{2})$", text, re.MULTILINE)
     assert versions[0] == recsys_lab.__version__ and versions == sorted(versions, reverse=True)
-    assert len(versions) == text.count("\n## ")
+    assert len(versions) == text.count("\n## ") - ("\n## [Unreleased]\n" in text)
     for section in re.split(r"^## .*$", text, flags=re.MULTILINE)[1:]:
         kinds = re.findall(r"^### (.*)$", section, re.MULTILINE)
         order = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]

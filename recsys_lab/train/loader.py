@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import lightning.pytorch as pl
 import torch
 
 from recsys_lab.data.batch import Batch
@@ -46,3 +47,14 @@ class ResumableLoader:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
+
+
+class NextEpoch(pl.Callback):
+    """Puts `batches` at the epoch that training begins with. After a whole epoch Lightning does not give a loader its state back."""
+
+    def __init__(self, batches: ResumableLoader):
+        self.batches = batches
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if self.batches.epoch < trainer.current_epoch:
+            self.batches.load_state_dict({"epoch": trainer.current_epoch, "batch": 0})

@@ -36,7 +36,7 @@ from recsys_lab.train import FROM_CHECKPOINT, callbacks, checkpoint_folder
 from recsys_lab.train.ahead import InputAhead
 from recsys_lab.train.coverage import Seen, WatchTiers, coverage, gather, hot_rows
 from recsys_lab.train.evaluate import evaluate
-from recsys_lab.train.loader import ResumableLoader
+from recsys_lab.train.loader import NextEpoch, ResumableLoader
 from recsys_lab.train.manifest import broken
 from recsys_lab.train.measure import Measure
 from recsys_lab.train.memory import keep_memory, watch
@@ -106,7 +106,7 @@ def train(job: Job) -> dict[str, Any] | None:
     measure = Measure(train_loader, options.measure_steps, ahead.steady, before)
     folder = job.folder / checkpoint_folder.FOLDER
     prune = _prune(experiment.ablation.prune)
-    trainer = _trainer(job, strategy, logger, [measure, ahead, prune], folder, start)
+    trainer = _trainer(job, strategy, logger, [NextEpoch(batches), measure, ahead, prune], folder, start)
     last = _tidy(job.folder, bool(experiment.resume) or FROM_CHECKPOINT in os.environ)
     try:
         trainer.fit(module, batches, validation, ckpt_path=None if last is None else str(last))

@@ -9,7 +9,8 @@ comes near it, `last_ms`, the median of the last steps, is its measurement. `rea
 as counted, a mean of the whole run, and as simulated.
 
 Each training is a line of run.py in a memory cgroup that leaves the page cache little room, where one can be made. Else reads come from
-memory, and `limited_by` says so. The simulation knows the limit: it is the host's memory. Nothing is fitted to these trainings.
+memory, and `limited_by` says so. The simulation knows the limit: it is the host's memory. One figure is
+from two of these trainings: what a process takes before its model. Nothing else is fitted to them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tables larger than memory, simulated beside measured at several budgets, after `calibrate` has learnt this machine and its disk.
 
-python experiments/benchmarks/stores_simulated.py [--gb 2] [--budgets 0.3,0.5,0.8,1.3] [--scratch DIR] [--rounds N]
+python experiments/benchmarks/stores_simulated.py [--gb 6] [--budgets 0.8,1.5,2.5,4] [--scratch DIR] [--rounds N]
 
 Prints one JSON object. By budget of all ranks together, in GB: the measured mean of an iteration's milliseconds, the simulated mean of
 that run's iterations, and how far this is off. A run of minutes meets rows that were never written, which are made, not
@@ -41,10 +41,10 @@ TIMED = 20
 
 def main() -> None:
     line = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    line.add_argument("--gb", type=float, default=2.0, help="of all tables, weights and optimizer state")
-    line.add_argument("--budgets", default="0.3,0.5,0.8,1.3", help="of all ranks together, in GB")
+    line.add_argument("--gb", type=float, default=6.0, help="of all tables, weights and optimizer state")
+    line.add_argument("--budgets", default="0.8,1.5,2.5,4", help="of all ranks together, in GB")
     line.add_argument("--scratch", default=tempfile.gettempdir(), help="the folder of files, and of the disk that is measured")
-    line.add_argument("--steps", type=int, default=180)
+    line.add_argument("--steps", type=int, default=60)
     line.add_argument("--rounds", type=int, default=1)
     line.add_argument("--batch", type=int, default=BATCH)
     line.add_argument("--beside-gb", type=float, default=BESIDE_GB, help="of the cgroup, beside the budget")

@@ -43,6 +43,8 @@ SMALL = (
 #: Two tables and a number: few, so that a run is mostly its start. `many` rows take a moment to prepare.
 TABLE = ("data=table", "data.label=clicked", "data.dense=[price]", "data.min_count=1")
 FEW, MANY = (*TABLE, "data.batch_size=128"), (*TABLE, "data.batch_size=2048")
+#: An epoch is a few steps, and each step a checkpoint: a run goes on from the end of an epoch as often as from its middle.
+SHORT_EPOCHS = (*TABLE, "data.batch_size=1024", "trainer.max_epochs=10", "trainer.checkpoint_every_steps=1")
 ROWS = {"few": 3_000, "many": 60_000}
 #: The users' rows do not fit: they are in a file, and the cache in front of it evicts some at each step.
 IN_FILES = ("sharder=neo_4d", "sharder.memory_budget_gb=0.00028")
@@ -69,6 +71,7 @@ KINDS = (
     Kind("launcher", (*SMALL, *FEW, "launcher.ranks_per_host=2"), ("launcher", "group")),
     Kind("rank", (*SMALL, *FEW, "launcher.ranks_per_host=2"), ("rank",)),
     Kind("writer", (*SMALL, *FEW, "launcher.ranks_per_host=2", "trainer.checkpoint_every_steps=2"), ("writer",)),
+    Kind("epochs", (*SMALL, *SHORT_EPOCHS, "launcher.ranks_per_host=2"), ("rank", "group", "writer")),
     Kind("store", (*SMALL, *FEW, *IN_FILES, "launcher.ranks_per_host=2", "trainer.checkpoint_every_steps=2"), ("rank", "group", "writer")),
     Kind("sweep", ("-m", *SMALL, *FEW, "launcher.ranks_per_host=1", "seed=1,2"), ("launcher", "group", "rank")),
     Kind("data", (*SMALL, *MANY, "launcher.ranks_per_host=1"), ("launcher", "group"), early=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,6 +35,8 @@ WITH_VALUE = (
 INFORMS = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 #: Options with which Hydra answers a question.
 ASKS_HYDRA = ("help", "hydra_help", "version", "cfg", "info", "shell_completion")
+#: What to do about a word that is no text.
+LOCALE = "write it in that encoding, or choose the one of your terminal, as LC_ALL=C.UTF-8"
 #: Of an override's value, as Hydra's grammar divides it: an escaped letter, a quoted text, an interpolation, or one letter.
 _TOKEN = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|.""", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
@@ -43,7 +46,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     """The options, and the `overrides` that stand among them. Raises UserError for an unknown option, and for those that are not ours."""
     for word in argv:
         if any("\ud800" <= letter <= "\udfff" for letter in word):  # how Python holds what is no text
-            raise UserError("a word is not UTF-8", where="command line", given=ascii(word))
+            raise UserError(f"a word is not {sys.getfilesystemencoding().upper()}", where="command line", given=ascii(word), remedy=LOCALE)
     line = Parser(prog="python run.py", add_help=False)
     line.add_argument("overrides", nargs="*")
     for names in FLAGS:

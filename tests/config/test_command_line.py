@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -311,3 +313,11 @@ def test_what_is_no_file_of_choices_is_refused_before_hydra_opens_it(tmp_path, n
         read([*words, "mode=plan"])
     (tmp_path / "cluster" / "mine.yaml").rename(tmp_path / "mine.yaml")  # of no group: nobody opens it
     assert read([*words, "mode=plan"]).config is not None
+
+
+def test_a_word_that_this_locale_cannot_read_names_the_locale() -> None:
+    code = "import sys; from recsys_lab.config.words import parsed; parsed(sys.argv[1:])"
+    environment = os.environ | {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-c", code, "model=d\u00e9"], env=environment, capture_output=True, text=True)
+    said = done.stderr.splitlines()[-1]
+    assert "a word is not ASCII" in said and "LC_ALL=C.UTF-8" in said, done.stderr

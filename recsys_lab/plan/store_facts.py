@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +54,7 @@ def expected_counts(
             continue
         samples, cached, after = samples_of(placement, plan.world_size, batch_size), store.cached_share * table.rows, _batches(steps)
         of_batch = [cache_hits(access[table.name], store.policy, samples, cached, in_flight, number) for number in after]
-        hits, rows = (float(np.interp(np.arange(steps), after, [getattr(h, name) for h in of_batch]).mean()) for name in ("hits", "rows"))
+        hits, rows = (_sum_of_batches(after, [getattr(h, name) for h in of_batch]) / (after[-1] + 1) for name in ("hits", "rows"))
         found[table.name] = {"hits_expected": hits * sum(shares), "misses_expected": (rows - hits) * sum(shares)}
     return found
 
@@ -70,8 +71,7 @@ def file_bytes(plan: ShardingPlan, access: AccessStatistics, workload: Workload,
             continue
         samples, cached = samples_of(placement, plan.world_size, workload.batch_size), store.cached_share * table.rows
         leaves = [cache_hits(access[table.name], store.policy, samples, cached, in_flight, number).leaves for number in after]
-        between = np.dot(np.diff(after), np.add(leaves[1:], leaves[:-1]) / 2)  # a sum over batches, of which only some are known
-        written = min(float(between + (leaves[0] + leaves[-1]) / 2), float(table.rows))
+        written = min(_sum_of_batches(after, leaves), float(table.rows))
         for shard in placement.shards:
             found[list(shard.ranks)] += written * shard.rows / table.rows * record_bytes(table, shard.cols, workload)
     return tuple(found)
@@ -80,6 +80,12 @@ def file_bytes(plan: ShardingPlan, access: AccessStatistics, workload: Workload,
 def _batches(steps: int) -> list[float]:
     """Some of the first `steps`, close together where the cache fills."""
     return sorted({float(round(number)) for number in np.geomspace(1, max(1, steps), BATCHES) - 1})
+
+
+def _sum_of_batches(known: Sequence[float], values: Sequence[float]) -> float:
+    """The sum over all batches up to the last that is `known`, with straight lines between these."""
+    between = np.dot(np.diff(known), np.add(values[1:], values[:-1]) / 2)
+    return float(between + (values[0] + values[-1]) / 2)
 
 
 def samples_of(placement: Placement, world_size: int, batch_size: int) -> int:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from recsys_lab.experiment import Experiment, of_words
-from recsys_lab.plan.store_facts import expected_counts, file_bytes
+from recsys_lab.plan.store_facts import expected_counts, file_bytes, samples_of
 from recsys_lab.planning import Planned, in_run, plan_for, price
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.sections import headline
+from recsys_lab.tables.cache_hits import cache_hits
 from tests.record.fake_run import make_result, write_run
 
 ROWS = "name,rows,dim,mean_ids,pooling,skew\na,600000,64,4,sum,1.05\nb,400000,64,4,sum,0.8\n"
@@ -55,6 +56,21 @@ def test_what_is_in_files_is_what_was_missed_and_no_longer_fits_the_caches(plann
     written = sum(file_bytes(plan.plan, plan.access, plan.workload, plan.executor.in_flight, steps)) / 260
     cached = sum(p.store.cached_share * t.rows for t, p in zip(plan.tables, plan.plan.placements) if p.store is not None)
     assert 0 < written < cached and written == pytest.approx(missed - cached, rel=0.05)
+
+
+def test_expected_counts_are_a_mean_over_steps_however_many(planned: tuple[Experiment, Planned]) -> None:
+    _, plan = planned
+    how = (plan.plan, plan.access, plan.workload.batch_size, plan.executor.in_flight)
+    first, two, long, longer = (expected_counts(*how, 0, steps) for steps in (1, 2, 10**9, 10**12))
+    for table, placement in zip(plan.plan.tables, plan.plan.placements):
+        if table.name not in first:
+            continue
+        assert placement.store is not None
+        share = sum(shard.rows for shard in placement.shards if 0 in shard.ranks) / table.rows
+        samples, cached = samples_of(placement, plan.plan.world_size, how[2]), placement.store.cached_share * table.rows
+        second = cache_hits(plan.access[table.name], placement.store.policy, samples, cached, how[3], 1.0).hits * share
+        assert two[table.name]["hits_expected"] == pytest.approx((first[table.name]["hits_expected"] + second) / 2)
+        assert longer[table.name]["hits_expected"] == pytest.approx(long[table.name]["hits_expected"], rel=0.01)
 
 
 def test_files_grow_until_they_have_a_record_of_every_row(planned: tuple[Experiment, Planned]) -> None:

@@ -60,7 +60,7 @@ class UserError(Exception):
         self.parts = {"what": what, "where": where, "given": given, "allowed": allowed, "remedy": remedy}
         line = f"{where}: {what}" if where is not None else what
         if given is not None:
-            line += f"; given {given}"
+            line += f"; given {given}" if str(given).strip() else f"; given {str(given)!r}"
         if allowed is not None:
             line += f"; allowed: {allowed}"
         if remedy is not None:

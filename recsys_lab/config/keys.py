@@ -92,8 +92,9 @@ def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
 
 
 def _choices(loader: ConfigLoader, group: str) -> list[str]:
-    """Of a group, those in its folders too: flexshard/table6."""
-    inner = [f"{folder}/{choice}" for folder in loader.list_groups(group) for choice in loader.get_group_options(f"{group}/{folder}")]
+    """Of a group. Folders of experiments hold choices too, as flexshard/table6; those of other groups hold parts of choices."""
+    folders = loader.list_groups(group) if group == "experiment" else ()
+    inner = [f"{folder}/{choice}" for folder in folders for choice in loader.get_group_options(f"{group}/{folder}")]
     return [*loader.get_group_options(group), *inner]
 
 

@@ -178,7 +178,7 @@ def read_run(folder: Path | str) -> Run:
     """The run in `folder`. UserError where it is not a run folder, has not ended, or a file in it is broken."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError("no such folder", where=folder, remedy="name the folder of a run")
+        raise UserError("not a folder" if folder.exists() else "no such folder", where=folder, remedy="name the folder of a run")
     result = read_result(folder)
     reasons = _read(folder / REASONS_FILE, ReasonsFile)
     if reasons is not None and any(len(row) != len(reasons["told"]["columns"]) for row in reasons["told"]["rows"]):

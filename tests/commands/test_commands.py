@@ -86,6 +86,8 @@ def test_compare_of_many_runs_loses_no_digit(tmp_path, capsys):
         (["shwo"], f"no such command; given shwo; allowed: {', '.join(COMMANDS)}; did you mean 'show'?"),
         (["show"], "the following arguments are required: run"),
         (["show", "nowhere"], "nowhere: no such folder"),
+        (["show", __file__], "test_commands.py: not a folder"),
+        (["calibrate", "--name", ""], "--name: not a name for a cluster; given ''"),
         (["compare", "a"], "one run has nothing to be compared with"),
         (["show", "a", "--jsn"], "unrecognized arguments: --jsn"),
     ],

@@ -193,13 +193,15 @@ def test_a_file_gives_back_what_was_saved_and_makes_the_towers(tmp_path: Path) -
     ("change", "says"),
     [
         (lambda read: read.update(format="other"), "not a partition; given format other"),
-        (lambda read: read.pop("stress"), "lacks a field; given no stress"),
+        (lambda read: read.pop("stress"), "p.json: stress is of another shape; given nothing; allowed: a value"),
         (lambda read: read["towers"][0].append("f1"), "f1 is in several"),
         (lambda read: read["towers"].append([]), "do not fit"),
-        (lambda read: read["towers"][0].append([1]), "do not fit"),
+        (lambda read: read["towers"][0].append([1]), r"towers\[0\]\[2\] is of another shape; given a list"),
         (lambda read: read["affinity"].pop(), "do not fit"),
-        (lambda read: read.update(towers=3), "do not fit"),
-        (lambda read: read.update(affinity=[1, 2]), "do not fit"),
+        (lambda read: read.update(towers=3), "towers is of another shape; given 3; allowed: a list"),
+        (lambda read: read.update(affinity=[1, 2]), r"affinity\[0\] is of another shape"),
+        (lambda read: read["features"].__setitem__(1, {"a": [1]}), r"features\[1\] is of another shape; given an object"),
+        (lambda read: read.update(seed="x"), "seed is of another shape"),
     ],
 )
 def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, change, says: str) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 from recsys_lab.errors import UserError
 from recsys_lab.files import read_text, write_text
+from recsys_lab.shapes import check_shape
 
 FORMAT = "recsys_lab partition 1"
+WRITER = "python -m recsys_lab partition writes one"
 
 
 @dataclass(frozen=True)
@@ -45,24 +47,18 @@ class Partition:
 def load_partition(path: Path) -> Partition:
     """The file that `save` wrote. Raises UserError, which says what is wrong with another."""
     try:
-        read = json.loads(read_text(path, "python -m recsys_lab partition writes one"))
+        read = json.loads(read_text(path, WRITER))
     except (ValueError, RecursionError):
-        raise UserError("not a partition: no JSON", where=path, remedy="python -m recsys_lab partition writes one") from None
+        raise UserError("not a partition: no JSON", where=path, remedy=WRITER) from None
     if not isinstance(read, dict) or read.get("format") != FORMAT:
         given = read.get("format") if isinstance(read, dict) else type(read).__name__
         raise UserError("not a partition", where=path, given=f"format {given}", allowed=FORMAT)
-    missing = [field.name for field in fields(Partition) if field.name not in read]
-    if missing:
-        raise UserError("the partition lacks a field", where=path, given=f"no {', '.join(missing)}")
-    try:
-        partition = Partition(**{field.name: _frozen(read[field.name]) for field in fields(Partition)})
-        members = [name for tower in partition.towers for name in tower]
-        whole = all(isinstance(name, str) for name in members) and all(partition.towers) and bool(partition.towers)
-        lengths = {len(partition.features), len(partition.affinity), len(partition.coordinates), *(len(r) for r in partition.affinity)}
-    except TypeError:
-        whole, members, lengths = False, [], set()
-    if not whole or len(lengths) != 1:
+    check_shape(read, Partition, path, WRITER)
+    partition = Partition(**{field.name: _frozen(read[field.name]) for field in fields(Partition)})
+    lengths = {len(partition.features), len(partition.affinity), len(partition.coordinates), *(len(r) for r in partition.affinity)}
+    if not all(partition.towers) or not partition.towers or len(lengths) != 1:
         raise UserError("the partition's fields do not fit each other", where=path, allowed="T lists of names; F features, [F, F], [F, n]")
+    members = [name for tower in partition.towers for name in tower]
     if sorted(members) != sorted(partition.features):
         several = [name for name, count in Counter(members).items() if count > 1]
         given = f"{several[0]} is in several" if several else f"{len(members)} of {len(partition.features)} features"

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from recsys_lab import places
-from recsys_lab.errors import UNWRITABLE, UserError, broken_install, did_you_mean
+from recsys_lab.errors import UNWRITABLE, UserError, broken_install, cause, did_you_mean
 from recsys_lab.files import check_here
 from recsys_lab.streams import Streams, quiet_interrupts
 
@@ -65,22 +65,27 @@ def _called(argv: list[str]) -> int:
             )
         places.on_path()
         return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
     except SystemExit as end:  # argparse's help
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as error:
+        if (code := _code(cause(error))) is None:
+            raise
+        return code
+
+
+def _code(error: BaseException) -> int | None:
+    """The exit code of what a command was ended by, with a line. None of a bug of ours."""
+    if isinstance(error, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (ImportError, OSError) as error:
-        if (mistake := broken_install(error) or _refused(error)) is None:
-            raise
-        print(f"error: {mistake}", file=sys.stderr)
-        return mistake.exit_code
+    mistake = error if isinstance(error, UserError) else broken_install(error) or _refused(error)
+    if mistake is None:
+        return None
+    print(f"error: {mistake}", file=sys.stderr)
+    return mistake.exit_code
 
 
-def _refused(error: ImportError | OSError) -> UserError | None:
+def _refused(error: BaseException) -> UserError | None:
     """`error` as the user's mistake, if the system refused to read or write; None otherwise."""
     if not isinstance(error, OSError) or error.errno not in UNWRITABLE:
         return None

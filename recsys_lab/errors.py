@@ -89,6 +89,16 @@ class Terminated(BaseException):
     exit_code = 143  # 128 + 15, as of a process that the signal ended
 
 
+def cause(error: BaseException) -> BaseException:
+    """The SIGTERM or Ctrl-C that led to `error`: a library that cleans up after one may raise an error of its own. Else `error`."""
+    before: BaseException | None = error
+    while before is not None:
+        if isinstance(before, KeyboardInterrupt | Terminated):
+            return before
+        before = before.__context__
+    return error
+
+
 def _rebuild(kind: type[UserError], parts: dict) -> UserError:
     return kind(parts.pop("what"), **parts)
 

@@ -19,7 +19,18 @@ from omegaconf import DictConfig
 from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
-from recsys_lab.errors import UNWRITABLE, RankLost, Terminated, UserError, as_called, broken_install, cannot_read, cannot_write, unwritable
+from recsys_lab.errors import (
+    UNWRITABLE,
+    RankLost,
+    Terminated,
+    UserError,
+    as_called,
+    broken_install,
+    cannot_read,
+    cannot_write,
+    cause,
+    unwritable,
+)
 from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
@@ -182,6 +193,7 @@ class Ending:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        error = error and cause(error)
         if isinstance(error, KeyboardInterrupt | Terminated):
             if self.writes:
                 clear_partial(self.folder / "checkpoints")
@@ -253,7 +265,7 @@ class Outcome:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         if self._handled_before is not None:
             signal.signal(signal.SIGTERM, self._handled_before)
-        folder = None if self.line is None else self.line.folder
+        folder, error = None if self.line is None else self.line.folder, error and cause(error)
         if isinstance(error, OSError | ImportError) and (mistake := broken_install(error)):
             error = mistake
         elif isinstance(error, OSError) and self.line is not None and not self.codes:

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from recsys_lab.__main__ import COMMANDS, ROOT, commands_in, main
-from recsys_lab.errors import UserError
+from recsys_lab.errors import Terminated, UserError
 from recsys_lab.job import Ending, Outcome
 from tests.record.fake_run import failed, make_result, write_run
 
@@ -158,6 +158,28 @@ def test_an_installation_that_cannot_train_is_one_line(error, says, monkeypatch,
     with Ending(OmegaConf.create({"resume": None}), tmp_path, codes):
         fails()
     assert codes == [2] and says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("signal", "code", "says"), [(Terminated, 143, "ended by SIGTERM"), (KeyboardInterrupt, 130, "interrupted")])
+def test_a_signal_stays_one_where_a_library_cleans_up_with_an_error(signal, code, says, monkeypatch, capsys, tmp_path) -> None:
+    """As OmegaConf does: its `finally` asks a half-made node for more than it has."""
+
+    def cleans_up(*_):
+        try:
+            raise signal
+        finally:
+            raise AttributeError("'NoneType' object has no attribute 'flags'")
+
+    with Outcome() as outcome:
+        cleans_up()
+    codes: list[int] = []
+    with Ending(OmegaConf.create({"resume": None}), tmp_path, codes):
+        cleans_up()
+    err = capsys.readouterr().err
+    assert outcome.code == code and codes == [code] and err.count(says) == 2 and "Traceback" not in err
+    if signal is KeyboardInterrupt:  # a command does not listen to SIGTERM, which ends it at once
+        monkeypatch.setattr("recsys_lab.commands.show.main", cleans_up)
+        assert called(capsys, "show", "anything") == (130, "", "interrupted\n")
 
 
 def test_a_module_of_ours_that_is_missing_is_a_bug(monkeypatch, capsys):

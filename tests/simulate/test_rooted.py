@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +14,9 @@ from recsys_lab.plan import Step, Steps
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.scheme import EXCHANGES
 from recsys_lab.simulate.collectives import collective_ms, exchange_cost
+from recsys_lab.simulate.placed import Placed
 from recsys_lab.simulate.rooted import ROOTED, exchanges, parts_in_rounds
-from recsys_lab.simulate.timeline import place
+from recsys_lab.simulate.timeline import _in_pieces, place
 from tests.plan.plans import FP32, LENGTHS, TABLES, UNLIKE, access, plan, workload
 from tests.simulate.clusters import cluster, profile
 
@@ -143,3 +145,39 @@ def test_each_piece_on_nccl_starts_as_an_all_to_all_does() -> None:
     on = cluster(1, 2, intra_us=0.0)
     (one,), (none,) = (exchange_cost(pieces("scatter", (0,), size, 2), on) for size in (80 * MB, 0.0))
     assert (none.ms, one.ms) == (pytest.approx(0.025), pytest.approx(0.025 + 40 / 100))  # 25 us
+
+
+def test_two_pieces_are_placed_as_two() -> None:
+    steps, (_, work) = lowered("scatter_list", 2, 2)
+    first, second = [s for s in steps.steps if s.kind == "scatter"][:2]
+    rest = tuple(s for s in steps.steps if s.kind != "scatter" or s in (first, second))
+    whole = place(replace(steps, steps=rest), shared(2, 2), profile(launch_overhead_us=0.0), work)
+    placed = {p.step.name: p for p in whole.placed}
+    assert {first.name, second.name} <= set(placed)
+    assert sum(p.wire_ms.max() for p in (placed[first.name], placed[second.name])) == pytest.approx(
+        exchange_cost([first, second], shared(2, 2))[0].wire_ms
+    )
+
+
+def test_the_link_carries_an_exchange_before_its_last_piece_ends() -> None:
+    """Of 10 ms the first piece has the first half. What the link carried is counted once, with the piece that ends last."""
+    first, second = pieces("scatter", (0, 1), 1.0, ranks=2)
+    zeros = np.zeros(2)
+    whole = Placed(first, "intra_host", zeros, zeros + 10.0, np.full(2, True), zeros + 4.0, "intra_host")
+    spans = np.array([[[0.0, 0.0], [0.5, 0.5]], [[0.5, 0.5], [1.0, 1.0]]])
+    found = _in_pieces(whole, (first, second), spans)
+    assert [(p.start.tolist(), p.end.tolist(), p.wire_ms.tolist()) for p in found.values()] == [
+        ([0.0, 0.0], [5.0, 5.0], [0.0, 0.0]),
+        ([5.0, 5.0], [10.0, 10.0], [4.0, 4.0]),
+    ]
+
+
+@pytest.mark.parametrize(("group", "times"), [((0, 1, 2, 3), 1), ((0, 1, 4, 5), 8)])
+def test_only_what_leaves_a_leaf_goes_over_its_oversubscribed_links(group: tuple[int, ...], times: float) -> None:
+    """Two hosts a leaf, of whose links eight times fewer lead on: two hosts of one leaf do not notice."""
+    on = shared(4, 2, intra_us=0.0, cross_us=0.0, intra=1e6)
+    leaves = replace(on, hosts_per_leaf=2, leaf_oversubscription=16.0)
+    (piece,) = pieces("scatter", (0,), 80 * MB)
+    piece = replace(piece, groups=(group,))
+    flat, over = (exchange_cost([piece], each)[0].ms for each in (on, leaves))
+    assert over == pytest.approx(times * flat)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +15,9 @@ from recsys_lab.plan.steps import DENSE, FETCH, WRITE_BACK, Step, Steps
 from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED
 from recsys_lab.simulate.bounds import bounds_of
 from recsys_lab.simulate.phases import exposed_phases
+from recsys_lab.simulate.placed import Placed
 from recsys_lab.simulate.simulated import Timeline
-from recsys_lab.simulate.stores import moved_ms
+from recsys_lab.simulate.stores import _of_link_ms, link_ms, moved_ms
 from recsys_lab.simulate.timeline import place
 from recsys_lab.simulate.trace import trace_json
 from tests.plan.plans import workload
@@ -235,3 +237,15 @@ def test_nothing_faster_makes_an_iteration_slower(
     assert ends(replace(fast, disk=drive)) <= ends(slow) * (1 + 1e-12)
     if kind == "cuda":
         assert ends(slow) >= sum(took[:6]) * (1 - 1e-12)
+
+
+def test_rows_of_a_disk_keep_the_link_no_longer_than_it_carries_them() -> None:
+    zeros = np.zeros(2)
+
+    def placed(step: Step) -> Placed:
+        return Placed(step, "disk", zeros, zeros + 9.0, np.full(2, True), zeros)
+
+    from_disk = Step("fetch", FETCH, "input", (10e6,), store=DISK_CACHED, rows_of_rank=(0.0,))
+    software = profile(**SOFTWARE)
+    assert _of_link_ms(placed(from_disk), on(), software).tolist() == link_ms(from_disk, on(), software).tolist() == [1.0]
+    assert _of_link_ms(placed(COPY), on(), software).tolist() == [9.0, 9.0]

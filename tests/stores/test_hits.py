@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recsys_lab.kernels.row_cache import RowCache
 from recsys_lab.plan.store import LFU, LRU
 from recsys_lab.tables.access import power_law_access
-from recsys_lab.tables.cache_hits import cache_hits, needed_rows
+from recsys_lab.tables.cache_hits import cache_hits
 
 ROWS, LENGTH, SAMPLES = 8_000, 5.0, 40
 EARLY, LATE, STEPS = slice(5, 25), slice(200, 260), 260
@@ -53,40 +50,3 @@ def test_it_hits_reads_and_writes_what_is_expected_within_two_points(
         rows = np.mean([one.rows for one in expected])
         for name, of in {"hits": "hits", "made": "first", "rows_read": "read", "rows_written": "leaves"}.items():
             assert seen[name][which].mean() / rows == pytest.approx(np.mean([getattr(one, of) for one in expected]) / rows, abs=0.02), name
-
-
-def test_the_long_run_is_where_early_batches_lead() -> None:
-    access = power_law_access("t", ROWS, LENGTH, 1.05)
-    for policy in (LFU, LRU):
-        long, late = (cache_hits(access, policy, SAMPLES, 900, 2, n) for n in (math.inf, 1e5))
-        assert long.first == 0.0 and long.read == long.leaves == long.misses
-        assert (late.read, late.leaves) == (pytest.approx(long.read, rel=0.02), pytest.approx(long.leaves, rel=0.02))
-    everything = cache_hits(access, LFU, SAMPLES, ROWS, 2, 30)
-    assert everything.read == pytest.approx(0.0, abs=1e-9) and everything.leaves == pytest.approx(0.0, abs=1e-9)
-
-
-laws = st.tuples(st.integers(50, 5000), st.floats(0.5, 20), st.floats(0, 2))
-
-
-@settings(max_examples=80, deadline=None)
-@given(laws, st.sampled_from([LFU, LRU]), st.integers(1, 200), st.integers(1, 2), st.sampled_from([0.0, 3.0, 40.0, math.inf]))
-def test_more_cache_and_more_batches_never_hit_less(law: tuple, policy: str, samples: int, in_flight: int, after: float) -> None:
-    access = power_law_access("t", law[0], law[1], law[2])
-    least = needed_rows(access, samples, in_flight)
-    assert 0 < least <= law[0]
-    found = [cache_hits(access, policy, samples, c, in_flight, after) for c in np.linspace(least, law[0], 6)]
-    assert all(0 <= h.hits <= h.rows * (1 + 1e-9) for h in found)
-    assert all(a.hits <= b.hits + 1e-6 * b.rows for a, b in zip(found, found[1:]))
-    assert found[-1].hits <= cache_hits(access, policy, samples, law[0], in_flight).hits + 1e-6
-    assert cache_hits(access, policy, samples, law[0], in_flight).rate == pytest.approx(1.0)
-
-
-def test_by_hand() -> None:
-    """Ten rows, each in every second batch: a cache of all but one misses a tenth of those that it does not have."""
-    access = power_law_access("t", 10, 5.0, 0.0)  # p = 0.5 a sample
-    assert needed_rows(access, 1, 1) == 10  # 5, and six deviations of 1.6
-    settled = cache_hits(access, LRU, 1, 5.0)
-    # Che: 1 - 0.5 ** T = 0.5, so T = 1: half of the rows were in the last batch.
-    assert (settled.rows, settled.hits) == (pytest.approx(5.0), pytest.approx(2.5))
-    assert cache_hits(access, LFU, 1, 10, after=0).hits == 0.0
-    assert cache_hits(access, LFU, 1, 10, after=1).hits == pytest.approx(2.5)

@@ -115,13 +115,13 @@ def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster) -> P
         fitted_on={run.name: run.iteration_ms for run in trained},
         fitted_systems={cluster.device.name: cluster.hosts},
         relative_error=within,
-        relative_error_hosts=max(within, hosts_error_on_file()),
+        relative_error_hosts=error_of_more_hosts(within),
         sources=profile.sources | {"relative_error_hosts": OF_MORE_HOSTS},
     )
 
 
-def hosts_error_on_file() -> float:
-    """Of a profile on file that was fitted to one host, on several. Trainings on the ranks that are there say nothing of more of them."""
+def error_of_more_hosts(within: float) -> float:
+    """That of a profile on file by fits to one host, and no less than `within`. Trainings on the ranks that are there do not tell it."""
     error = built("profile", TOLD_BY).relative_error_hosts
     assert isinstance(error, float), "it was fitted to published times on several hosts"
-    return error
+    return max(within, error)

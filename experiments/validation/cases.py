@@ -31,6 +31,8 @@ FRAMEWORKS = ("hugectr", "nvidia_pytorch", "torchrec", "distributed_embeddings",
 ROOM_GB = 1000.0
 #: Tables of a tuned submission with fewer rows may be on every rank.
 SMALL_ROWS = 100_000
+#: Of the hosts that tuned plans are for; a rack has more.
+RANKS_OF_HOST = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,21 +90,22 @@ def of_row(row: mlperf.Row) -> Case:
         precision, planner = "bf16", "whole_tables"
     else:
         precision, planner = "mixed", "hybrid" if row.hybrid else "tuned"
-    return Case(row.software, row.what, row.ms, _system(row.model, mlperf.cluster_of(row), row.batch, precision, planner))
+    return Case(row.software, row.what, row.ms, system(row.model, mlperf.cluster_of(row), row.batch, precision, planner))
 
 
 def _case(software: str, point: dict[str, Any]) -> Case:
     cluster = built("cluster", point["cluster"]).reshaped(point["hosts"], point["ranks"])
     if "network" in point:
         cluster = replace(cluster, cross_host=mlperf.link(point["network"]))
-    system = _system(point["model"], cluster, point["batch"], point["precision"], point.get("planner", "torchrec"))
-    return Case(software, point["what"], point["ms"], system)
+    made = system(point["model"], cluster, point["batch"], point["precision"], point.get("planner", "torchrec"))
+    return Case(software, point["what"], point["ms"], made)
 
 
 _SYSTEMS: dict[str, System] = {}
 
 
-def _system(name: str, cluster: Cluster, batch: int, precision: str, planner: str) -> System:
+def system(name: str, cluster: Cluster, batch: int, precision: str, planner: str) -> System:
+    """Planned and lowered once. `precision`: of `PRECISIONS`; `planner`: hybrid, or of `PLANNERS`; `batch` of all ranks."""
     key = repr((name, cluster, batch, precision, planner))
     if key not in _SYSTEMS:
         found = model(name)
@@ -135,10 +138,17 @@ def _by_torchrec(found: Model, cluster: Cluster, precision: Precision, work: Wor
     return TorchRec().plan(PlanInputs(found.tables, found.access, cluster, precision, work))
 
 
+def of_hosts(cluster: Cluster) -> Cluster:
+    """A rack's ranks, which NVLink joins as one host, as hosts of `RANKS_OF_HOST` or, where these do not go into it, of fewer."""
+    ranks = max(n for n in range(1, RANKS_OF_HOST + 1) if cluster.ranks_per_host % n == 0)
+    return cluster.reshaped(cluster.world_size // ranks, ranks) if cluster.ranks_per_host > RANKS_OF_HOST else cluster
+
+
 def _tuned(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
     """As a tuned submission, whose plans are not published: within a host by rows and columns of single ranks, small tables on every rank;
-    across hosts in two dimensions, so that one message goes to each host.
+    across hosts in two dimensions, so that one message goes to each host. A rack is planned as hosts of so many ranks as others have.
     """
+    cluster = of_hosts(cluster)
     option: dict[str, Any] = {"sharding_types": ["data_parallel", "row_wise", "column_wise"]}
     if cluster.hosts > 1:
         option = {"force": {t.name: "data_parallel" if t.rows < SMALL_ROWS else "grid_shard" for t in found.tables}}

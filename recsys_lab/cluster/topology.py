@@ -45,7 +45,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """What one rank can send, one way, on this kind of link. Its cluster checks it.
+    """What one rank can send, one way, on this kind of link, as collectives reach it. Its cluster checks it.
 
     Attributes:
         name: for people.

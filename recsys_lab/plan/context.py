@@ -211,12 +211,10 @@ def lookups_of_ranks(context: Context) -> np.ndarray:
     Ids are hashed, so hot rows lie anywhere. A row shard serves its share of the rows. Where `context.hot_rows`, it serves the look-ups
     that fall to it (hot_rows.py).
     """
-    served = [0.0] * context.plan.world_size
-    for one in _held(context):
-        looked_up = one.samples * context.access[one.table.name].mean_length * one.served
-        for rank in one.shard.ranks:
-            served[rank] += looked_up
-    return np.asarray(served)
+    served = context.per_rank()
+    for table, placement in context.placed:
+        np.add.at(served, placement.copies.rank, _looked_up(context, table, placement))
+    return served
 
 
 def iteration(
@@ -235,31 +233,29 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     The update reads one gradient row for each look-up. It reads and writes weights and optimizer state of each distinct row once. Where
     gradients were summed over replicas, it does so for every row. Rows in the host's memory, without a cache, are not the device's to read.
     """
-    # lists: a plan may have a million shards
-    ranks = context.plan.world_size
-    read_bytes, repeated_reads, update_bytes, repeated_sums, rows, pieces, output_bytes = ([0.0] * ranks for _ in range(7))
-    optimizer = context.workload.sparse_optimizer
+    read_bytes, repeated_reads, update_bytes, repeated_sums, rows, pieces, output_bytes = (context.per_rank() for _ in range(7))
+    optimizer, samples = context.workload.sparse_optimizer, _samples(context)
     of_weight, of_row = STATE_PER_WEIGHT[optimizer], STATE_PER_ROW[optimizer]
-    distinct: dict[str, float] = {}
-    for table, shard, store, samples, served in _held(context):
-        shard_rows, cols, access = shard.rows, shard.cols, context.access[table.name]
-        if table.name not in distinct:
-            distinct[table.name] = access.distinct_rows(samples)
-        looked_up = samples * access.mean_length * served
-        different = distinct[table.name] * (shard_rows / table.rows)
+    for table, placement in context.placed:
+        rank, shard_rows, cols, _ = placement.copies
+        held, looked_up = shard_rows > 0, _looked_up(context, table, placement)
+        different = context.access[table.name].distinct_rows(samples) * (shard_rows / table.rows)
         touched = shard_rows if context.averaged else different
         state = 4 * (cols * of_weight + of_row)
         update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
-        vectors = looked_up if table.pooling == "none" else samples * len(table.features)
+        vectors = looked_up if table.pooling == "none" else held * (samples * len(table.features))
+        store = placement.store
         near = 0 if store is not None and store.kind == HOST else 1
-        for rank in shard.ranks:
-            pieces[rank] += 1
-            rows[rank] += looked_up
-            output_bytes[rank] += vectors * cols * 4
-            read_bytes[rank] += near * looked_up * cols * READ_BYTES[table.dtype]
-            repeated_reads[rank] += near * max(looked_up - different, 0.0) * cols * READ_BYTES[table.dtype]
-            update_bytes[rank] += near * update
-            repeated_sums[rank] += near * max(looked_up - vectors, 0.0) * cols * 4
+        for figures, of_copy in (
+            (pieces, held),
+            (rows, looked_up),
+            (output_bytes, vectors * cols * 4),
+            (read_bytes, near * looked_up * cols * READ_BYTES[table.dtype]),
+            (repeated_reads, near * np.maximum(looked_up - different, 0.0) * cols * READ_BYTES[table.dtype]),
+            (update_bytes, near * update),
+            (repeated_sums, near * np.maximum(looked_up - vectors, 0.0) * cols * 4),
+        ):
+            np.add.at(figures, rank, of_copy)
     prefix, names, role = context.prefix, context.names, context.role
     work: dict[str, Any] = {"tables": names, "rows_of_rank": folded(rows), "shards_of_rank": folded(pieces), "role": role}
     of_lookup = {"written_of_rank": folded(output_bytes), "repeated_of_rank": folded(repeated_reads), **work}
@@ -277,13 +273,30 @@ def _store_steps(context: Context, ids: tuple[str, ...]) -> tuple[list[Step], li
     return store_steps(context.prefix, _held(context), context.access, context.workload, size, ids, *how)
 
 
+def _samples(context: Context) -> int:
+    """That ranks look up in a shard: their own batch where it is replicated, else that of the group."""
+    return context.batch if context.at_home else context.group_batch
+
+
+def _looked_up(context: Context, table: Table, placement: Placement) -> np.ndarray:
+    """Look-ups that each copy of a shard serves, as `placement.copies` has them."""
+    served = _served(context, table, placement)[placement.copies.shard]
+    return _samples(context) * context.access[table.name].mean_length * served
+
+
+def _served(context: Context, table: Table, placement: Placement) -> np.ndarray:
+    """Of a table's look-ups, the share that falls to each shard: by its rows, or, where `context.hot_rows`, by what lies there."""
+    rows = np.array([shard.rows for shard in placement.shards])
+    if not context.hot_rows or context.at_home:
+        return rows / table.rows
+    shares = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
+    return np.array([shares[shard.row_start] if shard.rows else 0.0 for shard in placement.shards])
+
+
 def _held(context: Context) -> Iterable[Held]:
-    """Each shard with rows. Its ranks look up their own batch in it where it is replicated, else that of the group."""
-    samples = context.batch if context.at_home else context.group_batch
+    """Each shard with rows."""
+    samples = _samples(context)
     for table, placement in context.placed:
-        shares: dict[int, float] = {}
-        if context.hot_rows and not context.at_home:
-            shares = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
-        for shard in placement.shards:
-            if rows := shard.rows:
-                yield Held(table, shard, placement.store, samples, shares[shard.row_start] if shares else rows / table.rows)
+        for shard, served in zip(placement.shards, _served(context, table, placement).tolist()):
+            if shard.rows:
+                yield Held(table, shard, placement.store, samples, served)

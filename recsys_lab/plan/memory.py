@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
@@ -57,29 +59,30 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     sequences that it serves. Replicated rows add a gradient of all of them, in the format in which it travels.
     """
     world, batch = plan.world_size, workload.batch_size
-    state, buffers, places, beneath, weights = [0] * world, [0] * world, [0] * world, [0] * world, plan.weight_bytes_of_ranks()
+    weights = np.array(plan.weight_bytes_of_ranks())
+    state, buffers, places, beneath = (np.zeros(world, dtype=np.int64) for _ in range(4))
     for table, placement in zip(plan.tables, plan.placements):
-        served, store = _served(table, placement, plan, workload), placement.store
-        for shard in placement.shards:  # a plan may have a million
-            rows, cols = shard.rows, shard.cols
-            gradient = ELEMENT_BYTES[workload.replica_format] * rows * cols if len(shard.ranks) > 1 else 0
-            passing, near = math.ceil(2 * 4 * served(shard) * cols) + gradient, rows if store is None else store.cached_rows(rows)
-            kept_state = workload.table_state_bytes(near, cols)
-            for rank in shard.ranks:
-                state[rank] += kept_state
-                buffers[rank] += passing
-                if store is not None:
-                    weights[rank] -= (rows - near) * cols * table.row_bytes // table.dim
-                    places[rank] += store.place_bytes(rows)
-                    beneath[rank] += rows * record_bytes(table, cols, workload)
+        rank, rows, cols, of_shard = placement.copies
+        store, near = placement.store, rows
+        replicated = np.array([len(shard.ranks) > 1 for shard in placement.shards])[of_shard]
+        gradient = ELEMENT_BYTES[workload.replica_format] * rows * cols * replicated
+        passing = np.ceil(2 * 4 * _served(table, placement, plan, workload)[of_shard] * cols).astype(np.int64) + gradient
+        if store is not None:
+            near = np.array([store.cached_rows(shard.rows) for shard in placement.shards])[of_shard]
+            np.subtract.at(weights, rank, (rows - near) * cols * table.row_bytes // table.dim)
+            np.add.at(places, rank, np.array([store.place_bytes(shard.rows) for shard in placement.shards])[of_shard])
+            np.add.at(beneath, rank, np.array([s.rows * record_bytes(table, s.cols, workload) for s in placement.shards])[of_shard])
+        np.add.at(state, rank, workload.table_state_bytes(near, cols))
+        np.add.at(buffers, rank, passing)
     modules = _module_memory(plan, workload)
     columns = sum(_vectors(table, workload) * table.dim for table in plan.tables) if modules.received is None else modules.received
     everywhere = 2 * 4 * batch * columns + workload.activation_bytes_per_sample * batch
     dense = tuple(workload.dense_bytes + size for size in modules.lasting)
-    living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers, modules.buffers))
+    living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers.tolist(), modules.buffers))
     tiered = [table for table, placement in plan.by_table.values() if is_tiered(placement)]
     kept = (len(tiered) * KEPT_IDS * kept_id_bytes(tiered),) * world
-    return RankMemory(tuple(weights), tuple(state), dense, living, kept, tuple(places), tuple(beneath))
+    weight_bytes, state_bytes, place_bytes, beneath_bytes = (tuple(of.tolist()) for of in (weights, state, places, beneath))
+    return RankMemory(weight_bytes, state_bytes, dense, living, kept, place_bytes, beneath_bytes)
 
 
 def _vectors(table: Table, workload: Workload) -> float:
@@ -97,14 +100,13 @@ def _module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
     return ModuleMemory((everything,) * plan.world_size, (passing,) * plan.world_size, None)
 
 
-def _served(table: Table, placement: Placement, plan: ShardingPlan, workload: Workload) -> Callable[[Shard], float]:
-    """Of a shard, the rows, pooled or not, that a rank looks up for its own and other ranks' samples. It then sends them."""
+def _served(table: Table, placement: Placement, plan: ShardingPlan, workload: Workload) -> np.ndarray:
+    """Of each shard, the rows, pooled or not, that a rank looks up for its own and other ranks' samples. It then sends them."""
     served_ranks, everyone = scheme_of(placement).served_ranks, 0 if scheme_of(placement).at_home else plan.world_size
     if served_ranks is None and not everyone:
-        return lambda shard: 0.0
+        return np.zeros(len(placement.shards))
     if served_ranks is None and table.pooling != "none":
-        same = float(_vectors(table, workload) * workload.batch_size * everyone)
-        return lambda shard: same
+        return np.full(len(placement.shards), float(_vectors(table, workload) * workload.batch_size * everyone))
 
     def served(shard: Shard) -> float:
         ranks = served_ranks(shard, plan) if served_ranks else everyone
@@ -115,7 +117,7 @@ def _served(table: Table, placement: Placement, plan: ShardingPlan, workload: Wo
             share = shard.rows / (table.rows - tier_rows(placement)[REPLICATED])
         return _vectors(table, workload) * workload.batch_size * ranks * share
 
-    return served
+    return np.array([served(shard) for shard in placement.shards])
 
 
 def missing_bytes(memory: RankMemory, cluster: Cluster) -> tuple[int, int]:

@@ -6,12 +6,15 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
 
 from recsys_lab.plan.store import Store
 from recsys_lab.tables import Table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a plan may have a million
 class Shard:
     """Rows [row_start, row_stop) x columns [col_start, col_stop) of a table, held alike by every rank of `ranks`.
 
@@ -50,6 +53,18 @@ def even_blocks(rows: int, count: int) -> list[tuple[int, int]]:
     return list(zip(edges, edges[1:]))
 
 
+class Copies(NamedTuple):
+    """The copies of shards, one a rank, as arrays [N] in the order of shards and of their ranks: a plan may have a million.
+
+    `shard`: the place of its shard among the placement's.
+    """
+
+    rank: np.ndarray
+    rows: np.ndarray
+    cols: np.ndarray
+    shard: np.ndarray
+
+
 @dataclass(frozen=True)
 class Placement:
     """One table's shards under one scheme. Together they cover the table exactly once.
@@ -69,6 +84,14 @@ class Placement:
     @property
     def ranks(self) -> tuple[int, ...]:
         return tuple(sorted({rank for shard in self.shards for rank in shard.ranks}))
+
+    @cached_property
+    def copies(self) -> Copies:
+        """Of all shards, those without rows included."""
+        figures = [(s.row_stop - s.row_start, s.col_stop - s.col_start, len(s.ranks)) for s in self.shards]
+        rows, cols, many = np.array(figures, dtype=np.int64).reshape(-1, 3).T
+        rank = np.fromiter((rank for s in self.shards for rank in s.ranks), np.int64, int(many.sum()))
+        return Copies(rank, np.repeat(rows, many), np.repeat(cols, many), np.repeat(np.arange(len(many)), many))
 
 
 @dataclass(frozen=True)
@@ -111,14 +134,11 @@ class ShardingPlan:
 
     def weight_bytes_of_ranks(self) -> list[int]:
         """Bytes of table weights on each rank."""
-        bytes_of_rank = [0] * self.world_size
+        bytes_of_rank = np.zeros(self.world_size, dtype=np.int64)
         for table, placement in zip(self.tables, self.placements):
-            row_bytes = table.row_bytes
-            for shard in placement.shards:
-                size = (shard.row_stop - shard.row_start) * (shard.col_stop - shard.col_start) * row_bytes // table.dim
-                for rank in shard.ranks:
-                    bytes_of_rank[rank] += size
-        return bytes_of_rank
+            copies = placement.copies
+            np.add.at(bytes_of_rank, copies.rank, copies.rows * copies.cols * table.row_bytes // table.dim)
+        return bytes_of_rank.tolist()
 
     def to_json(self) -> dict:
         data = asdict(self) | {"schema": 1}

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
 
 from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
+
+Size = TypeVar("Size", int, np.ndarray)
 
 #: Optimizer state, in FP32 elements: per weight, and per row of a table (or of a column shard of it).
 STATE_PER_WEIGHT = {"sgd": 0, "adagrad": 1, "row_wise_adagrad": 0, "adam": 2}
@@ -68,8 +73,8 @@ class Workload:
     replica_format: str = "fp32"
     dense_features: int = 0
 
-    def table_state_bytes(self, rows: int, cols: int) -> int:
-        """FP32 optimizer state of a shard of `rows` x `cols`."""
+    def table_state_bytes(self, rows: Size, cols: Size) -> Size:
+        """FP32 optimizer state of a shard of `rows` x `cols`, or of each of many."""
         return 4 * (rows * cols * STATE_PER_WEIGHT[self.sparse_optimizer] + rows * STATE_PER_ROW[self.sparse_optimizer])
 
     @property

@@ -80,12 +80,12 @@ def copy_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
 
 
 def collective_step_cost(pieces: Sequence[Step], cluster: Cluster, profile: Profile) -> list[Cost]:
-    """Of each group of a collective, or of those that are one exchange, with the conversion to and from what travels; `cluster` as
-    `of_profile` gives it.
+    """Of each group of a collective, or of those that are one exchange, with the conversion to and from what travels, or the copies
+    around it; `cluster` as `of_profile` gives it.
     """
     costs = groups_cost(pieces[0], cluster) if len(pieces) == 1 else exchange_cost(pieces, cluster)
     element = ELEMENT_BYTES.get(pieces[0].number_format, 4)
-    if element >= 4:
+    if element >= 4 and not profile.copies_exchanged:
         return costs
     most = sum(np.maximum(np.asarray(s.bytes_of_rank, dtype=float), np.asarray(s.received_of_rank or (0.0,))) for s in pieces)
     read_and_written = float(np.max(most)) * (4 / element + 1)

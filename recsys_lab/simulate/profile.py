@@ -37,6 +37,9 @@ class Profile:
             them, as ours on CPU; None: `dense_mfu`.
         cache_speed: a processor's caches give rows that a look-up or an update has read before so many times as fast as memory.
         exchanges_ids: False: each rank reads the ids that it serves from its own input.
+        copies_exchanged: True: what a collective sends is copied into a buffer before it, and out of one after it.
+        link_efficiency: of a link's figures, which already are what collectives reach on it. Below 1 only for a library that is known to
+            reach less than they say.
         iteration_overhead_ms: the host's time before an iteration's first step.
         fitted_on: the points that figures were fitted to, published ms.
         fitted_systems: their devices, each with the most hosts.
@@ -57,7 +60,7 @@ class Profile:
     overlaps: list[Annotated[str, OneOf(OVERLAPS)]]
     peak_of_format: dict[Annotated[str, OneOf(COMPUTE_FORMATS)], Annotated[str, OneOf(NUMBER_FORMATS)]]
     sources: dict[str, str]
-    link_efficiency: ShareOfPeak = 1.0  # of a cluster's links, for bytes
+    link_efficiency: ShareOfPeak = 1.0
     host_link_efficiency: ShareOfPeak = 1.0  # of a GPU's link to its host's memory
     lookup_ns: NotNegative = 0.0  # of each look-up of an update beside its bytes: sorting ids, adding up gradients of equal ones
     table_overhead_us: NotNegative = (
@@ -73,6 +76,7 @@ class Profile:
     iteration_overhead_ms: NotNegative = 0.0
     kernel_us: Annotated[float, Range(0, 100)] = 0.0
     exchanges_ids: bool = True
+    copies_exchanged: bool = False
     cores_for_links: ShareBelowOne = 0.0  # share of the compute that drives collectives, where there are several ranks
     fitted_on: dict[str, Positive] = field(default_factory=dict)
     fitted_systems: dict[str, Hosts] = field(default_factory=dict)

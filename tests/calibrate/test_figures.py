@@ -14,18 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.calibrate import collectives, disk, figures, ranks
-from recsys_lab.calibrate.calibration import Calibration
+from recsys_lab.calibrate.calibration import TOLD_BY, Calibration, error_of_more_hosts, with_errors
 from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, DotsTime, Machine, Measured, TableTime
 from recsys_lab.calibrate.runs import Run, brief
 from recsys_lab.calibrate.written import check_name, write
 from recsys_lab.cluster import Cluster, Device, Disk, Host, Link
 from recsys_lab.config.calibrated import VARIABLE
+from recsys_lab.config.choices import built
 from recsys_lab.errors import UserError
 from recsys_lab.kernels.row_cache import SCRATCH
 from recsys_lab.models.linear import LEAST_WORK
 from recsys_lab.planning import plan_for, this_machine
 from recsys_lab.simulate import Profile
 from recsys_lab.simulate.collectives import Shape, group_ms
+from recsys_lab.simulate.simulated import interval
 from recsys_lab.tables.access import power_law_access
 from tests.ranks import run_ranks
 
@@ -167,6 +169,21 @@ def test_trainings_give_back_the_memory_that_made_them(runs: list[Run]) -> None:
     found = figures.memory_fitted_to([told(run, 1.0, run.simulated(here, true).added_memory_bytes) for run in runs], figures.START)
     assert (found.buffer_factor, found.process_memory_mb) == pytest.approx((2.5, 40.0), rel=0.02)
     assert figures.memory_fitted_to([told(run, 1.0) for run in runs], figures.START) == figures.START
+
+
+def test_a_calibrated_profile_is_less_sure_of_more_hosts_than_of_its_own(runs: list[Run], tmp_path: Path) -> None:
+    """Its trainings leave no error, and say nothing of other hosts: published predictions from one host to several do."""
+    here = cluster()
+    true = replace(figures.START, iteration_overhead_ms=12.0, tier_overhead_us=30.0, memory_efficiency=0.4)
+    made = with_errors(true, [told(run, run.simulated(here, true).iteration_ms) for run in runs], here)
+    assert made.relative_error is not None and made.relative_error < 0.01
+    assert made.relative_error_hosts == built("profile", TOLD_BY).relative_error_hosts > 0.2
+    own, more = (interval(10.0, made, here.reshaped(hosts, 2)) for hosts in (2, 8))
+    assert own is not None and more is not None and own.high < 10.2 and more.high == pytest.approx(10 * (1 + 1.645 * 0.275), rel=0.05)
+    write(tmp_path, calibration(made, made=here), "mine")
+    found = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine", "cluster.hosts=8"]).profile
+    assert found.relative_error_hosts == made.relative_error_hosts and found.sources["relative_error_hosts"]
+    assert error_of_more_hosts(0.5) == 0.5  # no less than on its own
 
 
 def test_what_is_written_is_what_cluster_local_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.validation import command, hybrid, intervals, mlperf, picture
+from experiments.validation import cases, command, hybrid, intervals, mlperf, picture
 from experiments.validation.fit import Found, Point, fit, validate, with_figures
 from experiments.validation.models import Model
+from recsys_lab.config.choices import built
 from recsys_lab.errors import UserError
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
@@ -61,6 +62,32 @@ def test_a_row_is_a_cluster_of_data_sheets(
     found = mlperf.cluster_of(replace(ROW, accelerator=accelerator, nodes=nodes, accelerators=per_node, network=network))
     assert found.device.name.startswith(device) and (found.hosts, found.ranks_per_host) == shape
     assert found.intra_host.name.startswith(near) and found.cross_host.name.startswith(far)
+
+
+GB200 = replace(ROW, accelerator="NVIDIA Blackwell GPU (GB200)", accelerators=4)
+
+
+@pytest.mark.parametrize("trays", [4, 8, 18])
+def test_a_rack_is_planned_as_hosts_and_never_slower_than_those_over_a_network(trays: int) -> None:
+    rack = cases.of_row(replace(GB200, nodes=trays))
+    hosts = replace(rack.cluster, name="hosts").reshaped(trays // 2, 8)
+    over_network = cases.system("dcn_mlperf", hosts, ROW.batch, "mixed", "tuned")
+    assert rack.cluster.hosts == 1 and rack.system.steps == over_network.steps
+    hugectr = built("profile", "hugectr")
+    assert rack.system.simulated_ms(hugectr) <= over_network.simulated_ms(hugectr)
+
+
+@pytest.mark.parametrize("benchmark", sorted(mlperf.MODELS))
+def test_more_trays_of_a_rack_are_never_slower_on_the_same_batch(benchmark: str) -> None:
+    hugectr = built("profile", "hugectr")
+    ms = [cases.of_row(replace(GB200, nodes=n, benchmark=benchmark, round="v5.0")).simulated_ms(hugectr) for n in (2, 4, 8, 16)]
+    assert ms == sorted(ms, reverse=True)
+
+
+@pytest.mark.parametrize(("ranks", "planned"), [(4, (1, 4)), (8, (1, 8)), (36, (6, 6)), (40, (5, 8)), (72, (9, 8)), (76, (19, 4))])
+def test_ranks_of_a_rack_are_hosts_of_eight_or_fewer(ranks: int, planned: tuple[int, int]) -> None:
+    made = cases.of_hosts(cluster(1, ranks))
+    assert (made.hosts, made.ranks_per_host) == planned
 
 
 def test_what_no_data_sheet_has_and_what_is_no_table_are_refused(tmp_path: Path) -> None:

@@ -28,6 +28,17 @@ def test_a_framework_reaches_its_share_of_every_bandwidth_of_both_links() -> Non
     assert (found.cross_host.line_gb_s, found.cross_host.latency_us) == (12.0, 10.0)  # of the link itself, and of a message
 
 
+def test_what_is_packed_is_copied_before_and_after() -> None:
+    """8 MB are read and written, twice, at 0.8 of 1000 GB/s. What is converted is written to its buffer as it is."""
+    step = Step("s", "all_to_all", "forward", (8e6,), ((0, 1),))
+    for sent, more_ms in (("", 0.04), ("fp32", 0.04), ("bf16", 0.0)):
+        (packed,), (bare,) = (
+            collective_step_cost([replace(step, number_format=sent)], cluster(1, 2), profile(copies_exchanged=copies))
+            for copies in (True, False)
+        )
+        assert packed.ms - bare.ms == pytest.approx(more_ms) and packed.wire_ms == bare.wire_ms
+
+
 @pytest.mark.parametrize(("sent", "conversion_ms"), [("fp32", 0.0), ("bf16", 0.06), ("fp8", 0.1)])
 def test_what_travels_is_converted_before_and_after(sent: str, conversion_ms: float) -> None:
     """8 MB of BF16 are 16 MB of FP32: 24 MB read and written, twice, over 0.8 of 1000 GB/s; of FP8 32 + 8."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from experiments.validation import collectives
-from experiments.validation.cases import FRAMEWORKS, cases
+from experiments.validation import collectives, mlperf
+from experiments.validation.cases import FRAMEWORKS, cases, of_row
 from experiments.validation.fit import Point, fit, validate, with_figures
 from experiments.validation.models import model, published
 from experiments.validation.order import orders
@@ -22,10 +23,12 @@ from recsys_lab.errors import UserError
 from recsys_lab.plan import Step
 from recsys_lab.simulate import Profile
 from recsys_lab.simulate.collectives import Shape, collective_ms, group_ms
+from recsys_lab.simulate.costs import of_profile
 from tests.simulate.clusters import cluster, profile
 
 NAMED = [path.stem for path in sorted((CONF / "cluster").glob("*.yaml")) if path.stem != "local" and not path.stem.startswith("emulated")]
 PROFILES = [path.stem for path in sorted((CONF / "profile").glob("*.yaml"))]
+LINKS = [path.stem for path in sorted((CONF / "cluster" / "link").glob("*.yaml"))]
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,30 @@ def test_every_part_of_a_cluster_has_a_source(name: str) -> None:
     made: Cluster = built("cluster", name)
     assert made.name == name
     assert all(len(part.source) > 20 for part in (made.device, made.intra_host, made.cross_host))
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_links_figures_are_what_collectives_reach_of_its_line(name: str) -> None:
+    text = (CONF / "cluster" / "link" / f"{name}.yaml").read_text()
+    said = re.search(r"^# The line has ([\d.]+) GB/s one way; the figures are what collectives reach of it,", text, re.MULTILINE)
+    assert said, "its YAML says what the figures mean"
+    line, made = float(said[1]), mlperf.link(name)
+    assert made.bandwidth_gb_s < line and made.around_gb_s < line and made.line_gb_s in (None, line)
+
+
+@pytest.mark.parametrize("software", PROFILES)
+def test_no_profile_takes_more_off_a_link(software: str) -> None:
+    for name in LINKS:
+        given = replace(cluster(2, 2), intra_host=mlperf.link(name), cross_host=mlperf.link(name))
+        found = of_profile(given, built("profile", software))
+        assert (found.intra_host, found.cross_host) == (given.intra_host, given.cross_host)
+
+
+@pytest.mark.parametrize("benchmark", sorted(mlperf.MODELS))
+def test_more_nodes_of_xeons_are_faster_on_the_same_batch(benchmark: str) -> None:
+    row = mlperf.Row("v2.1", "Somebody", "system", benchmark, 1, 0, "N/A", "", "", 32768, 1.0)
+    ms = [of_row(replace(row, nodes=nodes)).simulated_ms(built("profile", "cpu")) for nodes in (1, 2, 4)]
+    assert ms == sorted(ms, reverse=True)
 
 
 @pytest.mark.parametrize("name", PROFILES)

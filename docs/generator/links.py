@@ -18,7 +18,7 @@ PAGES = {
     "requirements/README.md": "requirements.md",
 }
 #: Pages that a search shows behind the others, and the head that says so.
-BEHIND, LATER = ("decisions/", "changelog", "lessons"), "---\nsearch:\n  boost: 0.3\n---\n\n"
+BEHIND, LATER = ("decisions/", "changelog", "lessons", "studies/20"), "---\nsearch:\n  boost: 0.3\n---\n\n"
 PICTURES = (".svg", ".png")
 #: Pages that the generator makes itself.
 MADE = re.compile(r"docs/config/\w+\.md")
@@ -53,6 +53,8 @@ class Site:
             return name.removeprefix("docs/")
         if name.startswith("experiments/") and path.name == "README.md":
             return f"studies/{path.parent.name}.md"
+        if name.startswith("experiments/") and path.suffix == ".md":  # a dated log of measurements
+            return f"studies/{path.name}"
         return f"source/{name}" if path.suffix in PICTURES else f"source/{name}.txt"
 
     def turned(self, text: str, page: Path) -> str:

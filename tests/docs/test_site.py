@@ -83,7 +83,9 @@ def test_lists_are_those_that_a_code_host_shows(tmp_path: Path) -> None:
 
 
 def test_a_dated_log_of_measurements_is_a_page(tmp_path: Path) -> None:
-    turned = Site(ROOT, tmp_path).turned("[a](../../experiments/benchmarks/2026-11_limits.md#an-intel-xeon)", ROOT / "docs/decisions/stores.md")
+    turned = Site(ROOT, tmp_path).turned(
+        "[a](../../experiments/benchmarks/2026-11_limits.md#an-intel-xeon)", ROOT / "docs/decisions/stores.md"
+    )
     assert turned == "[a](../studies/2026-11_limits.md#an-intel-xeon)"
     assert (tmp_path / "studies" / "2026-11_limits.md").read_text().startswith("---\nsearch:\n  boost: 0.3\n---\n\n# Limits")
 

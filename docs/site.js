@@ -21,13 +21,14 @@ for (const code of document.querySelectorAll("pre > code")) {
 
 // Text in columns is as small as its longest line needs, on a phone and in a list too.
 const WIDTH_OF_LETTER = 0.605;
+const LEAST = matchMedia("(max-width: 600px)").matches ? 5.5 : 10; // pixels
 function fit() {
   for (const code of document.querySelectorAll("pre > code[data-columns]")) {
     code.style.removeProperty("--fit");
     const style = getComputedStyle(code);
     const width = code.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     const size = width / code.dataset.columns / WIDTH_OF_LETTER;
-    if (size < parseFloat(style.fontSize)) code.style.setProperty("--fit", `${size}px`);
+    if (size < parseFloat(style.fontSize)) code.style.setProperty("--fit", `${Math.max(size, LEAST)}px`); // then it scrolls
   }
 }
 fit();

@@ -16,13 +16,47 @@ for (const code of document.querySelectorAll("pre > code")) {
       return part;
     }),
   );
+  if (aligned) code.dataset.columns = Math.max(...output.map((line) => line.length));
+}
+
+// Text in columns is as small as its longest line needs, on a phone and in a list too.
+const WIDTH_OF_LETTER = 0.605;
+const LEAST = matchMedia("(max-width: 600px)").matches ? 5.5 : 10; // pixels
+function fit() {
+  for (const code of document.querySelectorAll("pre > code[data-columns]")) {
+    code.style.removeProperty("--fit");
+    const style = getComputedStyle(code);
+    const width = code.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const size = width / code.dataset.columns / WIDTH_OF_LETTER;
+    if (size < parseFloat(style.fontSize)) code.style.setProperty("--fit", `${Math.max(size, LEAST)}px`); // then it scrolls
+  }
+}
+fit();
+addEventListener("resize", fit);
+
+// A drawing opens alone, where a phone can zoom in.
+for (const picture of document.querySelectorAll("article :is(p, picture) > img")) {
+  const whole = picture.closest("picture") ?? picture;
+  if (whole.closest("a")) continue;
+  const link = document.createElement("a");
+  link.href = picture.currentSrc || picture.src;
+  whole.replaceWith(link);
+  link.append(whole);
 }
 
 // On a phone a row with many columns becomes a list, each cell behind its column's name (site.css).
-const MANY = 4;
+const MANY = 3;
 for (const table of document.querySelectorAll(".md-typeset table:not([class])")) {
   const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
   if (heads.length < MANY) continue;
   table.dataset.stacked = "";
-  for (const row of table.querySelectorAll("tbody tr")) [...row.cells].forEach((cell, at) => (cell.dataset.column = heads[at] ?? ""));
+  for (const row of table.querySelectorAll("tbody tr")) {
+    [...row.cells].forEach((cell, at) => {
+      cell.dataset.column = heads[at] ?? "";
+      if (!cell.childNodes.length) return;
+      const whole = document.createElement("span"); // one item of the cell's grid, code and bold words among it
+      whole.append(...cell.childNodes);
+      cell.append(whole);
+    });
+  }
 }

@@ -30,7 +30,7 @@ def stored(name: str) -> Notebook:
 
 
 def executed(name: str, timeout_s: int = 600) -> Notebook:
-    """The notebook run anew in a kernel of its own. nbclient's CellExecutionError for the first cell that fails."""
+    """The notebook run again in a kernel of its own. nbclient's CellExecutionError for the first cell that fails."""
     import nbformat
     from nbclient import NotebookClient
 

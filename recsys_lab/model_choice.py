@@ -118,9 +118,17 @@ class ModelChoice:
         return tuple(Feature(name, rows, float(length), pooling, law=law) for name, rows, length in each)
 
     def tables(self, data: DataSet, dtype: str) -> tuple[Table, ...]:
-        """The tables that the features of `data` read, in the order in which they first appear, with weights stored as `dtype`.
+        """The tables that features read, in the order in which they first appear.
 
-        A row holds all that the model reads of an id (`ClickModel.widths`). Raises UserError for no table, or `dims` of another number.
+        Args:
+            data: the open data set with the features.
+            dtype: the format of stored weights, such as "fp32".
+
+        Returns:
+            The tables. A row holds all that the model reads of an id (`ClickModel.widths`).
+
+        Raises:
+            UserError: there is no table, or `dims` has another number.
         """
         if not data.features:
             raise UserError("no tables to place: the data have no categorical feature", where="data", allowed="one or more")
@@ -136,7 +144,20 @@ class ModelChoice:
         return tuple(Table(name, of[0].rows, width, tuple(f.name for f in of), of[0].pooling, dtype) for (name, of), width in each)
 
     def build(self, tables: tuple[Table, ...], dense_features: int, device: torch.device, towers: Towers = ()) -> ClickModel:
-        """The model on `device`, with a tower module for each of `towers`. Raises UserError where it has none, or sizes do not fit."""
+        """The model, unsharded.
+
+        Args:
+            tables: as `tables` gives them.
+            dense_features: K, values a sample; 0: none.
+            device: of its weights; "meta": none.
+            towers: groups of features, each with a tower module.
+
+        Returns:
+            The model.
+
+        Raises:
+            UserError: the model has no tower modules, or sizes do not fit.
+        """
         from recsys_lab.models.click_model import ModelInputs  # with torch, which plans do not need
 
         inputs, make = ModelInputs(tables, dense_features, device), imported(self.make)

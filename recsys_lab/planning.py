@@ -78,9 +78,20 @@ class Planned:
 
 
 def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = None, batch_size: int | None = None) -> Planned:
-    """The plan of the tables of `data`, and its steps. It is for the named cluster and its batch a rank, unless others are given.
+    """The plan of the tables of `data`, and its steps.
 
-    Raises UserError for what cannot be planned, PlanDoesNotFit.
+    Args:
+        experiment: the run, resolved.
+        data: the open data set, whose features name the tables.
+        cluster: to plan for; None: the experiment's.
+        batch_size: samples a rank and step; None: the experiment's.
+
+    Returns:
+        The plan with its steps, cluster, access statistics and workload.
+
+    Raises:
+        UserError: the combination cannot be planned.
+        PlanDoesNotFit: no plan fits the memory.
     """
     cluster = experiment.cluster if cluster is None else cluster
     towers = experiment.sharder.groups(experiment.tables(data), cluster)
@@ -127,9 +138,15 @@ def replan(experiment: Experiment, here: Planned, named: Planned, access: Access
 
 
 def price(planned: Planned, profile: Profile, cluster: Cluster | None = None) -> tuple[Simulated, Timeline]:
-    """What an iteration of `planned` takes on its cluster, or on another with as many ranks, by `profile`.
+    """What an iteration of `planned` takes. The input distribution overlaps where the executor's does.
 
-    The input distribution overlaps where the executor's does.
+    Args:
+        planned: the plan and its steps.
+        profile: what the software makes of the hardware.
+        cluster: another cluster with as many ranks; None: the plan's.
+
+    Returns:
+        The simulated figures (ms, bytes), and the timeline of every step on every rank.
     """
     profile = profile.pipelined if planned.executor.pipeline else profile
     cluster = planned.cluster if cluster is None else cluster

@@ -1,6 +1,6 @@
 """The standard streams of a command, made safe: whoever reads them may go away, their disk may be full, they may be closed.
 
-A run goes on where nobody reads what it prints. What could not be written is said once, at the end.
+A run continues when nobody reads its output. What could not be written is said once, at the end.
 """
 
 from __future__ import annotations

@@ -18,10 +18,12 @@ PAGES = {
     "requirements/README.md": "requirements.md",
 }
 #: Pages that a search shows behind the others, and the head that says so.
-BEHIND, LATER = ("decisions/", "changelog", "lessons"), "---\nsearch:\n  boost: 0.3\n---\n\n"
+BEHIND, LATER = ("decisions/", "changelog", "lessons", "studies/20"), "---\nsearch:\n  boost: 0.3\n---\n\n"
 PICTURES = (".svg", ".png")
 #: Pages that the generator makes itself.
 MADE = re.compile(r"docs/config/\w+\.md")
+_ITEM = re.compile(r"([-*]|\d+\.) ")
+_OF_AN_ITEM = re.compile(r"^ {2,3}(?=\S)")
 _LINK = re.compile(r"(?<!\\)(!?\[[^\]]*\])\(([^)\s]+)\)")
 #: In HTML, which Markdown needs for pictures that follow the reader's light or dark theme.
 _PICTURE = re.compile(r'\b(src|srcset)="([^"]+)"')
@@ -53,6 +55,8 @@ class Site:
             return name.removeprefix("docs/")
         if name.startswith("experiments/") and path.name == "README.md":
             return f"studies/{path.parent.name}.md"
+        if name.startswith("experiments/") and path.suffix == ".md":  # a dated log of measurements
+            return f"studies/{path.name}"
         return f"source/{name}" if path.suffix in PICTURES else f"source/{name}.txt"
 
     def turned(self, text: str, page: Path) -> str:
@@ -71,7 +75,7 @@ class Site:
             place = self._place(page, found[2])
             return f'{found[1]}="{os.path.relpath(place, here).replace(os.sep, "/")}"'
 
-        return _outside_code(_PICTURE, turn_picture, _outside_code(_LINK, turn, text))
+        return _outside_code(_PICTURE, turn_picture, _outside_code(_LINK, turn, _lists_apart(text)))
 
     def _place(self, page: Path, address: str) -> str:
         path = Path(os.path.normpath(page.parent / address))
@@ -91,6 +95,27 @@ class Site:
             (self.folder / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, self.folder / place)
         return place
+
+
+def _lists_apart(text: str) -> str:
+    """`text` with lists as Python-Markdown wants them: behind an empty line, and what belongs to an item four spaces in."""
+    lines: list[str] = []
+    listed = fenced = False
+    for line in text.split("\n"):
+        fenced ^= line.lstrip().startswith("```")
+        if not fenced and _ITEM.match(line):
+            if lines and lines[-1].strip() and not listed:
+                lines.append("")
+            listed = True
+        elif not fenced and line.strip() and not line.startswith(" ") and not (lines and lines[-1].strip()):
+            listed = False
+        lines.append(_OF_AN_ITEM.sub("    ", line) if listed and not fenced and _apart(lines, line) else line)
+    return "\n".join(lines)
+
+
+def _apart(lines: list[str], line: str) -> bool:
+    """Whether `line` begins something of its own in an item of a list: an inner item, or a paragraph behind an empty line."""
+    return bool(_ITEM.match(line.lstrip())) or not (lines and lines[-1].strip())
 
 
 def _outside_code(pattern: re.Pattern[str], replace, text: str) -> str:

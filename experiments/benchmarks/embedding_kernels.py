@@ -130,7 +130,7 @@ def hot_row(given: argparse.Namespace) -> Lookups:
 
 
 def made(given: argparse.Namespace) -> dict[str, tuple[Callable, Callable, str]]:
-    """By kernel: what runs, the bytes that it moves, and the stream that it is held against."""
+    """By kernel: what runs, the bytes that it moves, and the stream that it is compared with."""
     shape = (given.tables * given.rows, given.dim)
 
     def table(dtype: torch.dtype) -> torch.Tensor:

@@ -3,14 +3,14 @@
     .venv/bin/python experiments/benchmarks/emulated.py [--rounds N] [--only flexshard|dmt] [--keep DIR] [--under COMMAND] [--network FILE]
 
 Runs of `run.py launcher=emulated cluster=emulated_4x2` take turns: eight processes, four hosts behind links of 400 Mbit/s. Before them
-the network and the ranks are measured alone (`network`), and the simulator is told what was found.
+the network and the ranks are measured alone (`network`); the simulator takes these figures.
 
-- `flexshard_3tier_comm_speedup`, `flexshard_2tier_comm_speedup`: how many times shorter the time is in which the exchange of embeddings
-  transfers, on FlexShard's RM-2 a thousand times smaller (as many look-ups a row as the paper has). A collective transfers from when the
-  last of its ranks has come; what overlaps is counted once. `..._in_flight`: from when a rank itself has issued it, so that waiting for
-  late ranks is in it. `..._bound`: bytes on a host's link, row-wise over tiers, those of the dense arch too.
-- `dmt_throughput_ratio`: examples a second, four towers that compress four times over the strong baseline (torchrec_strong, both with
-  FP16 communication), on a DLRM whose exchange is most of its iteration.
+- `flexshard_3tier_comm_speedup`, `flexshard_2tier_comm_speedup`: how many times less time the exchange of embeddings takes. The model is
+  FlexShard's RM-2 a thousand times smaller, with as many look-ups a row as the paper has. A collective transfers from when the last of
+  its ranks has come; what overlaps is counted once. `..._in_flight` begins when a rank itself has issued it, so it includes waiting for
+  late ranks. `..._bound` is the ratio of bytes on a host's link, those of the dense arch included.
+- `dmt_throughput_ratio`: examples a second of four towers that compress four times, over the strong baseline (torchrec_strong). Both have
+  FP16 communication, on a DLRM whose exchange is most of its iteration.
 - `counter_vs_steps`: bytes that the kernel counted on the links over the payload of the recorded collectives, by sharder.
 
 Each ratio is the median over rounds with its range; `..._simulated` is the simulator's for the same runs, `lines` has the times.

@@ -1,9 +1,9 @@
 """What a machine could do at best, by bare loops of the same run: matrix products alone, rows at random, sequential reads and updates.
 
-`share_of_limit` of a benchmark holds an iteration against `Bare`: each product of the layers by itself, in the best layout that torch or
-oneDNN offers, and each distinct row of a batch once, by a loop that does nothing else, from the best distance, in the pages that tables
-get, with other data in the caches. `share_of_sequential` holds it against `Machine`: GEMMs of two sizes, and memory read and changed from
-end to end, which no loop over random rows reaches.
+`share_of_limit` of a benchmark compares an iteration with `Bare`, which has two parts. Each product of the layers is timed alone, in the
+best layout that torch or oneDNN offers. Each distinct row of a batch is read and written once, by a loop that does nothing else. That
+loop has the best prefetch distance, the pages that tables get, and other data in the caches. `share_of_sequential` compares it with
+`Machine`: GEMMs of two sizes, and memory read and changed from end to end, which no loop over random rows reaches.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python experiments/benchmarks/neo_planner.py
 
-Prints one JSON object: for each, seconds, the slowest look-up and the slowest exchanges together (`worst_ms`, by neo_4d's model of
-costs), that over the mean of the ranks (`imbalance`) and over what no plan is below (`over_bound`). `alone`: the heuristic as the paper
-has it, with `pieces_over_bound`: the costliest rank, both costs as one, over what no placement of the same pieces is below. Tables:
-conf/model/neo_a in FP16. TorchRec's may be table-wise and column-wise: its search through all seven types takes long.
+Prints one JSON object. Each planner has seconds and `worst_ms`, the slowest look-up and the slowest exchanges together, by neo_4d's model
+of costs. `imbalance` is that over the mean of the ranks, `over_bound` over the lower bound of all plans. `alone` is the heuristic as the
+paper has it. Its `pieces_over_bound` is the costliest rank, both costs as one, over the lower bound of all placements of the same pieces.
+Tables: conf/model/neo_a in FP16. TorchRec's may be table-wise and column-wise: its search through all seven types takes long.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ def rows_of(given: Problem, batch: Batch) -> BareRows:
 
 
 def work_of(given: Problem, precision: str, batch: Batch, distinct: int) -> Work:
-    """FLOPs of the dense arch, and the bytes that must move whatever one does: each distinct row of the batch once to be looked up and
-    once to be updated, ids, dense values, what is looked up and its gradient, dense gradients and weights."""
+    """FLOPs of the dense arch, and the bytes that must move. Each distinct row of the batch moves once for the look-up and once for the
+    update. So do ids, dense values, looked-up vectors and their gradients, dense gradients and weights."""
     workload = planned(given, precision).workload
     policy = experiment_of(given.overrides, precision).precision
     element = 2 if policy.compute == "bf16" else 4

@@ -1,6 +1,7 @@
-"""Does a model train as well where what travels is FP16 one way and BF16 back? Frappe's tables and most of the generated ones are so small
-that a planner would hold them on every rank: here some lie whole on a rank, some are cut by rows and some are on all, so that every
-kind of exchange is used.
+"""Does a model train as well with FP16 rows and BF16 gradients on the wire?
+
+Frappe's tables and most of the generated ones are so small that a planner would replicate them. Here some tables lie whole on a rank, some
+are cut by rows and some are on all ranks, so that every kind of exchange is used.
 
 Each run is a line of run.py on two processes, as two hosts.
 """

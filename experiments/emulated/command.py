@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 def compare(
     comparison: Comparison, rounds: int, keep: Path | None, networks: Networks, under: list[str]
 ) -> tuple[list[Ratio], dict[str, LineFigures]]:
-    """Runs the comparison; the simulator is told of the network, as it was with the hosts of a line at work."""
+    """Runs the comparison; the simulator takes the network's figures, as measured with the hosts of a line at work."""
     from experiments.emulated.runs import rounds_of
 
     lines = {name: (*networks[comparison.hosts_of(name)]["words"], *own) for name, own in comparison.lines.items()}

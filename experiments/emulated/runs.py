@@ -1,4 +1,4 @@
-"""Trainings of `run.py` on the emulated network, in turns: whatever the machine does meanwhile happens to all."""
+"""Trainings of `run.py` on the emulated network, in turns, so that a change of the machine's speed meets all."""
 
 from __future__ import annotations
 

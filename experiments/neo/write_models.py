@@ -2,10 +2,10 @@
 
     python experiments/neo/write_models.py           # --check: only compare with what is there
 
-Published and met: parameters, tables where a number is said, least, greatest and mean dimension, mean look-ups, FLOPs, layers and their
-mean width. Free, and chosen here (`FREE`): the number of tables of F and I within "~ 10s" and "~ 100s", how rows, dimensions and
-look-ups spread about their means (log-normal quantiles, dealt to the tables by fixed permutations), and how the MLPs divide into bottom and
-over layers.
+Published and met: parameters, tables where the paper has a number, least, greatest and mean dimension, mean look-ups, FLOPs, layers and
+their mean width. Free, and chosen here (`FREE`): the number of tables of F and I within "~ 10s" and "~ 100s"; the spread of rows,
+dimensions and look-ups about their means; the split of the MLPs into bottom and over layers. Spreads are log-normal quantiles, dealt to
+the tables by fixed permutations.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ QUESTION = "a large table in device memory, in host memory, and there with a cac
 DEVICE, UVM, CACHED_40, CACHED_20 = "device memory", "host memory", "40 % cached", "20 % cached"
 SHARES = {CACHED_40: 0.4, CACHED_20: 0.2}
 FP32_BYTES = 4
-#: What finding a batch's rows in the cache moves in device memory: of each id, a sort of 8-byte keys (eight passes of key and place, read
-#: and written) and where it is; of each different row, its set of 32 tags of 8 bytes and as many counters.
+#: Bytes in device memory that finding a batch's rows in the cache moves. An id: a sort of 8-byte keys (eight passes of key and place, read
+#: and written) and its place. A distinct row: its set of 32 tags of 8 bytes and as many counters.
 BYTES_OF_ID, BYTES_OF_ROW = 8 * 2 * 16 + 16, 2 * 32 * 8
 #: Of an iteration's dense arch, what comes before the backward pass.
 FORWARD = 1 / 3

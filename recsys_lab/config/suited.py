@@ -14,7 +14,7 @@ PATIENCE, MOST_EPOCHS, MOST_MINUTES = 4, 100, 10.0
 FEW_ROWS, TUNED_BATCH = 100_000, 512
 MOST_EPS, LEAST_EPS = 3e-3, 1e-8
 MOST_LR, LEAST_LR = 2e-2, 1e-3
-#: The tables' highest rate where the first-order part is learnt already: what is left to learn must not spoil it.
+#: The tables' highest rate where the first-order part is learnt already: the rest of the model must not spoil it.
 BEGUN_LR = 5e-3
 #: Most rows of a table that the dense arch overfits before it has learnt the first-order part, unless that is learnt already.
 DENSE_FEW_ROWS, DENSE_FEW_LR, DENSE_LR = 20_000, 1e-4, 1e-3

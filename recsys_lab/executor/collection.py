@@ -191,10 +191,20 @@ def shard_collection(
     stores: Stores | None = None,
     pipeline: bool = False,
 ) -> TorchRecPart:
-    """A collection of the tables `configs` (one kind), sharded by `parameters` over the group of `env`.
+    """A collection of tables of one kind, sharded over a process group by TorchRec.
 
-    `replicas`: by scheme, the process group whose ranks hold the same shards as this one and average their gradients.
-    `stores`: by table. With `pipeline` a thread fetches their rows as soon as a batch's ids are there.
+    Args:
+        configs: the tables, all pooled or all of sequences.
+        parameters: TorchRec's sharding of each table.
+        env: the group whose ranks exchange.
+        device: of this rank.
+        replicas: by scheme, the process group whose ranks hold the same shards as this one and average their gradients.
+        formats: number formats on the wire.
+        stores: by table, where its rows are.
+        pipeline: whether a thread fetches rows of stores as soon as a batch's ids are there.
+
+    Returns:
+        The part of a model that exchanges ids and rows of these tables.
     """
     alike = {scheme: Replicas(group, formats.gradients) for scheme, group in replicas.items()}
     pooled = isinstance(configs[0], EmbeddingBagConfig)

@@ -24,7 +24,15 @@ _POOLING = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> EmbeddingBagCollection:
     """TorchRec's collection of pooled tables.
 
-    Raises UserError for a sequence feature, which these models cannot read. Also for a name that no module of PyTorch's can have.
+    Args:
+        tables: pooled by sum or mean.
+        device: where its weights are; "meta": nowhere.
+
+    Returns:
+        The collection, whose weights nobody has filled.
+
+    Raises:
+        UserError: a sequence feature, which these models cannot read; a name that no module of PyTorch's can have.
     """
     reserved = nn.ModuleDict()
     for table in tables:
@@ -59,7 +67,18 @@ def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> Embe
 
 
 def embedding_rows(tables: Sequence[Table], device: torch.device | None) -> EmbeddingCollection:
-    """TorchRec's collection of tables that do not pool. Raises UserError for a pooled feature, which a sequence model cannot read."""
+    """TorchRec's collection of tables that do not pool.
+
+    Args:
+        tables: of sequences.
+        device: where its weights are; "meta": nowhere.
+
+    Returns:
+        The collection, whose weights nobody has filled.
+
+    Raises:
+        UserError: a pooled feature, which a sequence model cannot read.
+    """
     for table in tables:
         if table.pooling != "none":
             raise UserError("this model reads sequences", where=f"table {table.name}", given=f"pooling {table.pooling}", allowed="none")
@@ -194,6 +213,16 @@ def check_arch(embedding_dim: int, bottom_layers: Sequence[int], over_layers: Se
 
 
 def check_layers(where: str, layers: Sequence[int], end: int, meaning: str) -> None:
-    """Raises UserError unless there are `layers` and the last is `end` wide."""
+    """Checks the widths of an MLP.
+
+    Args:
+        where: the key, such as "model.over_layers".
+        layers: widths, from the first layer to the last.
+        end: what the last must be.
+        meaning: of the last layer, in words.
+
+    Raises:
+        UserError: there is no layer, or the last has another width.
+    """
     if not layers or layers[-1] != end:
         raise UserError(f"the last layer must be {meaning}", where=where, given=list(layers), allowed=f"a list that ends in {end}")

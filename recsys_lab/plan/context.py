@@ -129,16 +129,33 @@ class Context:
     def rows_there(self, kind: str, groups: Groups, sent: Figures, received: Figures | None = None, **where: Any) -> list[Step]:
         """Looked-up rows on their way to the ranks whose samples want them.
 
-        `sent` and `received`: the numbers of each rank.
+        Args:
+            kind: the collective, such as "all_to_all".
+            groups: the ranks of each group that exchanges.
+            sent: numbers (not bytes) of each rank.
+            received: likewise; None: as many as sent.
+            where: the step's `name` behind the prefix, what it is `after`, and the `tables` whose rows they are, where they are not
+                the usual.
 
-        `where` is the step's `name` behind the prefix, what it is `after`, and the `tables` whose rows they are. The last two are given
-        where they are not the usual.
+        Returns:
+            The step, or nothing where each group is a single rank.
         """
         usual = {"name": f"output.{kind}", "after": (f"{self.prefix}.lookup",), "tables": self.names}
         return self._travel("forward", self.precision.forward_comm_bytes, kind, groups, sent, received, **usual | where)
 
     def gradients_back(self, kind: str, groups: Groups, sent: Figures, received: Figures | None = None, **where: Any) -> list[Step]:
-        """Their gradients, on their way back."""
+        """The rows' gradients on their way back to the ranks that hold the rows.
+
+        Args:
+            kind: the collective, such as "all_to_all".
+            groups: the ranks of each group that exchanges.
+            sent: numbers (not bytes) of each rank.
+            received: likewise; None: as many as sent.
+            where: as of `rows_there`.
+
+        Returns:
+            The step, or nothing where each group is a single rank.
+        """
         usual = {"name": f"gradient.{kind}", "after": ("dense.backward",), "tables": self.names}
         return self._travel("backward", self.precision.backward_comm_bytes, kind, groups, sent, received, **usual | where)
 
@@ -184,8 +201,17 @@ def input_distribution(
     order: tuple[int, ...] | None = None,
     split_rows: int = SPLIT_ROWS,
 ) -> list[Step]:
-    """Three exchanges in each group: split sizes, then lengths, then ids; TorchRec's unless `split_rows` is another. `lengths_sent`,
-    `ids_sent`: numbers per rank. `order`: all ranks in the order in which they are one group; None: the context's groups.
+    """Three exchanges in each group: split sizes, then lengths, then ids.
+
+    Args:
+        context: the scheme's tables and ranks.
+        lengths_sent, ids_sent: numbers that each rank sends.
+        lengths_received, ids_received: numbers of each rank [R].
+        order: all ranks in the order in which they are one group; None: the context's groups.
+        split_rows: rows of split sizes, TorchRec's unless given.
+
+    Returns:
+        The steps, in order; none where each group is a single rank.
     """
     prefix, groups, names = f"{context.prefix}.input", context.groups if order is None else (order,), context.names
 
@@ -220,7 +246,18 @@ def lookups_of_ranks(context: Context) -> np.ndarray:
 def iteration(
     context: Context, inputs: list[Step], forward: list[Step], backward: list[Step], after: list[Step] | None = None
 ) -> tuple[list[Step], list[Step]]:
-    """(input and forward, backward) steps with the tables' look-up and update between and behind them. `after`: what follows the update."""
+    """The steps of a scheme with the tables' look-up and update among them.
+
+    Args:
+        context: the scheme's tables and ranks.
+        inputs: the exchanges of ids.
+        forward: what the rows do after the look-up.
+        backward: what gradients do before the update.
+        after: what follows the update.
+
+    Returns:
+        (input and forward, backward) steps.
+    """
     ids = tuple(s.name for s in inputs[1:])
     fetch, back = _store_steps(context, ids)
     lookup, update = table_steps(context, (*ids, *(s.name for s in fetch if s.kind == FETCH)), last_of(backward, "dense.backward"))

@@ -32,14 +32,27 @@ def lower(
     in_flight: int = 1,
     batch_number: float = math.inf,
 ) -> Steps:
-    """One training iteration of `plan`: `workload.batch_size` samples a rank, mean lengths from `access` (by table name).
-    `exchange`, of whole tables' rows: one of `EXCHANGES`. Without `overlap` collectives of embeddings and dense gradients block. With
-    `hot_rows` ranks that hold hot rows serve more than their share of the rows (hot_rows.py). `in_flight`: batches
-    whose rows a store's cache must keep at a time. `batch_number`: how many came before this one; inf: the long run.
+    """One training iteration of `plan` as steps.
 
     The tables of one family of schemes are exchanged together: one input distribution and one output distribution each. All split sizes are
-    exchanged first. Raises UserError for sequence tables under a scheme that pools, or beside pooled tables. Also for an exchange that the
-    plan's tables do not have.
+    exchanged first.
+
+    Args:
+        plan: the plan.
+        access: access statistics by table name; mean lengths are theirs.
+        precision: number formats in memory and on the wire.
+        workload: `batch_size` samples a rank, and the dense arch's work.
+        exchange: of whole tables' rows, one of `EXCHANGES`.
+        overlap: False: collectives of embeddings and dense gradients block.
+        hot_rows: whether ranks that hold hot rows serve more than their share of the rows (hot_rows.py).
+        in_flight: batches whose rows a store's cache must keep at a time.
+        batch_number: how many batches came before this one; inf: the long run.
+
+    Returns:
+        The steps in a valid order, with kind, group and bytes of each rank.
+
+    Raises:
+        UserError: sequence tables under a scheme that pools, or beside pooled tables; an exchange that the plan's tables do not have.
     """
     check_sequences(plan)
     check_exchange(plan, exchange, overlap)

@@ -133,7 +133,16 @@ def missing_bytes(memory: RankMemory, cluster: Cluster) -> tuple[int, int]:
 def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> RankMemory:
     """The plan's bytes, if every rank of the cluster can hold its own.
 
-    Raises PlanDoesNotFit with the missing bytes of the rank that lacks most and the nearest change that would fit.
+    Args:
+        plan: the plan.
+        workload: batch, optimizer and what the model keeps in memory.
+        cluster: as many ranks as the plan has.
+
+    Returns:
+        Bytes of each rank, by what holds them.
+
+    Raises:
+        PlanDoesNotFit: with the missing bytes of the rank that lacks most, and the nearest change that would fit.
     """
     memory = bytes_of_ranks(plan, workload)
     missing, rank = missing_bytes(memory, cluster)

@@ -16,7 +16,15 @@ POOLING = ("sum", "mean", "none")
 
 
 def validate(plan: ShardingPlan, where: object = "plan") -> None:
-    """Raises UserError that names the table and what is wrong with it."""
+    """Checks that a plan places each cell of each table exactly once, by the rules of its scheme.
+
+    Args:
+        plan: the plan.
+        where: what a mistake names, such as the plan's file.
+
+    Raises:
+        UserError: it names the table and what is wrong with it.
+    """
     try:
         _check(plan)
     except UserError as error:

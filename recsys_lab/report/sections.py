@@ -291,6 +291,8 @@ def absent(result: dict[str, Any], part: str) -> str:
     did = {"measured": "trained", "quality": "evaluated", "simulated": "simulated", "plan": "planned"}[part]
     if error := result.get("error"):
         return f"not {did}: the run failed ({error['type']}: {error['message']})"
+    if part == "measured" and result.get("quality"):
+        return "not measured: too few steps, the first 3 are not timed"
     return f"not {did}: mode={result['mode']}"
 
 

@@ -43,9 +43,9 @@ def test_a_command_is_called_by_nobody_but_the_command_line() -> None:
     assert [room for room, allowed in MAY_IMPORT.items() if "commands" in allowed] == []
 
 
-def test_the_page_on_architecture_lists_every_room() -> None:
+def test_the_page_on_architecture_lists_every_package() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = page[page.index("\n## Rooms\n") : page.index("\n## Why")]
+    table = page[page.index("\n## Packages\n") : page.index("\n## Why")]
     first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     listed = [name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)]
     assert sorted(listed) == sorted(MAY_IMPORT)

@@ -20,7 +20,6 @@ _LISTED = re.compile(r"^(    |\t)")
 #: Commands that no test runs, and why. The page and what the command begins with.
 NOT_RUN = {
     ("README.md", "make demo"): "installs; its commands are the page's second and third, which are run",
-    ("README.md", "make test"): "runs this test itself",
     ("docs/index.md", "make env"): "installs what runs this test",
     ("docs/examples.md", "python run.py launcher=emulated"): "needs network namespaces; tests/launchers/test_emulated.py runs it",
     (
@@ -48,7 +47,7 @@ NOT_RUN = {
     ("docs/launchers.md", "python -m recsys_lab emulated"): "needs network namespaces, and minutes",
     ("docs/launchers.md", "python run.py resume=RUN_FOLDER"): "stands for a run of the reader's; tests/end_to_end resume theirs",
     ("docs/launchers.md", "python run.py launcher=ray"): "needs Ray; tests/ecosystem starts one",
-    ("docs/python.md", "pip install"): "installs what the next line needs; make test-ecosystem brings it",
+    ("docs/python.md", "pip install"): "installs; make test-ecosystem and tests/package do",
     ("docs/python.md", "python run.py logger=mlflow"): "needs a server of MLflow; tests/ecosystem starts one",
     ("docs/torchrec.md", "python -m recsys_lab torchrec_plan"): "needs a plan; tests/torchrec_plans/test_torchrec_json.py writes one",
     ("docs/security.md", "export GLOO_SOCKET_IFNAME"): "names an interface that this machine need not have",

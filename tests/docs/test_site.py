@@ -76,6 +76,20 @@ def test_pictures_outside_docs_stay_pictures(tmp_path: Path) -> None:
     assert turned == f"![x](source/{place})" and (tmp_path / "source" / place).is_file()
 
 
+def test_lists_are_those_that_a_code_host_shows(tmp_path: Path) -> None:
+    text = "So:\n- one\n  more of it\n- two\n\n1. **Step**. Weak:\n   - inner\n\n   rest\n2. Next\n\n    - code\n"
+    shown = Site(ROOT, tmp_path).turned(text, ROOT / "README.md")
+    assert shown == "So:\n\n- one\n  more of it\n- two\n\n1. **Step**. Weak:\n    - inner\n\n    rest\n2. Next\n\n    - code\n"
+
+
+def test_a_dated_log_of_measurements_is_a_page(tmp_path: Path) -> None:
+    turned = Site(ROOT, tmp_path).turned(
+        "[a](../../experiments/benchmarks/2026-11_limits.md#an-intel-xeon)", ROOT / "docs/decisions/stores.md"
+    )
+    assert turned == "[a](../studies/2026-11_limits.md#an-intel-xeon)"
+    assert (tmp_path / "studies" / "2026-11_limits.md").read_text().startswith("---\nsearch:\n  boost: 0.3\n---\n\n# Limits")
+
+
 def test_a_link_to_nothing_stops_the_build(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"docs/index\.md: a link to nowhere\.md, which is not there"):
         Site(ROOT, tmp_path).turned("[a](nowhere.md)", ROOT / "docs" / "index.md")

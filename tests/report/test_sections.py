@@ -10,7 +10,7 @@ import yaml
 from recsys_lab.record.baselines import Baselines
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.page import write_page
-from recsys_lab.report.sections import CALIBRATE, collectives, headline, phases
+from recsys_lab.report.sections import CALIBRATE, absent, collectives, headline, phases
 from recsys_lab.report.sections import quality as quality_table
 from tests.record.fake_run import make_result, write_run
 from tests.report.test_timeline_chart import TRACE
@@ -25,6 +25,12 @@ def test_a_report_shows_places_where_items_are_held_out_and_no_empty_columns(tmp
     assert ("NDCG@10 among all items, test", "0.0300", "measured") in headline(run).rows
     clicks = quality_table(read_run(write_run(tmp_path / "clicks", make_result())))
     assert "ndcg_10" not in clicks.columns and "auc" in clicks.columns
+
+
+def test_a_training_of_a_few_steps_is_not_called_no_training():
+    trained = {"mode": "auto", "measured": None, "quality": {"validation": {"auc": 0.7}}}
+    assert absent(trained, "measured") == "not measured: too few steps, the first 3 are not timed"
+    assert absent(trained | {"quality": None, "mode": "plan"}, "measured") == "not trained: mode=plan"
 
 
 def test_a_simulation_that_is_not_calibrated_does_not_stand_beside_a_measurement(tmp_path):

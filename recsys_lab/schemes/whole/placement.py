@@ -15,7 +15,7 @@ TABLE_COLUMN_WISE = "table_column_wise"  # the column shards of a table lie on o
 
 
 def on_rank(table: Table, rank: int) -> Placement:
-    """The whole table."""
+    """The whole `table` on one `rank`."""
     return Placement(table.name, TABLE_WISE, (Shard((rank,), 0, table.rows, 0, table.dim),))
 
 

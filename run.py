@@ -23,7 +23,7 @@ def main(argv: list[str], young: bool = False) -> int:
     with Streams() as streams, Outcome() as outcome:
         check_here()
         torchrun.check_variables()
-        line = outcome.line = command_line.read(with_studies(torchrun.going_on(torchrun.with_launcher(argv))))
+        line = outcome.line = command_line.read_to_run(with_studies(torchrun.going_on(torchrun.with_launcher(argv))))
         local.prepare(line.config, young)
 
         @hydra.main(version_base="1.3", config_path=str(command_line.CONF), config_name="config")

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 from launchers import processes
 from recsys_lab.errors import RankLost, UserError
+from recsys_lab.packages import Package, needs
 from recsys_lab.ranges import Count, CountFromZero, Hosts, RanksPerHost, Text, Threads, Timeout
 
 ADDRESS = Text(r"auto|[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}", 255, "auto, or the head's HOST:PORT")
@@ -31,8 +32,10 @@ OWN = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "RAY_
 #: For what ranks exchange through Ray: nothing but their end, so it may be small.
 OBJECT_STORE_BYTES = 80 * 2**20
 REACH_S = 5.0
+RAY = Package("ray", "ray", "launcher=local")
 
 
+@needs(RAY)
 def launch(
     work: Callable[..., Any],
     arguments: dict,
@@ -89,8 +92,8 @@ def _ray(address: str | None, cpus: int) -> Iterator[Any]:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
         import ray
-    except ModuleNotFoundError as error:
-        raise UserError(f"Ray is not installed ({error})", where="launcher", given="ray", remedy="pip install recsys_lab[ray]") from None
+    except ModuleNotFoundError:
+        raise RAY.refusal("launcher", "ray") from None
     place = Path(tempfile.mkdtemp(prefix="recsys_lab-ray-", dir="/tmp")) if address is None else None  # sockets' names are short
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
+from recsys_lab.config.installed import check_installed
 from recsys_lab.errors import (
     UNWRITABLE,
     RankLost,
@@ -170,6 +171,7 @@ class Ending:
             record = read_result(self.folder)
             if record["status"] in ENDED:
                 return partial(_again, record, self.folder)
+        check_installed(self.config)
         from recsys_lab.experiment import resolve  # with torch, which neither help nor a refused line needs
 
         experiment = resolve(self.config)

@@ -115,13 +115,34 @@ class Priced:
         return Priced(simulated.iteration_ms, simulated.phases_ms, sent / 1e6, simulated.bytes_per_rank.max / 1e9)
 
 
+class Compared(dict[str, Priced]):
+    """Plans by name, each priced on one cluster. `print` shows them side by side."""
+
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """A figure a row: what it is, then of each plan. Phases that no plan has are left out."""
+        each = list(self.values())
+        phases = [name for name in each[0].phases_ms if any(one.phases_ms[name] for one in each)] if each else []
+        return (
+            ("ms of an iteration", *(f"{one.iteration_ms:.2f}" for one in each)),
+            *((f"  {name.replace('_', ' ')}", *(f"{one.phases_ms[name]:.2f}" for one in each)) for name in phases),
+            ("MB that a rank sends", *(f"{one.sent_mb:,.0f}" for one in each)),
+            ("GB with optimizer state", *(f"{one.tables_gb:.1f}" for one in each)),
+        )
+
+    def __str__(self) -> str:
+        rows = (("", *self), *self.rows())
+        widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+        lines = ((row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))) for row in rows)
+        return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
 def plan_of(path: Path | str, experiment: Experiment) -> ShardingPlan:
     """The plan in `path` for the tables and the cluster of `experiment`. Raises what `read` does."""
     cluster = experiment.cluster
     return read(path, experiment.tables(experiment.open_data()), cluster.hosts, cluster.ranks_per_host)
 
 
-def compared(path: Path | str, sharders: Sequence[str], *words: str) -> dict[str, Priced]:
+def compared(path: Path | str, sharders: Sequence[str], *words: str) -> Compared:
     """The plan in `path`, and those that sharders of ours make for the same tables, each priced on the same cluster.
 
     Args:
@@ -130,16 +151,16 @@ def compared(path: Path | str, sharders: Sequence[str], *words: str) -> dict[str
         words: of run.py: the model and the cluster, such as "model=tables", "model.file=tables.csv", "cluster=h100x64".
 
     Returns:
-        A Priced by name: of the file, then of each sharder.
+        A Priced by name: of the file, then of each sharder. `print` shows a table of them.
 
     Raises:
         UserError: that of `read`, and for wrong words. PlanDoesNotFit: where a rank lacks memory.
     """
     experiment = api.compose(*words)
-    found = {Path(path).name: Priced.of(api.simulate(experiment, given=plan_of(path, experiment)))}
+    found = Compared({Path(path).name: Priced.of(api.simulate(experiment, given=plan_of(path, experiment)))})
     for name in sharders:
         found[name] = Priced.of(api.simulate(*words, f"sharder={name}"))
     return found
 
 
-__all__ = ["Priced", "compared", "plan_of", "read"]
+__all__ = ["Compared", "Priced", "compared", "plan_of", "read"]

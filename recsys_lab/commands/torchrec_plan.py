@@ -31,15 +31,7 @@ def main(argv: list[str]) -> int:
         return 0
     print("\n".join(explain(plan)))
     print_table(console(), Table("Tables", ("table", "where"), tuple((fact.table.name, fact.where) for fact in table_facts(plan))))
-    each = list(priced.values())
-    phases = [name for name in each[0].phases_ms if any(one.phases_ms[name] for one in each)]
-    rows = (
-        ("ms of an iteration", *(f"{one.iteration_ms:.2f}" for one in each)),
-        *((f"  {name.replace('_', ' ')}", *(f"{one.phases_ms[name]:.2f}" for one in each)) for name in phases),
-        ("MB that a rank sends", *(f"{one.sent_mb:,.0f}" for one in each)),
-        ("GB with optimizer state", *(f"{one.tables_gb:.1f}" for one in each)),
-    )
     cluster = experiment.cluster
     note = f"Simulated: an iteration on {cluster.name}, {experiment.batch_size:,} samples a rank. Bytes are those of the busiest rank."
-    print_table(console(), Table("Cost", ("", *priced), rows, note, tuple(priced)))
+    print_table(console(), Table("Cost", ("", *priced), priced.rows(), note, tuple(priced)))
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from recsys_lab.config import words
 from recsys_lab.config.composition import composed, hydra_errors, parsed, with_choices
 from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
 from recsys_lab.config.frozen import differences, freeze, register_resolvers
+from recsys_lab.config.installed import check_installed
 from recsys_lab.config.keys import check_keys, composed_at_once, offer_sizes
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
@@ -71,6 +73,16 @@ class StartedJob:
 
 def read(argv: list[str]) -> Invocation:
     """Checks `argv` (without the program's name). Raises UserError for the first thing wrong with it."""
+    return _read(argv, lambda config: None)
+
+
+def read_to_run(argv: list[str]) -> Invocation:
+    """The same for what runs next: raises UserError also where a choice's package is not installed."""
+    return _read(argv, check_installed)
+
+
+def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
+    """`check` gets the frozen config of the run, or of each job of a sweep."""
     register_resolvers()
     places.importable()
     args = words.parsed(argv)
@@ -97,9 +109,10 @@ def read(argv: list[str]) -> Invocation:
             config, folder_name = composed([*(jobs[0] if jobs else fixed), *extra], "sweep")
             folder = own_folder(folder_name, "hydra.sweep.dir")
             for job in jobs[:MOST_JOBS_COMPOSED]:
-                freeze(composed([*job, *extra])[0])
+                check(freeze(composed([*job, *extra])[0]))
             line = (*_of_any_choice(_seeds_first(argv, args.overrides), overrides), _at("sweep", folder))
-            return Invocation(True, line, freeze(config), folder, tuple(tuple(job) for job in jobs))
+            check(config := freeze(config))
+            return Invocation(True, line, config, folder, tuple(tuple(job) for job in jobs))
         for override in overrides:
             if override.is_sweep_override():
                 raise UserError(
@@ -112,7 +125,8 @@ def read(argv: list[str]) -> Invocation:
         folder = run_to_resume(config)
         extra += [str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]
         config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.names_folder))
-    return Invocation(False, (*argv, _at("run", folder)), freeze(config), folder, overrides=tuple(args.overrides))
+    check(config := freeze(config))
+    return Invocation(False, (*argv, _at("run", folder)), config, folder, overrides=tuple(args.overrides))
 
 
 def _choice_folders(config_dir: str | None, overrides: list[Override]) -> list[Path]:

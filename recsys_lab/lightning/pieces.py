@@ -90,6 +90,16 @@ class _Wanted:
             self.missing -= self.tensor[here].numel()
 
 
+class _WantedOfRows(_Wanted):
+    """A number a row. Each part of its columns has what the rank of those columns had, and the row has their mean.
+
+    Row-wise Adagrad's number is a mean over columns itself. So parts that become a whole row give just what the whole row would have kept.
+    """
+
+    def whole(self) -> Tensor:
+        return self.tensor.double().mean(1, keepdim=True).to(self.tensor.dtype)
+
+
 def _overlap(ours: Block, theirs: Block) -> tuple[tuple[slice, slice], tuple[slice, slice]] | None:
     cuts = []
     for first, other, many, others in zip(ours[:2], theirs[:2], ours[2:], theirs[2:]):
@@ -113,7 +123,7 @@ def moved(files: Callable[[], Iterator[tuple[Layout, dict[str, Any]]]], own: Lay
         A checkpoint as this rank would have written it. What is no table's is rank 0's.
 
     Raises:
-        UserError: for tables of another size, for a part that no rank has, and for a row's state of other columns.
+        UserError: for tables of another size, for a part that no rank has, and for a state that is no weight's and no row's.
     """
     made: dict[str, Any] = {}
     weights: dict[tuple[str, int], _Wanted] = {}
@@ -143,6 +153,8 @@ def moved(files: Callable[[], Iterator[tuple[Layout, dict[str, Any]]]], own: Lay
 
 
 def _given(value: Any) -> Any:
+    if isinstance(value, _WantedOfRows):
+        return value.whole()
     return value.tensor if isinstance(value, _Wanted) else value
 
 
@@ -158,26 +170,11 @@ def _take_state(into: dict[str, Any], state: Mapping[str, Any], theirs: list[Blo
         elif list(value.shape) == source[2:]:
             into.setdefault(what, _Wanted(block, value)).take(source, value)
         elif value.shape[0] == source[2] and value.numel() == source[2]:
-            _take_rows(into, what, value, block, source, f"{where} {name} {what}")
+            into.setdefault(what, _WantedOfRows(block, value)).take(source, value.reshape(-1, 1).expand(source[2:]))
         else:
             given, at = tuple(value.shape), f"{where} {name} {what}"
-            raise UserError("a state that is no weight's and no row's", where=at, given=given, remedy=AS_WRITTEN)
-
-
-def _take_rows(into: dict[str, Any], what: str, value: Tensor, block: Block, source: Block, where: str) -> None:
-    """A number a row, which belongs to the columns that its rank had."""
-    row, _, rows, _ = block
-    mine = into.setdefault(what, _Wanted([row, 0, rows, 1], value))
-    if _overlap(block, source) is None:
-        return
-    if block[1::2] != source[1::2]:
-        given = f"columns {source[1]} to {source[1] + source[3]}"
-        raise UserError("a row's state is of other columns", where=where, given=given, remedy=AS_WRITTEN)
-    mine.take([source[0], 0, source[2], 1], value.reshape(-1, 1))
-    into[what] = mine
-
-
-AS_WRITTEN = "resume under the plan that it was written with"
+            remedy = "resume under the plan that it was written with"
+            raise UserError("a state that is no weight's and no row's", where=at, given=given, remedy=remedy)
 
 
 def _check_same_tables(theirs: Layout, ours: Layout, where: object) -> None:

@@ -9,9 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from recsys_lab.packages import Package, needs
 from recsys_lab.ranges import Count
 
+LIGHTNING = Package("lightning", "cpu", "logger=none")
 
+
+@needs(LIGHTNING)
 def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> Any:
     """Event files in `folder`/tensorboard. `tensorboard --logdir` on the sweep's folder shows its runs beside each other.
 
@@ -31,6 +35,7 @@ def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str |
     return TensorBoardLogger(save_dir=str(folder), name="tensorboard", version="")
 
 
+@needs(LIGHTNING)
 def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None, *, flush_every_n_steps: Count = 100) -> Any:
     """Everything that any callback logs, in `folder`/csv/metrics.csv. Its columns are not fixed as those of metrics.csv are.
 

@@ -21,9 +21,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 from recsys_lab.errors import UserError
 from recsys_lab.files import plain, read_json, write_json
+from recsys_lab.packages import Package, needs
 from recsys_lab.ranges import Range, Text
 from recsys_lab.record.headline import ARTIFACTS, headline
+from recsys_lab.record.loggers import LIGHTNING
 
+MLFLOW = Package("mlflow", "mlflow", "logger=csv")
 FOLDER, RUNS_FILE, SQLITE = "mlflow", "runs.json", "sqlite:///"
 VARIABLE = "MLFLOW_TRACKING_URI"
 #: A rank waits 10 seconds for a server, and asks once more. Nobody else hears of the run, and the terminal is the launcher's.
@@ -137,6 +140,7 @@ class RunLogger:
             print(f"mlflow: {_why(error, self.server)}; {then}", file=sys.stderr, flush=True)
 
 
+@needs(MLFLOW, LIGHTNING)
 def start(
     folder: Path,
     config: Mapping[str, Any],
@@ -201,10 +205,8 @@ def _client(uri: str) -> tuple[Any, tuple[type[Exception], ...]]:
     try:
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"MLflow is not installed ({error})", where="logger", given="mlflow", remedy="pip install recsys_lab[mlflow]"
-        ) from None
+    except ModuleNotFoundError:
+        raise MLFLOW.refusal("logger", "mlflow") from None
     for library in ("mlflow", "alembic", "urllib3.connectionpool"):
         logging.getLogger(library).setLevel(logging.ERROR)  # how it makes its tables, and that it tries again
     try:

@@ -18,10 +18,13 @@ from typing import Annotated, Any
 
 from recsys_lab.errors import UserError
 from recsys_lab.files import plain, read_json, write_json
+from recsys_lab.packages import Package, needs
 from recsys_lab.ranges import OneOf, Range, Text
 from recsys_lab.record.headline import ARTIFACTS, headline
+from recsys_lab.record.loggers import LIGHTNING
 from recsys_lab.shapes import check_shape
 
+WANDB = Package("wandb", "wandb", "logger=none")
 MODES = ("auto", "online", "offline")
 #: Seconds until a server that does not answer is given up.
 INIT_S = 30.0
@@ -66,6 +69,7 @@ class RunLogger:
             run.finish(exit_code=0 if status == "completed" else 1)
 
 
+@needs(WANDB, LIGHTNING)
 def start(
     folder: Path,
     config: Mapping[str, Any],

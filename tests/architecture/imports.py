@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files", "ranges", "shapes", "places", "store_names", "streams", "child"})
+LEAVES |= {"packages"}
 DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
 
 #: What each room may import of ours. A room that is not here may not exist.
@@ -22,6 +23,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "files": frozenset({"errors"}),
     "shapes": frozenset({"errors"}),
     "ranges": frozenset({"errors"}),
+    "packages": frozenset({"errors"}),
     "child": frozenset({"errors", "files", "places"}),
     "cluster": LEAVES,
     "tables": LEAVES,

@@ -16,7 +16,7 @@ def test_without_ray_one_line_says_what_to_install(tmp_path, monkeypatch):
     for name in launcher.OWN:
         monkeypatch.setenv(name, "")  # so that what the launcher sets is gone after the test
     monkeypatch.setenv("RAY_AUTH_TOKEN", "")
-    with pytest.raises(UserError, match=r"launcher: Ray is not installed .*given ray; pip install recsys_lab\[ray\]$"):
+    with pytest.raises(UserError, match=r"^launcher: ray is not installed; given ray; pip install .*\[ray\]', or use launcher=local$"):
         launcher.launch(print, {}, tmp_path, hosts=1, ranks_per_host=1)
 
 

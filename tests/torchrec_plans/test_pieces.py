@@ -35,6 +35,11 @@ def cut(whole: torch.Tensor, block: Block) -> torch.Tensor:
     return whole[row : row + rows, col : col + cols].clone()
 
 
+def _of_rows(block: Block) -> Block:
+    """Where its rows stand in a table of one column."""
+    return [block[0], 0, block[2], 1]
+
+
 def layout(kind: str, ranks: int, rank: int) -> Layout:
     return Layout(ranks, kind, {NAME: blocks(kind, ranks)[rank]}, {NAME: [ROWS, COLS]}, [["dense", NAME]])
 
@@ -43,7 +48,7 @@ def files(kind: str, ranks: int, state: str) -> Iterator[tuple[Layout, dict[str,
     for rank in range(ranks):
         own = blocks(kind, ranks)[rank]
         held = {"step": torch.tensor(3.0)}
-        held["kept"] = torch.empty(0, 1) if not own else cut(-WHOLE, own[0]) if state == "as_weights" else cut(OF_ROWS, [*own[0][:3], 1])
+        held["kept"] = torch.empty(0, 1) if not own else cut(-WHOLE, own[0]) if state == "as_weights" else cut(OF_ROWS, _of_rows(own[0]))
         if not own:
             del held["step"]  # such an optimizer has never stepped here
         optimizer = {"state": {0: {"kept": DENSE}, 1: held}, "param_groups": [{"params": [0, 1]}]}
@@ -66,12 +71,38 @@ def test_any_layout_becomes_any_other(source: str, target: str, before: int, aft
         assert state[1]["kept"].tolist() == (cut(-WHOLE, wanted[0]).tolist() if wanted else [])
 
 
-@pytest.mark.parametrize(("source", "target"), [("rows", "rows"), ("rows", "whole"), ("whole", "replicas"), ("replicas", "rows")])
+@pytest.mark.parametrize(
+    ("source", "target"), [("rows", "rows"), ("rows", "whole"), ("whole", "replicas"), ("replicas", "rows"), ("whole", "columns")]
+)
 def test_a_state_of_rows_follows_its_rows(source: str, target: str) -> None:
     for rank in range(4):
         own = layout(target, 4, rank)
         kept = moved(lambda: files(source, 2, "of_rows"), own, "folder")["optimizer_states"][0]["state"][1]["kept"]
-        assert kept.tolist() == (cut(OF_ROWS, [*own.blocks[NAME][0][:3], 1]).tolist() if own.blocks[NAME] else [])
+        assert kept.tolist() == (cut(OF_ROWS, _of_rows(own.blocks[NAME][0])).tolist() if own.blocks[NAME] else [])
+
+
+@pytest.mark.parametrize("target", ["rows", "whole", "columns"])
+def test_a_state_of_rows_is_the_mean_over_the_columns_that_a_rank_has(target: str) -> None:
+    """As of row-wise Adagrad, whose number is the mean of squares over the columns of a shard."""
+    squares = torch.rand(ROWS, COLS, generator=torch.Generator().manual_seed(1))
+
+    def cut_by_columns() -> Iterator[tuple[Layout, dict[str, Any]]]:
+        for layout_of, found in files("columns", 3, "as_weights"):
+            (block,) = layout_of.blocks[NAME]
+            found["optimizer_states"][0]["state"][1]["kept"] = cut(squares, block).mean(1, keepdim=True)
+            yield layout_of, found
+
+    spans = [block for (block,) in blocks("columns", 3)]
+    parts = torch.cat([cut(squares, block).mean(1, keepdim=True).expand(ROWS, block[3]) for block in spans], dim=1)
+    for rank in range(2):
+        own = layout(target, 2, rank)
+        kept = moved(cut_by_columns, own, "folder")["optimizer_states"][0]["state"][1]["kept"]
+        wanted = [cut(parts, block).mean(1, keepdim=True) for block in own.blocks[NAME]]
+        torch.testing.assert_close(kept, wanted[0] if wanted else torch.empty(0, 1))
+        if target != "columns" and wanted:  # whole rows again: what one process would have kept
+            torch.testing.assert_close(kept, cut(squares, own.blocks[NAME][0]).mean(1, keepdim=True))
+    same = moved(cut_by_columns, layout("columns", 3, 1), "folder")["optimizer_states"][0]["state"][1]["kept"]
+    assert torch.equal(same, cut(squares, spans[1]).mean(1, keepdim=True))  # to the bit
 
 
 def test_nothing_is_trained_where_weights_alone_are_wanted() -> None:
@@ -80,12 +111,11 @@ def test_nothing_is_trained_where_weights_alone_are_wanted() -> None:
 
 
 def test_what_cannot_be_moved_is_refused() -> None:
-    def refused(own: Layout, state: str = "as_weights", kind: str = "rows", ranks: int = 2) -> str:
+    def refused(own: Layout, ranks: int = 2) -> str:
         with pytest.raises(UserError) as error:
-            moved(lambda: iter(list(files(kind, 2, state))[:ranks]), own, "folder")
+            moved(lambda: iter(list(files("rows", 2, "as_weights"))[:ranks]), own, "folder")
         return str(error.value)
 
-    assert "a row's state is of other columns; given columns 0 to 8" in refused(layout("columns", 2, 0), "of_rows")
     assert "lacks a part of a table" in refused(layout("whole", 1, 0), ranks=1)
     larger = Layout(1, "", {NAME: [[0, 0, 13, COLS]]}, {NAME: [13, COLS]}, [])
     assert refused(larger) == f"folder: the checkpoint has another size of {NAME}; given 13x8; allowed: 12x8"

@@ -79,6 +79,9 @@ def test_the_command_explains_prices_and_compares(file: Path, tables: Path, caps
     assert list(found["priced"]) == ["plan.json", "neo_4d"] and found["plan"]["sharder"] == "torchrec"
     direct = torchrec_json.compared(file, ["neo_4d"], "model=tables", f"model.file={tables}", *WORDS)
     assert found["priced"]["neo_4d"]["iteration_ms"] == direct["neo_4d"].iteration_ms
+    head, first, *rest = str(direct).splitlines()
+    assert head.split() == ["plan.json", "neo_4d"] and re.fullmatch(r"ms of an iteration( +\d+\.\d\d){2}", first)
+    assert "Priced(" not in str(direct) and len({len(line) for line in (head, first, *rest)}) == 1
     assert main([*words, "--beside", "torchrec_row_wise,neo_4d"]) == 0
     said = capsys.readouterr().out
     assert all(word in said for word in ("t_grid_shard", "torchrec_row_wise", "neo_4d", "Simulated", "MB that a rank sends"))

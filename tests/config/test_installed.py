@@ -1,0 +1,89 @@
+"""A choice whose package is missing is refused when the config is composed: one line, exit code 2, no folder and no plan."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import yaml
+from hydra.utils import get_object
+
+import run
+from recsys_lab import packages
+from recsys_lab.config import command_line
+from recsys_lab.errors import OF_EXTRAS, UserError
+from recsys_lab.places import CONF
+
+CHOICES = {
+    "logger=mlflow": ("mlflow", r"^logger: mlflow is not installed; given mlflow; pip install '\.\[mlflow\]', or use logger=csv$"),
+    "logger=wandb": ("wandb", r"^logger: wandb is not installed; given wandb; pip install '\.\[wandb\]', or use logger=none$"),
+    "logger=csv": ("lightning", r"^logger: lightning is not installed; given csv; pip install '\.\[cpu\]', or use logger=none$"),
+    "launcher=ray": ("ray", r"^launcher: ray is not installed; given ray; pip install '\.\[ray\]', or use launcher=local$"),
+}
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Hides a package, and lets every other be there."""
+
+    def hide(package):
+        for name in ("mlflow", "ray", "wandb"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.setattr(packages, "is_there", lambda name: name != package)
+
+    return hide
+
+
+@pytest.mark.parametrize("word", CHOICES)
+def test_a_choice_without_its_package_is_refused_before_a_run(word, without):
+    package, says = CHOICES[word]
+    without(package)
+    mode = "mode=train" if word.startswith("launcher") else "mode=plan"
+    with pytest.raises(UserError, match=says):
+        command_line.read_to_run([word, mode])
+    with pytest.raises(UserError, match=says):
+        command_line.read_to_run(["-m", word, mode, "seed=1,2"])
+    assert command_line.read([word, mode]).config is not None  # what only looks at it needs no package
+
+
+def test_the_second_of_a_sweeps_choices_is_refused_before_the_first_runs(without):
+    without("mlflow")
+    with pytest.raises(UserError, match="mlflow is not installed"):
+        command_line.read_to_run(["-m", "logger=none,mlflow", "mode=plan"])
+
+
+def test_a_launcher_that_starts_nothing_needs_no_package(without):
+    without("ray")
+    assert command_line.read_to_run(["launcher=ray", "mode=simulate", "logger=none"]).config.mode == "simulate"
+
+
+@pytest.mark.parametrize("package", OF_EXTRAS)
+def test_a_training_without_torch_or_lightning_is_refused_before_it_is_planned(package, without):
+    without(package)
+    with pytest.raises(UserError, match=rf"^{package}: not installed; pip install 'recsys_lab\[cpu\]'"):
+        command_line.read_to_run(["mode=train", "logger=none"])
+    assert command_line.read_to_run(["mode=simulate", "logger=none"]).config.mode == "simulate"
+
+
+def test_one_line_exit_code_2_and_no_folder(tmp_path, without, capsys):
+    without("mlflow")
+    assert run.main(["mode=plan", "logger=mlflow", f"hydra.run.dir={tmp_path / 'run'}"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("error: logger: mlflow is not installed")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_choices_need_is_in_an_extra_of_that_name():
+    """Every `needs` of conf/ names an extra that installs the package."""
+    import tomllib
+
+    extras = tomllib.loads((CONF.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found = set()
+    for group in ("logger", "launcher"):
+        for file in (CONF / group).glob("*.yaml"):
+            given = yaml.safe_load(file.read_text())
+            target = given.get("_target_") or given[group]["_target_"]
+            found |= {(one.name, one.extra) for one in getattr(get_object(target), "needs", ())}
+    assert {name for name, _ in found} == {"mlflow", "wandb", "lightning", "ray"}
+    for name, extra in found:
+        assert any(line.startswith(name) for line in extras[extra]), (name, extra)

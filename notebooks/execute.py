@@ -29,7 +29,7 @@ def stored(name: str) -> Notebook:
     return notebook
 
 
-def executed(name: str, timeout_s: int = 600) -> Notebook:
+def executed(name: str, timeout_s: int = 1800) -> Notebook:
     """The notebook run anew in a kernel of its own. nbclient's CellExecutionError for the first cell that fails."""
     import nbformat
     from nbclient import NotebookClient

@@ -29,14 +29,14 @@ def stored(name: str) -> Notebook:
     return notebook
 
 
-def executed(name: str, timeout_s: int = 600) -> Notebook:
+def executed(name: str, timeout_s: int = 1800) -> Notebook:
     """The notebook run again in a kernel of its own. nbclient's CellExecutionError for the first cell that fails."""
     import nbformat
     from nbclient import NotebookClient
 
     path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
     notebook = nbformat.read(HERE / f"{name}.ipynb", as_version=4)
-    client = NotebookClient(notebook, timeout=timeout_s, kernel_name="python3", record_timing=False)
+    client = NotebookClient(notebook, timeout=timeout_s, startup_timeout=timeout_s, kernel_name="python3", record_timing=False)
     client.execute(env=os.environ | {"PYTHONPATH": path})
     return dict(json.loads(nbformat.writes(notebook)))
 

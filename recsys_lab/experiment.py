@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 MOST_IDS = 2**28
 LOCAL = "local"  # the cluster that this machine is
 EMULATED = "emulated"  # the launcher that makes this machine the cluster that is named
-FIRST_ORDER = "model.first_order"
 
 
 @dataclass(frozen=True)
@@ -217,19 +216,20 @@ class Experiment:
         if self.judges_clicks(data):
             check_labels(data)
         if self.trainer.start_from_baseline and self.trains and not (self.compares(data) and self.model.begins_first_order):
-            needs = "a model of clicks with model.first_order=true, and baselines=true"
+            keys = "".join(f" with model.{key}=true" for key in self.model.kind.start_keys)
+            needs = f"a model of clicks{keys}, and baselines=true"
             raise UserError("nothing to start from", where="trainer.start_from_baseline", given="true", allowed=needs)
 
     def suited(self, data: DataSet) -> Experiment:
         """Itself, with what its config leaves open chosen for the rows of `data` where these ask for it: `chosen` says what."""
         if not data.chooses_settings:
             return self
-        model = self.model if self.sharder.tower_modules else self.model.with_first_order()
+        model = self.model.able_to_begin()
         linear = model.has_first_order
         fits = self.baselines and data.learnable and self.model.objective != "next_item"
         begins = model.begins_first_order and fits and self.trainer.start_from_baseline is not False
         fit = suited(data.splits["train"].rows, self.data.batch_size, linear, begins, self.trainer, self.optimizer)
-        chosen = fit.chosen if model is self.model else {FIRST_ORDER: True} | fit.chosen
+        chosen = {f"model.{key}": True for key in self.model.open_keys} | fit.chosen
         return replace(self, model=model, trainer=fit.trainer, optimizer=fit.optimizer, chosen=chosen)
 
     def tables(self, data: DataSet) -> tuple[Table, ...]:

@@ -92,14 +92,19 @@ class ModelChoice:
     @property
     def begins_first_order(self) -> bool:
         """Whether it can begin as a logistic regression."""
-        return self.has_first_order and self.kind.begins_first_order
+        return self.kind.begins_first_order and all(self.make.keywords.get(key) for key in self.kind.start_keys)
 
-    def with_first_order(self) -> ModelChoice:
-        """With a first-order part where its config leaves that open, else itself."""
+    @property
+    def open_keys(self) -> tuple[str, ...]:
+        """What its config leaves open of the keys with which it can begin so."""
         keys = self.make.keywords
-        if "first_order" not in keys or keys["first_order"] is not None:
+        return tuple(key for key in self.kind.start_keys if key in keys and keys[key] is None)
+
+    def able_to_begin(self) -> ModelChoice:
+        """With those keys true; itself where none is open."""
+        if not self.open_keys:
             return self
-        return replace(self, make=partial(self.make.func, **keys | {"first_order": True}))
+        return replace(self, make=partial(self.make.func, **self.make.keywords | dict.fromkeys(self.open_keys, True)))
 
     def features(self) -> tuple[Feature, ...] | None:
         """Those of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""

@@ -81,12 +81,22 @@ def to_torchrec(plan: ShardingPlan, model: nn.Module, device: str, kernel: str |
         TorchRec's plan, an entry for each embedding collection of `model` under its path.
 
     Raises:
-        UserError: for a table that the plan lacks or has with another size, for a scheme that TorchRec has not, and for `fused` on the
-            CPU, where FBGEMM's kernels sometimes compute garbage or crash (docs/torchrec.md).
+        UserError: for a table that the plan lacks or has with another size, and for a scheme that TorchRec has not. On the CPU also for
+            `fused` and for sequences: FBGEMM's kernels compute garbage or crash there (docs/torchrec.md).
     """
     kernel = kernel or ("dense" if device == "cpu" else "fused")
     if (device, kernel) == ("cpu", "fused"):
         raise UserError("FBGEMM's fused kernels are not reliable on the CPU", where="kernel", given=kernel, allowed="dense")
+    if device == "cpu":
+        for path, collection in collections_of(model):
+            if isinstance(collection, EmbeddingCollection):
+                remedy = "train with recsys_lab.lightning.ShardedStrategy, which looks sequences up by PyTorch, or on a GPU"
+                raise UserError("FBGEMM's dense look-up adds up sequences on the CPU", where=path or "the model", remedy=remedy)
+    return as_placed(plan, model, device, kernel)
+
+
+def as_placed(plan: ShardingPlan, model: nn.Module, device: str, kernel: str) -> tr.ShardingPlan:
+    """What `to_torchrec` returns, for whom FBGEMM's kernels are no concern."""
     modules: dict[str, tr.ModuleShardingPlan] = {}
     for path, collection in collections_of(model):
         placements = []

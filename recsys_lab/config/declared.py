@@ -23,7 +23,7 @@ from typing import Any
 from hydra.utils import get_object
 
 #: What is kept of a model's class beside the keys of `__init__`: what plans must know before the model is built.
-FACTS = ("has_first_order", "begins_first_order", "widths")
+FACTS = ("has_first_order", "begins_first_order", "start_keys", "widths")
 #: Packages that no keys need, and that take seconds to import.
 HEAVY = frozenset({"torch", "torchrec", "fbgemm_gpu", "lightning", "torchvision", "transformers", "triton"})
 MODELS, OURS = "recsys_lab.models", "recsys_lab"

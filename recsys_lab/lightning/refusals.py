@@ -10,7 +10,6 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from torch import nn
-from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.fused_embedding_modules import FusedOptimizerModule
 from torchrec.modules.mc_embedding_modules import BaseManagedCollisionEmbeddingCollection
 
@@ -40,13 +39,9 @@ def check_trainer(trainer: Any) -> None:
     _refuse(cannot, "Trainer")
 
 
-def check_module(module: nn.Module, device: str) -> None:
-    """Raises UserError for collections that would train wrongly, or not at all, on `device` (cpu, cuda)."""
+def check_module(module: nn.Module) -> None:
+    """Raises UserError for collections that would train wrongly, or not at all."""
     for path, part in module.named_modules():
-        weighted = isinstance(part, EmbeddingBagCollection) and part.is_weighted()
-        if device == "cpu" and (weighted or isinstance(part, EmbeddingCollection)):
-            remedy = "pooled tables without weights, or a GPU"
-            raise UserError("a test of sequences and weighted bags crashed on the CPU", where=path, remedy=remedy)
         if isinstance(part, FusedOptimizerModule):
             raise UserError("its optimizer runs in the backward pass", where=path, remedy="use EmbeddingBagCollection")
         if isinstance(part, BaseManagedCollisionEmbeddingCollection):

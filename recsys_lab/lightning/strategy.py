@@ -38,8 +38,9 @@ from recsys_lab.errors import UserError
 from recsys_lab.lightning import refusals
 from recsys_lab.lightning.clip import clip_by_whole_norm
 from recsys_lab.lightning.pieces import Layout, held, moved, names_of_tables
+from recsys_lab.lightning.rows import look_up_by_torch
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.torchrec_plans import collections_of, to_torchrec
+from recsys_lab.torchrec_plans import as_placed, collections_of
 
 #: Under this key a rank's file says where its shards stand.
 LAYOUT = "recsys_lab_layout"
@@ -106,14 +107,14 @@ class ShardedStrategy(DDPStrategy):
                 remedy = "make a new module; a checkpoint brings its weights"
                 raise UserError("the module is sharded by another plan", where=type(module).__name__, remedy=remedy)
         else:
-            refusals.check_module(module, self.root_device.type)
+            refusals.check_module(module)
             self._shard_collections(module)
         apart = names_of_tables(module)
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, list(apart))
 
     def _shard_collections(self, module: nn.Module) -> None:
         os.environ.setdefault("LOCAL_WORLD_SIZE", str(self.num_processes))  # TorchRec groups the ranks of a host by it
-        placed = to_torchrec(self.plan, module, self.root_device.type, kernel="dense")
+        placed = as_placed(self.plan, module, self.root_device.type, kernel="dense")
         env = ShardingEnv.from_process_group(dist.group.WORLD)
         paths = [(path, part) for path, part in module.named_modules(remove_duplicate=False)]
         for path, collection in list(collections_of(module)):
@@ -121,6 +122,8 @@ class ShardedStrategy(DDPStrategy):
             sharder: Any = _Bags() if isinstance(collection, EmbeddingBagCollection) else _Embeddings()
             sharded = sharder.shard(collection, placed.get_plan_for_module(path), env, self.root_device, path)
             _check_one_shard_each(sharded, path)
+            if self.root_device.type == "cpu":
+                look_up_by_torch(sharded)
             fill(sharded, whole)
             _have_rows(sharded)
             _PLAN_OF[sharded] = self.plan.fingerprint

@@ -62,6 +62,7 @@ class ClickModel(nn.Module):
     Attributes:
         has_first_order: an id's row has a weight that is added to the logit as it is.
         begins_first_order: those weights can be those of a regression at first (`begin_with`).
+        start_keys: the keys that must be true for that. Where null, a table of the user's sets them.
         first_order_column: of a row, which of its values that weight is.
         initial_share: of the usual first values of tables.
         with_towers: the class for a sharder whose towers have modules; None: the model has none (towers.py).
@@ -73,6 +74,7 @@ class ClickModel(nn.Module):
 
     has_first_order: bool = False
     begins_first_order: bool = False
+    start_keys: ClassVar[tuple[str, ...]] = ()
     first_order_column: int = 0
     initial_share: float = 1.0
     with_towers: ClassVar[type[ClickModel] | None] = None
@@ -108,7 +110,7 @@ class ClickModel(nn.Module):
 
     def begin_with(self, start: FirstOrder) -> None:
         """Sets the weights outside the tables so that the model gives just what `start` gives, once the tables' first-order column holds
-        its weights. For a model with `begins_first_order`, in FP32.
+        its weights. For a model with `begins_first_order` whose `start_keys` are true, in FP32.
         """
         raise NotImplementedError
 

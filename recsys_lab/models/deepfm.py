@@ -22,18 +22,17 @@ from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.layers import begin_silent, check_layers, embedding_bags, feature_names, mlp
 from recsys_lab.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
 
-#: Of the usual first values of tables, where the first-order part has been learnt: dots of pairs are noise beside it.
-PAIRS_SHARE = 1 / 3
-
 
 class DeepFM(ClickModel):
     """`embedding_dim`: D. `deep_layers` end in 1; `dropout` is between them.
 
+    `scale_pairs`: the second-order part is times a weight that is learnt too. A model that begins with a regression begins with 0 there.
     `rows`, `lengths` and `dense_features` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
     """
 
     has_first_order = True
     begins_first_order = True
+    start_keys = ("scale_pairs",)
 
     def __init__(
         self,
@@ -42,6 +41,7 @@ class DeepFM(ClickModel):
         embedding_dim: Dimension,
         deep_layers: list[Width],
         dropout: ShareBelowOne = 0.0,
+        scale_pairs: bool | None = None,
         rows: list[RowCount] | None = None,
         lengths: list[Length] | None = None,
         dense_features: DenseFeatures | None = None,
@@ -55,6 +55,7 @@ class DeepFM(ClickModel):
         self.dense_rows = nn.Embedding(dense_width, sum(self.row_widths), device=device) if dense_width else None
         fields = len(self.features) + dense_width
         self.deep = mlp(fields * embedding_dim, deep_layers, device, dropout=dropout, linear_end=True)
+        self.pairs = Scale(device) if scale_pairs else nn.Identity()
 
     @staticmethod
     def widths(dim: int) -> tuple[int, ...]:
@@ -71,8 +72,8 @@ class DeepFM(ClickModel):
 
     @torch.no_grad()
     def begin_with(self, start: FirstOrder) -> None:
-        """But for the dots of pairs, which are made small at first."""
-        self.initial_share = PAIRS_SHARE
+        assert isinstance(self.pairs, Scale), "scale_pairs"
+        self.pairs.weight.zero_()
         begin_silent(self.deep, start.bias)
         if self.dense_rows is not None:
             self.dense_rows.weight[:, -1] = torch.from_numpy(start.dense)
@@ -82,7 +83,7 @@ class DeepFM(ClickModel):
         vectors, weights = self.fields(dense, looked_up).split(self.row_widths, dim=2)
         first_order = weights.sum((1, 2))
         deep = self.deep(vectors.flatten(1)).squeeze(1)
-        return first_order + second_order(vectors) + deep
+        return first_order + self.pairs(second_order(vectors)) + deep
 
     def fields(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
         """The rows of all fields, [B, F + K, D + 1]."""
@@ -90,6 +91,21 @@ class DeepFM(ClickModel):
         if self.dense_rows is None or dense is None:
             return rows
         return torch.cat([rows, dense.unsqueeze(2) * self.dense_rows.weight], dim=1)
+
+
+class Scale(nn.Module):
+    """Times one weight, 1 at first."""
+
+    def __init__(self, device: torch.device | None):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(1, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
 
 
 def second_order(vectors: Tensor) -> Tensor:

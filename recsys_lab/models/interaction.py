@@ -29,6 +29,7 @@ class InteractionModel(ClickModel):
     """
 
     begins_first_order = True
+    start_keys = ("first_order",)
 
     bottom: nn.Module | None
     over: MLP
@@ -70,8 +71,12 @@ class InteractionModel(ClickModel):
         if not self.has_first_order:
             return logits
         for part in vectors:
-            logits = logits + part[:, :, 0].sum(1)
+            logits = logits + self.first_of(part)
         return logits if self.first_dense is None else logits + self.first_dense(dense).squeeze(1)
+
+    def first_of(self, part: Tensor) -> Tensor:
+        """[B, any number, D], an entry of the vectors that interact -> [B]: the first-order weights in it, added up."""
+        return part[:, :, 0].sum(1)
 
     @torch.no_grad()
     def begin_with(self, start: FirstOrder) -> None:

@@ -54,20 +54,19 @@ class TowerModel(InteractionModel):
 
     def __init__(self, inputs: ModelInputs, towers: Towers, *, over_layers: list[int], tower: Any, **keys: Any):
         check_layers("model.over_layers", over_layers, 1, "one logit")
-        if keys.get("first_order"):
-            given, remedy = "true", "leave it out, or choose a sharder without tower modules"
-            raise UserError("tower modules hide the vectors of the ids", where="model.first_order", given=given, remedy=remedy)
         if getattr(tower, "over_layers", None) is not None:
             over_layers = tower.over_layers
             check_layers("model.tower.over_layers", over_layers, 1, "one logit")
         self.tower_features = check_towers(towers, feature_names(inputs.tables))  # no module: torch takes it before its own constructor
+        self.carries_first_order = bool(keys.get("first_order"))
         super().__init__(inputs, over_layers=over_layers, tower=tower, **keys)
         if not inputs.dense_width:  # then nothing is left to normalise behind the towers
             self.normalise = nn.Identity()
 
     def add_vectors(self, tables: Sequence[Table], dim: int, device: torch.device | None, tower: Any, normalise: bool) -> tuple[int, int]:
         towers = self.modules_of(dim, tower, normalise, device)
-        self.tower_modules = nn.ModuleList(towers.modules)
+        modules = [FirstOrderTower(module) for module in towers.modules] if self.carries_first_order else towers.modules
+        self.tower_modules = nn.ModuleList(modules)
         self.tower_widths, self.vector_dim = tuple(count * towers.dim for count in towers.vectors), towers.dim
         super().add_vectors(tables, dim, device, tower, normalise)
         return sum(towers.vectors), towers.dim
@@ -91,6 +90,9 @@ class TowerModel(InteractionModel):
         """The model after its tower modules: dense [B, K] and each tower's [B, O_t], in the towers' order -> logits [B]."""
         return self.score(dense, [output.unflatten(1, (-1, self.vector_dim)) for output in outputs])
 
+    def first_of(self, part: Tensor) -> Tensor:
+        return part[:, 0, 0]
+
     def together(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """As InteractionModel's, but only the dense features' vector is normalised: what comes from towers was as it went in.
 
@@ -98,6 +100,23 @@ class TowerModel(InteractionModel):
         """
         own = [] if bottom is None else [self.normalise(bottom.unsqueeze(1))]
         return torch.cat([*own, *vectors], dim=1)
+
+
+class FirstOrderTower(nn.Module):
+    """A tower module whose first output is the sum of its features' first-order weights: the ids' own vectors end at the tower.
+
+    So it costs no byte more on the wire, and the logit has those weights as it has without towers.
+    """
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """[B, F, N] -> [B, O]."""
+        output = self.module(embeddings)
+        first = embeddings[:, :, 0].sum(1, keepdim=True).to(output.dtype)
+        return torch.cat([first, output[:, 1:]], dim=1)
 
 
 def check_towers(towers: Sequence[Sequence[str]], features: Sequence[str]) -> Towers:

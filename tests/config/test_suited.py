@@ -85,9 +85,18 @@ def test_a_model_without_a_first_order_part_keeps_its_rates(plain: Experiment) -
     assert set(without.suited(data_of(5_000)).chosen) == {key for key in OPEN if key.startswith("trainer")} - {START}
 
 
-def test_a_sharder_with_tower_modules_leaves_the_model_as_it_is(plain: Experiment) -> None:
+def test_a_model_with_tower_modules_begins_with_the_regression_too(plain: Experiment) -> None:
     towers = replace(plain, sharder=replace(plain.sharder, tower_modules=True))
-    assert not {"model.first_order", START} & set(towers.suited(data_of(5_000)).chosen)
+    assert towers.suited(data_of(5_000)).chosen == plain.suited(data_of(5_000)).chosen
+
+
+def test_deepfm_begins_with_the_regression_once_its_pairs_have_a_weight(plain: Experiment) -> None:
+    deepfm = of_words(["model=deepfm", "logger=none"], "a test")
+    assert deepfm.model.has_first_order and not deepfm.model.begins_first_order
+    fit = deepfm.suited(data_of(5_000))
+    assert fit.chosen["model.scale_pairs"] is True and fit.chosen[START] and fit.model.begins_first_order
+    said = of_words(["model=deepfm", "model.scale_pairs=false", "logger=none"], "a test").suited(data_of(5_000))
+    assert not {"model.scale_pairs", START} & set(said.chosen)
 
 
 def test_without_a_baseline_nothing_begins_with_it(plain: Experiment) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -19,6 +20,7 @@ from recsys_lab.experiment import ModelChoice
 from recsys_lab.models import DCN, describe, fill_tables, initialise_dense
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.deepfm import DeepFM, second_order
+from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.layers import embedding_bags, feature_names
 from recsys_lab.ranges import check_fields
 from recsys_lab.tables import Table
@@ -70,6 +72,21 @@ def test_forward_is_the_formula_with_its_gradients(dense_width):
     for result, expected in zip(*results):
         torch.testing.assert_close(result, expected)
         assert result.abs().max() > 0
+
+
+@pytest.mark.parametrize("dense_width", [K, 0])
+def test_a_model_that_begins_with_first_order_weights_gives_just_them_and_learns_the_rest(dense_width):
+    model, (dense, sparse) = deepfm(dense_width, scale_pairs=True), batch(9)
+    dense = dense if dense_width else None
+    plain = deepfm(dense_width)
+    torch.testing.assert_close(model(dense, sparse), plain(dense, sparse))  # its weight is 1 at first
+    start = FirstOrder({}, np.linspace(-1, 1, dense_width).astype(np.float32), 0.25)
+    model.begin_with(start)
+    logits = model(dense, sparse)
+    expected = sum(vector[:, D] for vector in model.embeddings(sparse).to_dict().values()) + 0.25
+    torch.testing.assert_close(logits, expected if dense is None else expected + dense @ torch.from_numpy(start.dense))
+    logits.square().sum().backward()
+    assert model.pairs.weight.grad.abs() > 0 and model.deep[-1].weight.grad.abs().max() > 0
 
 
 def test_gradients_against_finite_differences():

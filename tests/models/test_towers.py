@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -15,7 +16,9 @@ from recsys_lab.experiment import ModelChoice
 from recsys_lab.models import DCN, DLRM, describe, fill_tables, initialise_dense
 from recsys_lab.models.dcn import DCNTower, DCNTowers
 from recsys_lab.models.dlrm import DLRMTower, DLRMTowers
+from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.layers import FEW_VECTORS, MANY_SAMPLES, dot_interaction, dots_of_all, dots_of_pairs
+from recsys_lab.models.workload import describe_towers
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, SETTINGS, TABLES, D, K, batch, with_towers
 
@@ -93,6 +96,28 @@ def test_a_model_with_towers_is_the_listings_then_the_global_interaction(kind, t
         ]
         vectors = [vector for output in outputs for vector in output.split(model.vector_dim)]
         torch.testing.assert_close(logits[sample], score_by_hand(model, dense[sample], vectors))
+
+
+@pytest.mark.parametrize("changes", [{}, {"normalise_vectors": True}, {"towers": ALONE}], ids=["plain", "normalised", "alone"])
+@pytest.mark.parametrize(("kind", "tower"), CASES, ids=IDS)
+def test_a_model_with_towers_that_begins_with_first_order_weights_gives_just_them(kind, tower, changes):
+    model, (dense, sparse) = towered(kind, tower, first_order=True, **changes), batch(7)
+    start = FirstOrder({}, np.linspace(-1, 1, K).astype(np.float32), 0.25)
+    model.begin_with(start)
+    first = sum(vector[:, model.first_order_column] for vector in model.embeddings(sparse).to_dict().values())
+    logits = model(dense, sparse)
+    torch.testing.assert_close(logits, first + dense @ torch.from_numpy(start.dense) + 0.25)
+    logits.sum().backward()
+    assert model.over[-1].weight.grad.abs().max() > 0  # the rest is silent, and learns all the same
+    assert model.initial_share < 1
+
+
+@pytest.mark.parametrize(("kind", "tower"), CASES, ids=IDS)
+def test_first_order_weights_cost_no_byte_and_no_work_between_towers(kind, tower):
+    plain, first = (describe_towers(towered(kind, tower, device="meta", first_order=flag)) for flag in (False, True))
+    assert [(one.columns, one.parameters, one.forward_flops_per_sample) for one in plain] == [
+        (one.columns, one.parameters, one.forward_flops_per_sample) for one in first
+    ]
 
 
 @pytest.mark.parametrize(("kind", "tower", "widths"), [(*case, widths) for case, widths in zip(CASES, WIDTHS)], ids=IDS)

@@ -6,11 +6,13 @@ import sys
 
 import pytest
 import yaml
+from hydra.errors import MissingConfigException
 from hydra.utils import get_object
 
 import run
 from recsys_lab import packages
 from recsys_lab.config import command_line
+from recsys_lab.config.composition import hydra_errors
 from recsys_lab.errors import OF_EXTRAS, UserError
 from recsys_lab.places import CONF
 
@@ -71,6 +73,13 @@ def test_one_line_exit_code_2_and_no_folder(tmp_path, without, capsys):
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("error: logger: mlflow is not installed")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_launcher_whose_plugin_of_hydras_is_missing_is_refused():
+    """Hydra finds out while it composes, in these words."""
+    says = r"^launcher: hydra-submitit-launcher is not installed; given slurm; pip install '\.\[slurm\]', or use launcher=local$"
+    with pytest.raises(UserError, match=says), hydra_errors():
+        raise MissingConfigException("In 'hydra/config': Could not find 'hydra/launcher/submitit_slurm'\n\nAvailable options:", None)
 
 
 def test_what_the_choices_need_is_in_an_extra_of_that_name():

@@ -15,14 +15,17 @@ from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
+from recsys_lab.plan.store import Store
 from recsys_lab.plan.store_facts import store_facts
 from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.plan.validate import validate
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.stores import Stores
+from recsys_lab.sharders.stores.choice import STORE_MS, _ms
 from recsys_lab.sharders.torchrec_row_wise import RowWise
-from recsys_lab.store_names import DISK_CACHED, HOST, HOST_CACHED, LRU, NONE, POLICIES
+from recsys_lab.store_names import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, NONE, POLICIES
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
+from recsys_lab.tables.cache_hits import cache_hits
 from tests.executor.sharded import FP32, small_cluster
 from tests.plan.plans import workload
 from tests.sharders.test_every_sharder import SHARDERS, chosen
@@ -79,6 +82,16 @@ def test_where_the_page_cache_serves_reads_bytes_that_are_written_count_more() -
         plan = planned(RowWise(), inputs, None, DISK_CACHED)
         shares.append({p.table: 1.0 if p.store is None else p.store.cached_share for p in plan.placements})
     assert shares[0]["narrow"] > shares[1]["narrow"] and shares[0]["wide"] < shares[1]["wide"]
+
+
+def test_what_rows_on_their_way_cost_by_hand() -> None:
+    """A link of 25 GB/s carries 25 MB a ms. From the host each look-up is read, and each row that changes is read and written."""
+    inputs, table, access = inputs_on(cluster("cuda", 1.0)), TABLES[0], ACCESS["t0"]
+    read, changed = 64 * 2.0 * 16 * 4, 2 * access.distinct_rows(64) * 68
+    assert _ms(table, Store(HOST), inputs, 64, 68, 2, 1) == pytest.approx(2 * STORE_MS + (read + changed) / 25e6)
+    misses = cache_hits(access, LFU, 64, 30_000.0, 1).misses
+    assert _ms(table, Store(HOST_CACHED, 0.1, LFU), inputs, 64, 68, 2, 1) == pytest.approx(2 * STORE_MS + 2 * misses * 68 / 25e6)
+    assert _ms(table, None, inputs, 64, 68, 2, 1) == 0.0
 
 
 @pytest.mark.parametrize("sharder", SHARDERS)

@@ -14,6 +14,7 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.config import command_line
 from recsys_lab.config.frozen import fingerprint, plain
 from recsys_lab.config.options import (
+    TRAINS,
     AblationOptions,
     DataCommon,
     ExecutorOptions,
@@ -168,7 +169,7 @@ class Experiment:
 
     @property
     def trains(self) -> bool:
-        return self.mode in ("auto", "train")
+        return self.mode in TRAINS
 
     @property
     def simulates(self) -> bool:

@@ -41,7 +41,7 @@ def needs(*packages: Package) -> Callable[[F], F]:
     """
 
     def declare(function: F) -> F:
-        function.needs = packages  # type: ignore[attr-defined]  # functions take attributes, which their types do not say
+        vars(function)["needs"] = packages
         return function
 
     return declare

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
+from recsys_lab.config.options import TRAINS
 from recsys_lab.errors import UserError
 
 #: The number formats that training has, by part; mode=simulate prices others too.
@@ -30,7 +31,7 @@ def check_values(config: DictConfig) -> None:
             remedy="or use fewer ranks: launcher.hosts, launcher.ranks_per_host",
         )
     for part, trained in TRAINED.items():
-        if config.mode in ("auto", "train") and config.precision[part] not in trained:
+        if config.mode in TRAINS and config.precision[part] not in trained:
             raise UserError(
                 "training has no such format",
                 where=f"precision.{part}",

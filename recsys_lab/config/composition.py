@@ -20,8 +20,8 @@ from recsys_lab.config.schema import MOST_SHOWN
 from recsys_lab.errors import UserError, cannot_read
 from recsys_lab.packages import Package
 
-#: Choices of Hydra's own that a plugin brings, as Hydra names one that is not there.
-PLUGINS = {"Could not find 'hydra/launcher/submitit": Package("hydra-submitit-launcher", "slurm", "launcher=local")}
+#: What `launcher=slurm` needs, and what Hydra says where it is not there.
+SUBMITIT, NO_SUBMITIT = Package("hydra-submitit-launcher", "slurm", "launcher=local"), "Could not find 'hydra/launcher/submitit"
 
 
 def composed(overrides: list[str], kind: str = "run") -> tuple[DictConfig, Any]:
@@ -70,8 +70,7 @@ def hydra_errors() -> Iterator[None]:
     except yaml.YAMLError as error:
         raise UserError("not valid YAML", where="conf", given=" ".join(str(error).split())) from None
     except (HydraException, OmegaConfBaseException, ValueError, OverflowError) as error:  # Hydra raises those two as well
-        for lacks, package in PLUGINS.items():
-            if lacks in str(error):
-                raise package.refusal("launcher", "slurm") from None
+        if NO_SUBMITIT in str(error):
+            raise SUBMITIT.refusal("launcher", "slurm") from None
         lines = [line.strip() for line in str(error).splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
         raise UserError(" ".join(lines[:2])[:MOST_SHOWN], where="command line", remedy="see python run.py --help") from None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from omegaconf import DictConfig, OmegaConf
 
+from recsys_lab.config.options import TRAINS
 from recsys_lab.config.schema import TARGETS, target_of
 from recsys_lab.packages import check_training, missing
-
-#: Modes that start ranks.
-TRAINS = ("auto", "train")
 
 
 def check_installed(config: DictConfig) -> None:

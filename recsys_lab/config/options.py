@@ -12,6 +12,8 @@ from recsys_lab.ranges import Count, CountFromZero, NotNegative, OneOf, Positive
 from recsys_lab.store_names import AUTO, LFU, NONE, POLICIES, STORES
 
 MODES = ("auto", "plan", "simulate", "train")
+#: Modes that start ranks.
+TRAINS = ("auto", "train")
 DENSE_OPTIMIZERS = ("sgd", "adagrad", "adam")
 SPARSE_OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
 SCHEDULES = ("constant", "linear", "cosine", "step")

@@ -89,6 +89,9 @@ class _Wanted:
             self.tensor[here] = source[there]
             self.missing -= self.tensor[here].numel()
 
+    def whole(self) -> Tensor:
+        return self.tensor
+
 
 class _WantedOfRows(_Wanted):
     """A number a row. Each part of its columns has what the rank of those columns had, and the row has their mean.
@@ -153,9 +156,7 @@ def moved(files: Callable[[], Iterator[tuple[Layout, dict[str, Any]]]], own: Lay
 
 
 def _given(value: Any) -> Any:
-    if isinstance(value, _WantedOfRows):
-        return value.whole()
-    return value.tensor if isinstance(value, _Wanted) else value
+    return value.whole() if isinstance(value, _Wanted) else value
 
 
 def _take_state(into: dict[str, Any], state: Mapping[str, Any], theirs: list[Block], ours: list[Block], where: object, name: str) -> None:

@@ -24,6 +24,8 @@ RESULT_FILE = "result.json"
 CHOICES = ("model", "sharder", "precision", "cluster", "data", "launcher")
 SPLITS = ("train", "validation", "test")
 STATES = ("completed", "failed", "pruned")
+#: Iterations that are not measured at first: allocations, DDP's last exchanges about its buckets.
+WARM_UP = 3
 #: What to do about a record that is of no use.
 BROKEN = "run it again, or name another run folder"
 

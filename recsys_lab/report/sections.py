@@ -10,6 +10,7 @@ from recsys_lab.cluster import ranks_text
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import table_facts
 from recsys_lab.record.metrics import QUALITY, RETRIEVAL
+from recsys_lab.record.result import WARM_UP
 from recsys_lab.record.run_folder import Run, value_at
 from recsys_lab.report.baselines import baseline_rows, said, verdict
 from recsys_lab.tables.tiers import ROW_SHARDED
@@ -292,7 +293,7 @@ def absent(result: dict[str, Any], part: str) -> str:
     if error := result.get("error"):
         return f"not {did}: the run failed ({error['type']}: {error['message']})"
     if part == "measured" and result.get("quality"):
-        return "not measured: too few steps, the first 3 are not timed"
+        return f"not measured: too few steps, the first {WARM_UP} are not timed"
     return f"not {did}: mode={result['mode']}"
 
 

@@ -21,14 +21,11 @@ from recsys_lab.executor.recorded import Recorded, shares_memory, start_recordin
 from recsys_lab.executor.shared_memory import SHARED_MEMORY
 from recsys_lab.executor.times import Times, mean_times, take_times
 from recsys_lab.plan import Steps
-from recsys_lab.record.result import Collective, IterationTime, LinkBytes, Measured, WireBytes
+from recsys_lab.record.result import WARM_UP, Collective, IterationTime, LinkBytes, Measured, WireBytes
 from recsys_lab.train.links import LinkCounter, own_device
 from recsys_lab.train.memory import peak_bytes
 from recsys_lab.train.transfer import transfers
 from recsys_lab.train.wire import wire_bytes
-
-#: Iterations that are not measured at first: allocations, DDP's last exchanges about its buckets.
-WARM_UP = 3
 
 
 class Measure(pl.Callback):

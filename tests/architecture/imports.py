@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LEAVES = frozenset({"errors", "units", "quiet", "arguments", "files", "ranges", "shapes", "places", "store_names", "streams", "child"})
-LEAVES |= {"packages"}
+LEAVES = frozenset(
+    {"errors", "units", "quiet", "arguments", "files", "ranges", "shapes", "places", "packages", "store_names", "streams", "child"}
+)
 DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
 
 #: What each room may import of ours. A room that is not here may not exist.

@@ -21,7 +21,7 @@ from recsys_lab.schemes.tiers.placement import in_tiers
 from recsys_lab.schemes.whole.placement import on_rank
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.stores import choice
-from recsys_lab.sharders.stores.choice import MOST_CACHED, SIZES, STORE_MS, Menu, _Shards
+from recsys_lab.sharders.stores.choice import MOST_CACHED, SIZES, Menu, _Shards
 from recsys_lab.store_names import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from recsys_lab.tables.cache_hits import cache_hits
@@ -87,7 +87,7 @@ def test_a_store_on_a_disk_waits_for_its_misses() -> None:
     inputs = with_parts(inputs_of("cpu", memory_gb=1e-6), replace(HOST_OF, memory_gb=2.6e-6), replace(DISK, cached_reads_per_s=1e6))
     misses = cache_hits(ACCESS["a"], LRU, 2, 40.0, 1).misses
     ms = choice._ms(A, Store(DISK_CACHED, 0.4, LRU), inputs, 2, 16, 3, 1)
-    assert ms == pytest.approx(3 * STORE_MS + choice._disk_ms(misses, 16, inputs.cluster, 0.25))
+    assert ms == pytest.approx(3 * 0.05 + choice._disk_ms(misses, 16, inputs.cluster, 0.25))
 
 
 def test_what_a_table_may_have() -> None:
@@ -104,9 +104,9 @@ def test_what_a_table_may_have() -> None:
     assert least < shares[0] <= least + 2.1e-6 and shares[-1] == MOST_CACHED
     assert np.diff(np.log(shares)) == pytest.approx(np.full(SIZES - 1, math.log(MOST_CACHED / shares[0]) / (SIZES - 1)))
     assert menu.ms.tolist() == [choice._ms(rows, store, inputs, 2, 16, 2, 2) for store in menu.stores]
-    part = Placement("a", "row_wise", (Shard((0,), 0, 10_000, 0, 4), Shard((1,), 10_000, 10_000, 0, 4)))
-    one = choice._menu(rows, part, inputs, (HOST,), LFU, 1)
-    assert one.ms.tolist() == [0.0, choice._ms(rows, Store(HOST), inputs, 2, 16, 1, 1)]  # an empty shard waits for nothing
+    blocks = tuple(Shard((1,), start, stop, 0, 4) for start, stop in ((0, 9_999), (9_999, 10_000), (10_000, 10_000)))
+    two = choice._menu(rows, Placement("a", "row_wise", blocks), inputs, (HOST,), LFU, 1)
+    assert two.ms.tolist() == [0.0, choice._ms(rows, Store(HOST), inputs, 2, 16, 2, 1)]  # an empty shard waits for nothing
 
 
 def test_what_ranks_hold_together_stays_and_a_cache_of_nearly_all_rows_is_none() -> None:
@@ -181,6 +181,9 @@ def test_free_memory_goes_to_the_table_that_gains_most() -> None:
         assert shards.filled_up(np.array([3, 3]), np.array([0.0, free])).tolist() == chosen, free
     assert shards.filled_up(np.array([2, 1]), np.array([0.0, 119.0])).tolist() == [2, 1]  # 29 are left: a step takes 30
     assert shards.filled_up(np.array([2, 1]), np.array([0.0, 120.0])).tolist() == [1, 1]
+    beside = shards_of([[0.0, 3.0], [0.0, 2.0]], [[90.0, 0.0], [500.0, 0.0]], [0, 1])
+    assert beside.filled_up(np.array([1, 1]), np.array([90.0, 499.0])).tolist() == [0, 1]
+    assert beside.filled_up(np.array([1, 1]), np.array([89.0, 500.0])).tolist() == [1, 0]
 
 
 def test_the_price_of_a_byte_is_the_lowest_that_fits() -> None:
@@ -217,9 +220,10 @@ def test_the_memory_with_which_a_plan_fits_by_hand() -> None:
     access = AccessStatistics({"a": power_law_access("a", 10_000, 2.0, 0.5), "b": ACCESS["b"]})
     plan = ShardingPlan("by_hand", 1, 2, tables, (in_row_blocks(tables[0], range(2)), on_rank(B, 1)))
     for batch in (1, 1000):
-        inputs = replace(inputs_of(work=replace(WORK, batch_size=batch)), tables=tables, access=access)
+        work = replace(WORK, batch_size=batch, sparse_optimizer="row_wise_adagrad")
+        inputs = replace(inputs_of(work=work), tables=tables, access=access)
         menus = [choice._menu(t, p, inputs, (HOST_CACHED,), LFU, 1) for t, p in zip(tables, plan.placements)]
-        fewest = [min(menu.stores, key=lambda store: choice._sizes([store], t.rows, 16)[0]) for menu, t in zip(menus, tables)]
+        fewest = [min(menu.stores, key=lambda store: choice._sizes([store], t.rows, 20)[0]) for menu, t in zip(menus, tables)]
         least = replace(plan, placements=tuple(replace(p, store=store) for p, store in zip(plan.placements, fewest)))
         whole, small = bytes_of_ranks(plan, inputs.workload), bytes_of_ranks(least, inputs.workload)
         of = [max(max(held / 0.85, total) for held, total in zip(m.lasting, m.totals)) / 1e9 for m in (small, whole)]

@@ -147,7 +147,7 @@ class _Shards:
         Tables of a host that is too small, no larger than what is `free`. They are in falling order of what they would wait for a byte.
         """
         least, found = self.at_price(math.inf), self
-        waits = self.ms[np.arange(len(least)), least] / np.maximum(self.of_tables()[:, 0], 1.0)
+        waits = self.ms[np.arange(len(least)), least] / self.of_tables()[:, 0]
         for number in np.argsort(-waits):
             lacking = found.bytes_beneath(least) > beneath
             if not lacking.any():

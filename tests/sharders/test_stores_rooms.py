@@ -15,7 +15,7 @@ from recsys_lab.schemes.whole.placement import on_rank
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.stores import Stores
 from recsys_lab.sharders.stores import planner as rooms
-from recsys_lab.store_names import DISK_CACHED, HOST, HOST_CACHED, LRU, NONE
+from recsys_lab.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, NONE
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from tests.executor.sharded import FP32, small_cluster
 from tests.plan.plans import workload
@@ -38,6 +38,7 @@ def test_a_budget_is_the_memory_of_a_rank_where_it_has_more() -> None:
     inputs = inputs_of(10.0)
     assert all(Stores(budget).within(inputs) is inputs for budget in (None, 10.0, 11.0))
     assert Stores(9.0).within(inputs) == inputs_of(9.0)
+    assert Stores() == Stores(None, AUTO, LFU, 1)
 
 
 @pytest.mark.parametrize(

@@ -167,9 +167,9 @@ class _Shards:
 
     def filled_up(self, chosen: np.ndarray, free: np.ndarray) -> np.ndarray:
         """`chosen` with what is `free` spent: for each table, the one that gains most first, the fastest choice that still fits."""
-        gains = self.ms[np.arange(len(chosen)), chosen] - self.ms.min(axis=1)
+        waits = self.ms[np.arange(len(chosen)), chosen]  # a table that stays waits for nothing
         left = free - self.bytes_of_ranks(chosen)
-        for number in np.argsort(-gains):
+        for number in np.argsort(-waits):
             own = self.table == number
             for choice in np.argsort(self.ms[number]):
                 if self.ms[number, choice] >= self.ms[number, chosen[number]]:

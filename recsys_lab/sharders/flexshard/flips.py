@@ -43,7 +43,7 @@ def flips_of(trade: Trade, split: Split) -> tuple[Flip, ...]:
         effect = "the last of the replicated rows would be faster row-sharded"
         flips.append(Flip("the all-reduce over all ranks", "GB/s", links.ar_global_gb_s, "below", least, effect))
     gain = 1 / links.a2a_global_gb_s - 1 / links.a2a_intra_gb_s
-    if gain > 0 and s.hosts > 1 and s.ranks_per_host > 1 and first < rows.total and rows.p_of(first):
+    if gain > 0 and s.hosts > 1 and s.ranks_per_host > 1 and rows.p_of(first):
         what = "the all-reduce between hosts, of a whole host"
         if split.in_host:
             effect = "the last of the host-sharded rows would be faster row-sharded"

@@ -116,7 +116,7 @@ def test_long_bags_of_few_columns_are_cut_by_rows() -> None:
     """On one host, four ranks: column shards send each id four times. 8 columns both ways are 64 bytes; four parts of a row 256."""
     assert on([table(dim=16)], [1.0]) == {"t": [(rank, 100, 4) for rank in range(4)]}
     assert on([table(dim=16)], [100.0]) == {"t": [(rank, 25, 16) for rank in range(4)]}
-    assert on([table(dim=16)], [15.0])["t"][0][1] == 100 and on([table(dim=16)], [17.0])["t"][0][1] == 25  # 24 n + 16 = 3 x 128 + 16
+    assert on([table(dim=16)], [16.0])["t"][0][1] == 100 and on([table(dim=16)], [16.1])["t"][0][1] == 25  # 24 n + 16 = 3 x 128 + 16
 
 
 def test_a_table_too_large_for_a_rank_is_cut_further() -> None:

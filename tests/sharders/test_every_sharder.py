@@ -15,6 +15,10 @@ from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.validate import validate
 from recsys_lab.sharders.base import PlanInputs, Sharder
+from recsys_lab.sharders.dmt import DMT
+from recsys_lab.sharders.flexshard import FlexShard
+from recsys_lab.sharders.neo import Neo4D
+from recsys_lab.sharders.torchrec import TorchRec
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from tests.executor.sharded import FP32, small_cluster
 from tests.plan.plans import workload
@@ -85,3 +89,11 @@ def test_a_sharder_has_no_name_of_its_own() -> None:
 def test_a_sharder_without_a_plan_is_none() -> None:
     with pytest.raises(TypeError, match="plan"):
         Sharder()  # type: ignore[abstract]
+
+
+def test_what_is_not_said_is_as_the_papers_have_it() -> None:
+    none = dict.fromkeys(("replica_multiplier", "bandwidths", "force"))
+    assert FlexShard(tiers=3) == FlexShard(tiers=3, goal="memory_neutral", extra_memory_gb=0.0, rule="paper", align=False, **none)
+    assert DMT() == DMT(scheme="auto", permute="auto")
+    assert Neo4D() == Neo4D(placement="karmarkar_karp", schemes=None, communication_weight=1.0, load_weight=4.0, even_out=True)
+    assert TorchRec() == TorchRec(sharding_types=None, force=None, column_shard_width=None, column_shards=None)

@@ -8,11 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from recsys_lab.sharders.flexshard import FlexShard
+from recsys_lab.sharders.flexshard import FlexShard, exact
 from recsys_lab.sharders.flexshard.allocate import Split, Trade, optimal_three_tier, three_tier, two_tier
 from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
 from recsys_lab.sharders.flexshard.costs import TIER_COSTS, Setting
+from recsys_lab.sharders.flexshard.exact import split_rows
 from recsys_lab.sharders.flexshard.pareto import curve
+from recsys_lab.sharders.flexshard.rows import Rows
 from tests.sharders.flexshard_cases import PAPER, one_table
 from tests.sharders.test_flexshard_plan import cluster, inputs
 from tests.sharders.test_flexshard_reasons import why
@@ -72,6 +74,22 @@ def test_the_paper_s_rule_row_by_row() -> None:
             worth = [n for n in fits if (ms[replicated : replicated + n, 1] < 0).all()]
             assert two_tier(trade, budget) == Split(two, 0)
             assert three_tier(trade, budget) == (Split(two, 0) if two > replicated + worth[-1] else Split(replicated, worth[-1]))
+
+
+def test_rows_that_share_a_coarse_bucket_are_split_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All within 0.1 % of each other, beside rows that are never read; and two tables, one of them with wider rows."""
+    monkeypatch.setattr(exact, "CHUNK", 64)
+    draw = np.random.default_rng(2)
+    setting = Setting(2, 2, 10, Bandwidths(1.0, 2.0, 4.0, 8.0), replica_multiplier=3.0)
+    for level, rule in product((0.27, 0.2745), (two_tier, three_tier)):  # a replica saves memory above 0.275
+        near = level + 0.001 * draw.random(200)
+        p, other = draw.permutation(np.concatenate([near, np.zeros(20), [0.9, 0.01]])), level + 0.001 * draw.random(50)
+        assert split_rows([(p, DIM)], setting, rule) == rule(Trade(one_table(p.tolist(), DIM), setting))
+        ordered = [(np.ones(len(each), np.int64), np.sort(each)[::-1], dim) for each, dim in ((p, 4), (other, 16))]
+        expected = rule(Trade(Rows.merged(ordered), setting))
+        assert split_rows([(p, 4), (other, 16)], setting, rule) == expected
+        assert expected is not None and 1 < expected.replicated + expected.in_host < len(p) + len(other)
+    assert split_rows([(near, DIM)], setting, lambda trade: two_tier(trade, -1e9)) is None
 
 
 def test_figure_5_has_201_points_of_many_rows() -> None:

@@ -208,6 +208,8 @@ def test_choices_are_told_over_the_bound() -> None:
     reasons = Neo4D().reasons(Neo4D().plan(inputs), inputs)
     for choice in (reasons.chosen, *reasons.alternatives):
         assert choice.over_bound == pytest.approx(choice.worst_ms / reasons.bound_ms)
+    free = Neo4D(communication_weight=0.0, load_weight=0.0)
+    assert free.reasons(free.plan(inputs), inputs).chosen == Choice("this plan", 0.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("key", ["communication_weight", "load_weight"])

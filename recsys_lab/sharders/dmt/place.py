@@ -151,7 +151,7 @@ def _placement(table: Table, pieces: list[Shard], shards: int) -> Placement:
 
 def _most(table: Table, ranks: int) -> int:
     """Column shards that the table can have on so many ranks."""
-    return len(_columns(table, min(ranks, max(1, math.ceil(table.dim / LEAST_COLUMNS)))))
+    return len(_columns(table, min(ranks, math.ceil(table.dim / LEAST_COLUMNS))))
 
 
 def _next(table: Table, shards: int) -> int:

@@ -6,6 +6,8 @@ travel as they are, in an all-to-all each way. Replicas of a block (one a host) 
 
 from __future__ import annotations
 
+import numpy as np
+
 from recsys_lab.plan.context import Context, collective, input_distribution, iteration, last_of, lookups_of_ranks
 from recsys_lab.plan.steps import Step
 
@@ -13,7 +15,7 @@ from recsys_lab.plan.steps import Step
 def lower_row_blocks(context: Context) -> tuple[list[Step], list[Step]]:
     """(input and forward, backward) steps. Every feature has a length on every rank. Each id goes to the rank with its row."""
     served, lengths = lookups_of_ranks(context), context.features * context.group_batch
-    inputs = input_distribution(context, lengths, context.ids_per_sample * context.batch, lengths + context.per_rank(), served)
+    inputs = input_distribution(context, lengths, context.ids_per_sample * context.batch, np.full(len(served), lengths), served)
     forward, backward = _rows_travel(context) if context.is_sequence else _sums_travel(context)
     if context.averaged:
         gradient = context.per_rank()
@@ -35,6 +37,7 @@ def _sums_travel(context: Context) -> tuple[list[Step], list[Step]]:
 def _rows_travel(context: Context) -> tuple[list[Step], list[Step]]:
     """A row for each look-up: D columns a look-up, which all tables of a sequence model share."""
     dim = context.placed[0][0].dim
-    sent, received = lookups_of_ranks(context) * dim, context.per_rank() + context.ids_per_sample * context.batch * dim
+    sent = lookups_of_ranks(context) * dim
+    received = np.full(len(sent), context.ids_per_sample * context.batch * dim)
     forward = context.rows_there("all_to_all", context.groups, sent, received)
     return forward, context.gradients_back("all_to_all", context.groups, received, sent)

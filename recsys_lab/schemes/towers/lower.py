@@ -64,7 +64,7 @@ class _Volume:
 
     def per_site(self, figures: list[float]) -> np.ndarray:
         """A figure a tower -> [R]: the sum over the towers of each rank's site."""
-        return np.repeat(np.reshape(figures, (self.sites.count, -1)).sum(1), self.sites.ranks)
+        return np.repeat(np.reshape(figures, (self.sites.count, self.sites.towers)).sum(1), self.sites.ranks)
 
     def groups_with(self, figures: np.ndarray) -> list[tuple[int, ...]]:
         """The sites whose ranks exchange something."""
@@ -78,8 +78,8 @@ class _Volume:
     @property
     def of_peers(self) -> tuple[np.ndarray, np.ndarray]:
         """What a site's rank gives its peers, itself among them, and what it takes from all sites."""
-        everything = self.context.per_rank() + self.outputs.reshape(self.sites.count, -1)[:, 0].sum()
-        return self.outputs * self.peer_samples, everything * self.context.batch
+        everything = self.outputs[:: self.sites.ranks].sum()  # of one rank of each site
+        return self.outputs * self.peer_samples, np.full(len(self.outputs), everything * self.context.batch)
 
     def module_bytes(self, work: TowerWork) -> float:
         """A tower module's weights as they are read, and its activations in the format that it computes in."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from recsys_lab.plan.context import Context, input_distribution, iteration
 from recsys_lab.plan.scheme import ALL_TO_ALL
 from recsys_lab.plan.steps import Step
@@ -32,7 +34,7 @@ def lower_whole(context: Context) -> tuple[list[Step], list[Step]]:
     inputs = input_distribution(context, lengths.sum() * context.batch, ids.sum() * context.batch, lengths * everyone, ids * everyone)
     if context.exchange == ALL_TO_ALL:
         sent = columns * context.global_batch
-        received = context.per_rank() + context.batch * sum(vectors(table) * table.dim for table, _ in context.placed)
+        received = np.full(len(sent), context.batch * sum(vectors(table) * table.dim for table, _ in context.placed))
         forward = context.rows_there("all_to_all", [context.world], sent, received)
         backward = context.gradients_back("all_to_all", [context.world], received, sent)
     else:
@@ -49,7 +51,7 @@ def scattered(context: Context) -> tuple[list[Step], list[Step]]:
     forward: list[Step] = []
     backward: list[Step] = []
     for piece, root, columns, tables in _pieces(context):
-        all_rows, own_rows = context.per_rank(), context.per_rank() + columns * context.batch
+        all_rows, own_rows = context.per_rank(), np.full(context.plan.world_size, columns * context.batch)
         all_rows[root] = columns * context.global_batch
         forward += context.rows_there("scatter", [context.world], all_rows, own_rows, name=f"output.scatter.{piece}", tables=tables)
         backward += context.gradients_back("gather", [context.world], own_rows, all_rows, name=f"gradient.gather.{piece}", tables=tables)

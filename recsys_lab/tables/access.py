@@ -40,8 +40,8 @@ class TableAccess:
 
     def distinct_rows(self, samples: int) -> float:
         """Expected number of different rows that `samples` samples look up: the sum over rows of 1 - (1 - p) ** samples."""
-        p = np.clip(np.asarray(self.bucket_p, dtype=float), 0.0, 1.0)
-        return float(np.dot(np.asarray(self.bucket_rows, dtype=float), -np.expm1(samples * np.log1p(-np.minimum(p, 1 - 1e-12)))))
+        p = np.minimum(np.asarray(self.bucket_p, dtype=float), 1 - 1e-12)
+        return float(np.dot(np.asarray(self.bucket_rows, dtype=float), -np.expm1(samples * np.log1p(-p))))
 
     def share_of_hottest(self, rows: int) -> float:
         """The share of look-ups that go to the `rows` most frequent rows."""

@@ -78,7 +78,7 @@ def cache_hits(access: TableAccess, policy: str, samples: int, cached: float, in
     hits = float(np.dot(rows, chance * held))
     first, seen = (0.0, float(rows.sum())) if math.isinf(after) else _first(rows, chance, after)
     joins = min(cached, seen + first) - min(cached, seen)  # a cache that is not full gives nothing up
-    return Hits(everything, hits, min(first, everything - hits), max(everything - hits - joins, 0.0))
+    return Hits(everything, hits, first, max(everything - hits - joins, 0.0))
 
 
 def rows_in_store(access: TableAccess, samples: int, cached: float, after: float) -> float:
@@ -96,7 +96,7 @@ def _first(rows: np.ndarray, chance: np.ndarray, after: float) -> tuple[float, f
 
 def _in_batch(access: TableAccess, samples: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows of each bucket, the chance that a batch reads one of them). Falling."""
-    p = np.clip(np.asarray(access.bucket_p, dtype=float), 0.0, 1 - 1e-12)
+    p = np.minimum(np.asarray(access.bucket_p, dtype=float), 1 - 1e-12)
     chance = -np.expm1(samples * np.log1p(-p))
     return np.asarray(access.bucket_rows, dtype=float), np.minimum(chance, 1 - 1e-12)
 

@@ -32,7 +32,6 @@ class CountedLaw:
         if rows == self.rows:
             return self
         ends = np.round(np.cumsum(self.bucket_rows) * (rows / self.rows)).astype(np.int64)
-        ends[-1] = rows
         sizes, shares, begin = [], [], 0
         carry = 0.0
         for end, share in zip(ends.tolist(), self.bucket_share):  # a bucket without rows leaves its share to the next
@@ -55,4 +54,4 @@ class CountedLaw:
         bucket = np.minimum(np.searchsorted(shares, u, side="right"), len(ends) - 1)
         size = np.asarray(self.bucket_rows)[bucket]
         within = (u - (shares[bucket] - np.asarray(self.bucket_share)[bucket])) / np.asarray(self.bucket_share)[bucket]
-        return ends[bucket] - size + np.clip((within * size).astype(np.int64), 0, size - 1)
+        return ends[bucket] - size + np.minimum((within * size).astype(np.int64), size - 1)

@@ -57,19 +57,19 @@ class RankLaw:
     def share(self, x: np.ndarray | float) -> np.ndarray:
         """The share of look-ups that go to the first `x` rows; x may lie between rows."""
         x = np.clip(np.asarray(x, np.float64), 0, self.rows)
-        piece = np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, len(self.exponents) - 1)
+        piece = np.minimum(np.searchsorted(self.edges, x, side="right") - 1, len(self.exponents) - 1)
         return (self._mass_before[piece] + self._factors[piece] * self._integral(x + self.shift, piece)) / self._mass_before[-1]
 
     def density(self, x: np.ndarray | float) -> np.ndarray:
         """The share of look-ups of a row at `x`: the derivative of `share`."""
         x = np.clip(np.asarray(x, np.float64), 0, self.rows)
-        piece = np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, len(self.exponents) - 1)
+        piece = np.minimum(np.searchsorted(self.edges, x, side="right") - 1, len(self.exponents) - 1)
         return self._factors[piece] * (x + self.shift) ** -np.asarray(self.exponents)[piece] / self._mass_before[-1]
 
     def ranks(self, u: np.ndarray) -> np.ndarray:
         """Ranks (int64, 0 the most frequent) of uniform draws `u` in [0, 1): the inverse of `share`, rounded down."""
         mass = np.asarray(u, np.float64) * self._mass_before[-1]
-        piece = np.clip(np.searchsorted(self._mass_before, mass, side="right") - 1, 0, len(self.exponents) - 1)
+        piece = np.minimum(np.searchsorted(self._mass_before, mass, side="right") - 1, len(self.exponents) - 1)
         inside = (mass - self._mass_before[piece]) / self._factors[piece]
         start = np.asarray(self.edges)[piece] + self.shift
         power = 1.0 - np.asarray(self.exponents)[piece]

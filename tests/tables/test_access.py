@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from math import log
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from recsys_lab.tables import AccessStatistics, Table, TableAccess, compress, measured_access, power_law_access
 from recsys_lab.tables.access import distinct
+from recsys_lab.tables.counted import CountedLaw
 from recsys_lab.tables.hot_rows import served_shares
 from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES
 
@@ -146,3 +148,54 @@ def test_bytes_of_a_table_as_it_is_stored(stored: str, size: int) -> None:
 
 def test_bytes_of_what_travels() -> None:
     assert ELEMENT_BYTES == {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int64": 8, "int32": 4}
+
+
+def test_all_of_some_samples_read_what_each_looks_up_twice() -> None:
+    assert TableAccess("t", 13.0, (4, 10), (3.0, 0.1), "formula", "").distinct_rows(2) == pytest.approx(4 + 10 * 0.19)
+
+
+def test_counts_of_one_sample_and_of_none() -> None:
+    one = measured_access("t", np.array([2, 1, 0]), 1, "test")
+    assert (one.mean_length, one.bucket_p) == (3.0, (2.0, 1.0, 0.0))
+    assert measured_access("t", np.zeros(3, np.int64), 0, "test").mean_length == 0.0
+
+
+def test_buckets_of_a_power_law_are_geometric_and_have_their_integral() -> None:
+    """Edges of 8 rows in 3: 1, 2.08, 4.33 and 9, cut off. Zipf's 1 / x has the logarithm of their ratio."""
+    access = power_law_access("t", 8, 4.0, 1.0, 3)
+    assert access.bucket_rows == (1, 2, 5)
+    assert access.bucket_p == pytest.approx([4 * log(b / a) / log(9) / (b - a) for a, b in ((1, 2), (2, 4), (4, 9))])
+    square = power_law_access("t", 8, 4.0, 2.0, 3)
+    assert square.bucket_p == pytest.approx([4 * (1 / a - 1 / b) / (8 / 9) / (b - a) for a, b in ((1, 2), (2, 4), (4, 9))])
+    assert power_law_access("t", 3, 3.0, 0.0).bucket_rows == (1, 2)
+
+
+def test_sixteen_hot_rows_of_each_range_are_dealt_by_the_table_s_name() -> None:
+    """32 rows to two ranges of 40 and 60, each in its turn by the table's name; the other 68 by the ranges' sizes."""
+    access = TableAccess("dealt", 30.0, (20, 80), (1.0, 0.125), "formula", "")
+    on = np.random.default_rng(zlib.crc32(b"dealt")).choice(2, size=32, p=[0.4, 0.6])
+    weights = np.array([1.0] * 20 + [0.125] * 12)
+    expected = [(weights[on == place].sum() + 68 * 0.125 * part) / 30 for place, part in ((0, 0.4), (1, 0.6))]
+    shares = served_shares(access, [(0, 40), (40, 60)])
+    assert list(shares) == [0, 40] and list(shares.values()) == pytest.approx(expected)
+    assert served_shares(access, [(0, 100)]) == {0: 1.0}
+    assert served_shares(TableAccess("none", 0.0, (100,), (0.0,), "formula", ""), [(0, 40), (40, 60)]) == {0: 0.4, 40: 0.6}
+    few = TableAccess("few", 3.0, (3,), (1.0,), "formula", "")
+    assert all(share * 3 == pytest.approx(round(share * 3)) for share in served_shares(few, [(0, 1), (1, 2)]).values())
+
+
+def test_buckets_of_a_counted_law_are_scaled() -> None:
+    """A bucket that is left without a row leaves its share to the next."""
+    law = CountedLaw(10, (1, 3, 6), (0.5, 0.3, 0.2), "by hand")
+    assert law.scaled(10) is law
+    assert law.scaled(20) == CountedLaw(20, (2, 6, 12), (0.5, 0.3, 0.2), "by hand")
+    assert law.scaled(4).bucket_rows == (2, 2) and law.scaled(4).bucket_share == pytest.approx((0.8, 0.2))
+    access = law.access("t", 20, 4.0)
+    assert (access.table, access.mean_length, access.bucket_rows, access.origin, access.detail) == (
+        "t",
+        4.0,
+        (2, 6, 12),
+        "measured",
+        "by hand",
+    )
+    assert access.bucket_p == pytest.approx((1.0, 0.2, 0.8 / 12))

@@ -54,6 +54,7 @@ def test_by_hand() -> None:
 
 
 def test_figures_of_hits_by_hand() -> None:
+    assert (Hits(10.0, 4.0).read, Hits(10.0, 4.0).leaves) == (6.0, 0.0)
     made = Hits(10.0, 4.0, first=1.5, leaves=2.0)
     assert (made.misses, made.read, made.rate) == (6.0, 4.5, 0.4)
     assert Hits(10.0, 4.0, first=7.0).read == 0.0 and Hits(0.0, 0.0).rate == 1.0
@@ -92,3 +93,40 @@ def test_what_is_in_flight_stays_beside_what_was_read_most() -> None:
         assert cache_hits(access, LFU, 1, 60, 1, after).hits == pytest.approx(10 * 0.5 + 40 * 0.1 + 10 * 0.01, rel=0.01)
         in_two = 1000 * (1 - 0.99**2)
         assert cache_hits(access, LFU, 1, 60, 2, after).hits == pytest.approx(5 + (60 - 10 - in_two) * 0.1 + in_two * 0.01, rel=0.01)
+
+
+def test_the_rows_that_most_batches_read_stay_after_two() -> None:
+    """Rows of 0.5 and of 0.2 a batch, a hundred each, 80 cached.
+
+    Both of two batches read a quarter and a 25th. One did half and 0.32: with a share f of these, 0.25 + f / 2 and 0.04 + 0.32 f.
+    """
+    access, share = TableAccess("t", 70.0, (100, 100), (0.5, 0.2), "by hand", ""), (80 - 29) / 82
+    found = cache_hits(access, LFU, 1, 80, 1, after=2)
+    assert found.hits == pytest.approx(50 * (0.25 + share / 2) + 20 * (0.04 + 0.32 * share)) and found.rows == pytest.approx(70.0)
+    never = 50 * 0.25 + 20 * 0.64
+    assert found.first == pytest.approx(never) and found.leaves == pytest.approx(70 - found.hits)
+    few = cache_hits(access, LFU, 1, 112, after=2)  # of 111 that were read all stay
+    assert few.hits == pytest.approx(50 * 0.75 + 20 * 0.36) and few.leaves == pytest.approx(never - 1)
+    in_flight = cache_hits(access, LFU, 1, 75, 1, after=2)  # rows of the last batch stay: half and a fifth
+    assert in_flight.hits == pytest.approx(50 * (0.25 + (75 - 29) / 82 / 2) + 20 * (0.04 + 0.32 * (75 - 29) / 82))
+
+
+def test_what_was_read_longest_ago_leaves() -> None:
+    """Of rows of 0.5 and 0.1 a batch, a hundred each: a cache holds those of the last T batches, fewer at first."""
+    access = TableAccess("t", 60.0, (100, 100), (0.5, 0.1), "by hand", "")
+    for batches in (2, 3):
+        held = [1 - 0.5**batches, 1 - 0.9**batches]
+        settled = cache_hits(access, LRU, 1, 100 * sum(held))
+        assert settled.hits == pytest.approx(50 * held[0] + 10 * held[1]) and settled.leaves == pytest.approx(60 - settled.hits)
+        assert cache_hits(access, LRU, 1, 100 * sum(held), after=batches + 1).hits == pytest.approx(settled.hits)
+        early = cache_hits(access, LRU, 1, 100 * sum(held), after=1)
+        assert early.hits == pytest.approx(50 * 0.5 + 10 * 0.1) and early.read == pytest.approx(0.0, abs=1e-9)
+        assert early.first == pytest.approx(50 * 0.5 + 10 * 0.9)
+
+
+def test_a_row_looked_up_more_than_once_a_sample_is_in_every_batch() -> None:
+    access = TableAccess("t", 13.0, (4, 10), (3.0, 0.1), "by hand", "")
+    found = cache_hits(access, LFU, 1, 10)
+    assert found.rows == pytest.approx(5.0) and found.hits == pytest.approx(4 + 0.1 * 6 + 0.1 * 0.1 * 4, rel=0.05)
+    more = TableAccess("t", 22.0, (4, 100), (3.0, 0.1), "by hand", "")
+    assert needed_rows(more, 2, 1) == math.ceil(4 + 19 + 6 * math.sqrt(19 * 0.81)) + 1

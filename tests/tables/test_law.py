@@ -154,6 +154,7 @@ def test_a_law_goes_into_a_config_and_back() -> None:
         ({"rows": 10, "exponent": 1.0}, "law.exponent: no such key"),
         ({"rows": 10, "exponents": [1.0], "a": 1, "b": 2}, "law.a: no such key"),
         ({"exponents": [1.0]}, "law.rows: a value is needed"),
+        ({}, "law.exponents: a value is needed"),
     ],
 )
 def test_a_law_that_cannot_be_is_refused(given_law: dict, message: str) -> None:

@@ -16,6 +16,7 @@ from recsys_lab.data.torchrec_tables import table_file
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
 from recsys_lab.tables.counted import CountedLaw
+from recsys_lab.tables.law import RankLaw
 from recsys_lab.tables.table_file import dim_of_tables, dims_of_tables, read_table_file
 
 HEAD = "name,rows,dim,mean_ids,pooling,skew,table\n"
@@ -150,3 +151,34 @@ def test_each_bucket_is_drawn_as_often_as_it_was_counted() -> None:
     law = CountedLaw(7, (1, 2, 4), (0.5, 0.25, 0.25), "by hand")
     draws = np.array([0.0, 0.49, 0.5, 0.62, 0.63, 0.74, 0.75, 0.82, 0.999, 1.0])
     assert law.ranks(draws).tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 6, 6]
+
+
+@pytest.mark.parametrize(("skew", "exponent"), [("0", 0.0), ("0.5", 0.5), ("10", 10.0)])
+def test_a_skew_is_an_exponent(tmp_path: Path, skew: str, exponent: float) -> None:
+    (tmp_path / "tables.csv").write_text(HEAD + f"a,10,32,1,,{skew},\n\nb,7,64,65536,mean,,\n")
+    first, second = read_table_file(str(tmp_path / "tables.csv"))  # a line without anything is none
+    assert first.law == RankLaw(10, (exponent,)) and (second.law, second.mean_ids) == (None, 65536.0)
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        ("a,1.5,4,1,,,", "line 2, rows: not a number; given 1.5; allowed: a whole number"),
+        ("a,10,,1,,,", "line 2, dim: not a number; given nothing; allowed: a whole number"),
+        ("a,10,4,one,,,", "line 2, mean_ids: not a number; given one; allowed: a number"),
+        ("a,10,4,65537,,,", "line 2, mean_ids: out of range"),
+        ("a,10,4,1,,-0.1,", "line 2, skew: out of range"),
+    ],
+)
+def test_numbers_that_are_none(tmp_path: Path, cells: str, says: str) -> None:
+    (tmp_path / "tables.csv").write_text(f"{HEAD}{cells}\n")
+    with pytest.raises(UserError, match=says):
+        read_table_file(str(tmp_path / "tables.csv"))
+
+
+@pytest.mark.parametrize("counts", [np.zeros(5, np.int64), np.array([1, 2, -1, 0, 0]), np.ones(5), np.ones((5, 1), np.int64)])
+def test_what_is_no_count_of_a_row(tmp_path: Path, counts: np.ndarray) -> None:
+    np.save(tmp_path / "counts.npy", counts)
+    (tmp_path / "tables.csv").write_text(HEAD + "a,5,8,1,,counts.npy,\n")
+    with pytest.raises(UserError, match="no counts of this table's rows"):
+        read_table_file(str(tmp_path / "tables.csv"))

@@ -209,4 +209,4 @@ def test_what_is_no_mapping_has_no_keys(conf: Path, tmp_path: Path) -> None:
 
 def test_every_group_of_typed_options_is_completed() -> None:
     """Those without a `_target_`, whose dataclasses import nothing."""
-    assert TYPED == PLAIN | {"sharder.executor": options.ExecutorOptions}
+    assert PLAIN | {"sharder.executor": options.ExecutorOptions} == TYPED

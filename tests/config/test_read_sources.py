@@ -111,13 +111,8 @@ def test_keys_defaults_types_and_facts_are_read(package: Callable[..., str]) -> 
     name = package(model=MODEL)
     base = declared(f"{name}.model.Base")
     assert base is not None and declared(f"{name}.model.Base") is base
-    assert keys_of(base) == {
-        "width": 16,
-        "share": 0.5,
-        "part": base.__init__.__kwdefaults__["part"],
-        "layers": (16, 8),
-        "needed": inspect._empty,
-    }
+    part = base.__init__.__kwdefaults__["part"]
+    assert keys_of(base) == {"width": 16, "share": 0.5, "part": part, "layers": (16, 8), "needed": inspect.Parameter.empty}
     assert hints_of(base.__init__)["share"].__metadata__ == (Range(0, 1),) and hints_of(base.__init__)["part"].__name__ == "Part"
     assert part.depth == 2
     assert list(inspect.signature(base).parameters)[:3] == ["tables", "extra", "more"]

@@ -34,7 +34,7 @@ def told(error: BaseException) -> dict[str, Any]:
         (HydraException("one"), {"what": "one", "where": "command line", "remedy": HELP}),
         (HydraException("  one\n\n  two  \nthree"), {"what": "one two", "where": "command line", "remedy": HELP}),
         (
-            ConfigKeyError("no a\n    full_key: a\n    object_type=dict\nthen"),
+            ConfigKeyError("no a\n  full_key: a\n  object_type=dict\nthen"),
             {"what": "no a then", "where": "command line", "remedy": HELP},
         ),
         (InterpolationKeyError("no b"), {"what": "no b", "where": "command line", "remedy": HELP}),

@@ -58,6 +58,11 @@ def trainer(every: int = 1, **more: Any) -> TrainerOptions:
         (10**12, 512, False, 1e-3, 0.001, 1e-08),  # the least
         (100_000, 1, False, 1e-3, 0.02, 1.0),  # the most
         (1_000, 2, False, 1e-4, 0.02, 0.77),
+        # Where another row or sample would be rounded otherwise.
+        (1, 31, False, 1e-4, 0.02, 0.05),
+        (1, 17, False, 1e-4, 0.02, 0.09),
+        (101_694, 512, False, 1e-3, 0.02, 0.003),
+        (101_695, 512, False, 1e-3, 0.02, 0.0029),
     ],
 )
 def test_rates_and_eps(rows: int, batch: int, begins: bool, dense_lr: float, lr: float, eps: float) -> None:

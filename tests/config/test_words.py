@@ -52,9 +52,7 @@ def written(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 BARE = st.text("axy1.:/", min_size=1, max_size=4).filter(lambda text: not text.startswith(":") and not text.endswith(":"))
-ESCAPED = st.lists(
-    st.sampled_from(["x", "y", "\\,", "\\(", "\\)", "\\[", "\\]", "\\{", "\\}", "\\:", "\\=", "\\ "]), min_size=1, max_size=4
-).map("".join)
+ESCAPED = st.lists(st.sampled_from(["x", "y", *(f"\\{sign}" for sign in ",()[]{}:= ")]), min_size=1, max_size=4).map("".join)
 QUOTED = st.text("axy ,[({:=", max_size=4).map(lambda text: f"'{text}'")
 VALUES = st.recursive(BARE | ESCAPED | QUOTED, written, max_leaves=5)
 
@@ -100,6 +98,8 @@ def test_other_letters_mean_what_ascii_ones_do(value: str, more: str | None) -> 
         ("k=)é,é", "k=)'é','é'"),
         ("k=]}é", "k=]}'é'"),
         ("k=(}é)", "k=(}'é')"),
+        ("k={a:[b],é:é}", "k={a:[b],é:'é'}"),
+        ("k={a:[b,{é:1}],é:é}", "k={a:[b,{é:1}],é:'é'}"),
         ("k=é=é", "k='é'='é'"),
         ("k=a", "k=a"),
         ("é=a", "é=a"),
@@ -219,7 +219,5 @@ def test_every_choice_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "model" / "c.yml").mkdir()
     check_choices(tmp_path)
     (tmp_path / "model" / "inner" / "d.yaml").mkdir()
-    with pytest.raises(
-        UserError, match=r"model/inner/d.yaml: not a file that can be read; given a folder; take it away, or put a YAML there"
-    ):
+    with pytest.raises(UserError, match=r"model/inner/d.yaml: not a file that can be read; given a folder; take it away"):
         check_choices(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,9 +50,9 @@ FILES = {
 }
 
 
-@pytest.fixture(scope="module")
-def schemas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    conf = tmp_path_factory.mktemp("conf")
+@pytest.fixture
+def schemas(tmp_path: Path) -> dict[str, dict[str, Any]]:
+    conf = tmp_path / "conf"
     for name, text in FILES.items():
         (conf / name).parent.mkdir(parents=True, exist_ok=True)
         (conf / name).write_text(text)
@@ -66,53 +67,53 @@ def test_which_files_each_is_for(schemas: dict[str, dict[str, Any]]) -> None:
         assert schema["title"] == f"recsys_lab: conf/{files}" and "interpolation" in schema["$defs"]
 
 
-@pytest.mark.parametrize(
-    ("files", "config", "accepted"),
-    [
-        ("data", {"_target_": f"{HERE}.data", "size": 1, "batch_size": 4, "prefetch_batches": 1, "frequencies": None}, True),
-        ("data", {"_target_": f"{HERE}.data", "size": 1, "batch_size": 0, "prefetch_batches": 1, "frequencies": None}, False),
-        ("data", {"_target_": f"{HERE}.data", "batch_size": 4, "prefetch_batches": 1, "frequencies": None}, False),
-        ("data", {"_target_": f"{HERE}.data", "size": 1}, False),
-        ("data", {"size": 1}, True),
-        ("data", {"simulate": {}}, False),
-        ("logger", {"_target_": f"{HERE}.logger"}, True),
-        ("logger", {"_target_": f"{HERE}.logger", "batch_size": 1}, False),
-        ("trainer", {"max_epochs": 3, "defaults": ["a"]}, True),
-        ("trainer", {"max_epochs": 0}, False),
-        ("trainer", {"max_epoch": 3}, False),
-        ("launcher", {"_target_": f"{HERE}.launcher", "hosts": 1, "ranks_per_host": 1, "threads_per_rank": 1}, True),
-        ("launcher", {"_target_": f"{HERE}.launcher", "hosts": 1}, False),
-        ("launcher", {"launcher": {"_target_": f"{HERE}.launcher", "hosts": 1}, "hydra": {}, "seed": 1}, True),
-        ("launcher", {"launcher": {"host": 1}}, False),
-        ("launcher", {"launcher": {}, "seeds": 1}, False),
-        ("sharder", {"planner": {"_target_": "recsys_lab.sharders.dmt.DMT"}, "store": "host", "towers": None, "executor": "${x}"}, True),
-        ("sharder", {"planner": {"_target_": "recsys_lab.sharders.dmt.DMT", "schema": "auto"}}, False),
-        ("sharder", {"executor": {"pipeline": 3}}, False),
-        ("sharder", {"stores": "host"}, False),
-        ("sharder", {"defaults": ["a"]}, True),
-        ("sharder/common", {"store": "host"}, True),
-        ("sharder/common", {"planner": {}}, False),
-        (
-            "config",
-            {"seed": 1, "simulate": {"batch_size": 4, "profile": {}}, "ablation": {"level": 0.5}, "hydra": {}, "defaults": []},
-            True,
-        ),
-        ("config", {"seed": -1}, False),
-        ("config", {"simulate": {"batch_sise": 4}}, False),
-        ("config", {"ablation": {"level": 1}}, False),
-        ("config", {"profile": {}}, False),
-        ("config", {"study": None}, True),
-        ("config", {"study": {"_target_": f"{HERE}.study", "rounds": 2}}, True),
-        ("config", {"study": {"_target_": f"{HERE}.study", "round": 2}}, False),
-        ("config", {"study": {"budget": "endless"}}, False),
-        ("config", {"data": {"_target_": f"{HERE}.data", "kind": "y"}}, True),
-        ("config", {"hydra": 5}, False),
-        ("config", {"other": 5}, False),
-    ],
-)
-def test_what_a_file_may_say(schemas: dict[str, dict[str, Any]], files: str, config: Any, accepted: bool) -> None:
-    schema = schemas["config.yaml" if files == "config" else f"{files}/*.yaml"]
-    assert Draft202012Validator(schema).is_valid(config) == accepted
+SAID: list[tuple[str, Any, bool]] = [
+    ("data", {"_target_": f"{HERE}.data", "size": 1, "batch_size": 4, "prefetch_batches": 1, "frequencies": None}, True),
+    ("data", {"_target_": f"{HERE}.data", "size": 1, "batch_size": 0, "prefetch_batches": 1, "frequencies": None}, False),
+    ("data", {"_target_": f"{HERE}.data", "batch_size": 4, "prefetch_batches": 1, "frequencies": None}, False),
+    ("data", {"_target_": f"{HERE}.data", "size": 1}, False),
+    ("data", {"size": 1}, True),
+    ("data", {"simulate": {}}, False),
+    ("logger", {"_target_": f"{HERE}.logger"}, True),
+    ("logger", {"_target_": f"{HERE}.logger", "batch_size": 1}, False),
+    ("trainer", {"max_epochs": 3, "defaults": ["a"]}, True),
+    ("trainer", {"max_epochs": 0}, False),
+    ("trainer", {"max_epoch": 3}, False),
+    ("launcher", {"_target_": f"{HERE}.launcher", "hosts": 1, "ranks_per_host": 1, "threads_per_rank": 1}, True),
+    ("launcher", {"_target_": f"{HERE}.launcher", "hosts": 1}, False),
+    ("launcher", {"launcher": {"_target_": f"{HERE}.launcher", "hosts": 1}, "hydra": {}, "seed": 1}, True),
+    ("launcher", {"launcher": {"host": 1}}, False),
+    ("launcher", {"launcher": {}, "seeds": 1}, False),
+    ("sharder", {"planner": {"_target_": "recsys_lab.sharders.dmt.DMT"}, "store": "host", "towers": None, "executor": "${x}"}, True),
+    ("sharder", {"planner": {"_target_": "recsys_lab.sharders.dmt.DMT", "schema": "auto"}}, False),
+    ("sharder", {"executor": {"pipeline": 3}}, False),
+    ("sharder", {"stores": "host"}, False),
+    ("sharder", {"defaults": ["a"]}, True),
+    ("sharder/common", {"store": "host"}, True),
+    ("sharder/common", {"planner": {}}, False),
+    (
+        "config",
+        {"seed": 1, "simulate": {"batch_size": 4, "profile": {}}, "ablation": {"level": 0.5}, "hydra": {}, "defaults": []},
+        True,
+    ),
+    ("config", {"seed": -1}, False),
+    ("config", {"simulate": {"batch_sise": 4}}, False),
+    ("config", {"ablation": {"level": 1}}, False),
+    ("config", {"profile": {}}, False),
+    ("config", {"study": None}, True),
+    ("config", {"study": {"_target_": f"{HERE}.study", "rounds": 2}}, True),
+    ("config", {"study": {"_target_": f"{HERE}.study", "round": 2}}, False),
+    ("config", {"study": {"budget": "endless"}}, False),
+    ("config", {"data": {"_target_": f"{HERE}.data", "kind": "y"}}, True),
+    ("config", {"hydra": 5}, False),
+    ("config", {"other": 5}, False),
+]
+
+
+def test_what_a_file_may_say(schemas: dict[str, dict[str, Any]]) -> None:
+    for files, config, accepted in SAID:
+        schema = schemas["config.yaml" if files == "config" else f"{files}/*.yaml"]
+        assert Draft202012Validator(schema).is_valid(config) == accepted, (files, config)
 
 
 def test_what_groups_and_keys_mean(schemas: dict[str, dict[str, Any]]) -> None:

@@ -119,17 +119,18 @@ def options(of: Mapping[tuple[str, ...], DictConfig]) -> list[Option]:
             found.setdefault((option.schema, option.where, option.inner), option)
     for name, study in studies().items():
         schema = schema_of(target_of(study._target_, "study"), BESIDE_TARGET["study"])
-        for option in _of_group("study", schema, OmegaConf.to_container(study), (f"experiment={name}",)):
+        for option in of_group("study", schema, OmegaConf.to_container(study), (f"experiment={name}",)):
             found[option.schema, option.where, option.inner] = option
     return list(found.values())
 
 
 def options_of(config: DictConfig, line: tuple[str, ...] = ()) -> Iterator[Option]:
     for where, schema in schemas_of(config):
-        yield from _of_group(where, schema, OmegaConf.to_container(OmegaConf.select(config, where) if where else config), line)
+        yield from of_group(where, schema, OmegaConf.to_container(OmegaConf.select(config, where) if where else config), line)
 
 
-def _of_group(where: str, schema: type, group: Any, line: tuple[str, ...]) -> Iterator[Option]:
+def of_group(where: str, schema: type, group: Any, line: tuple[str, ...] = ()) -> Iterator[Option]:
+    """Of one schema. `group`: a value of it, which says what keys its free mappings have."""
     for inner, hint in _leaves(schema, group):
         yield _option(where, inner, schema, hint, line)
 

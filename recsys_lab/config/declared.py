@@ -29,6 +29,8 @@ HEAVY = frozenset({"torch", "torchrec", "fbgemm_gpu", "lightning", "torchvision"
 MODELS, OURS = "recsys_lab.models", "recsys_lab"
 PREFIX = "declared:"  # of the names under which modules of declarations stand in sys.modules
 TARGET = "__target__"
+#: Statements of a class or a module that bind the names that stand in them, and no others.
+PLAIN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Expr, ast.Pass)
 
 
 class _Unreadable(Exception):
@@ -46,7 +48,7 @@ def declared(target: str) -> type | None:
         keys = getattr(found, "__init__", None)
         if not isinstance(found, type) or TARGET not in vars(found) or keys is object.__init__:
             return None
-        typing.get_type_hints(keys, include_extras=True)
+        typing.get_type_hints(keys)
     except (_Unreadable, NameError, TypeError, SyntaxError, OSError, ValueError):
         return None
     return found
@@ -71,6 +73,10 @@ class _Source:
         self.space = types.ModuleType(PREFIX + name)
         sys.modules[PREFIX + name] = self.space  # where dataclasses look for the names in their annotations
         self.statements = {name: node for node in self.tree.body for name in _names_of(node)}
+        for node in self.tree.body:
+            if not isinstance(node, (*PLAIN, ast.Import, ast.ImportFrom)):
+                for name in _bound_within(node):
+                    self.statements.pop(name, None)  # what it is then depends on what runs
         imported = [node for node in self.tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
         self.flags = sum(getattr(future, alias.name).compiler_flag for node in imported for alias in node.names)
 
@@ -136,6 +142,8 @@ class _Source:
                 if part.decorator_list:
                     raise _Unreadable(f"{self.name}.{node.name}.__init__ is decorated")
                 body.append(_keys_of(part))
+            elif not isinstance(part, PLAIN):
+                raise _Unreadable(f"{self.name}.{node.name} has a {type(part).__name__}, which may hold anything")
             elif set(_names_of(part)) & set(FACTS):
                 body.append(part)
         return ast.ClassDef(node.name, bases, [], body or [ast.Pass()], [])
@@ -185,7 +193,10 @@ def _file_of(name: str) -> Path:
     spec: Any = None
     parts = name.split(".")
     for place in range(len(parts)):
-        spec = PathFinder.find_spec(".".join(parts[: place + 1]), path)
+        try:
+            spec = PathFinder.find_spec(".".join(parts[: place + 1]), path)
+        except KeyError as error:
+            raise _Unreadable(f"{name} is in a folder without __init__.py, in a package that is not imported") from error
         if spec is None:
             raise _Unreadable(f"no module {name}")
         path = spec.submodule_search_locations
@@ -201,9 +212,18 @@ def _names_of(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, ast.ClassDef | ast.FunctionDef):
         yield node.name
     elif isinstance(node, ast.Assign):
-        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+        yield from (name for target in node.targets for name in _bound_within(target))  # of `a, b = c` too
     elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         yield node.target.id
+
+
+def _bound_within(node: ast.AST) -> Iterator[str]:
+    """The names that it gives a value anywhere inside."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part.id
+        elif isinstance(part, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef):
+            yield from _names_of(part)
 
 
 def _needed(node: ast.AST) -> Iterable[str]:

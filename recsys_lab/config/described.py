@@ -26,7 +26,7 @@ GROUPS = {
     "profile": "The efficiency of the software that a simulation assumes: `profile@simulate.profile=NAME`.",
     "experiment": "Settings that do well on a data set, and the studies of papers: only what differs from the defaults.",
 }
-_KEY = re.compile(r"^(\s*)([\w@./-]+):(?:\s+(.*?))?(?:\s+#\s*(.*))?$")
+_KEY = re.compile(r"""^(\s*)([\w@./-]+):(?:\s+('[^']*'|"[^"]*"|[^#\s].*?))?(?:\s+#\s*(.*))?$""")
 
 
 def comments(path: Path) -> dict[str, str]:

@@ -1,0 +1,222 @@
+"""What JSON Schema says of an annotation, a dataclass and a group, by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from recsys_lab.config import described, json_schema
+from recsys_lab.config.json_schema import INTERPOLATION, of_dataclass, of_hint, of_targets
+from recsys_lab.ranges import OneOf, Range, Text
+
+SHARE = Annotated[float, Range(0, 1)]
+NAME = Annotated[str, Text("[a-z]+", 5, "small letters")]
+
+
+@dataclass(frozen=True)
+class Part:
+    needed: int
+    other: Any
+    rate: SHARE = 0.5
+    far: float = math.inf
+    items: list[int] = field(default_factory=lambda: [1, 2])
+
+
+@dataclass(frozen=True)
+class Whole:
+    part: Part
+    name: NAME | None = None
+
+
+def says(hint: Any, **comments: str) -> Any:
+    [alternative] = of_hint(hint, comments)
+    return alternative
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        (Any, {}),
+        (type(None), {"type": "null"}),
+        (int, {"type": "integer"}),
+        (float, {"type": "number"}),
+        (bool, {"type": "boolean"}),
+        (str, {"type": ["string", "number", "boolean"]}),
+        (SHARE, {"type": "number", "minimum": 0, "maximum": 1, "description": "0 or more, at most 1"}),
+        (
+            Annotated[int, Range(above=2, below=5)],
+            {"type": "integer", "exclusiveMinimum": 2, "exclusiveMaximum": 5, "description": "more than 2, less than 5"},
+        ),
+        (Annotated[str, OneOf(("a", "b"))], {"type": "string", "enum": ["a", "b"]}),
+        (Annotated[int, OneOf((2, 4))], {"type": "integer", "enum": [2, 4]}),
+        (NAME, {"type": "string", "pattern": "^(?:[a-z]+)$", "maxLength": 5, "description": "small letters, at most 5 characters"}),
+        (Annotated[int, "a remark"], {"type": "integer"}),
+        (list[int], {"type": "array", "items": {"anyOf": [{"type": "integer"}, INTERPOLATION]}}),
+        (list[Any], {"type": "array", "items": {}}),
+        (
+            dict[Annotated[str, OneOf(("a",))], int | None],
+            {
+                "type": "object",
+                "propertyNames": {"type": "string", "enum": ["a"]},
+                "additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "null"}, INTERPOLATION]},
+            },
+        ),
+    ],
+)
+def test_an_annotation(hint: Any, schema: dict[str, Any]) -> None:
+    assert says(hint) == schema
+
+
+def test_alternatives_stand_beside_each_other() -> None:
+    assert of_hint(int | list[bool] | None, {}) == [
+        {"type": "integer"},
+        {"type": "array", "items": {"anyOf": [{"type": "boolean"}, INTERPOLATION]}},
+        {"type": "null"},
+    ]
+
+
+def test_a_dataclass() -> None:
+    schema = of_dataclass(Whole, {"part": "a part", "part.rate": "how fast", "partial": "x", "name": "its name"})
+    name = [says(NAME), {"type": "null"}, INTERPOLATION]
+    part = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "needed": {"anyOf": [{"type": "integer"}, INTERPOLATION]},
+            "rate": {"description": "how fast", "default": 0.5, "anyOf": [says(SHARE), INTERPOLATION]},
+            "far": {"anyOf": [{"type": "number"}, INTERPOLATION]},  # JSON has no such default
+            "items": {"default": [1, 2], "anyOf": [says(list[int]), INTERPOLATION]},
+            "other": {},
+        },
+    }
+    assert schema == {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["part"],
+        "properties": {
+            "part": {"description": "a part", "anyOf": [part, INTERPOLATION]},
+            "name": {"description": "its name", "default": None, "anyOf": name},
+        },
+    }
+    assert of_dataclass(Part, {})["required"] == ["needed", "other"]
+
+
+def one(*, width: int, rate: SHARE = 0.1) -> None: ...
+
+
+def two(*, width: float = 2.0, name: str = "x") -> None: ...
+
+
+ONE, TWO = f"{one.__module__}.one", f"{two.__module__}.two"
+
+
+def test_keys_of_targets_are_those_of_the_one_that_is_named() -> None:
+    schema = of_targets(iter([ONE, TWO]), "nowhere", None, {"rate": "how fast"})
+    inherits, of_one, of_two, required = schema["allOf"]
+    assert schema["properties"]["_target_"]["anyOf"][0] == {"enum": [ONE, TWO]}
+    assert inherits["then"]["propertyNames"] == {"enum": ["width", "rate", "name", "defaults"]}
+    common = inherits["then"]["properties"]
+    width = [{"anyOf": [{"type": "integer"}, INTERPOLATION]}, {"default": 2.0, "anyOf": [{"type": "number"}, INTERPOLATION]}]
+    assert common["width"] == {"anyOf": width}  # of both
+    assert common["rate"] == {"description": "how fast", "default": 0.1, "anyOf": [says(SHARE), INTERPOLATION]}  # of one
+    assert of_one["then"] == {
+        "propertyNames": {"enum": ["width", "rate", "_target_", "defaults"]},
+        "properties": {"width": width[0], "rate": common["rate"]},
+    }
+    assert of_two["then"]["properties"] == {"width": width[1], "name": common["name"]}
+    assert required["then"] == {"required": ["width"]}
+
+
+@pytest.mark.parametrize(
+    ("config", "accepted"),
+    [
+        ({"_target_": ONE, "width": 3}, True),
+        ({"_target_": ONE, "width": 3, "rate": 0.5, "defaults": ["x"]}, True),
+        ({"_target_": ONE, "width": 3.5}, False),
+        ({"_target_": ONE, "rate": 0.5}, False),
+        ({"_target_": ONE, "defaults": []}, True),
+        ({"_target_": ONE, "width": 3, "name": "x"}, False),
+        ({"_target_": TWO}, True),
+        ({"_target_": TWO, "width": 3.5, "name": "x"}, True),
+        ({"_target_": TWO, "rate": 0.5}, False),
+        ({"width": 3.5, "rate": 0.5, "name": "x"}, True),
+        ({"width": "x"}, False),
+        ({"width": "${x}"}, True),
+        ({"rate": 2}, False),
+        ({"other": 2}, False),
+        ({"_target_": "my.own", "other": 2}, True),
+        ({"_target_": "recsys_lab.own"}, False),
+        ({"_target_": "launchers.own"}, False),
+        ({"_target_": "bare"}, False),
+        ([], False),
+    ],
+)
+def test_what_a_group_of_two_targets_takes(config: Any, accepted: bool) -> None:
+    schema = of_targets([ONE, TWO], "nowhere", None, {}) | {"$defs": json_schema.DEFINED}
+    assert Draft202012Validator(schema).is_valid(config) == accepted
+
+
+def test_a_single_target_has_no_alternatives() -> None:
+    inherits, *_ = of_targets([ONE], "nowhere", None, {})["allOf"]
+    assert inherits["then"]["properties"]["width"] == {"anyOf": [{"type": "integer"}, INTERPOLATION]}
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ("model/*.yaml", "model"),
+        ("cluster/device/*.yaml", "cluster_device"),
+        ("experiment/**/*.yaml", "experiment"),
+        ("config.yaml", "config"),
+    ],
+)
+def test_the_name_of_a_schema_s_file(files: str, name: str) -> None:
+    assert json_schema.name_of(files) == f"{name}.schema.json"
+    assert json_schema.vscode_settings("s", [files]) == {"yaml.schemas": {f"s/{name}.schema.json": f"**/conf/{files}"}}
+
+
+A_YAML = """
+# a: is no key # of anything
+_target_: x.A
+width: 3 # how wide
+deep: # with parts
+  rate: 1.5   #   how fast
+  more:
+    last: x # one
+  next: 'a # b' # two
+  other: "# a" # three
+  bare: # four # five
+  sign: a#b # six
+list:
+- item: 1 # of a list
+plain: 1
+no space: 2 # x
+link: http://x#y
+"""
+
+
+def test_comments_and_targets_of_yaml_files(tmp_path: Path) -> None:
+    (tmp_path / "model" / "inner").mkdir(parents=True)
+    (tmp_path / "model" / "a.yaml").write_text(A_YAML)
+    whole = "model:\n  _target_: x.B\n  width: 4 # not this one\n  own: 1 # its own\n  part: {_target_: x.P}\nseed: 1 # of all\n"
+    (tmp_path / "model" / "b.yaml").write_text(f"# @package _global_\n{whole}")
+    (tmp_path / "model" / "inner" / "c.yaml").write_text("_target_: x.C\nlist: [{_target_: x.L}]\n")
+    comments = described.comments(tmp_path / "model" / "a.yaml")
+    assert comments == {
+        "width": "how wide",
+        "deep.rate": "how fast",
+        "deep.more.last": "one",
+        "deep.next": "two",
+        "deep.other": "three",
+        "deep.bare": "four # five",
+        "deep.sign": "six",
+        "deep": "with parts",
+    }
+    assert described.meanings(tmp_path, "model") == comments | {"own": "its own", "seed": "of all"}
+    assert described.targets(tmp_path, "model") == {"": ("x.A", "x.B", "x.C"), "part": ("x.P",)}
+    assert [described.is_global(tmp_path / "model" / f"{name}.yaml") for name in "ab"] == [False, True]

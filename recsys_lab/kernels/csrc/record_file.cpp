@@ -17,6 +17,8 @@
 namespace {
 
 constexpr int64_t MOST_BYTES = 1 << 18;  // of one request, unless a record is larger
+// Records closer than this are written as one, with what lies between: a page of the file's, which is read before a part of it is written.
+constexpr int64_t BETWEEN_BYTES = 4096;
 
 struct Extent {
     int64_t from, to;  // places
@@ -34,30 +36,45 @@ struct Job {
     std::mutex lock;
     std::condition_variable ended;
 
-    void copy(const Extent& e, char* at) const {
-        for (int64_t i = e.from; i < e.to; ++i)
+    void copy(const Extent& e, char* buffer) const {
+        for (int64_t i = e.from; i < e.to; ++i) {
+            char* at = buffer + (places[i].row - places[e.from].row) * record;
             for (int64_t k = 0; k < count; ++k) {
                 char* slot = parts[k].base + places[i].slot * parts[k].bytes;
                 if (write) std::memcpy(at, slot, parts[k].bytes); else std::memcpy(slot, at, parts[k].bytes);
                 at += parts[k].bytes;
             }
+        }
     }
 
-    int one(const Extent& e) const {
-        static thread_local std::vector<char> buffer;
-        const int64_t bytes = (e.to - e.from) * record, offset = places[e.from].row * record;
-        if ((int64_t)buffer.size() < bytes) buffer.resize(bytes);
-        if (write) copy(e, buffer.data());
+    // Bytes moved, fewer than `bytes` where the file or the disk ends; or minus an errno.
+    int64_t request(bool writes, char* buffer, int64_t bytes, int64_t offset) const {
         for (int64_t moved = 0; moved < bytes;) {
-            char* at = buffer.data() + moved;
-            const ssize_t got = write ? pwrite(fd, at, bytes - moved, offset + moved) : pread(fd, at, bytes - moved, offset + moved);
+            char* at = buffer + moved;
+            const ssize_t got = writes ? pwrite(fd, at, bytes - moved, offset + moved) : pread(fd, at, bytes - moved, offset + moved);
             if (got < 0 && errno == EINTR) continue;
-            if (got < 0) return errno;
-            if (got == 0) return write ? ENOSPC : TRUNCATED;
+            if (got < 0) return -errno;
+            if (got == 0) return moved;
             moved += got;
         }
-        if (!write) copy(e, buffer.data());
-        return 0;
+        return bytes;
+    }
+
+    // What lies between records that are written is read first; behind the file's end it is 0. Nobody else writes to the file meanwhile.
+    int one(const Extent& e) const {
+        static thread_local std::vector<char> buffer;
+        const int64_t first = places[e.from].row, span = places[e.to - 1].row - first + 1, bytes = span * record, offset = first * record;
+        if ((int64_t)buffer.size() < bytes) buffer.resize(bytes);
+        if (!write || span > e.to - e.from) {
+            const int64_t read = request(false, buffer.data(), bytes, offset);
+            if (read < 0) return (int)-read;
+            if (!write && read < bytes) return TRUNCATED;
+            std::fill(buffer.begin() + read, buffer.begin() + bytes, 0);
+        }
+        copy(e, buffer.data());
+        if (!write) return 0;
+        const int64_t written = request(true, buffer.data(), bytes, offset);
+        return written < 0 ? (int)-written : written < bytes ? ENOSPC : 0;
     }
 
     // Requests until none is left; after an error nothing more is tried.
@@ -122,8 +139,9 @@ int transfer(int fd, bool write, const Place* places, int64_t n, const Part* par
     auto job = std::make_shared<Job>();
     job->fd = fd; job->write = write; job->places = places; job->parts = parts; job->count = count; job->record = 0;
     for (int64_t k = 0; k < count; ++k) job->record += parts[k].bytes;
+    const int64_t apart = 1 + (write ? (BETWEEN_BYTES - 1) / job->record : 0);
     for (int64_t from = 0, i = 1; i <= n; ++i)
-        if (i == n || places[i].row != places[i - 1].row + 1 || (i - from + 1) * job->record > MOST_BYTES) {
+        if (i == n || places[i].row - places[i - 1].row > apart || (places[i].row - places[from].row + 1) * job->record > MOST_BYTES) {
             job->extents.push_back({from, i});
             from = i;
         }

@@ -15,5 +15,6 @@ struct Place {
 
 constexpr int TRUNCATED = -1;
 
-// Places in rising order of their rows; neighbours travel in one request. 0; an errno; or TRUNCATED.
+// Places in rising order of their rows. Neighbours travel in one request, and when written also records less than a page apart. 0; an errno;
+// or TRUNCATED.
 int transfer(int fd, bool write, const Place* places, int64_t n, const Part* parts, int64_t count, int in_flight);

@@ -214,4 +214,6 @@ def _table(rows: list[tuple[str, str, Any, str]]) -> Iterator[str]:
 
 
 def _escaped(words: str) -> str:
-    return words.replace("|", "\\|").replace("<", "&lt;")
+    """Words of a cell. A brace at its end would be taken for attributes; in code it cannot be."""
+    words = words.replace("|", "\\|").replace("<", "&lt;")
+    return "`".join(part if number % 2 else part.replace("{", "&#123;") for number, part in enumerate(words.split("`")))

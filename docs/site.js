@@ -4,6 +4,17 @@ const columns = /\S {2,}\S|─{4}/;
 const remark = / {2,}#.*$/; // behind a line of code
 const FURTHER_IN = 4; // letters
 
+// The words of a line, none of them broken behind the hyphens of an option.
+function whole(line) {
+  return line.split(/(\s+)/).map((word) => {
+    if (!/^-\S{1,24}$/.test(word)) return word;
+    const option = document.createElement("span");
+    option.className = "option";
+    option.textContent = word;
+    return option;
+  });
+}
+
 for (const code of document.querySelectorAll("pre > code")) {
   if (code.querySelector("span, a")) continue; // coloured code
   const lines = code.textContent.replace(/\n$/, "").split("\n");
@@ -19,7 +30,7 @@ for (const code of document.querySelectorAll("pre > code")) {
       const words = document.createElement("span");
       words.className = "remark";
       words.textContent = behind?.trimStart() ?? "";
-      part.append(behind ? line.slice(0, -words.textContent.length) : line, ...(behind ? [words] : []), "\n");
+      part.append(...whole(behind ? line.slice(0, -words.textContent.length) : line), ...(behind ? [words] : []), "\n");
       return part;
     }),
   );

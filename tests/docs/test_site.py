@@ -78,6 +78,11 @@ def test_pictures_outside_docs_stay_pictures(tmp_path: Path) -> None:
     assert turned == f"![x](source/{place})" and (tmp_path / "source" / place).is_file()
 
 
+def test_a_percentage_stays_on_one_line(tmp_path: Path) -> None:
+    turned = Site(ROOT, tmp_path).turned("7.6 % off, `7.6 %` as typed\n\n    7.6 % as printed", ROOT / "README.md")
+    assert turned == "7.6\u00a0% off, `7.6 %` as typed\n\n    7.6 % as printed"
+
+
 def test_lists_are_those_that_a_code_host_shows(tmp_path: Path) -> None:
     text = "So:\n- one\n  more of it\n- two\n\n1. **Step**. Weak:\n   - inner\n\n   rest\n2. Next\n\n    - code\n"
     shown = Site(ROOT, tmp_path).turned(text, ROOT / "README.md")

@@ -18,14 +18,15 @@ function whole(line) {
 for (const code of document.querySelectorAll("pre > code")) {
   if (code.querySelector("span, a")) continue; // coloured code
   const lines = code.textContent.replace(/\n$/, "").split("\n");
-  const ours = lines.map((line, at) => command.test(line) || (lines[at - 1] ?? "").endsWith("\\"));
+  const continued = lines.map((_, at) => (lines[at - 1] ?? "").endsWith("\\"));
+  const ours = lines.map((line, at) => command.test(line) || continued[at]);
   const output = lines.filter((_, at) => !ours[at]);
   const aligned = output.some((line) => columns.test(line.replace(remark, "")));
   code.replaceChildren(
     ...lines.map((line, at) => {
       const part = document.createElement("span");
       part.className = ours[at] || !aligned ? "line wraps" : "line";
-      part.style.setProperty("--in", `${line.search(/\S|$/) + FURTHER_IN}ch`);
+      part.style.setProperty("--in", `${line.search(/\S|$/) + (continued[at] ? 0 : FURTHER_IN)}ch`);
       const [behind] = aligned && !ours[at] ? [] : (line.match(remark) ?? []);
       const words = document.createElement("span");
       words.className = "remark";

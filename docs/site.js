@@ -1,18 +1,37 @@
-// Commands break into lines where they are longer than the page. Text in columns, with spaces side by side, does not.
-const command = /^\s*(#|\$|[A-Z_]+=|python|recsys-lab|make|pip|docker|git|sbatch|kubectl|torchrun|export|from |import )/;
-const columns = /\S {2,}\S|^ {3,}\S|─{4}/;
+// Commands and code break into lines where they are longer than the page; what follows stands further in. Text in columns does not.
+const command = /^\s*(#|\$|[A-Z_]+=|(python|recsys-lab|make|pip|docker|git|sbatch|srun|kubectl|sky|eval|torchrun|export|from|import)\s)/;
+const columns = /\S {2,}\S|─{4}/;
+const remark = / {2,}#.*$/; // behind a line of code
+const FURTHER_IN = 4; // letters
+
+// The words of a line, none of them broken behind the hyphens of an option.
+function whole(line) {
+  return line.split(/(\s+)/).map((word) => {
+    if (!/^-\S{1,24}$/.test(word)) return word;
+    const option = document.createElement("span");
+    option.className = "option";
+    option.textContent = word;
+    return option;
+  });
+}
 
 for (const code of document.querySelectorAll("pre > code")) {
+  if (code.querySelector("span, a")) continue; // coloured code
   const lines = code.textContent.replace(/\n$/, "").split("\n");
-  const output = lines.filter((line, at) => !command.test(line) && !(lines[at - 1] ?? "").endsWith("\\"));
-  const aligned = output.some((line) => columns.test(line));
-  if (code.querySelector("span, a") && aligned) continue; // coloured code, whose indents are columns
+  const continued = lines.map((_, at) => (lines[at - 1] ?? "").endsWith("\\"));
+  const ours = lines.map((line, at) => command.test(line) || continued[at]);
+  const output = lines.filter((_, at) => !ours[at]);
+  const aligned = output.some((line) => columns.test(line.replace(remark, "")));
   code.replaceChildren(
     ...lines.map((line, at) => {
       const part = document.createElement("span");
-      const ours = command.test(line) || (lines[at - 1] ?? "").endsWith("\\");
-      part.className = ours || !aligned ? "line wraps" : "line";
-      part.textContent = line + "\n";
+      part.className = ours[at] || !aligned ? "line wraps" : "line";
+      part.style.setProperty("--in", `${line.search(/\S|$/) + (continued[at] ? 0 : FURTHER_IN)}ch`);
+      const [behind] = aligned && !ours[at] ? [] : (line.match(remark) ?? []);
+      const words = document.createElement("span");
+      words.className = "remark";
+      words.textContent = behind?.trimStart() ?? "";
+      part.append(...whole(behind ? line.slice(0, -words.textContent.length) : line), ...(behind ? [words] : []), "\n");
       return part;
     }),
   );

@@ -21,6 +21,15 @@ from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of
 _COMMAND = re.compile(r"^(?:python|torchrun)\b")
 MOST_SHOWN = 60  # letters of a value
 
+#: What a group's page links to.
+GUIDES = {
+    "cluster": " [What each key means](../add_a_cluster.md).",
+    "data": " [Your own table](../own_data.md), [another data set](../add_a_dataset.md).",
+    "launcher": " [How each starts its processes](../launchers.md).",
+    "model": " [A model of your own](../add_a_model.md).",
+    "sharder": " [How each works](../sharders.md), [one of your own](../add_a_sharder.md).",
+}
+
 
 def config_pages(root: Path) -> dict[str, str]:
     """Place in the site -> text. A key's meaning is its YAML comment, here or where another choice of the group has the key."""
@@ -65,7 +74,7 @@ def _group_page(conf: Path, group: str, about: str) -> str:
         shared |= {key: said for key, said in comments(path).items() if key not in shared}
     where = "simulate.profile" if group == "profile" else group
     says = "" if group == "experiment" else f" A key below is written with the group before it: `{where}.KEY=VALUE`."
-    parts = [f"# {group}", "", about + says, "", "| choice | what it is |", "|---|---|"]
+    parts = [f"# {group}", "", about + says + GUIDES.get(group, ""), "", "| choice | what it is |", "|---|---|"]
     for path in paths:
         name = _name(conf, group, path)
         parts.append(f"| [`{name}`](#{name.replace('/', '')}) | {_escaped(_first_sentence(path))} |")
@@ -214,4 +223,6 @@ def _table(rows: list[tuple[str, str, Any, str]]) -> Iterator[str]:
 
 
 def _escaped(words: str) -> str:
-    return words.replace("|", "\\|").replace("<", "&lt;")
+    """Words of a cell. A brace at its end would be taken for attributes; in code it cannot be."""
+    words = words.replace("|", "\\|").replace("<", "&lt;")
+    return "`".join(part if number % 2 else part.replace("{", "&#123;") for number, part in enumerate(words.split("`")))

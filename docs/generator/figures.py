@@ -11,11 +11,12 @@ from matplotlib.patches import Patch, Rectangle
 
 from docs.generator.themes import style, svg_of
 from recsys_lab.experiment import of_words
-from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.tiers import is_tiered, tier_of_shard
 from recsys_lab.planning import plan_for
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.plan_map import KINDS
+from recsys_lab.tables import Table
 from recsys_lab.units import human_count
 
 #: Six tables of a DLRM on two hosts of four A100s: the line that a reader can run.
@@ -54,17 +55,20 @@ def plan_figure(plan: ShardingPlan, title: str) -> str:
     Rows of a table in tiers are in falling frequency and on a logarithmic scale: of a large table the few that are read most matter.
     """
     with rc_context(style(11, title)):
-        tall = 1.35 + 0.25 * plan.world_size
+        heads = [_head(table, placement) for table, placement in zip(plan.tables, plan.placements, strict=True)]
+        above = 0.55 + 0.15 * max(head.count("\n") + 1 for head in heads)
+        tall = above + 0.35 + 0.25 * plan.world_size
         figure = Figure(figsize=(8, tall))
         panels = figure.subplots(1, len(plan.tables), sharey=True, squeeze=False)[0]
         for number, panel in enumerate(panels):
             _table(panel, plan, number)
+            panel.set_title(heads[number], loc="left", size=10)
         panels[0].set_yticks(range(plan.world_size), [_rank_words(plan, rank) for rank in range(plan.world_size)])
         kinds = {tier_of_shard(placement, shard) for placement in plan.placements for shard in placement.shards}
         marks = [Patch(color=fill, label=words) for kind, (words, fill) in KINDS.items() if kind in kinds]
         figure.legend(handles=marks, loc="lower left", ncols=3, frameon=False)
         figure.suptitle(title, x=0.01, ha="left", weight="bold", size=12)
-        figure.subplots_adjust(left=0.1, right=0.99, top=1 - 1 / tall, bottom=0.32 / tall, wspace=0.1)
+        figure.subplots_adjust(left=0.1, right=0.99, top=1 - above / tall, bottom=0.32 / tall, wspace=0.1)
         return svg_of(figure)
 
 
@@ -82,8 +86,12 @@ def _table(panel: Axes, plan: ShardingPlan, number: int) -> None:
     panel.set(xlim=(0, 1), ylim=(plan.world_size - 0.5, -0.5), xticks=[])
     panel.tick_params(left=False, labelleft=number == 0)
     panel.set_frame_on(False)
-    scheme = placement.scheme.replace("_wise", "-wise").replace("table_", "table ").replace("_", " ")
-    panel.set_title(f"{table.name}\n{human_count(table.rows)} rows\n{scheme}", loc="left", size=10)
+
+
+def _head(table: Table, placement: Placement) -> str:
+    """What stands above a table's column, in lines that are no wider than the column."""
+    scheme = placement.scheme.replace("_wise", "-wise").replace("table_", "table ").replace("_", " ").replace("tower ", "tower\n")
+    return f"{table.name}\n{human_count(table.rows)} rows\n{scheme}"
 
 
 def _rank_words(plan: ShardingPlan, rank: int) -> str:

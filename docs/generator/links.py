@@ -25,6 +25,8 @@ MADE = re.compile(r"docs/config/\w+\.md")
 _ITEM = re.compile(r"([-*]|\d+\.) ")
 _OF_AN_ITEM = re.compile(r"^ {2,3}(?=\S)")
 _LINK = re.compile(r"(?<!\\)(!?\[[^\]]*\])\(([^)\s]+)\)")
+#: Code, or the space of a percentage: a line never begins with its sign.
+_PERCENT = re.compile(r"(`[^`]*`)|(?<=\d) %")
 #: In HTML, which Markdown needs for pictures that follow the reader's light or dark theme.
 _PICTURE = re.compile(r'\b(src|srcset)="([^"]+)"')
 
@@ -75,7 +77,8 @@ class Site:
             place = self._place(page, found[2])
             return f'{found[1]}="{os.path.relpath(place, here).replace(os.sep, "/")}"'
 
-        return _outside_code(_PICTURE, turn_picture, _outside_code(_LINK, turn, _lists_apart(text)))
+        text = _outside_code(_PERCENT, lambda found: found[1] or "\u00a0%", _lists_apart(text))
+        return _outside_code(_PICTURE, turn_picture, _outside_code(_LINK, turn, text))
 
     def _place(self, page: Path, address: str) -> str:
         path = Path(os.path.normpath(page.parent / address))

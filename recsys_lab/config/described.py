@@ -15,11 +15,11 @@ from recsys_lab.files import read_text
 #: The groups in the order of `conf/config.yaml`, and what each says.
 GROUPS = {
     "model": "What is trained.",
-    "sharder": "How its tables are placed and exchanged: a planner with its executor.",
+    "sharder": "How the tables are placed and exchanged: a planner with its executor.",
     "precision": "The number formats of tables, dense layers and what travels.",
     "cluster": "The machines that are planned for and simulated; `local` is this one.",
     "data": "What is read, or made.",
-    "optimizer": "Of the dense arch and of the tables.",
+    "optimizer": "How the dense arch and the tables are updated.",
     "trainer": "How long, how often evaluated, when to stop.",
     "launcher": "How processes start here.",
     "logger": "Where a run is logged beside its own folder.",

@@ -13,9 +13,10 @@ from recsys_lab.report.sections import Table
 
 STYLE = """
 :root { --page:#fff; --ink:#1b1f24; --soft:#5b6570; --rule:#d7dce1; --card:#f6f8fa; --open:#cfd5db; --limit:#c0392b;
-  color-scheme: light dark; }
+  --shade:rgb(0 0 0 / 22%); color-scheme: light dark; }
 @media (prefers-color-scheme: dark) {
-  :root { --page:#14171a; --ink:#e4e8ec; --soft:#9aa5b1; --rule:#343a41; --card:#1c2126; --open:#4a525b; --limit:#ff7b6b; } }
+  :root { --page:#14171a; --ink:#e4e8ec; --soft:#9aa5b1; --rule:#343a41; --card:#1c2126; --open:#4a525b; --limit:#ff7b6b;
+    --shade:rgb(255 255 255 / 25%); } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 28px clamp(12px, 4vw, 24px) 60px; max-width: 940px; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
@@ -34,12 +35,14 @@ nav.contents { display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 14px 0 4px
 figure { margin: 14px 0; min-width: 0; } figcaption { font-weight: 600; font-size: 13.5px; } .chart { width: 100%; min-width: 0; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 0 20px; }
 .charts > * { min-width: 0; } meter { width: 100%; height: 18px; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; background: /* a shadow where there is more to the right */
+  linear-gradient(to left, var(--page) 30%, transparent) right / 40px 100% no-repeat local,
+  linear-gradient(to left, var(--shade), transparent) right / 14px 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: 13.5px; margin: 4px 0 8px; }
 th, td { text-align: left; padding: 3px 18px 3px 0; border-bottom: 1px solid var(--rule); vertical-align: top;
   overflow-wrap: break-word; white-space: pre-line; }
 th { color: var(--soft); font-weight: 600; white-space: pre; vertical-align: bottom; }
-body.wide th { white-space: pre-line; } body.wide :is(th, td) { padding-right: 14px; }
+body.wide th { white-space: pre-line; } body.wide :is(th, td) { padding-right: 12px; }
 td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; white-space: pre; }
 pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 12px; font-size: 12.5px; line-height: 1.4;
   white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -47,12 +50,14 @@ svg[role="img"] { max-width: 100%; height: auto; display: block; margin: 8px 0; 
 svg[role="img"] text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
 svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
-@media screen and (max-width: 600px) { svg[role="img"] { max-width: none; } }
+@media screen and (max-width: 600px) { svg[role="img"] { max-width: none; }
+  table { font-size: 11.5px; } :is(body, body.wide) :is(th, td) { padding-right: 8px; }
+  td:last-child:nth-child(2) { overflow-wrap: anywhere; } }
 @page { margin: 12mm; } @page wide { size: landscape; margin: 12mm; }
 @media print { nav.contents { display: none; }
   body, body.wide { max-width: none; padding: 0; font-size: 10pt; } body.wide { page: wide; }
   h2, h3, h2 + .note { break-after: avoid; } svg, tr, figure, .cards { break-inside: avoid; } thead { display: table-header-group; }
-  .scroll { overflow: visible; } table { font-size: 8.5pt; } :is(body, body.wide) :is(th, td) { padding-right: 9px; }
+  .scroll { overflow: visible; background: none; } table { font-size: 8.5pt; } :is(body, body.wide) :is(th, td) { padding-right: 9px; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 

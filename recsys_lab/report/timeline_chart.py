@@ -106,7 +106,7 @@ def _bounds(events: Sequence[dict[str, Any]]) -> Chart:
         "legend": LEGEND,
     }
     title = f"simulated: what bounds the {len(longest)} longest steps" if len(events) > len(longest) else "simulated: what bounds each step"
-    note = "A step is bound by the part of the cluster whose double would shorten it most. Steps overlap, so their sum is no iteration."
+    note = "A step is bound by the part of the cluster whose doubling would shorten it most. Steps overlap, so their sum is no iteration."
     return Chart("bounds", title, data, layout, 150 + 32 * len(longest), note)
 
 

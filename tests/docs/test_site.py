@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from docs.generator.config_pages import GROUPS, comments, config_pages
 from docs.generator.figures import plan_figure
@@ -36,6 +37,7 @@ def test_every_group_has_a_page_with_every_choice_and_key() -> None:
     assert "| `early_stopping.metric` | str | `auc` | auc \\| ne" in trainer
     assert "| `device.cache_mb` | float or null | `40.0` |" in pages["config/cluster.md"]
     assert "| `device.memory_gb` | float | `80.0` |" in pages["config/cluster.md"]  # from another file, by its defaults list
+    assert "or some of &#123;a2a_global_gb_s, " in pages["config/sharder.md"]  # a brace at a cell's end would be taken for attributes
     assert "| `planner.column_shards` |" in pages["config/sharder.md"] and "| `seed` | int | `1` |" in pages["config/index.md"]
 
 
@@ -76,6 +78,11 @@ def test_pictures_outside_docs_stay_pictures(tmp_path: Path) -> None:
     assert turned == f"![x](source/{place})" and (tmp_path / "source" / place).is_file()
 
 
+def test_a_percentage_stays_on_one_line(tmp_path: Path) -> None:
+    turned = Site(ROOT, tmp_path).turned("7.6 % off, `7.6 %` as typed\n\n    7.6 % as printed", ROOT / "README.md")
+    assert turned == "7.6\u00a0% off, `7.6 %` as typed\n\n    7.6 % as printed"
+
+
 def test_lists_are_those_that_a_code_host_shows(tmp_path: Path) -> None:
     text = "So:\n- one\n  more of it\n- two\n\n1. **Step**. Weak:\n   - inner\n\n   rest\n2. Next\n\n    - code\n"
     shown = Site(ROOT, tmp_path).turned(text, ROOT / "README.md")
@@ -99,6 +106,13 @@ def test_every_link_of_every_page_leads_somewhere(tmp_path: Path) -> None:
     site = Site(ROOT, tmp_path)
     for page in (ROOT / "docs").rglob("*.md"):
         site.turned(page.read_text(encoding="utf-8"), page)
+
+
+def test_the_site_follows_the_readers_system_at_every_visit() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    first, *others = [palette["media"] for palette in settings["theme"]["palette"]]
+    assert first == "(prefers-color-scheme)"  # Material keeps the first that fits, for good
+    assert others == ["(prefers-color-scheme: light)", "(prefers-color-scheme: dark)"]
 
 
 @pytest.mark.long

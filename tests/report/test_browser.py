@@ -21,6 +21,9 @@ CLIPPED = """[...document.querySelectorAll('.chart')].filter(chart => {
   const out = one => one.width && (one.left < box.left - 1 || one.right > box.right + 1 || one.bottom > box.bottom + 1);
   return box.right > innerWidth || [...chart.querySelectorAll('svg.main-svg, .main-svg text')].some(e => out(e.getBoundingClientRect()));
 }).map(chart => chart.id)"""
+#: Tables of facts that are wider than the page.
+FACTS_CUT = """[...document.querySelectorAll('.scroll:has(tr > :nth-child(2):last-child)')]
+    .filter(table => table.scrollWidth > table.clientWidth).map(table => table.textContent)"""
 
 
 async def hover(page: Page, chart: str, point: str, across: float = 0.5) -> str:
@@ -46,7 +49,7 @@ def test_a_report_in_a_browser(tmp_path: Path) -> None:
             await page.open(file, width)
             assert await page.value("[...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.id)") == CHARTS
             assert await page.value("document.documentElement.scrollWidth") <= width
-            assert await page.value(CLIPPED) == []
+            assert await page.value(CLIPPED) == [] and await page.value(FACTS_CUT) == []
             if PICTURES:
                 await page.screenshot(Path(PICTURES) / f"report_{width}.png")
             tops = await page.value("['curve-0', 'curve-1'].map(id => document.getElementById(id).getBoundingClientRect().top)")

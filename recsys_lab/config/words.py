@@ -39,6 +39,8 @@ ASKS_HYDRA = ("help", "hydra_help", "version", "cfg", "info", "shell_completion"
 LOCALE = "write it in that encoding, or choose the one of your terminal, as LC_ALL=C.UTF-8"
 #: Of an override's value, as Hydra's grammar divides it: an escaped letter, a quoted text, an interpolation, or one letter.
 _TOKEN = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|.""", re.DOTALL)
+#: What Hydra reads without quotes.
+_BARE = re.compile(r"""[\w\s/\-\\+.$%*@?|:=,()\[\]{}'"]*""", re.ASCII)
 _ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 
 
@@ -65,12 +67,12 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def with_quotes(word: str) -> str:
-    """An override with quotes around each text of its value that has letters beyond ASCII. Hydra takes those in quotes alone.
+    """An override with quotes around each text of its value that Hydra takes in quotes alone, such as ~/clicks or José.
 
     Keys of a mapping stay as they are: Hydra takes none in quotes.
     """
     key, equals, value = word.partition("=")
-    if value.isascii():
+    if _BARE.fullmatch(value):
         return word
     output, text, inside, at_key = "", "", [""], False
     for token in _TOKEN.findall(value):
@@ -89,7 +91,7 @@ def with_quotes(word: str) -> str:
 def _quoted(text: str) -> str:
     """`text` in quotes where it needs them and has none."""
     bare = text.strip(" \t")
-    if bare.isascii() or bare[0] in "'\"":
+    if _BARE.fullmatch(bare) or bare[0] in "'\"":
         return text
     return QuotedString(_ESCAPED.sub(r"\1", bare), Quote.single).with_quotes()
 
@@ -132,5 +134,5 @@ def _check(args: argparse.Namespace) -> None:
         raise UserError("a pickle is not loaded", where="--experimental-rerun", remedy="use resume=RUN_FOLDER")
     if args.resolve and not (args.cfg or args.help):
         raise UserError("it goes with --cfg", where="--resolve", remedy="python run.py --cfg job --resolve")
-    if args.config_dir is not None and not Path(args.config_dir).is_dir():
+    if args.config_dir is not None and not (args.config_dir and Path(args.config_dir).is_dir()):
         raise UserError("not a folder", where="--config-dir", given=args.config_dir or "an empty word")

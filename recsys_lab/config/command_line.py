@@ -21,7 +21,7 @@ from recsys_lab.config.composition import composed, hydra_errors, parsed, with_c
 from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
 from recsys_lab.config.frozen import differences, freeze, register_resolvers
 from recsys_lab.config.hydra_keys import check_hydra_keys
-from recsys_lab.config.installed import check_installed
+from recsys_lab.config.installed import check_installed, check_submits
 from recsys_lab.config.keys import check_keys, composed_at_once, offer_sizes
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
@@ -78,8 +78,11 @@ def read(argv: list[str]) -> Invocation:
 
 
 def read_to_run(argv: list[str]) -> Invocation:
-    """The same for what runs next: raises UserError also where a choice's package is not installed."""
-    return _read(argv, check_installed)
+    """The same for what runs next: raises UserError also where a choice's package, or SLURM, is not installed."""
+    line = _read(argv, check_installed)
+    if line.multirun and line.config is not None:
+        check_submits(line.config)
+    return line
 
 
 def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
@@ -135,7 +138,8 @@ def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
 def _check_package(name: str | None, overrides: list[str]) -> None:
     """Of `--package`, which shows a part of the config."""
     if name is not None and OmegaConf.select(composed(overrides)[0], name) is None:
-        raise UserError("no such part of the config", where="--package", given=name or "an empty word", remedy="such as model, or data.splits")
+        given = name or "an empty word"
+        raise UserError("no such part of the config", where="--package", given=given, remedy="name one, such as model or data.splits")
 
 
 def _choice_folders(config_dir: str | None, overrides: list[Override]) -> list[Path]:

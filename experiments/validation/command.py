@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     line.add_argument(
         "--local", action="store_true", help="train the sharders here for a few steps, beside the simulation of cluster=local"
     )
-    line.add_argument("--rounds", type=int, default=2, help="with --local, how often each is trained, in turns; medians count")
+    line.add_argument("--rounds", type=int, help="with --local, how often each is trained, in turns (2); medians count")
     line.add_argument(
         "--rows", metavar="FILE", help="simulate the runs of another table with mlperf_iterations.tsv's columns, fitted to nothing of it"
     )
@@ -58,7 +58,9 @@ def main(argv: list[str]) -> int:
     given = line.parse_args(argv)
     quiet_torchrec()
     if given.local:
-        return _local(given.overrides, given.rounds, given.json)
+        return _local(given.overrides, 2 if given.rounds is None else given.rounds, given.json)
+    if given.rounds is not None:
+        raise UserError("only runs here take turns", where="--rounds", given=given.rounds, remedy="add --local")
     if given.overrides:
         raise UserError("only runs here have a config", where="validate", given=" ".join(given.overrides), remedy="add --local")
     if given.rows is not None:

@@ -20,7 +20,8 @@ from recsys_lab.config import words
 from recsys_lab.config.composition import composed, hydra_errors, parsed, with_choices
 from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
 from recsys_lab.config.frozen import differences, freeze, register_resolvers
-from recsys_lab.config.installed import check_installed
+from recsys_lab.config.hydra_keys import check_hydra_keys
+from recsys_lab.config.installed import check_installed, check_submits
 from recsys_lab.config.keys import check_keys, composed_at_once, offer_sizes
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
@@ -77,8 +78,11 @@ def read(argv: list[str]) -> Invocation:
 
 
 def read_to_run(argv: list[str]) -> Invocation:
-    """The same for what runs next: raises UserError also where a choice's package is not installed."""
-    return _read(argv, check_installed)
+    """The same for what runs next: raises UserError also where a choice's package, or SLURM, is not installed."""
+    line = _read(argv, check_installed)
+    if line.multirun and line.config is not None:
+        check_submits(line.config)
+    return line
 
 
 def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
@@ -90,11 +94,13 @@ def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
     extra = [f"hydra.searchpath=[{_quoted(f'file://{Path(args.config_dir).resolve()}')}]"] if args.config_dir else []
     with initialize_config_dir(str(CONF), version_base="1.3"):
         overrides = parsed(args.overrides)
+        check_hydra_keys(overrides)
         for folder in _choice_folders(args.config_dir, overrides):
             words.check_choices(folder)
         offer_sizes(overrides, args.config_dir)
         if any(getattr(args, name) for name in words.ASKS_HYDRA):
             check_keys(overrides, extra)
+            _check_package(args.package, [*args.overrides, *extra])
             return Invocation(bool(args.multirun), tuple(argv))
         at_once = None if args.multirun else composed_at_once(args.overrides, overrides, extra)
         free = check_keys(overrides, extra) if at_once is None else set()
@@ -127,6 +133,13 @@ def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
         config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.names_folder))
     check(config := freeze(config))
     return Invocation(False, (*argv, _at("run", folder)), config, folder, overrides=tuple(args.overrides))
+
+
+def _check_package(name: str | None, overrides: list[str]) -> None:
+    """Of `--package`, which shows a part of the config."""
+    if name is not None and OmegaConf.select(composed(overrides)[0], name) is None:
+        given = name or "an empty word"
+        raise UserError("no such part of the config", where="--package", given=given, remedy="name one, such as model or data.splits")
 
 
 def _choice_folders(config_dir: str | None, overrides: list[Override]) -> list[Path]:

@@ -12,7 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -47,8 +47,22 @@ def _unreadable() -> Iterator[None]:
 
 
 def parsed(overrides: list[str]) -> list[Override]:
-    with hydra_errors():
+    """UserError for the first word that is no override."""
+    with hydra_errors(), _unparsed():
         return OverridesParser.create(config_loader=GlobalHydra.instance().config_loader()).parse_overrides(overrides)
+
+
+@contextmanager
+def _unparsed() -> Iterator[None]:
+    """What Hydra's grammar refuses, in our words: its own name tokens. What a function such as range() refuses stays."""
+    try:
+        yield
+    except OverrideParseException as error:
+        if " while evaluating " in str(error):
+            raise
+        remedy = "put a value with other signs into quotes of both kinds: \"key='value'\""
+        given = repr(error.override)[1:-1][:MOST_SHOWN]
+        raise UserError("not an override", where="command line", given=given, allowed="key=value", remedy=remedy) from None
 
 
 def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:

@@ -24,12 +24,13 @@ def own_folder(text: Any, where: str) -> Path:
     remedy = f"name a folder of its own, such as {where}=runs/first"
     if not isinstance(text, str) or not text.strip():
         raise UserError("no name of a folder", where=where, given=repr(text), remedy=remedy)
-    folder = os.path.realpath(text)
+    path = path_of(text, where)
+    folder = os.path.realpath(path)
     shared = {"the current folder": os.getcwd(), "your home": os.path.expanduser("~"), "the checkout": str(CHECKOUT)}
-    for name, path in shared.items():
-        if os.path.commonpath([folder, os.path.realpath(path)]) == folder:
+    for name, place in shared.items():
+        if os.path.commonpath([folder, os.path.realpath(place)]) == folder:
             raise UserError(f"a run there would mix its files with {name}", where=where, given=text, remedy=remedy)
-    return Path(text)
+    return path
 
 
 def run_to_resume(config: DictConfig) -> Path:

@@ -94,7 +94,8 @@ def _said_by_a_resolver(error: BaseException) -> UserError | None:
 
 def _unresolved(config: DictConfig) -> UserError:
     """Which value stands for what cannot be found, and why."""
-    for key, value in leaves(config):
+    sizes_first = sorted(leaves(config), key=lambda leaf: not leaf[0].startswith(("cluster.", "launcher.")))  # others follow from them
+    for key, value in sizes_first:
         if not isinstance(value, str) or "${" not in value:
             continue
         try:

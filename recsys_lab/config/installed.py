@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config.options import TRAINS
 from recsys_lab.config.schema import TARGETS, target_of
+from recsys_lab.errors import UserError
 from recsys_lab.packages import check_training, missing
+
+SLURM = "launchers.slurm.join"
 
 
 def check_installed(config: DictConfig) -> None:
@@ -20,3 +25,10 @@ def check_installed(config: DictConfig) -> None:
             continue
         if (package := missing(target_of(group.get("_target_"), where))) is not None:
             raise package.refusal(where, (config.get("choices") or {}).get(where) or group.get("_target_"))
+
+
+def check_submits(config: DictConfig) -> None:
+    """Raises UserError where a sweep of `config` would go to SLURM, which this machine cannot reach."""
+    if config.launcher.get("_target_") == SLURM and shutil.which("srun") is None:
+        remedy = "give the command on a machine of the SLURM cluster, or use launcher=local"
+        raise UserError("SLURM is not installed here", where="launcher", given="slurm", allowed="where srun and sbatch are", remedy=remedy)

@@ -41,6 +41,8 @@ LOCALE = "write it in that encoding, or choose the one of your terminal, as LC_A
 _TOKEN = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|.""", re.DOTALL)
 #: Text without spaces around it, but with one that is escaped.
 _STRIPPED = re.compile(r"^[ \t]*((?:\\.|.)*?)[ \t]*$", re.DOTALL)
+#: What Hydra reads without quotes.
+_BARE = re.compile(r"""[\w\s/\-\\+.$%*@?|:=,()\[\]{}'"]*""", re.ASCII)
 _ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 
 
@@ -67,12 +69,12 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def with_quotes(word: str) -> str:
-    """An override with quotes around each text of its value that has letters beyond ASCII. Hydra takes those in quotes alone.
+    """An override with quotes around each text of its value that Hydra takes in quotes alone, such as ~/clicks or José.
 
     Keys of a mapping stay as they are: Hydra takes none in quotes.
     """
     key, equals, value = word.partition("=")
-    if value.isascii():
+    if _BARE.fullmatch(value):
         return word
     output, text, inside, at_key = "", "", [""], False
     for token in _TOKEN.findall(value):
@@ -91,7 +93,7 @@ def with_quotes(word: str) -> str:
 def _quoted(text: str) -> str:
     """`text` in quotes where it needs them and has none."""
     bare = _STRIPPED.sub(r"\1", text)
-    if bare.isascii() or bare[0] in "'\"":
+    if _BARE.fullmatch(bare) or bare[0] in "'\"":
         return text
     return QuotedString(_ESCAPED.sub(r"\1", bare), Quote.single).with_quotes()
 

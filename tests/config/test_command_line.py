@@ -106,6 +106,24 @@ KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
         (["logger.project=''"], ["logger.project", "a name without"]),
         (["logger.tags=[" + "x" * 200 + "]"], ["logger.tags[0]", "at most 64 characters"]),
         (["logger.entity='a/b'"], ["logger.entity", "'a/b'"]),
+        (["launcher=kubernetes"], ["cluster.hosts", "leads back to itself", "name another cluster"]),
+        (["hydra.verbose=5"], ["hydra.verbose", "not a key of Hydra's that a run takes", "hydra.run.dir"]),
+        (["+hydra.job.env_copy=[NOPE]"], ["hydra.job.env_copy"]),
+        (["~hydra.callbacks.ablation"], ["hydra.callbacks.ablation"]),
+        (["-m", "seed=1,2", "hydra.sweep.subdir=."], ["hydra.sweep.subdir", "differs by job"]),
+        (["-m", "seed=1,2", "hydra.sweep.subdir='../job_${hydra.job.num}'"], ["hydra.sweep.subdir"]),
+        (["-m", "seed=1,2", "hydra.sweep.subdir='/job_${hydra.job.num}'"], ["hydra.sweep.subdir"]),
+        (["-m", "seed=1,2", "hydra.sweeper.max_batch_size=0"], ["hydra.sweeper.max_batch_size"]),
+        (["-m", "+hydra.sweeper.params.model='dlrm,dcn'"], ["hydra.sweeper.params.model"]),
+        (["-m", "seed=1,2", "hydra/launcher=submitit_local"], ["hydra/launcher", "launcher=slurm"]),
+        (["-m", "seed=1,2", "hydra/sweeper=nope"], ["hydra/sweeper", "no such choice", "optuna"]),
+        (["hydra.searchpath=5"], ["hydra.searchpath", "a list of folders"]),
+        (["hydra.searchpath=[/nope]"], ["hydra.searchpath", "not a folder", "/nope"]),
+        (["hydra.searchpath=[pkg://nope.nope]"], ["hydra.searchpath", "no such package", "pkg://nope.nope"]),
+        (["hydra.searchpath=[structured://]"], ["hydra.searchpath", "structured://", "file://DIR"]),
+        (["--config-dir="], ["--config-dir", "not a folder"]),
+        (["-p", "nope", "--cfg", "job"], ["--package", "nope"]),
+        (["seed\t=1"], ["command line", "not an override", "key=value"]),
         ([*KUBERNETES, "launcher.namespace=My_Space"], ["launcher.namespace", "'My_Space'", "lower-case"]),
         ([*KUBERNETES, "launcher.image='two words'"], ["launcher.image", "'two words'"]),
         ([*KUBERNETES, "launcher.claim=-a"], ["launcher.claim", "'-a'"]),
@@ -262,6 +280,15 @@ def test_choices_in_a_conf_folder_here_are_found_unless_another_place_is_named(t
     assert line.config.cluster.name == "mine" and line.argv[:2] == ("--config-dir", "conf")
     with pytest.raises(UserError, match="cluster.mine"):
         read(["cluster=mine", "hydra.searchpath=[pkg://recsys_lab]"])
+
+
+def test_a_tilde_before_a_folder_is_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert read(["hydra.run.dir=~/first"]).folder == tmp_path / "first"
+    assert read(["-m", "seed=1,2", "hydra.sweep.dir=~/first"]).folder == tmp_path / "first"
+    assert read(["data=criteo", "data.root=~/clicks#1"]).config.data.root == "~/clicks#1"
+    with pytest.raises(UserError, match="your home"):
+        read(["hydra.run.dir=~"])
 
 
 def test_keys_given_to_a_cluster_reach_it():

@@ -82,6 +82,16 @@ def test_a_launcher_whose_plugin_of_hydras_is_missing_is_refused():
         raise MissingConfigException("In 'hydra/config': Could not find 'hydra/launcher/submitit_slurm'\n\nAvailable options:", None)
 
 
+@pytest.mark.parametrize("mode", ["plan", "train"])
+def test_a_sweep_goes_to_slurm_only_where_slurm_is(monkeypatch, mode):
+    words = ["-m", "launcher=slurm", f"mode={mode}", "logger=none", "seed=1,2"]
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UserError, match=r"^launcher: SLURM is not installed here; given slurm; .* launcher=local$"):
+        command_line.read_to_run(words)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert command_line.read_to_run(words).multirun
+
+
 def test_what_the_choices_need_is_in_an_extra_of_that_name():
     """Every `needs` of conf/ names an extra that installs the package."""
     import tomllib

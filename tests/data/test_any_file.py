@@ -342,8 +342,32 @@ def test_far_values_and_constants_are_scaled_to_numbers(tmp_path: Path) -> None:
     dense = data.splits["train"].read(np.arange(data.splits["train"].rows)).dense
     assert dense is not None and np.abs(dense).max() < 1e-6, "what differs by rounding alone is no spread"
     (tmp_path / "a.csv").write_text("\n".join(["label,small,user", *(f"{i % 2},{i}e-44,u{i % 3}" for i in range(79)), "1,1,u1"]))
-    with pytest.raises(UserError, match=r"row 80: small is no number that 32 bits can hold; given 1, .* standard deviations from the mean"):
+    with pytest.raises(UserError, match=r"row 80: small is too far off to train on; given 1, .* standard deviations from the mean"):
         opened(tmp_path, dense=["small"], categorical=["user"])
+
+
+@pytest.mark.parametrize(("scale", "value"), [("none", "2e9"), ("standard", "1e37")])
+def test_a_number_that_would_overflow_in_the_model_is_named(tmp_path: Path, scale: str, value: str) -> None:
+    """It would end in predictions that are not finite, as if training had diverged."""
+    (tmp_path / "train.csv").write_text("\n".join(["label,price,user", *(f"{i % 2},{i % 5},u{i % 3}" for i in range(80))]))
+    (tmp_path / "valid.csv").write_text("\n".join(["label,price,user", "1,3,u1", f"0,{value},u2"]))
+    with pytest.raises(UserError, match=r"valid.csv, row 2: price is too far off .* allowed: 1,000,000,000; .*dense_scale=log"):
+        opened(tmp_path, dense=["price"], categorical=["user"], dense_scale=scale)
+    assert opened(tmp_path, dense=["price"], categorical=["user"], dense_scale="log").splits["validation"].rows == 2
+
+
+def test_an_empty_validation_file_is_the_one_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("\n".join(["label,user", *(f"{i % 2},u{i % 3}" for i in range(80))]))
+    (tmp_path / "valid.csv").write_text("label,user\n")
+    with pytest.raises(UserError, match=r"valid.csv: the validation split is empty"):
+        opened(tmp_path, dense=[], categorical=["user"])
+
+
+def test_a_log_is_told_of_the_columns_that_are_done(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("recsys_lab.data.progress.EVERY_S", 0.0)
+    (tmp_path / "a.csv").write_text("\n".join(["label,user,item", *(f"{i % 2},u{i % 3},x" for i in range(80))]))
+    opened(tmp_path, dense=[], categorical=["user", "item"])
+    assert capsys.readouterr().err.splitlines()[-2:] == ["encoding the columns of a.csv: 50%", "encoding the columns of a.csv: 100%"]
 
 
 @pytest.mark.parametrize("names", [["type", "items", "training", "1st"], ["keys", "values", "forward", "ä ö"]])

@@ -15,6 +15,8 @@ from recsys_lab.errors import UserError
 
 SCALES = ("standard", "log", "none")
 GREATEST = float(np.finfo(np.float32).max)
+#: Of what a model reads: products of four such numbers still fit into 32 bits.
+FARTHEST = 1e9
 MISSING, RARE = 0, 1  # rows of every vocabulary's table; hashed tables have the first alone
 _TRUTHS = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "true": 1, "false": 0}
 _SPLITS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2}
@@ -62,13 +64,14 @@ def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> n
     if spread <= 4 * np.finfo(np.float64).eps * np.abs(known).max(initial=0.0):  # a constant, but for rounding
         spread = 1.0
     values = np.where(np.isnan(values), mean, values)
-    if scale == "none":
-        return values.astype(np.float32)
-    scaled = (values - mean) / spread
-    if (far := np.abs(scaled) > GREATEST).any():
+    scaled = values if scale == "none" else (values - mean) / spread
+    if (far := np.abs(scaled) > FARTHEST).any():
         row = int(far.argmax())
-        given = f"{column[row]}, {scaled[row]:.3g} standard deviations from the mean of train"
-        raise UserError(f"{column.name} is no number that 32 bits can hold", where=where(row), given=given, remedy="mend the row")
+        given = str(column[row]) + ("" if scale == "none" else f", {scaled[row]:.3g} standard deviations from the mean of train")
+        remedy = "mend the row, or data.dense_scale=log"
+        raise UserError(
+            f"{column.name} is too far off to train on", where=where(row), given=given, allowed=f"{FARTHEST:,.0f}", remedy=remedy
+        )
     return scaled.astype(np.float32)
 
 

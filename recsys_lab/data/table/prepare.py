@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -19,6 +20,7 @@ from torch import nn
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.columns import write_row_counts
+from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.table import encode, files
 from recsys_lab.data.table.noticed import Noticed
@@ -98,23 +100,28 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
     rows = [int((split == code).sum()) for code in range(len(SPLITS))]
     for name, count in zip(SPLITS[:2], rows):
         if count == 0:
-            raise UserError(f"the {name} split is empty", where=next(iter(paths.values())), given="0 rows", allowed="1 row or more")
+            raise UserError(f"the {name} split is empty", where=paths.get(name, paths["train"]), given="0 rows", allowed="1 row or more")
 
     _reserved(folder / "labels.bin", np.uint8, (total,))[:] = labels[order]
     dense = _reserved(folder / "dense.bin", np.float32, (total, len(wanted.dense)))
-    counts, noticed = [], Noticed()
-    for place, name in enumerate(wanted.dense):
-        values = column(name)
-        noticed.look(name, values, labels, number=True)
-        dense[:, place] = encode.numbers(values, where, train, wanted.dense_scale)[order]
     ids = _reserved(folder / "ids.bin", np.int32, (total, len(wanted.categorical)))
-    for place, name in enumerate(wanted.categorical):
-        values = column(name)
-        noticed.look(name, values, labels)
-        hashes = wanted.ids == "hashing"
-        found, table_rows = encode.hashed(values, wanted.rows_per_table) if hashes else encode.vocabulary(values, train, wanted.min_count)
-        ids[:, place] = found[order]
-        counts.append(np.bincount(found[train], minlength=table_rows))
+    counts, noticed = [], Noticed()
+    with progress(len(wanted.dense) + len(wanted.categorical), f"encoding the columns of {paths['train'].name}", "column") as bar:
+        for place, name in enumerate(wanted.dense):
+            values = column(name)
+            noticed.look(name, values, labels, number=True)
+            dense[:, place] = encode.numbers(values, where, train, wanted.dense_scale)[order]
+            bar.update(1)
+        for place, name in enumerate(wanted.categorical):
+            values = column(name)
+            noticed.look(name, values, labels)
+            hashes = wanted.ids == "hashing"
+            found, table_rows = (
+                encode.hashed(values, wanted.rows_per_table) if hashes else encode.vocabulary(values, train, wanted.min_count)
+            )
+            ids[:, place] = found[order]
+            counts.append(np.bincount(found[train], minlength=table_rows))
+            bar.update(1)
     write_row_counts(folder, counts)
     detail = f"{rows[0]:,} samples of {paths['train'].name}"
     names = feature_names(wanted.categorical)
@@ -156,7 +163,6 @@ def feature_names(columns: Sequence[str]) -> list[str]:
     """Names that a module can have: letters, digits and underscores, none of its own. UserError where two become the same."""
     names = ["".join(c if c.isalnum() or c == "_" else "_" for c in column) for column in columns]
     names = [f"{name}_" if hasattr(_MODULE, name) else name for name in names]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError("two columns would have one name", where="data.categorical", given=name, remedy="rename one of them")
+    if twice := [name for name, columns_of_it in Counter(names).items() if columns_of_it > 1]:
+        raise UserError("two columns would have one name", where="data.categorical", given=twice[0], remedy="rename one of them")
     return names

@@ -8,9 +8,9 @@ training; milliseconds are medians.
 
 `gb_s` counts what must pass the memory bus: each distinct row once (read; for an update also written), ids, and pooled rows or their
 gradient. `row_share` is the time of a bare loop over the same look-ups (limits.py), over the kernel's. It reads each row, or adds to it
-the gradient of its bag, as often as it is looked up, from the best distance, in the order of the look-ups; where it writes, also by
-address, if that is faster. It sorts nothing, and threads race for rows. `random_row_share` is the same without rows by address: the ids of a batch come in
-random order, and sorting them is work that the loop by address does not do.
+the gradient of its bag, as often as it is looked up. It has the best distance and way of prefetching. It goes in the order of the
+look-ups; where it writes, also by address, if that is faster. It sorts nothing. `random_row_share` is the same without rows by address:
+the ids of a batch come in random order, and sorting them is work that the loop by address does not do.
 `stream_share` is `gb_s` over the bandwidth of a sequential read (look-ups), or of a sequential multiplication in place (updates), with the
 same threads. It is beyond 1 where few rows are distinct and stay in the cache. `triad_share` is over that of STREAM's triad, which
 reads two arrays and writes a third: lower than either, as memory is also read where it is only written. `speed_to_uniform` compares

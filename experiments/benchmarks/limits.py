@@ -118,8 +118,8 @@ Loops = dict[str, Callable[[], object]]
 class BareRows:
     """Loops over `rows` [N] of a table, int64. `place`: FP32 [R, W] in tables' pages.
 
-    A row of hi/lo split weights is two rows of half the bytes, which lie apart. `gradient`: FP32 [G, W]. An update adds its row `source` [N]
-    to each row, as every update must; without it rows are multiplied.
+    A row of hi/lo split weights is two rows of half the bytes, which lie apart. `gradient`: FP32 [G, W], of which an update adds row
+    `source` [N] to each row. Without it rows are multiplied.
     """
 
     place: Tensor
@@ -141,8 +141,8 @@ class BareRows:
     def updates(self, *, split: bool) -> Loops:
         """By order, distance and way: each row read, changed and written back. By address too, as an update may sort its rows."""
         tables = self._hi_lo if split else (self.place, None)
-        by_address = self.rows.argsort(stable=True)
-        orders = {"look-ups": (self.rows, self.source), "address": (self.rows[by_address], None if self.source is None else self.source[by_address])}
+        places = {"look-ups": torch.arange(len(self.rows)), "address": self.rows.argsort(stable=True)}
+        orders = {order: (self.rows[at], None if self.source is None else self.source[at]) for order, at in places.items()}
         return {
             f"{order} {ahead} {near}": partial(
                 native.random_update, *tables, rows, 1.0, ahead, self.threads, near=near, gradient=self.gradient, source=source

@@ -31,7 +31,9 @@ AT_ONCE, FAR, NEAR = 32, 64, 8
 def read_first() -> bool:
     """Whether an update is to prefetch rows for reading before it prefetches them for writing."""
     chosen = os.environ.get(VARIABLE)
-    return chosen == WORDS[1] if chosen in WORDS else answers("rows", f"{ROWS}\0{WIDTH}\0{LEAST_GAIN}", ("read_first",), _measured)["read_first"]
+    if chosen in WORDS:
+        return chosen == WORDS[1]
+    return answers("rows", f"{ROWS}\0{WIDTH}\0{LEAST_GAIN}", ("read_first",), _measured)["read_first"]
 
 
 def _measured() -> dict[str, bool]:

@@ -7,10 +7,10 @@ one row of each table takes a tenth of the look-ups. All are measured in alterna
 training; milliseconds are medians.
 
 `gb_s` counts what must pass the memory bus: each distinct row once (read; for an update also written), ids, and pooled rows or their
-gradient. `row_share` is the time of a bare loop over the same look-ups (limits.py), over the kernel's. It reads each row, or reads and
-writes it, as often as it is looked up, from the best distance, in the order of the look-ups; where it writes, also by address, if that is
-faster. It knows no ids' bags, no gradient, and no sum. `random_row_share` is the same without rows by address: the ids of a batch come in
-random order, and sorting them is work that the loop by address does not do.
+gradient. `row_share` is the time of a bare loop over the same look-ups (limits.py), over the kernel's. It reads each row, or adds to it
+the gradient of its bag, as often as it is looked up. It has the best distance and way of prefetching. It goes in the order of the
+look-ups; where it writes, also by address, if that is faster. It sorts nothing. `random_row_share` is the same without rows by address:
+the ids of a batch come in random order, and sorting them is work that the loop by address does not do.
 `stream_share` is `gb_s` over the bandwidth of a sequential read (look-ups), or of a sequential multiplication in place (updates), with the
 same threads. It is beyond 1 where few rows are distinct and stay in the cache. `triad_share` is over that of STREAM's triad, which
 reads two arrays and writes a third: lower than either, as memory is also read where it is only written. `speed_to_uniform` compares
@@ -63,8 +63,12 @@ def main() -> None:
     jobs = {(name, law): lambda run=run, of=of: run(of) for name, (run, _, _) in kernels.items() for law, of in ids.items()}
     streams = stream_jobs(given)
     place = empty_in_huge_pages((given.tables * given.rows, given.dim), torch.float32).fill_(1.0)
+    gradient = torch.zeros(given.tables * given.batch, given.dim)
+    source = torch.arange(len(gradient)).repeat_interleave(given.lookups)
     bare = {
-        (loop, law): job for law, of in ids.items() for loop, job in bare_jobs(BareRows(place, of.rows(), torch.get_num_threads())).items()
+        (loop, law): job
+        for law, of in ids.items()
+        for loop, job in bare_jobs(BareRows(place, of.rows(), torch.get_num_threads(), gradient, source)).items()
     }
     ms = alternate(jobs | streams | bare, given.rounds)
     bandwidth = {kind: STREAM_BYTES * arrays / ms[kind] / 1e6 for kind, arrays in STREAM_ARRAYS.items()}

@@ -27,6 +27,8 @@ from recsys_lab.plan.workload import DenseLayer
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 #: How many rows before its use a row is asked for: the best of these counts.
 AHEAD = (8, 16, 32, 64, 128)
+#: How a row is asked for to be written: at once, or read into the second-level cache and asked for so many rows before its use.
+NEAR = (0, 8)
 
 
 #: Bytes that leave nothing of a batch's rows in a last-level cache; server processors have up to half of it.
@@ -116,12 +118,15 @@ Loops = dict[str, Callable[[], object]]
 class BareRows:
     """Loops over `rows` [N] of a table, int64. `place`: FP32 [R, W] in tables' pages.
 
-    A row of hi/lo split weights is two rows of half the bytes, which lie apart.
+    A row of hi/lo split weights is two rows of half the bytes, which lie apart. `gradient`: FP32 [G, W], of which an update adds row
+    `source` [N] to each row. Without it rows are multiplied.
     """
 
     place: Tensor
     rows: Tensor
     threads: int
+    gradient: Tensor | None = None
+    source: Tensor | None = None
 
     @staticmethod
     def of(ids: Tensor, place: Tensor) -> BareRows:
@@ -134,11 +139,19 @@ class BareRows:
         return {str(ahead): partial(native.random_read, table, self.rows, ahead, self.threads) for ahead in AHEAD}
 
     def updates(self, *, split: bool) -> Loops:
-        """By order and distance: each row read, changed and written back. By address too, as an update may sort its rows."""
+        """By order, distance and way: each row read, changed and written back. By address too, as an update may sort its rows."""
         tables = self._hi_lo if split else (self.place, None)
-        orders = {"look-ups": self.rows, "address": self.rows.sort().values}
-        loops = ((f"{order} {ahead}", rows, ahead) for order, rows in orders.items() for ahead in AHEAD)
-        return {name: partial(native.random_update, *tables, rows, 1.0, ahead, self.threads) for name, rows, ahead in loops}
+        places = {"look-ups": torch.arange(len(self.rows)), "address": self.rows.argsort(stable=True)}
+        orders = {order: (self.rows[at], None if self.source is None else self.source[at]) for order, at in places.items()}
+        return {
+            f"{order} {ahead} {near}": partial(
+                native.random_update, *tables, rows, 1.0, ahead, self.threads, near=near, gradient=self.gradient, source=source
+            )
+            for order, (rows, source) in orders.items()
+            for ahead in AHEAD
+            for near in NEAR
+            if near < ahead
+        }
 
     @property
     def _hi_lo(self) -> tuple[Tensor, Tensor]:

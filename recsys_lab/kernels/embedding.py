@@ -15,6 +15,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.kernels import native, torch_embedding
 from recsys_lab.kernels.choice import native_for, triton_for
 from recsys_lab.kernels.lookups import Lookups
+from recsys_lab.kernels.row_prefetch import read_first
 from recsys_lab.kernels.rule import STATE_OF, Rule
 
 OUT = (torch.float32, torch.bfloat16)
@@ -117,7 +118,7 @@ def update(
     if strategy != "default":
         _allowed(strategy, weight, low, rule)
     if native_for(weight):
-        native.update(weight, low, state, lookups, grad, rule, squares, strategy)
+        native.update(weight, low, state, lookups, grad, rule, squares, strategy, read_first=read_first())
     elif triton_for(weight):
         _triton().update(weight, low, state, lookups, grad, rule, squares)
     else:

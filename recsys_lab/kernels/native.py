@@ -60,7 +60,7 @@ def _functions() -> ctypes.CDLL:
     for name, arguments in {
         "pooled_rows": (at(_Table), at(_Lookups), ctypes.c_int, _p, _i64, ctypes.c_int, ctypes.c_int),
         "single_rows": (at(_Table), at(_Lookups), _p, _i64, ctypes.c_int, ctypes.c_int),
-        "update_rows": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int),
+        "update_rows": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int, ctypes.c_int),
         "update_by": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int, ctypes.c_int),
         "check_offsets": (_p, _i64, _i64),
     }.items():
@@ -70,7 +70,8 @@ def _functions() -> ctypes.CDLL:
     found.stream_read.argtypes, found.stream_read.restype = (_p, _i64, ctypes.c_int), _f32
     found.stream_update.argtypes, found.stream_update.restype = (_p, _i64, _f32, ctypes.c_int), None
     found.random_read.argtypes, found.random_read.restype = (_p, _i64, _p, _i64, _i64, ctypes.c_int), _f32
-    found.random_update.argtypes, found.random_update.restype = (_p, _p, _i64, _p, _i64, _f32, _i64, ctypes.c_int), None
+    found.random_update.argtypes, found.random_update.restype = (_p, _p, _i64, _p, _i64, _f32, _p, _p, _i64, _i64, ctypes.c_int), None
+    found.evict.argtypes, found.evict.restype = (_p, _i64), ctypes.c_int
     found.first_rows.argtypes, found.first_rows.restype = (_p, _i64, ctypes.c_uint64, _i64, _i64, _i64, _f32, _f32, _p), None
     return found
 
@@ -106,13 +107,38 @@ def random_read(table: torch.Tensor, rows: torch.Tensor, ahead: int, threads: in
     return _functions().random_read(table.data_ptr(), table.shape[1], rows.data_ptr(), len(rows), ahead, threads)
 
 
-def random_update(table: torch.Tensor, other: torch.Tensor | None, rows: torch.Tensor, factor: float, ahead: int, threads: int) -> None:
-    """Multiplies FP32 rows in place, `table` [R, W] and `other` of the same shape.
+def random_update(
+    table: torch.Tensor,
+    other: torch.Tensor | None,
+    rows: torch.Tensor,
+    factor: float,
+    ahead: int,
+    threads: int,
+    *,
+    near: int = 0,
+    gradient: torch.Tensor | None = None,
+    source: torch.Tensor | None = None,
+) -> None:
+    """Multiplies FP32 rows in place, or adds to them: a loop over random rows that does nothing else.
 
-    They go in the order of `rows` [N], int64, without twins.
+    Args:
+        table: [R, W].
+        other: as `table`: the second half of each row.
+        rows: [N], int64. With a gradient a row may occur twice; two threads then race for it.
+        factor: of the rows, or of what is added to them.
+        ahead: how many rows before its use a row is prefetched, for writing.
+        near: 0, or how many rows before its use. It is then prefetched for writing there, and `ahead` into the second-level cache.
+        gradient: [G, W], or [G, 2 * W] with `other`. Row i of the list gets row source[i] of it.
+        source: [N], int64.
     """
     where = (table.data_ptr(), None if other is None else other.data_ptr())
-    _functions().random_update(*where, table.shape[1], rows.data_ptr(), len(rows), factor, ahead, threads)
+    added = (None if gradient is None else gradient.data_ptr(), None if source is None else source.data_ptr())
+    _functions().random_update(*where, table.shape[1], rows.data_ptr(), len(rows), factor, *added, ahead, near, threads)
+
+
+def evict(tensor: torch.Tensor) -> bool:
+    """Puts a tensor out of all caches. False where the processor cannot be told to."""
+    return bool(_functions().evict(tensor.data_ptr(), tensor.nbytes))
 
 
 def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor) -> None:
@@ -151,8 +177,10 @@ def update(
     rule: Rule,
     squares: torch.Tensor | None,
     strategy: str,
+    *,
+    read_first: bool = False,
 ) -> None:
-    """`grad`: FP32 or BF16; [B, F * D] of bags, else [*, D]."""
+    """`grad`: FP32 or BF16; [B, F * D] of bags, else [*, D]. `read_first`: row_prefetch.py's answer; no result depends on it."""
     dim = weight.shape[1]
     bagged = lookups.offsets is not None
     if grad.stride(1) != 1 or not (bagged or grad.stride(0) == dim):
@@ -167,7 +195,7 @@ def update(
     given = _Rule(RULES.index(rule.name), rule.rate, rule.eps, rule.weight_decay, *places, *shares)
     threads = _threads(len(lookups.ids), weight)
     if strategy == "default":
-        code = _functions().update_rows(_table(weight, low), looked, gradient, given, threads)
+        code = _functions().update_rows(_table(weight, low), looked, gradient, given, read_first, threads)
     else:
         code = _functions().update_by(_table(weight, low), looked, gradient, given, STRATEGIES.index(strategy), threads)
     _check(code, lookups, weight)

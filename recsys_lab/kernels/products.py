@@ -7,27 +7,19 @@
 
 A product of two BF16 numbers is exact in FP32, and sums are FP32's either way. So only the order of sums depends on the answers.
 
-All ranks of a machine read one file: they agree, and so do the runs after them. RECSYS_LAB_BF16_PRODUCTS=bf16 or fp32, and
-RECSYS_LAB_FP32_PRODUCTS=onednn or torch, decide without it.
+RECSYS_LAB_BF16_PRODUCTS=bf16 or fp32, and RECSYS_LAB_FP32_PRODUCTS=onednn or torch, decide without it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
-import hashlib
-import json
 import os
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from recsys_lab.files import why_untrusted
-from recsys_lab.kernels.build import cache_folder, processor
+from recsys_lab.kernels.measured import answers, least_s
 
 #: By question: the variable that answers it, with its words for no and for yes.
 CHOICES = {
@@ -37,7 +29,7 @@ CHOICES = {
 #: By question: the least time of the usual way over that of the other one, from which the other one is taken. What both do alike is then
 #: not decided by chance. oneDNN's products by weights need a transposed gradient, which costs a tenth of them.
 LEAST_GAIN = {"widened": 1.25, "by_torch": 0.9}
-SHAPE, ROUNDS = (1024, 1024, 512), 5
+SHAPE = (1024, 1024, 512)
 
 
 def widened() -> bool:
@@ -64,45 +56,7 @@ def _answer(question: str) -> bool:
 
 @functools.cache
 def _answers() -> dict[str, bool]:
-    """To all questions. Measured by the machine's first process that asks."""
-    kept = cache_folder() / f"products-{_machine()}.json"
-    if (known := _read(kept)) is not None:
-        return known
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(kept.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return _measured()
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if (known := _read(kept)) is not None:
-            return known
-        found = _measured()
-        with contextlib.suppress(OSError):
-            written = kept.with_name(f".{kept.name}.{os.getpid()}")
-            written.write_text(json.dumps(found), encoding="utf-8")
-            written.chmod(0o644)
-            os.replace(written, kept)
-        return found
-    finally:
-        os.close(lock)
-
-
-def _machine() -> str:
-    """What the answers depend on."""
-    return hashlib.sha256(f"{torch.__version__}\0{processor()}\0{SHAPE}\0{LEAST_GAIN}".encode()).hexdigest()[:20]
-
-
-def _read(kept: Path) -> dict[str, bool] | None:
-    """What was measured before; None where nobody did, or others could have written it."""
-    try:
-        if why_untrusted(kept):
-            return None
-        found = json.loads(kept.read_text(encoding="utf-8"))
-        answers = {question: found[question] for question in CHOICES}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return answers if all(isinstance(answer, bool) for answer in answers.values()) else None
+    return answers("products", f"{torch.__version__}\0{SHAPE}\0{LEAST_GAIN}", CHOICES, _measured)
 
 
 def _measured() -> dict[str, bool]:
@@ -120,18 +74,7 @@ def _measured() -> dict[str, bool]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # whose own time is measured, whatever else runs on the machine
     try:
-        seconds = {question: _least_s(*calls) for question, calls in ways.items()}
+        seconds = {question: least_s(*calls) for question, calls in ways.items()}
     finally:
         torch.set_num_threads(threads)
     return {question: usual > LEAST_GAIN[question] * other for question, (usual, other) in seconds.items()}
-
-
-def _least_s(*calls: Callable[[], object]) -> list[float]:
-    """Of each the least seconds of this thread, in turns; the first turn is not counted."""
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(ROUNDS + 1):
-        for call, taken in zip(calls, times):
-            began = time.thread_time()
-            call()
-            taken.append(time.thread_time() - began)
-    return [min(taken[1:]) for taken in times]

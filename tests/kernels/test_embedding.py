@@ -38,6 +38,13 @@ def threads_as_before() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(params=[False, True], ids=["asked_to_write", "read_first"])
+def read_first(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Either way of prefetching rows, whatever is fastest here."""
+    monkeypatch.setattr("recsys_lab.kernels.embedding.read_first", lambda: request.param)
+    return request.param
+
+
 def states_of(rule: Rule, count: int, dim: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """state, squares."""
     first = {None: None, "row": torch.rand(count), "weight": torch.rand(count, dim)}[STATE_OF[rule.name]]
@@ -81,6 +88,7 @@ def test_the_definition_is_torchs_embedding_bag(weighted: bool) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.usefixtures("read_first")
 def test_updates_are_the_definitions_bits_with_any_number_of_threads(shape: tuple[int, ...], rule: str) -> None:
     features, samples, count, most, dim = shape
     torch.manual_seed(0)
@@ -106,6 +114,7 @@ def test_updates_are_the_definitions_bits_with_any_number_of_threads(shape: tupl
 
 
 @pytest.mark.parametrize("skew", [1.0, 4.0, 60.0])
+@pytest.mark.usefixtures("read_first")
 def test_hot_rows_are_cut_the_same_way_by_every_number_of_threads(skew: float) -> None:
     """With 3 rows or nearly all look-ups on one, a row has several pieces; 60,000 ids fill a bucket many times over."""
     torch.manual_seed(0)
@@ -116,6 +125,7 @@ def test_hot_rows_are_cut_the_same_way_by_every_number_of_threads(skew: float) -
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("skew", [1.0, 4.0, 60.0])
+@pytest.mark.usefixtures("read_first")
 def test_tables_are_sorted_between_the_rows_of_those_before(skew: float, dtype: torch.dtype) -> None:
     """Nine sections, which few threads take: with full buckets, with few rows for much to sort, and a table that nobody looks up."""
     torch.manual_seed(0)

@@ -22,7 +22,7 @@ def measured(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for variable, _ in module.CHOICES.values():
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(module, "_least_s", least_s)
+    monkeypatch.setattr(module, "least_s", least_s)
     return found
 
 

@@ -23,13 +23,26 @@ def test_a_read_sums_the_rows_of_the_list(width: int, threads: int) -> None:
 
 @pytest.mark.parametrize("width", [1, 8, 16, 24, 64])
 @pytest.mark.parametrize("two", [False, True])
-def test_an_update_changes_the_rows_of_the_list_and_no_other(width: int, two: bool) -> None:
+@pytest.mark.parametrize("near", [0, 2])
+def test_an_update_changes_the_rows_of_the_list_and_no_other(width: int, two: bool, near: int) -> None:
     table, other = torch.randn(100, width), torch.randn(100, width) if two else None
     rows = torch.randperm(100)[:37]
     factor = torch.ones(100, 1).index_fill_(0, rows, 2.0)
     expected = [table * factor, None if other is None else other * factor]
-    native.random_update(table, other, rows, 2.0, 8, 2)
+    native.random_update(table, other, rows, 2.0, 8, 2, near=near)
     torch.testing.assert_close([table, other], expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("width", [8, 24, 64])
+@pytest.mark.parametrize("two", [False, True])
+@pytest.mark.parametrize("near", [0, 2])
+def test_an_update_adds_the_gradient_of_each_look_up(width: int, two: bool, near: int) -> None:
+    parts = 2 if two else 1
+    tables = [torch.randint(-8, 8, (100, width)).float() for _ in range(parts)]
+    rows, source, gradient = torch.randint(0, 100, (37,)), torch.randint(0, 5, (37,)), torch.randint(-8, 8, (5, parts * width)).float()
+    expected = [table.index_add(0, rows, 2 * of[source]) for table, of in zip(tables, gradient.split(width, 1))]
+    native.random_update(tables[0], tables[1] if two else None, rows, 2.0, 8, 1, near=near, gradient=gradient, source=source)
+    torch.testing.assert_close(tables, expected, rtol=0, atol=0)
 
 
 def test_rows_are_in_the_order_of_their_first_look_ups() -> None:

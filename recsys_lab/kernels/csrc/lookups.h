@@ -36,28 +36,36 @@ struct FirstBad {
     int64_t result() const { return any() ? at.load() : FINE; }
 };
 
+// Where a line is asked for: into the first-level cache, into the second alone, or to be written.
+enum class To { first, second, write };
+template <To to>
+INLINE void ask_line(const void* p) {
+    if constexpr (to == To::write) __builtin_prefetch(p, 1, 3);
+    else __builtin_prefetch(p, 0, to == To::first ? 3 : 2);
+}
+
 // Rows at random are asked for ahead of their use: all lines of a row at once, so many rows ahead that the processor never runs out of
 // lines to wait for. The compiler knows how many lines: a loop over them takes as long as the row does.
 template <int BYTES>  // of a row, or of a block of its columns
 struct Ahead {
     static constexpr int lines = BYTES < 64 ? 1 : BYTES / 64;
     static constexpr int64_t LINES = 256, rows = LINES / lines < 8 ? 8 : LINES / lines > 128 ? 128 : LINES / lines;
-    // `apart`: whether it may reach into one line more, as rows that are no whole lines do. `write`: whether it will be written.
-    template <bool write = false>
+    // `apart`: whether it may reach into one line more, as rows that are no whole lines do.
+    template <To to = To::first>
     static INLINE void ask(const void* p, bool apart) {
 #pragma GCC unroll 16
-        for (int k = 0; k < lines; ++k) __builtin_prefetch((const char*)p + 64 * k, write, 3);
-        if (apart) __builtin_prefetch((const char*)p + BYTES - 1, write, 3);
+        for (int k = 0; k < lines; ++k) ask_line<to>((const char*)p + 64 * k);
+        if (apart) ask_line<to>((const char*)p + BYTES - 1);
     }
 };
 
 // The same for any number of bytes.
-template <bool write = false>
+template <To to = To::first>
 INLINE void ask(const void* p, int64_t bytes) {
-    if (bytes == 256) { Ahead<256>::ask<write>(p, false); return; }  // the usual widths
-    if (bytes == 128) { Ahead<128>::ask<write>(p, false); return; }
-    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char*)p + at, write, 3);
-    if (bytes % 64 != 0) __builtin_prefetch((const char*)p + bytes - 1, write, 3);
+    if (bytes == 256) { Ahead<256>::ask<to>(p, false); return; }  // the usual widths
+    if (bytes == 128) { Ahead<128>::ask<to>(p, false); return; }
+    for (int64_t at = 0; at < bytes; at += 64) ask_line<to>((const char*)p + at);
+    if (bytes % 64 != 0) ask_line<to>((const char*)p + bytes - 1);
 }
 
 // Calls f(begin, stop, base, bag) for the ids [from, to) bag by bag.

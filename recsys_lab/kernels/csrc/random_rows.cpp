@@ -31,23 +31,39 @@ float read_rows(const float* p, int64_t width, const int64_t* rows, int64_t n, i
     return total;
 }
 
+// What is added to row i of the list: `factor` times row source[i] of `rows`, which are as wide as all parts of a row. Or nothing, and rows are
+// multiplied.
+struct Added { const float* rows; const int64_t* source; };
+
 template <int WIDTH>
-void update_rows(float* p, float* q, int64_t width, const int64_t* rows, int64_t n, float factor, int64_t distance, int threads) {
+void update_rows(float* p, float* q, int64_t width, const int64_t* rows, int64_t n, float factor, Added added, int64_t distance, int64_t near, int threads) {
     if (WIDTH) width = WIDTH;
+    constexpr int64_t GRADIENTS_AHEAD = 8;
+    const int64_t wide = q ? 2 * width : width;
 #pragma omp parallel num_threads(threads)
-    for_rows(rows, n, distance, [&](int64_t row) __attribute__((always_inline)) {
-        for (float* table : {p, q}) {
-            if (!table) continue;
+    {
+        const int64_t me = omp_get_thread_num(), all = omp_get_num_threads(), stop = n * (me + 1) / all;
+        auto ask_row = [&]<To to>(int64_t row) __attribute__((always_inline)) {
+            ask<to>(p + row * width, width * 4);
+            if (q) ask<to>(q + row * width, width * 4);
+        };
+        for (int64_t i = n * me / all; i < stop; ++i) {
+            if (i + distance < stop) { if (near) ask_row.template operator()<To::second>(rows[i + distance]); else ask_row.template operator()<To::write>(rows[i + distance]); }
+            if (near && i + near < stop) ask_row.template operator()<To::write>(rows[i + near]);
+            const float* gradient = added.rows ? added.rows + added.source[i] * wide : nullptr;
+            if (gradient && i + GRADIENTS_AHEAD < stop) ask(added.rows + added.source[i + GRADIENTS_AHEAD] * wide, wide * 4);
+            for (float* table : {p, q}) {
+                if (!table) continue;
 #pragma GCC unroll 8
-            for (int64_t col = 0; col < width; col += LANES) {
-                float* at = table + row * width + col;
-                store_f32(at, load_f32(at, lanes(width, col)) * factor, lanes(width, col));
+                for (int64_t col = 0; col < width; col += LANES) {
+                    float* at = table + rows[i] * width + col;
+                    const int some = lanes(width, col);
+                    const f32v old = load_f32(at, some);
+                    store_f32(at, gradient ? old + load_f32(gradient + (table == q ? width : 0) + col, some) * factor : old * factor, some);
+                }
             }
         }
-    }, [&](int64_t row) __attribute__((always_inline)) {
-        ask<true>(p + row * width, width * 4);
-        if (q) ask<true>(q + row * width, width * 4);
-    });
+    }
 }
 
 // The sum of rows of `width` floats; each row is asked for `distance` rows before it is read.
@@ -55,7 +71,20 @@ extern "C" float random_read(const float* p, int64_t width, const int64_t* rows,
     return (width == 64 ? read_rows<64> : width == 32 ? read_rows<32> : read_rows<0>)(p, width, rows, n, distance, threads);
 }
 
-// Multiplies rows of `width` floats in place; of `q`, if there is one, the same rows. Each is asked for before, to be written.
-extern "C" void random_update(float* p, float* q, int64_t width, const int64_t* rows, int64_t n, float factor, int64_t distance, int threads) {
-    (width == 64 ? update_rows<64> : width == 32 ? update_rows<32> : update_rows<0>)(p, q, width, rows, n, factor, distance, threads);
+// Multiplies rows of `width` floats in place, or adds to them; of `q`, if there is one, the same rows. Each is asked for `distance` rows before,
+// to be written; or, where `near` is not 0, into the second-level cache, and `near` rows before to be written.
+extern "C" void random_update(float* p, float* q, int64_t width, const int64_t* rows, int64_t n, float factor, const float* gradient,
+                              const int64_t* source, int64_t distance, int64_t near, int threads) {
+    (width == 64 ? update_rows<64> : width == 32 ? update_rows<32> : update_rows<0>)(p, q, width, rows, n, factor, {gradient, source}, distance, near, threads);
+}
+
+// Puts memory out of all caches. Whether it can.
+extern "C" int evict(const void* p, int64_t bytes) {
+#if defined(__x86_64__)
+    for (int64_t at = 0; at < bytes; at += 64) _mm_clflush((const char*)p + at);
+    _mm_mfence();
+    return 1;
+#else
+    return 0;
+#endif
 }

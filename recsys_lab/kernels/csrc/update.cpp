@@ -20,6 +20,9 @@
 namespace {
 
 constexpr int64_t BYTES_AHEAD = 1 << 13;  // of rows that are asked for before they are needed
+// Some processors are slow to fetch a line for writing. There rows are fetched into the second-level cache first, so many bytes ahead, and
+// are asked for writing when they lie there.
+constexpr int64_t BYTES_READ_AHEAD = 1 << 14, BYTES_NEAR = 1 << 11;
 constexpr int64_t PAGES_BYTES = 1 << 15;  // pages of 4 KiB whose addresses stand in one line of memory
 constexpr int64_t PAGES_AT_ONCE = 8, ROWS_BETWEEN = 64;
 constexpr int64_t ROWS_TO_SORT = 4;       // between two parts of the next section's sorting
@@ -42,7 +45,7 @@ struct Updater {
     const Table& t;
     const Rule& rule;
     Sum sum;
-    int64_t padded, row_bytes, rows_ahead;
+    int64_t padded, row_bytes, rows_ahead, rows_near;  // rows_near: 0 where rows are asked for writing at once
     void (*rows)(const Updater&, const Runs&, int64_t, int64_t, float*);
     void (*bucket)(const Updater&, const Bucket&, Bucket&, uint16_t*, float*, Later&);
     void (*apply)(const Table&, const Rule&, int64_t, float*);
@@ -62,10 +65,24 @@ INLINE void for_parts(const Table& t, const Rule& rule, int64_t row, F&& f) {
 }
 
 // Asks for all that belongs to a row.
-template <class Format, class Optimizer>
+template <class Format, class Optimizer, To to>
 INLINE void ask_row(const Table& t, const Rule& rule, int64_t row) {
-    for_parts<Format, Optimizer>(t, rule, row, [&]<int BYTES>(const char* at) __attribute__((always_inline)) { ::ask<true>(at, t.dim * BYTES); });
-    if constexpr (std::is_same_v<Optimizer, RowWiseAdagrad>) __builtin_prefetch(rule.state + row, 1, 3);
+    for_parts<Format, Optimizer>(t, rule, row, [&]<int BYTES>(const char* at) __attribute__((always_inline)) { ::ask<to>(at, t.dim * BYTES); });
+    if constexpr (std::is_same_v<Optimizer, RowWiseAdagrad>) ask_line<to>(rule.state + row);
+}
+
+// Calls of(ahead, ask) for each distance from which rows are asked for; ask(t, rule, row) does so.
+template <class Format, class Optimizer, class F>
+INLINE void ask_rows(const Updater& all, F&& of) {
+    auto ask = [&]<To to>(int64_t ahead) __attribute__((always_inline)) {
+        of(ahead, [](const Table& t, const Rule& rule, int64_t row) __attribute__((always_inline)) { ask_row<Format, Optimizer, to>(t, rule, row); });
+    };
+    if (all.rows_near) {
+        ask.template operator()<To::second>(all.rows_ahead);
+        ask.template operator()<To::write>(all.rows_near);
+    } else {
+        ask.template operator()<To::write>(all.rows_ahead);
+    }
 }
 
 // Asks for the first line of each part of a row, and so for where its page lies.
@@ -113,9 +130,11 @@ void update_bucket(const Updater& all, const Bucket& now, Bucket& then, uint16_t
         if (u % ROWS_BETWEEN == 0) pages.ask_group(t, rule);
         if (u % ROWS_TO_SORT == 0 && !later.done) later.some(later);
         if (then.seen < then.n) then.step(head);
-        const int64_t ahead = u + all.rows_ahead, beyond = ahead - now.count;
-        if (beyond < 0) ask_row<Format, Optimizer>(t, rule, now.row[ahead]);
-        else if (beyond < then.count) ask_row<Format, Optimizer>(t, rule, then.row[beyond]);
+        ask_rows<Format, Optimizer>(all, [&](int64_t ahead, auto&& ask) __attribute__((always_inline)) {
+            const int64_t beyond = u + ahead - now.count;
+            if (beyond < 0) ask(t, rule, now.row[u + ahead]);
+            else if (beyond < then.count) ask(t, rule, then.row[beyond]);
+        });
         if (u + GRADIENTS_AHEAD < now.count) sum.ask(now.source(now.first[u + GRADIENTS_AHEAD]));
         int64_t n = 0, i = now.first[u];
         if (now.next[i] == 0) {  // as nearly all do of nearly uniform ids: no loop, so nothing to guess
@@ -135,7 +154,9 @@ template <class Format, class Optimizer>
 void update_runs(const Updater& all, const Runs& r, int64_t from, int64_t to, float* g) {
     const Sum sum = all.sum;
     for (int64_t u = from; u < to; ++u) {
-        ask_row<Format, Optimizer>(all.t, all.rule, r.row[std::min(u + all.rows_ahead, r.count - 1)]);
+        ask_rows<Format, Optimizer>(all, [&](int64_t ahead, auto&& ask) __attribute__((always_inline)) {
+            ask(all.t, all.rule, r.row[std::min(u + ahead, r.count - 1)]);
+        });
         const int64_t begin = r.begin[u], n = r.begin[u + 1] - begin;
         if (n > PIECE) continue;
         sum.of(r.source + begin, n, r.n - begin, g);
@@ -315,13 +336,14 @@ int64_t update_sections(const Updater& updater, const Lookups& l, const Gradient
 
 }  // namespace
 
-// -1, or the first position whose id (or source) is out of range; then nothing was changed.
-extern "C" int64_t update_rows(const Table* t, const Lookups* l, const Gradient* g, const Rule* rule, int threads) {
-    Updater updater{*t, *rule, {t->dim, *l, *g}, (t->dim + LANES - 1) / LANES * LANES, 0, 0, nullptr, nullptr, nullptr};
+// -1, or the first position whose id (or source) is out of range; then nothing was changed. `read_first`: how rows are asked for.
+extern "C" int64_t update_rows(const Table* t, const Lookups* l, const Gradient* g, const Rule* rule, int read_first, int threads) {
+    Updater updater{*t, *rule, {t->dim, *l, *g}, (t->dim + LANES - 1) / LANES * LANES, 0, 0, 0, nullptr, nullptr, nullptr};
     with_format(t->format, [&]<class Format>() {
         with_optimizer(rule->name, [&]<class Optimizer>() {
             updater.row_bytes = bytes_of_row<Format, Optimizer>(t->dim);
-            updater.rows_ahead = std::clamp<int64_t>(BYTES_AHEAD / updater.row_bytes, 8, 128);
+            updater.rows_ahead = std::clamp<int64_t>((read_first ? BYTES_READ_AHEAD : BYTES_AHEAD) / updater.row_bytes, 8, 128);
+            updater.rows_near = read_first ? std::clamp<int64_t>(BYTES_NEAR / updater.row_bytes, 2, 16) : 0;
             updater.rows = update_runs<Format, Optimizer>;
             updater.bucket = buckets_of<Format, Optimizer>(t->dim);
             updater.apply = apply_row<Format, Optimizer>;

@@ -37,7 +37,7 @@ def check_hydra_keys(overrides: list[Override]) -> None:
         if key == "hydra.searchpath":
             folders_of(override)
         if key == SUBDIR:
-            _check_subdir(override.get_value_element_as_str())
+            _check_subdir(str(override.value()))
         if key == SWEEPER and not override.is_sweep_override():
             _check_sweeper(override.value())
 
@@ -50,7 +50,7 @@ def _is_taken(key: str) -> bool:
 
 def _check_subdir(value: str) -> None:
     """One folder would be all jobs', and one outside of the sweep is nobody's."""
-    parts = Path(value.strip("'\"")).parts
+    parts = Path(value).parts
     if ".." in parts or parts[:1] == ("/",) or "${" not in value:
         allowed = "a path below hydra.sweep.dir that differs by job, as job_${hydra.job.num}"
         raise UserError("no folder of its own for each job", where=SUBDIR, given=value, allowed=allowed)

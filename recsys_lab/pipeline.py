@@ -46,7 +46,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     say.chosen(experiment.chosen)
     if experiment.trains:  # with torch and Lightning, which a simulation does not need; here, since plans then need no child process
         from recsys_lab.train.rank import Job, train
-    say.planning(experiment.cluster)
+    say.planning(experiment.cluster, len({feature.table_name for feature in data.features}))
     named = plan_for(experiment, data)
     say.plan(named.plan, named.cluster)
     say.stores(named.stores)

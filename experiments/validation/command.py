@@ -21,6 +21,7 @@ from experiments.validation.models import published
 from experiments.validation.order import orders
 from recsys_lab.arguments import parser
 from recsys_lab.config.choices import built
+from recsys_lab.data.progress import progress
 from recsys_lab.errors import UserError
 from recsys_lab.files import path_of
 from recsys_lab.quiet import quiet_torchrec
@@ -70,7 +71,11 @@ def main(argv: list[str]) -> int:
     if given.fit:
         print(json.dumps(fits([name for name in chosen if published()[name].fitted]), indent=2))
         return 0
-    found = [point for name in chosen for point in of_software(name)]
+    found: list[Found] = []
+    with progress(len(chosen), "validate", "profile") as shown:
+        for name in chosen:
+            found += of_software(name)
+            shown.update(1)
     if given.only in (None, "collectives"):
         found += collectives.found()
     if file is not None:

@@ -1,4 +1,4 @@
-"""What is shown while files are read: a bar on a terminal, else a line every half minute. Both on stderr."""
+"""What is shown while files are read: a bar on a terminal, else a line every ten seconds. Both on stderr."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol, Self
 from tqdm import tqdm
 
 SHOW_PROGRESS_AFTER_S = 3.0
-EVERY_S = 30.0
+EVERY_S = 10.0
 #: tqdm's own lock spans processes: a rank that ends without Python's clean-up would leave its semaphore behind.
 _BAR_LOCK = threading.RLock()
 

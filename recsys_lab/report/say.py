@@ -21,7 +21,7 @@ from recsys_lab.simulate import Simulated
 from recsys_lab.units import counted, human_bytes, human_count
 
 #: A plan for more than so many can take minutes.
-MANY_RANKS = 1024
+MANY_RANKS, MANY_TABLES = 1024, 500
 CONSOLE = Console(highlight=False, soft_wrap=True)
 _INDENT, _NARROWEST = 12, 40
 
@@ -79,10 +79,10 @@ def chosen(settings: Mapping[str, Any]) -> None:
         _line("chosen", f"by the number of rows: {said(settings)} (a key of yours wins)")
 
 
-def planning(cluster: Cluster) -> None:
+def planning(cluster: Cluster, tables: int) -> None:
     """Before a plan that takes its time."""
-    if cluster.world_size > MANY_RANKS:
-        _line("planning", f"for {counted(cluster.world_size, 'rank')}: minutes, by the sharder")
+    if cluster.world_size > MANY_RANKS or tables > MANY_TABLES:
+        _line("planning", f"{counted(tables, 'table')} for {counted(cluster.world_size, 'rank')}: minutes, by the sharder")
 
 
 def plan(sharding: ShardingPlan, cluster: Cluster) -> None:

@@ -17,7 +17,9 @@ from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
 
 
-@pytest.mark.parametrize("name", ["", " ", ".", "./", "/", "..", None, 5, ["a"], os.path.expanduser("~"), "~nobody_here/a", str(CONF.parent), "runs/.."])
+@pytest.mark.parametrize(
+    "name", ["", " ", ".", "./", "/", "..", None, 5, ["a"], os.path.expanduser("~"), "~nobody_here/a", str(CONF.parent), "runs/.."]
+)
 def test_a_folder_that_a_run_would_not_have_to_itself(name):
     with pytest.raises(UserError, match="hydra.run.dir"):
         own_folder(name, "hydra.run.dir")

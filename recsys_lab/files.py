@@ -11,7 +11,7 @@ import os
 import stat
 import tempfile
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from errno import EACCES
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,15 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
-def out_file(text: str, where: object) -> Path:
-    """The file that a user names at `where` to be written. UserError, before any work, where it could not be."""
+def out_file(text: str, where: object, suffixes: Sequence[str]) -> Path:
+    """The file that a user names at `where` to be written. UserError, before any work, where it could not be.
+
+    It ends in one of `suffixes`: so a slip of the keyboard replaces no file of another kind.
+    """
     path = path_of(text, where)
     check_writable(path)
+    if path.suffix not in suffixes:
+        raise UserError("no file of this kind", where=where, given=text, allowed=f"a name that ends in {', '.join(suffixes)}")
     return path
 
 

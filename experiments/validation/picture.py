@@ -16,9 +16,7 @@ BAND = 0.15
 
 def out(text: str) -> Path:
     """The file that `--picture` names. UserError, before any work, where it is no SVG or could not be written."""
-    path = out_file(text, "--picture")
-    if path.suffix != ".svg":
-        raise UserError("no picture of this kind", where="--picture", given=text, allowed="a name that ends in .svg")
+    path = out_file(text, "--picture", (".svg",))
     if not path.parent.is_dir():
         raise UserError("no such folder", where=path.parent, remedy="make it, or name another")
     return path

@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     line.add_argument("--json", action="store_true", help="print rows, winner and sensitivity as one JSON object, and write no page")
     options = line.parse_intermixed_args(argv)
     question = asked(options.words)
-    page = None if options.json else out_file(options.page, "--page")
+    page = None if options.json else out_file(options.page, "--page", (".html",))
     from recsys_lab.decide.decision import decided  # with torch, which neither help nor a mistake needs
     from recsys_lab.decide.page import write_decision
 

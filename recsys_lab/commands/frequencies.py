@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     from recsys_lab.experiment import of_words
 
     experiment = of_words(options.overrides, where="frequencies")
-    path = out_file(options.out, "--out")
+    path = out_file(options.out, "--out", (".npz",))
     samples = save_frequencies(path, experiment.open_data(), options.rows)
     print(json.dumps({"file": str(path), "samples": samples}) if options.json else f"{path}: row frequencies of {samples:,} samples")
     return 0

@@ -44,19 +44,17 @@ def main(argv: list[str]) -> int:
         if getattr(options, name) < 1:
             raise UserError("too small", where=f"--{name}", given=getattr(options, name), allowed="1 or more")
     from recsys_lab.partition.find import summary  # with torch, which neither help nor a mistake needs
-    from recsys_lab.partition.picture import check_suffix, draw
+    from recsys_lab.partition.picture import SUFFIXES, draw
     from recsys_lab.partition.source import partition_of
     from recsys_lab.sharders.dmt.partition_file import load_partition
 
     other = None if options.compare is None else load_partition(path_of(options.compare, "--compare"))
     quiet_torchrec()
-    path = out_file(options.out, "--out")
-    picture = None if options.picture is None else out_file(options.picture, "--picture")
+    path = out_file(options.out, "--out", (".json",))
+    picture = None if options.picture is None else out_file(options.picture, "--picture", SUFFIXES)
     for file in (path, picture):
         if file is not None and not file.parent.is_dir():
             raise UserError("no such folder", where=file.parent, remedy="make it, or name another")
-    if picture is not None:
-        check_suffix(picture)
     partition, between, data = partition_of(
         options.what,
         options.towers,

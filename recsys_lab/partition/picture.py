@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from recsys_lab.errors import UserError, cannot_write
+from recsys_lab.errors import cannot_write
 from recsys_lab.sharders.dmt.partition_file import Partition
 
 SUFFIXES = (".svg", ".png", ".pdf")
@@ -30,8 +30,10 @@ SHAPES = "osD^vP*X"
 
 
 def draw(partition: Partition, path: Path) -> None:
-    """Writes the picture. The same partition makes the same file. Raises UserError where it cannot be written."""
-    check_suffix(path)
+    """Writes the picture. The same partition makes the same file.
+
+    `path` ends in one of SUFFIXES. Raises UserError where it cannot be written.
+    """
     with plt.rc_context(STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(13.0, 6.0), layout="constrained")
         _matrix(left, partition)
@@ -42,12 +44,6 @@ def draw(partition: Partition, path: Path) -> None:
             raise cannot_write(error, path) from None
         finally:
             plt.close(figure)
-
-
-def check_suffix(path: Path) -> None:
-    """Raises UserError for a kind of picture that is not made."""
-    if path.suffix not in SUFFIXES:
-        raise UserError("no such kind of picture", where="--picture", given=path.name, allowed=f"a name that ends in {', '.join(SUFFIXES)}")
 
 
 def _matrix(axes, partition: Partition) -> None:

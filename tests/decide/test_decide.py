@@ -188,6 +188,7 @@ def test_the_function_returns_rows_that_become_a_data_frame() -> None:
         (["model=dcn", "clusters=h100x64", "batch=0"], ["batch: out of range", "given 0"]),
         (["model=dcn", "clusters=h100x64", "batch=65536", "profiles=torchrek"], ["profiles: no such choice", "did you mean 'torchrec'"]),
         (["model=dcn", "clusters=h100x64", "batch=65536", "--page", "."], [".: cannot write", "given a folder"]),
+        (["model=dcn", "clusters=h100x64", "batch=65536", "--page", "clicks.csv"], ["--page", "clicks.csv", "ends in .html"]),
         (["model=dcn", "clusters=h100x64", "batch=many"], ["not a number of samples", "given many"]),
         (["model=dcn", "clusters=h100x64,h100x64", "batch=65536"], ["named twice"]),
         (["model=dcn", "clusters=h100x64", "batch=65536", "sharders=dmtt"], ["sharders: no such choice", "did you mean 'dmt'"]),

@@ -100,7 +100,7 @@ def test_balance_tells_sizes_and_loads() -> None:
         (["--towers", "2", "--strategy", "alike"], "no such strategy.*given alike"),
         (["--towers", "2", "--ratio", "0.5"], "size ratio"),
         (["--towers", "2", "--dims", "0"], "--dims"),
-        (["--towers", "2", "--picture", "x.gif"], "no such kind of picture"),
+        (["--towers", "2", "--picture", "x.gif"], "no file of this kind"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:

@@ -304,10 +304,11 @@ def resolve(config: DictConfig) -> Experiment:
 
 def of_words(words: Sequence[str], where: str, needed: str = "one run is needed") -> Experiment:
     """The experiment of run.py's `words`. Raises UserError for whatever is wrong with them, and for what is not one run."""
-    line = command_line.read(list(words))
-    if line.config is None or line.multirun:
-        raise UserError(f"{needed}, not a sweep", where=where, given=" ".join(words))
-    return resolve(line.config)
+    with command_line.nothing_of_hydra_left():
+        line = command_line.read(list(words))
+        if line.config is None or line.multirun:
+            raise UserError(f"{needed}, not a sweep", where=where, given=" ".join(words))
+        return resolve(line.config)
 
 
 def _study(group: DictConfig, name: str) -> StudyChoice:

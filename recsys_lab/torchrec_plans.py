@@ -21,7 +21,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from recsys_lab import api, torchrec_json
 from recsys_lab.data.torchrec_tables import MeanIds, table_file
-from recsys_lab.errors import UserError
+from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.executor.torchrec_plan import to_torchrec as of_one_module
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan import Placement, ShardingPlan
@@ -178,11 +178,17 @@ def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experi
         What `recsys_lab.compose` returns.
 
     Raises:
-        UserError: for wrong words, and for a model without pooled tables.
+        UserError: for wrong words, for a model without pooled tables, and for a feature of `mean_ids` that it has not.
     """
     bags = [collection for _, collection in collections_of(model) if isinstance(collection, EmbeddingBagCollection)]
     if not bags:
         raise UserError("no EmbeddingBagCollection", where=type(model).__name__, remedy="sequence tables: model=hstu and its kin")
+    features = [name for collection in bags for config in collection.embedding_bag_configs() for name in config.feature_names]
+    for name in mean_ids if isinstance(mean_ids, Mapping) else ():
+        if name not in features:
+            raise UserError(
+                "no such feature", where="mean_ids", given=name, allowed=", ".join(features), remedy=did_you_mean(name, features)
+            )
     lines = [table_file(collection, mean_ids).splitlines() for collection in bags]
     text = "\n".join([lines[0][0], *(line for file in lines for line in file[1:])]) + "\n"
     file = Path(tempfile.gettempdir(), f"recsys_lab_tables_{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv")

@@ -144,7 +144,7 @@ def _why(change: Change) -> str:
 
 def _sentence(change: Change) -> str:
     if not change.fits or change.time_change is None:
-        return f"{change.name} does not fit."
+        return f"{change.name} {'is not for this model, or ' if change.name == TOWERS else ''}does not fit."
     if abs(change.time_change) < LEAST:
         return f"{change.name} changes less than {LEAST:.1%}."
     verb = "saves" if change.time_change < 0 else "costs"

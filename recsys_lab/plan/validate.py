@@ -10,6 +10,7 @@ from recsys_lab.plan.scheme import Rules, known_schemes, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan, even_blocks
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import TABLE_FORMATS
+from recsys_lab.units import counted
 
 MOST_RANKS = 1 << 20
 POOLING = ("sum", "mean", "none")
@@ -113,7 +114,8 @@ def _check_rules(where: str, table: Table, shards: Sequence[Shard], plan: Shardi
         raise UserError("only the shards of a table that is sharded by row have a tier", where=where)
     if rules.everywhere:
         if len(shards) != 1 or shards[0].ranks != tuple(range(plan.world_size)):
-            raise UserError("a replicated table is one shard on every rank", where=where, given=f"{len(shards)} shards")
+            given = f"{counted(len(shards), 'shard')}, on {counted(len(shards[0].ranks), 'rank')} of {plan.world_size}"
+            raise UserError("a replicated table is one shard on every rank", where=where, given=given)
         return
     if any(len(shard.ranks) != 1 for shard in shards):
         raise UserError("only a replicated table may lie on several ranks", where=where)

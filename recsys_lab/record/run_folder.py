@@ -155,14 +155,12 @@ class Run:
     @property
     def is_calibrated(self) -> bool:
         """False where the named cluster is this machine, with the figures that are on file for some other."""
-        cluster = self.config.get("cluster") or {}
-        source = str((cluster.get("device") or {}).get("source"))
-        return cluster.get("name") != "local" or "calibrate was not run on this machine" not in source
+        return is_calibrated(self.config)
 
     @property
     def hides_simulation(self) -> bool:
-        """A simulated time of this machine, with figures of some other, does not stand beside what was measured on it."""
-        return bool(self.result["measured"] and self.result["simulated"]) and not self.is_calibrated
+        """As the function of this name."""
+        return hides_simulation(self.result, self.config)
 
     @property
     def best_auc(self) -> dict[str, float]:
@@ -172,6 +170,18 @@ class Run:
     @property
     def data_notes(self) -> list[str]:
         return list((self.environment.get("data") or {}).get("notes") or [])
+
+
+def is_calibrated(config: Mapping[str, Any]) -> bool:
+    """False where the cluster of a run's `config` is its own machine, with the figures that are on file for some other."""
+    cluster = config.get("cluster") or {}
+    source = str((cluster.get("device") or {}).get("source"))
+    return cluster.get("name") != "local" or "calibrate was not run on this machine" not in source
+
+
+def hides_simulation(result: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """A simulated time of this machine, with figures of some other, does not stand beside what was measured on it."""
+    return bool(result["measured"] and result["simulated"]) and not is_calibrated(config)
 
 
 def read_run(folder: Path | str) -> Run:

@@ -105,7 +105,7 @@ COMPARISON_COLUMNS = (
     *("figure", "change", "interval", "holds", "pairs", "effect r", "delta"),
     *("signed-rank p", "U test p", "corrected p", "verdict"),
 )
-SEEDS_NEEDED = "seeds for it"
+SEEDS_NEEDED = "seeds for 80 % power"
 
 
 def comparison_tables(ablation: Ablation) -> list[Table]:
@@ -130,7 +130,7 @@ def _comparison_row(ablation: Ablation, index: int, comparison: Comparison) -> t
         f"{comparison.cliffs_delta + 0.0:+.2f}",
         "unpaired" if comparison.p_signed_rank is None else f"{comparison.p_signed_rank:.2g}",
         f"{comparison.p_rank_sum:.2g}",
-        "not asked" if comparison.p is None else f"{comparison.p:.2g}",
+        "not tested" if comparison.p is None else f"{comparison.p:.2g}",
         comparison.verdict.replace(" ", "\N{NO-BREAK SPACE}"),
         seeds_text(comparison),
     )
@@ -158,9 +158,10 @@ def explained(ablation: Ablation) -> list[str]:
     confidences = ", ".join(
         f"{confidence:.0%} of {pairs} {'pair' if pairs == 1 else 'pairs'}" for pairs, confidence in interval_sizes if confidence
     )
-    intervals = f" Its interval, each row's own, holds with {confidences}." if confidences else " One pair gives no interval."
+    own = f" Its interval is each row's own, not corrected for other rows. It covers {confidences}."
+    intervals = own if confidences else " One pair gives no interval."
     notes.append(
-        "Below the range: the change from the baseline (of quality a difference, of speed a ratio), Hodges and Lehmann's of paired seeds."
+        "Below the range: the change from the baseline (of quality a difference, of speed a ratio), as Hodges and Lehmann estimate it."
         + intervals
     )
     if verdicts - {TOO_FEW, SAME}:
@@ -189,4 +190,4 @@ def _too_few(comparisons: Sequence[Comparison], level: float) -> str:
     pairs = [str(n) for n in sorted({c.pairs for c in comparisons if c.pairs})]
     seeds = f"{' or '.join(pairs)} paired {'seed' if pairs == ['1'] else 'seeds'}" if pairs else "so few unpaired seeds"
     least = max(c.least_seeds for c in comparisons)
-    return f"too few: {seeds} cannot show any difference at {level:.0%}, however large it is; {least} would be needed."
+    return f"too few: {seeds} cannot show any difference at {level:.0%}, however large it is; at least {least} are needed."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recsys_lab.errors import PlanDoesNotFit
-from recsys_lab.record.run_folder import value_at
+from recsys_lab.record.run_folder import hides_simulation, value_at
 from recsys_lab.report.sections import number
 from recsys_lab.sweeps.figures import Figure
 
@@ -29,6 +29,11 @@ class SweepJob:
     @property
     def completed(self) -> bool:
         return self.result is not None and self.result["status"] == "completed"
+
+    @property
+    def hides_simulation(self) -> bool:
+        """As a run's report does: it was measured on this machine, and simulated with the figures of another."""
+        return self.result is not None and hides_simulation(self.result, self.config)
 
     @property
     def pruned(self) -> bool:
@@ -72,7 +77,8 @@ class Row:
 
     def by_seed(self, figure: Figure) -> dict[str, float]:
         """The figure of every completed seed that has it."""
-        values = {job.seed: value_at(job.result, figure.path) for job in self.completed}
+        shown = [job for job in self.completed if not (figure.simulated and job.hides_simulation)]
+        values = {job.seed: value_at(job.result, figure.path) for job in shown}
         return {seed: float(value) * figure.scale for seed, value in values.items() if value is not None}
 
     def values(self, figure: Figure) -> list[float]:

@@ -10,6 +10,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.files import NOTHING, what_is
 from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.record.run_folder import read_config
+from recsys_lab.report.sections import CALIBRATE
 from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.baseline import Bases, find_bases
 from recsys_lab.sweeps.comparisons import Comparison, Side, compare_all
@@ -75,7 +76,18 @@ def read_ablation(folder: Path | str, baseline: str | None = None, level: float 
     sides = {(i, figure.name): Side(row.by_seed(figure), figure) for i, row in enumerate(rows) for figure in measured}
     comparisons = compare_all(sides, bases.of_rows, level)
     notes = [f"every job: {' '.join(f'{k}={v}' for k, v in fixed.items())}"] if fixed else []
-    return Ablation(folder, rows, varying, bases, comparisons, level, (*notes, *bases.notes))
+    return Ablation(folder, rows, varying, bases, comparisons, level, (*notes, *_of_simulations(rows), *bases.notes))
+
+
+def _of_simulations(rows: Sequence[Row]) -> list[str]:
+    """Whose software is simulated, and how far from what it was fitted to. Or why no simulation is shown."""
+    jobs = [job for row in rows for job in row.completed]
+    notes = [f"no simulated time: {CALIBRATE}"] if any(job.hides_simulation for job in jobs) else []
+    shown = [job.result["simulated"] for job in jobs if job.result and job.result["simulated"] and not job.hides_simulation]
+    for profile in dict.fromkeys(one["profile"] for one in shown):
+        beyond = dict.fromkeys(one["extrapolates"] for one in shown if one["profile"] == profile and one.get("extrapolates"))
+        notes.append("; ".join([f"simulated with profile {profile}", *beyond]))
+    return notes
 
 
 def fold(jobs: Sequence[SweepJob]) -> tuple[Row, ...]:

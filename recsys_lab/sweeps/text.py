@@ -111,8 +111,8 @@ LEGEND = (
     "change, interval, holds: the difference (or ratio), and an interval that holds it with that probability, each row for itself",
     "effect r: matched-pairs rank-biserial correlation; delta: Cliff's. From -1 to 1, positive where the row is better",
     "signed-rank p (Wilcoxon, of paired seeds), U test p (Mann-Whitney): exact, two-sided, each for itself",
-    "corrected p: over all comparisons of the table; it decides. Not asked: so few seeds could not show anything",
-    "seeds for it: of each configuration, to show such a change in four sweeps of five; from few seeds only a rough guess",
+    "corrected p: over all comparisons of the table; it decides. Not tested: so few seeds could not show anything",
+    "seeds for 80 % power: of each configuration, to show such a change in four sweeps of five; from few seeds only a rough guess",
 )
 
 
@@ -137,4 +137,5 @@ def print_ablation(ablation: Ablation) -> None:
         out.print(line, style="bold red")
     for note in explained(ablation):
         out.print(note, style="dim")
-    out.print(f"written: {ablation.folder}/ablation.html, .md, .tex, .csv; every test: ablation_statistics.csv")
+    tests = "; every test: ablation_statistics.csv" if ablation.comparisons else ""
+    out.print(f"written: {ablation.folder}/ablation.html, .md, .tex, .csv{tests}")

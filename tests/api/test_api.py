@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
 
 import recsys_lab
 from recsys_lab import api
@@ -111,3 +112,13 @@ def test_a_mistake_is_one_line(call, says: str) -> None:
     with pytest.raises(UserError, match=says) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_a_composed_experiment_leaves_no_job_of_hydras_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning would start other ranks with words of Hydra's in their arguments."""
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    recsys_lab.compose(*WORDS)
+    assert not HydraConfig.initialized()
+    with pytest.raises(UserError):
+        recsys_lab.compose("model=dcm")
+    assert not HydraConfig.initialized()

@@ -111,6 +111,7 @@ def _simulated(hosts: int, memory: Spread) -> Simulated:
         profile="torchrec",
         examples_per_second=world * 4096 / 2.4e-3,
         iteration_ms=2.4,
+        added_memory_bytes=2.5e9,
         phases_ms={
             "compute": 0.9,
             "exposed_embedding_comm": 1.1,

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from recsys_lab.errors import UserError
-from recsys_lab.files import out_file, out_folder, path_of, read_json, read_text, write_text
+from recsys_lab.files import out_file as of_kind
+from recsys_lab.files import out_folder, path_of, read_json, read_text, write_text
+
+#: Without a suffix or with one.
+out_file = partial(of_kind, suffixes=("", ".json"))
 
 
 @pytest.mark.parametrize(
@@ -65,6 +70,12 @@ def test_below_a_file_and_names_that_are_too_long(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot write; given file name too long"):
         out_file(f"{tmp_path}/{'x' * 300}", "--out")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_name_of_another_kind_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "clicks.csv").write_text("mine")
+    with pytest.raises(UserError, match=r"--page: no file of this kind; given .*clicks\.csv; allowed: a name that ends in \.html"):
+        of_kind(str(tmp_path / "clicks.csv"), "--page", (".html",))
 
 
 def test_a_new_file_in_new_folders_is_not_made_yet(tmp_path: Path) -> None:

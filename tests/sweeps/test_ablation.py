@@ -98,7 +98,7 @@ def test_the_terminal_gets_120_columns(tmp_path, capsys):
         "0.7200",
         "[0.7100\N{EN DASH}0.7400]",
         "+0.0300 too few",
-        "3 paired seeds cannot show any difference at 5%, however large it is; 6 would be needed",
+        "3 paired seeds cannot show any difference at 5%, however large it is; at least 6 are needed",
         "(baseline)",
         "109.2 M",
         "every job: sharder=torchrec trainer.max_steps=10",

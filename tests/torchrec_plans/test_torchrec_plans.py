@@ -235,3 +235,8 @@ INT8 = EmbeddingBagConfig(name="t", num_embeddings=9, embedding_dim=8, feature_n
 def of_tables(*tables: Table) -> ShardingPlan:
     inputs = PlanInputs(tables, statistics(tables), small_cluster(1, 1), FP32, workload())
     return TorchRec(force={"*": "table_wise"}).plan(inputs)
+
+
+def test_ids_of_a_feature_that_the_model_has_not_are_refused() -> None:
+    with pytest.raises(UserError, match=r"mean_ids: no such feature; given usr; .*did you mean 'user'"):
+        torchrec_plans.experiment(Clicks("meta"), "cluster=h100x8", mean_ids={"usr": 42.5})

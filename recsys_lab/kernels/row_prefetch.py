@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -57,7 +58,7 @@ def _measured() -> dict[str, bool]:
         return dict.fromkeys(QUESTIONS, False)
     order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(0))
     update, read = partial(native.random_update, place, None, order, 1.0, threads=1), partial(native.random_read, place, order, FAR, 1)
-    ways = {
+    ways: dict[str, tuple[Callable[[], object], ...]] = {
         "read_first": (partial(update, AT_ONCE), partial(update, FAR, near=NEAR)),
         "second_level": (read, partial(read, second_level=True)),
     }

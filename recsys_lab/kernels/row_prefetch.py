@@ -5,8 +5,7 @@
 | `read_first`: an update prefetches rows into the second-level cache first, then for writing | an Intel Xeon |
 | `second_level`: a look-up prefetches rows into the second-level cache alone | an Intel Xeon |
 
-There a line fetched for writing takes twice the time, and random rows come 1.3 times as fast into the second-level cache as into the
-first.
+There a line fetched for writing takes twice the time. Random rows come 1.3 times as fast into the second-level cache as into the first.
 
 No result depends on the answers. RECSYS_LAB_ROW_PREFETCH decides both without a measurement: write is no, read is yes.
 """

@@ -1,9 +1,10 @@
 """What a machine could do at best, by bare loops of the same run: matrix products alone, rows at random, sequential reads and updates.
 
 `share_of_limit` of a benchmark compares an iteration with `Bare`, which has two parts. Each product of the layers is timed alone, in the
-best layout that torch or oneDNN offers. Each distinct row of a batch is read and written once, by a loop that does nothing else. That
-loop has the best prefetch distance, the pages that tables get, and other data in the caches. `share_of_sequential` compares it with
-`Machine`: GEMMs of two sizes, and memory read and changed from end to end, which no loop over random rows reaches.
+best layout that torch or oneDNN offers. Each distinct row of a batch is read once, by a loop that does nothing else. Another adds to
+each looked-up row the gradient of its bag, as every update must. Loops have the best distance and way of prefetching, the pages that
+tables get, and other data in the caches. `share_of_sequential` compares it with `Machine`: GEMMs of two sizes, and memory read and
+changed from end to end, which no loop over random rows reaches.
 """
 
 from __future__ import annotations
@@ -134,9 +135,14 @@ class BareRows:
         return BareRows(place, first_of_each(ids), torch.get_num_threads())
 
     def reads(self, bytes_per_weight: int) -> Loops:
-        """By distance: each row read."""
+        """By distance and way: each row read."""
         table = self.place if bytes_per_weight == 4 else self._hi_lo[0]
-        return {str(ahead): partial(native.random_read, table, self.rows, ahead, self.threads) for ahead in AHEAD}
+        loop = partial(native.random_read, table, self.rows, threads=self.threads)
+        return {
+            f"{ahead}{' second level' if second else ''}": partial(loop, ahead=ahead, second_level=second)
+            for ahead in AHEAD
+            for second in (False, True)
+        }
 
     def updates(self, *, split: bool) -> Loops:
         """By order, distance and way: each row read, changed and written back. By address too, as an update may sort its rows."""

@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from experiments.benchmarks.dlrm_contenders import BATCH, CONTENDERS, READ_AHEAD, Problem, Step, experiment_of, planned
 from experiments.benchmarks.limits import FORMATS, BareRows, Machine, best_product_s, best_s, layer_products, measure_machine
@@ -85,7 +86,7 @@ class Work:
     flops: float
     bytes_read: float  # rows and all else
     bytes_updated: float  # read and written back; each byte counts once here
-    rest_read: float  # of `bytes_read`, what is no row of a table: it lies in one piece
+    rest_read: float  # of `bytes_read`, what no bare loop over rows reads: it lies in one piece
     rest_updated: float  # the same of `bytes_updated`: weights of the dense arch
     layers: tuple[DenseLayer, ...]
 
@@ -117,24 +118,34 @@ def _products(work: Work) -> Iterator[tuple[str, tuple[int, int, int]]]:
         yield from layer_products(layer, BATCH, first=number == 0 and layer.ahead).items()
 
 
-def bare_ms(rows: BareRows, work: dict[str, Work]) -> dict[str, float]:
+def bare_ms(rows: Rows, work: dict[str, Work]) -> dict[str, float]:
     """By contender: milliseconds of its products, look-ups and updates, each in a loop that does nothing else."""
     found = {}
     for name, of in work.items():
         dtype = FORMATS[COMPUTE[name]]
         shapes = Counter(shape for _, shape in _products(of))
         found[f"{name}_products"] = sum(times * best_product_s(*shape, dtype) for shape, times in shapes.items()) * 1e3
-        found[f"{name}_look_ups"] = best_s(rows.reads(dtype.itemsize)) * 1e3
-        found[f"{name}_updates"] = best_s(rows.updates(split=COMPUTE[name] == "bf16")) * 1e3
+        found[f"{name}_look_ups"] = best_s(rows.read.reads(dtype.itemsize)) * 1e3
+        found[f"{name}_updates"] = best_s(rows.updated.updates(split=COMPUTE[name] == "bf16")) * 1e3
     return found
 
 
-def rows_of(given: Problem, batch: Batch) -> BareRows:
-    """The rows that `batch` names, of all tables one behind the other."""
-    rows = [feature.rows for feature in given.data.features]
-    parts = batch.sparse.values().split(batch.sparse.length_per_key())
-    ids = torch.cat([ids + first for ids, first in zip(parts, itertools.accumulate([0, *rows[:-1]]))])
-    return BareRows.of(ids, empty_in_huge_pages((sum(rows), given.dim), torch.float32).fill_(1.0))
+@dataclass(frozen=True)
+class Rows:
+    """That a batch names, of all tables one behind the other: each distinct one read; each looked-up one with the gradient of its bag."""
+
+    read: BareRows
+    updated: BareRows
+
+
+def rows_of(sparse: KeyedJaggedTensor, tables: list[int], dim: int) -> Rows:
+    """`tables`: rows of each. Gradients are FP32, and zero."""
+    parts = sparse.values().split(sparse.length_per_key())
+    ids = torch.cat([ids + first for ids, first in zip(parts, itertools.accumulate([0, *tables[:-1]]))])
+    read = BareRows.of(ids, empty_in_huge_pages((sum(tables), dim), torch.float32).fill_(1.0))
+    bags = sparse.lengths()
+    source = torch.arange(len(bags)).repeat_interleave(bags)
+    return Rows(read, BareRows(read.place, ids, read.threads, torch.zeros(len(bags), dim), source))
 
 
 def work_of(given: Problem, precision: str, batch: Batch, distinct: int) -> Work:
@@ -144,11 +155,11 @@ def work_of(given: Problem, precision: str, batch: Batch, distinct: int) -> Work
     policy = experiment_of(given.overrides, precision).precision
     element = 2 if policy.compute == "bf16" else 4
     pooled = BATCH * len(given.data.features) * given.dim * element
-    rest = 2 * 8 * len(batch.sparse.values()) + batch.dense.nbytes + 2 * pooled
-    rest += workload.dense_parameters * element  # gradients
+    by_loops = 2 * 8 * len(batch.sparse.values()) + pooled  # ids twice, and the gradients of looked-up vectors
+    rest = batch.dense.nbytes + pooled + workload.dense_parameters * element  # the last are gradients
     rows, weights = distinct * given.dim, workload.dense_parameters * 4
     flops = (workload.forward_flops_per_sample + workload.backward_flops_per_sample) * BATCH
-    return Work(flops, rows * READ_BYTES[policy.table] + rest, rows * 4 + weights, rest, weights, workload.layers)
+    return Work(flops, rows * READ_BYTES[policy.table] + by_loops + rest, rows * 4 + weights, rest, weights, workload.layers)
 
 
 # the comparison -------------------------------------------------------------------------------------------------------
@@ -166,8 +177,8 @@ def compare(about: str, given: Problem) -> None:
     steps = {name: built[name] for name in CONTENDERS if name in built}
     sources = {name: batches(given) for name in steps}
     buffer, batch = torch.ones(1 << 27), next(batches(given))
-    rows = rows_of(given, batch)
-    work = {name: work_of(given, name, batch, len(rows.rows)) for name in OURS if name in steps}
+    rows = rows_of(batch.sparse, [feature.rows for feature in given.data.features], given.dim)
+    work = {name: work_of(given, name, batch, len(rows.read.rows)) for name in OURS if name in steps}
     times: dict[str, list[float]] = {name: [] for name in steps}
     limits: dict[str, list[float]] = {name: [] for name in work}
     sequential: dict[str, list[float]] = {name: [] for name in work}

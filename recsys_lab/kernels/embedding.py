@@ -15,7 +15,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.kernels import native, torch_embedding
 from recsys_lab.kernels.choice import native_for, triton_for
 from recsys_lab.kernels.lookups import Lookups
-from recsys_lab.kernels.row_prefetch import read_first
+from recsys_lab.kernels.row_prefetch import read_first, second_level
 from recsys_lab.kernels.rule import STATE_OF, Rule
 
 OUT = (torch.float32, torch.bfloat16)
@@ -39,7 +39,7 @@ def bags(weight: torch.Tensor, lookups: Lookups, out_dtype: torch.dtype = torch.
     assert lookups.offsets is not None, "bags have offsets"
     out = _out(out, (lookups.samples, lookups.features * weight.shape[1]), out_dtype, weight.device)
     if native_for(weight):
-        native.bags(weight, lookups, out)
+        native.bags(weight, lookups, out, second_level=second_level())
     elif triton_for(weight):
         _triton().bags(weight, lookups, out)
     else:
@@ -63,7 +63,7 @@ def rows(weight: torch.Tensor, ids: torch.Tensor, out_dtype: torch.dtype = torch
     """
     out = _out(out, (len(ids), weight.shape[1]), out_dtype, weight.device)
     if native_for(weight):
-        native.rows(weight, ids, out)
+        native.rows(weight, ids, out, second_level=second_level())
     elif triton_for(weight):
         _triton().rows(weight, ids, out)
     else:

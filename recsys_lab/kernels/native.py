@@ -58,8 +58,8 @@ def _functions() -> ctypes.CDLL:
     found = library()
     at = ctypes.POINTER
     for name, arguments in {
-        "pooled_rows": (at(_Table), at(_Lookups), ctypes.c_int, _p, _i64, ctypes.c_int, ctypes.c_int),
-        "single_rows": (at(_Table), at(_Lookups), _p, _i64, ctypes.c_int, ctypes.c_int),
+        "pooled_rows": (at(_Table), at(_Lookups), ctypes.c_int, _p, _i64, ctypes.c_int, ctypes.c_int, ctypes.c_int),
+        "single_rows": (at(_Table), at(_Lookups), _p, _i64, ctypes.c_int, ctypes.c_int, ctypes.c_int),
         "update_rows": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int, ctypes.c_int),
         "update_by": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int, ctypes.c_int),
         "check_offsets": (_p, _i64, _i64),
@@ -69,7 +69,7 @@ def _functions() -> ctypes.CDLL:
     found.instructions.restype = ctypes.c_char_p
     found.stream_read.argtypes, found.stream_read.restype = (_p, _i64, ctypes.c_int), _f32
     found.stream_update.argtypes, found.stream_update.restype = (_p, _i64, _f32, ctypes.c_int), None
-    found.random_read.argtypes, found.random_read.restype = (_p, _i64, _p, _i64, _i64, ctypes.c_int), _f32
+    found.random_read.argtypes, found.random_read.restype = (_p, _i64, _p, _i64, _i64, ctypes.c_int, ctypes.c_int), _f32
     found.random_update.argtypes, found.random_update.restype = (_p, _p, _i64, _p, _i64, _f32, _p, _p, _i64, _i64, ctypes.c_int), None
     found.evict.argtypes, found.evict.restype = (_p, _i64), ctypes.c_int
     found.first_rows.argtypes, found.first_rows.restype = (_p, _i64, ctypes.c_uint64, _i64, _i64, _i64, _f32, _f32, _p), None
@@ -102,9 +102,14 @@ def stream_update(place: torch.Tensor, factor: float, threads: int) -> None:
     _functions().stream_update(place.data_ptr(), place.numel(), factor, threads)
 
 
-def random_read(table: torch.Tensor, rows: torch.Tensor, ahead: int, threads: int) -> float:
-    """Sums FP32 rows, `table` [R, W], in the order of `rows` [N], int64. Each row is prefetched `ahead` rows before it is read."""
-    return _functions().random_read(table.data_ptr(), table.shape[1], rows.data_ptr(), len(rows), ahead, threads)
+def random_read(table: torch.Tensor, rows: torch.Tensor, ahead: int, threads: int, *, second_level: bool = False) -> float:
+    """Sums FP32 rows, `table` [R, W], in the order of `rows` [N], int64.
+
+    Args:
+        ahead: how many rows before its use a row is prefetched.
+        second_level: into the second-level cache alone.
+    """
+    return _functions().random_read(table.data_ptr(), table.shape[1], rows.data_ptr(), len(rows), ahead, second_level, threads)
 
 
 def random_update(
@@ -141,8 +146,8 @@ def evict(tensor: torch.Tensor) -> bool:
     return bool(_functions().evict(tensor.data_ptr(), tensor.nbytes))
 
 
-def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor) -> None:
-    """`out` [B, F * D], FP32 or BF16, its rows with any stride."""
+def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor, *, second_level: bool = False) -> None:
+    """`out` [B, F * D], FP32 or BF16, its rows with any stride. `second_level`: row_prefetch.py's answer; no result depends on it."""
     ids = lookups.ids.contiguous()
     looked, kept = _looked(lookups, ids)
     code = _functions().pooled_rows(
@@ -152,18 +157,20 @@ def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor) -> None:
         out.data_ptr(),
         out.stride(0),
         out.dtype == torch.bfloat16,
+        second_level,
         _threads(len(ids), weight),
     )
     _check(code, lookups, weight)
     del kept
 
 
-def rows(weight: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> None:
-    """`out` [N, D], FP32 or BF16, its rows with any stride."""
+def rows(weight: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, *, second_level: bool = False) -> None:
+    """`out` [N, D], FP32 or BF16, its rows with any stride. `second_level`: as of `bags`."""
     lookups = Lookups(ids.contiguous())
     looked, kept = _looked(lookups, lookups.ids)
     threads = _threads(len(ids), weight)
-    code = _functions().single_rows(_table(weight, None), looked, out.data_ptr(), out.stride(0), out.dtype == torch.bfloat16, threads)
+    place = (out.data_ptr(), out.stride(0), out.dtype == torch.bfloat16)
+    code = _functions().single_rows(_table(weight, None), looked, *place, second_level, threads)
     _check(code, lookups, weight)
     del kept
 

@@ -45,6 +45,13 @@ def read_first(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return request.param
 
 
+@pytest.fixture(params=[False, True], ids=["first_level", "second_level"])
+def second_level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Either way of prefetching rows of a look-up."""
+    monkeypatch.setattr("recsys_lab.kernels.embedding.second_level", lambda: request.param)
+    return request.param
+
+
 def states_of(rule: Rule, count: int, dim: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """state, squares."""
     first = {None: None, "row": torch.rand(count), "weight": torch.rand(count, dim)}[STATE_OF[rule.name]]
@@ -53,6 +60,7 @@ def states_of(rule: Rule, count: int, dim: int) -> tuple[torch.Tensor | None, to
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("weighted", "mode"), [(False, "sum"), (False, "mean"), (True, "sum"), (True, "mean")])
+@pytest.mark.usefixtures("second_level")
 def test_bags_are_the_definitions_bits(shape: tuple[int, ...], weighted: bool, mode: str) -> None:
     features, samples, count, most, dim = shape
     torch.manual_seed(0)

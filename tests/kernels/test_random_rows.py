@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from experiments.benchmarks.limits import BareRows, first_of_each, layer_products
+from experiments.benchmarks.one_machine import rows_of
 from recsys_lab.kernels import available, native
 from recsys_lab.plan.workload import DenseLayer
 
@@ -18,7 +22,8 @@ def test_a_read_sums_the_rows_of_the_list(width: int, threads: int) -> None:
     table = torch.randint(-8, 8, (100, width)).float()  # so that sums are exact in any order
     rows = torch.randperm(100)[:37]
     for ahead in (0, 4, 64):
-        assert native.random_read(table, rows, ahead, threads) == table[rows].sum().item()
+        for second_level in (False, True):
+            assert native.random_read(table, rows, ahead, threads, second_level=second_level) == table[rows].sum().item()
 
 
 @pytest.mark.parametrize("width", [1, 8, 16, 24, 64])
@@ -52,8 +57,24 @@ def test_rows_are_in_the_order_of_their_first_look_ups() -> None:
 def test_loops_over_hi_lo_split_weights_read_rows_of_half_the_width() -> None:
     place = torch.arange(32.0).view(8, 4)
     rows = BareRows.of(torch.tensor([5, 1, 5]), place)
-    assert rows.reads(4)["8"]() == place[[5, 1]].sum().item()
-    assert rows.reads(2)["8"]() == place.view(-1, 2)[[5, 1]].sum().item()
+    for bytes_per_weight, width in ((4, 4), (2, 2)):
+        found = {loop() for loop in rows.reads(bytes_per_weight).values()}
+        assert found == {place.view(-1, width)[[5, 1]].sum().item()}
+
+
+def test_an_iterations_loops_read_each_row_once_and_add_to_it_the_gradient_of_each_bag() -> None:
+    ids, lengths = torch.tensor([1, 1, 0, 2, 1]), torch.tensor([2, 1, 0, 2])  # two tables of 2 and 3 rows, two samples
+    rows = rows_of(KeyedJaggedTensor(keys=["a", "b"], values=ids, lengths=lengths), [2, 3], 4)
+    assert rows.read.rows.tolist() == [1, 0, 4, 3]
+    gradient = rows.updated.gradient
+    assert gradient is not None
+    gradient.copy_(torch.tensor([[1.0], [2.0], [4.0], [8.0]]))
+    for split in (False, True):
+        for loop in replace(rows.updated, threads=1).updates(split=split).values():
+            rows.updated.place.zero_()
+            loop()
+            found = rows.updated.place.view(2, 5, 2)[0] if split else rows.updated.place
+            assert found[:, 0].tolist() == [2, 2, 0, 8, 8]
 
 
 def test_a_first_layer_has_no_product_by_data() -> None:

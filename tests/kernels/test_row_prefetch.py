@@ -8,6 +8,7 @@ import pytest
 
 from recsys_lab.kernels import available
 from recsys_lab.kernels import row_prefetch as module
+from recsys_lab.kernels.build import cache_folder
 
 pytestmark = pytest.mark.skipif(not available(), reason="no C++ kernels on this machine")
 
@@ -16,33 +17,59 @@ pytestmark = pytest.mark.skipif(not available(), reason="no C++ kernels on this 
 def asked_anew(monkeypatch, tmp_path) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(module.VARIABLE, raising=False)
-    module.read_first.cache_clear()
+    module._answers.cache_clear()
     yield
-    module.read_first.cache_clear()
+    module._answers.cache_clear()
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [([2.0, 1.0], True), ([1.0, 2.0], False), ([1.1, 1.0], False)])
-def test_rows_are_read_first_only_where_that_is_clearly_faster(monkeypatch, seconds, expected):
+@pytest.mark.parametrize(
+    ("updates", "look_ups", "expected"),
+    [
+        ([2.0, 1.0], [1.0, 2.0], (True, False)),
+        ([1.0, 2.0], [2.0, 1.0], (False, True)),
+        ([1.1, 1.0], [1.1, 1.0], (False, False)),
+    ],
+)
+def test_the_other_way_is_taken_only_where_it_is_clearly_faster(monkeypatch, updates, look_ups, expected):
+    """Which calls are timed says which question is asked."""
+
+    def least_s(usual, other, **_):
+        return look_ups if "second_level" in other.keywords else updates
+
     monkeypatch.setattr(module, "ROWS", 64)
     monkeypatch.setattr(module.native, "evict", lambda _: True)
-    monkeypatch.setattr(module, "least_s", lambda *_, **__: seconds)
-    assert module.read_first() is expected
+    monkeypatch.setattr(module, "least_s", least_s)
+    assert (module.read_first(), module.second_level()) == expected
 
 
-def test_rows_are_asked_to_write_where_caches_cannot_be_emptied(monkeypatch):
+def test_rows_are_asked_for_as_usual_where_caches_cannot_be_emptied(monkeypatch):
     monkeypatch.setattr(module, "ROWS", 64)
     monkeypatch.setattr(module.native, "evict", lambda _: False)
-    assert module.read_first() is False
+    assert (module.read_first(), module.second_level()) == (False, False)
+
+
+def test_an_answer_of_before_look_ups_were_asked_about_is_measured_again(monkeypatch):
+    monkeypatch.setattr(module, "ROWS", 64)
+    calls = []
+    monkeypatch.setattr(module, "_measured", lambda: calls.append(1) or {"read_first": True, "second_level": True})
+    for _ in range(2):
+        module._answers.cache_clear()
+        assert module.second_level() is True
+    (kept,) = cache_folder().glob("rows-*.json")
+    kept.write_text('{"read_first": false}')
+    module._answers.cache_clear()
+    assert module.read_first() is True
+    assert len(calls) == 2
 
 
 def test_the_environment_decides(monkeypatch):
     monkeypatch.setattr(module, "answers", lambda *_: pytest.fail("measured"))
     for word, expected in zip(module.WORDS, (False, True)):
         monkeypatch.setenv(module.VARIABLE, word)
-        module.read_first.cache_clear()
-        assert module.read_first() is expected
+        module._answers.cache_clear()
+        assert (module.read_first(), module.second_level()) == (expected, expected)
 
 
 def test_it_can_be_measured(monkeypatch):
     monkeypatch.setattr(module, "ROWS", 64)
-    assert set(module._measured()) == {"read_first"}
+    assert set(module._measured()) == set(module.QUESTIONS)

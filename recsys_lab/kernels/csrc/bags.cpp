@@ -21,8 +21,8 @@ struct Bag {
     int64_t base;
 };
 
-// Columns [col, col + 16 * V) of one bag, the last `last` of sixteen.
-template <class Format, int V, bool weighted, class Id>
+// Columns [col, col + 16 * V) of one bag, the last `last` of sixteen. `to`: where rows are asked for ahead.
+template <class Format, int V, bool weighted, To to, class Id>
 INLINE void pool(const Table& t, const Bag<Id>& b, const float* weights, int64_t col, int last, f32v* sum, FirstBad& bad) {
     using Block = Ahead<V * LANES * Format::bytes>;
     const char* base = (const char*)t.matrix.weight + (b.base * t.dim + col) * Format::bytes;
@@ -30,7 +30,7 @@ INLINE void pool(const Table& t, const Bag<Id>& b, const float* weights, int64_t
     const bool apart = row_bytes % 64 != 0;
     f32v total[V] = {};
     for (int64_t i = b.begin; i < b.stop; ++i) {
-        Block::ask(base + (int64_t)b.ids[std::min(i + Block::rows, b.last)] * row_bytes, apart);
+        Block::template ask<to>(base + (int64_t)b.ids[std::min(i + Block::rows, b.last)] * row_bytes, apart);
         const int64_t row = (int64_t)b.ids[i] + b.base;
         if (__builtin_expect((uint64_t)row >= (uint64_t)t.rows, 0)) { bad.note(i); continue; }
         const int64_t at = row * t.dim + col;
@@ -43,7 +43,7 @@ INLINE void pool(const Table& t, const Bag<Id>& b, const float* weights, int64_t
 }
 
 // DIM: the table's where the compiler is to know it, else 0.
-template <class Format, bool weighted, class Id, int64_t DIM = 0>
+template <class Format, bool weighted, To to, class Id, int64_t DIM = 0>
 void bags_of(const Table& table, const Lookups& l, bool mean, const Out& out, int threads, FirstBad& bad) {
     const Id* ids = (const Id*)l.ids;
     const int64_t bags = l.features * l.samples;
@@ -77,7 +77,7 @@ void bags_of(const Table& table, const Lookups& l, bool mean, const Out& out, in
                 for (; vectors - v >= V; v += V) {
                     f32v sum[V];
                     const int n = v + V == vectors ? last : LANES;
-                    pool<Format, V, weighted>(t, b, l.weights, v * LANES, n, sum, bad);
+                    pool<Format, V, weighted, to>(t, b, l.weights, v * LANES, n, sum, bad);
                     for (int k = 0; k < V; ++k)
                         out.store(out_at + (v + k) * LANES, count == 1.f ? sum[k] : sum[k] / count, k == V - 1 ? n : LANES);
                 }
@@ -92,14 +92,14 @@ void bags_of(const Table& table, const Lookups& l, bool mean, const Out& out, in
 }
 
 // Without factors. The usual widths first: with its loops laid out a look-up is up to a fifth faster.
-template <class Format, class Id>
+template <class Format, To to, class Id>
 void plain_bags(const Table& t, const Lookups& l, bool mean, const Out& out, int threads, FirstBad& bad) {
-    if (t.dim == 64) bags_of<Format, false, Id, 64>(t, l, mean, out, threads, bad);
-    else if (t.dim == 128) bags_of<Format, false, Id, 128>(t, l, mean, out, threads, bad);
-    else bags_of<Format, false, Id>(t, l, mean, out, threads, bad);
+    if (t.dim == 64) bags_of<Format, false, to, Id, 64>(t, l, mean, out, threads, bad);
+    else if (t.dim == 128) bags_of<Format, false, to, Id, 128>(t, l, mean, out, threads, bad);
+    else bags_of<Format, false, to, Id>(t, l, mean, out, threads, bad);
 }
 
-template <class Format, class Id>
+template <class Format, To to, class Id>
 void rows_of(const Table& t, const Lookups& l, const Out& out, int threads, FirstBad& bad) {
     const Id* ids = (const Id*)l.ids;
     const int64_t row_bytes = t.dim * Format::bytes;
@@ -110,7 +110,7 @@ void rows_of(const Table& t, const Lookups& l, const Out& out, int threads, Firs
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads(), stop = l.n * (me + 1) / all;
         for (int64_t i = l.n * me / all; i < stop; ++i) {
             const char* ahead = (const char*)t.matrix.weight + ids[std::min(i + Block::rows, stop - 1)] * row_bytes;
-            for (int64_t at = 0; at < row_bytes; at += 4 * LANES * Format::bytes) Block::ask(ahead + at, apart);
+            for (int64_t at = 0; at < row_bytes; at += 4 * LANES * Format::bytes) Block::template ask<to>(ahead + at, apart);
             if ((uint64_t)ids[i] >= (uint64_t)t.rows) { bad.note(i); continue; }
             for (int64_t col = 0; col < t.dim; col += LANES) {
                 const int n = lanes(t.dim, col);
@@ -121,33 +121,37 @@ void rows_of(const Table& t, const Lookups& l, const Out& out, int threads, Firs
 }
 
 template <class F>
-void with_read_format(int format, F&& f) {  // what a look-up reads of a split weight is its BF16 half
-    if (format == 0) f.template operator()<Fp32>();
-    else if (format == 2) f.template operator()<Fp16>();
-    else f.template operator()<Bf16>();
+void with_read_format(int format, bool second, F&& f) {  // what a look-up reads of a split weight is its BF16 half
+    auto asked = [&]<class Format>() {
+        if (second) f.template operator()<Format, To::second>(); else f.template operator()<Format, To::first>();
+    };
+    if (format == 0) asked.template operator()<Fp32>();
+    else if (format == 2) asked.template operator()<Fp16>();
+    else asked.template operator()<Bf16>();
 }
 
 }  // namespace
 
-// -1, or the first position whose id is out of range; the output is then not to be used.
-extern "C" int64_t pooled_rows(const Table* t, const Lookups* l, int mean, void* out, int64_t out_stride, int out_bf16, int threads) {
+// -1, or the first position whose id is out of range; the output is then not to be used. `second`: rows are asked for
+// into the second-level cache alone.
+extern "C" int64_t pooled_rows(const Table* t, const Lookups* l, int mean, void* out, int64_t out_stride, int out_bf16, int second, int threads) {
     FirstBad bad;
     const Out to{out, out_stride, out_bf16 != 0};
-    with_read_format(t->format, [&]<class Format>() {
-        if (l->weights && l->wide_ids) bags_of<Format, true, int64_t>(*t, *l, mean, to, threads, bad);
-        else if (l->weights) bags_of<Format, true, int32_t>(*t, *l, mean, to, threads, bad);
-        else if (l->wide_ids) plain_bags<Format, int64_t>(*t, *l, mean, to, threads, bad);
-        else plain_bags<Format, int32_t>(*t, *l, mean, to, threads, bad);
+    with_read_format(t->format, second != 0, [&]<class Format, To asked>() {
+        if (l->weights && l->wide_ids) bags_of<Format, true, asked, int64_t>(*t, *l, mean, to, threads, bad);
+        else if (l->weights) bags_of<Format, true, asked, int32_t>(*t, *l, mean, to, threads, bad);
+        else if (l->wide_ids) plain_bags<Format, asked, int64_t>(*t, *l, mean, to, threads, bad);
+        else plain_bags<Format, asked, int32_t>(*t, *l, mean, to, threads, bad);
     });
     return bad.result();
 }
 
-extern "C" int64_t single_rows(const Table* t, const Lookups* l, void* out, int64_t out_stride, int out_bf16, int threads) {
+extern "C" int64_t single_rows(const Table* t, const Lookups* l, void* out, int64_t out_stride, int out_bf16, int second, int threads) {
     FirstBad bad;
     const Out to{out, out_stride, out_bf16 != 0};
-    with_read_format(t->format, [&]<class Format>() {
-        if (l->wide_ids) rows_of<Format, int64_t>(*t, *l, to, threads, bad);
-        else rows_of<Format, int32_t>(*t, *l, to, threads, bad);
+    with_read_format(t->format, second != 0, [&]<class Format, To asked>() {
+        if (l->wide_ids) rows_of<Format, asked, int64_t>(*t, *l, to, threads, bad);
+        else rows_of<Format, asked, int32_t>(*t, *l, to, threads, bad);
     });
     return bad.result();
 }

@@ -14,7 +14,7 @@ INLINE void for_rows(const int64_t* rows, int64_t n, int64_t distance, F&& f, Ah
 }
 
 // WIDTH: floats of a row where the compiler knows them, so that it has a sum for each vector of a row; else 0.
-template <int WIDTH>
+template <int WIDTH, To to>
 float read_rows(const float* p, int64_t width, const int64_t* rows, int64_t n, int64_t distance, int threads) {
     if (WIDTH) width = WIDTH;
     float total = 0;
@@ -25,7 +25,7 @@ float read_rows(const float* p, int64_t width, const int64_t* rows, int64_t n, i
         for_rows(rows, n, distance, [&](int64_t row) __attribute__((always_inline)) {
 #pragma GCC unroll 8
             for (int64_t col = 0; col < width; col += LANES) sums[WIDTH ? col / LANES : 0] += load_f32(p + row * width + col, lanes(width, col));
-        }, [&](int64_t row) __attribute__((always_inline)) { ask(p + row * width, width * 4); });
+        }, [&](int64_t row) __attribute__((always_inline)) { ask<to>(p + row * width, width * 4); });
         for (const f32v& sum : sums) for (int i = 0; i < LANES; ++i) total += sum[i];
     }
     return total;
@@ -66,9 +66,14 @@ void update_rows(float* p, float* q, int64_t width, const int64_t* rows, int64_t
     }
 }
 
-// The sum of rows of `width` floats; each row is asked for `distance` rows before it is read.
-extern "C" float random_read(const float* p, int64_t width, const int64_t* rows, int64_t n, int64_t distance, int threads) {
-    return (width == 64 ? read_rows<64> : width == 32 ? read_rows<32> : read_rows<0>)(p, width, rows, n, distance, threads);
+template <To to>
+float read_rows(const float* p, int64_t width, const int64_t* rows, int64_t n, int64_t distance, int threads) {
+    return (width == 64 ? read_rows<64, to> : width == 32 ? read_rows<32, to> : read_rows<0, to>)(p, width, rows, n, distance, threads);
+}
+
+// The sum of rows of `width` floats. Each row is asked for `distance` rows before it is read; if `second`, into the second-level cache alone.
+extern "C" float random_read(const float* p, int64_t width, const int64_t* rows, int64_t n, int64_t distance, int second, int threads) {
+    return (second ? read_rows<To::second> : read_rows<To::first>)(p, width, rows, n, distance, threads);
 }
 
 // Multiplies rows of `width` floats in place, or adds to them; of `q`, if there is one, the same rows. Each is asked for `distance` rows before,

@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 #: What is not asked: files that take whole configs or trainings, and tests of more CPU seconds while their calls are counted.
 SLOW, QUICK_S = ("test_published.py", "test_rank.py", "test_pipelined.py", "test_dmt_line.py", "test_experiment.py"), 4.0
+#: And those whose work is done in other processes, which do not have the change.
+ELSEWHERE = ("test_volume.py", "test_volume_rows.py", "test_volume_towers.py")
 #: CPU seconds of a test that is asked of every change outside of functions.
 SHORT_S = 0.1
 #: And where those are that look at all files of a room.
@@ -58,12 +60,17 @@ class Room:
 
 
 def _room(name: str) -> Room:
-    own = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests" / name).glob("test_*.py")) if path.name not in SLOW]
     frozen = f"tests/architecture/test_values.py::test_every_dataclass_is_frozen[{name}]"
-    return Room((f"recsys_lab/{name}",), (*own, frozen))
+    return Room((f"recsys_lab/{name}",), (*_tests_of(name), frozen))
 
 
-_PLAN = tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests" / "plan").glob("test_*.py")))
+def _tests_of(name: str) -> Iterator[str]:
+    for path in sorted((ROOT / "tests" / name).glob("test_*.py")):
+        if path.name not in (*SLOW, *ELSEWHERE):
+            yield str(path.relative_to(ROOT))
+
+
+_PLAN = tuple(_tests_of("plan"))
 _REFERENCE = "tests/schemes/test_every_scheme.py::test_reference_plans_are_valid_and_explained"
 _STATISTICS = ("tests/sweeps/test_statistics.py", "tests/sweeps/test_comparisons.py")
 ROOMS = {

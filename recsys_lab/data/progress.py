@@ -20,7 +20,7 @@ class Progress(Protocol):
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
-    def update(self, more: int) -> object: ...
+    def update(self, more: int = 1) -> object: ...
 
 
 class Lines:
@@ -35,7 +35,7 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def update(self, more: int) -> None:
+    def update(self, more: int = 1) -> None:
         self.done += more
         if (now := time.monotonic()) - self.said_s >= EVERY_S:
             print(f"{self.what}: {self.done / max(self.total, 1):.0%}", file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ import pytest
 import recsys_lab
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = ["mode=simulate", "model=dcn", "sharder=torchrec", "cluster=h100x64", "data=random", "logger=none"]
+WORDS = ["mode=simulate", "model=dcn", "sharder=dmt", "cluster=h100x64", "data=random", "logger=none"]
 SOURCES = (
     "conf/config.yaml",
     "conf/cluster/h100x64.yaml",
@@ -75,7 +75,6 @@ def test_the_wheel_has_what_lies_beside_the_package(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"recsys_lab", f"recsys_lab-{recsys_lab.__version__}.dist-info"}
 
 
-@pytest.mark.long
 def test_an_installed_wheel_runs_from_any_folder(environment: Path, tmp_path: Path) -> None:
     where = done(environment / "python", "-c", "import recsys_lab; print(recsys_lab.__file__)", folder=tmp_path)
     assert str(environment.parent) in where

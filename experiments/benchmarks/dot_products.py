@@ -1,6 +1,6 @@
 """Dot products of all pairs of F vectors: as one batched matrix product, or pair by pair (DMT, section 4).
 
-    python -m experiments.benchmarks.dot_products
+    python experiments/benchmarks/dot_products.py
 
 Forward and backward, in alternation, on one thread. Milliseconds of the thread's processor time, so that other work on the machine
 counts little. `pairs_over_all` below 1: pair by pair is faster. `chosen` is what recsys_lab/models/layers.py does there. Limit: memory
@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
+from pathlib import Path
 from statistics import median
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recsys_lab.models.layers import FEW_VECTORS, MANY_SAMPLES, dots_of_all, dots_of_pairs
 

@@ -1,6 +1,6 @@
 """The CPU embedding kernels against bare loops over the same rows, and against sequential memory, of the same run.
 
-    python -m experiments.benchmarks.embedding_kernels
+    python experiments/benchmarks/embedding_kernels.py
 
 Look-ups and updates of DLRM small (CPU DLRM, table I): tables lie in one matrix, ids are uniform, follow a power law over the rows, or
 one row of each table takes a tenth of the look-ups. All are measured in alternation, with other data in the caches before each, as in
@@ -22,11 +22,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.benchmarks.limits import BareRows, fill_caches
 from recsys_lab.kernels import Lookups, Rule, bags, native, update

@@ -30,6 +30,8 @@ from pathlib import Path
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from experiments.benchmarks.dlrm_contenders import BATCH, CONTENDERS, READ_AHEAD, Problem, Step, experiment_of, planned
 from experiments.benchmarks.limits import FORMATS, BareRows, Machine, best_product_s, best_s, layer_products, measure_machine
 from launchers.processes import ON_THIS_MACHINE, THIS_MACHINE, listen_here

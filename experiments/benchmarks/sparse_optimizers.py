@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import ComputeDevice, EmbeddingLocation
 from fbgemm_gpu.split_table_batched_embeddings_ops_training import SplitTableBatchedEmbeddingBagsCodegen
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer
 from recsys_lab.executor.table_batch import HeldShard, TableBatch

@@ -1,6 +1,6 @@
 """Kills runs at random moments and lets them go on: none may be lost, end with other bits, or leave anything behind.
 
-python -m experiments.reliability.kills --kills 100 --seed 1
+python experiments/reliability/kills.py --kills 100 --seed 1
 
 Each run is disturbed up to five times, and then finished. Prints one JSON object:
 kills: signals that met a process that still ran, a quarter of them SIGTERM, the others SIGKILL.
@@ -24,6 +24,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.reliability.disturbed import Place, bits_of, finished_files, left_in, processes_of, ranks_of, write_clicks
 

@@ -69,3 +69,13 @@ def test_a_long_file_says_at_its_top_why() -> None:
 )
 def test_the_patterns_find_what_they_should(pattern: re.Pattern[str], text: str, wrong: bool) -> None:
     assert bool(findings(pattern, text)) == wrong
+
+
+def test_a_script_of_an_experiment_starts_by_its_path() -> None:
+    """`python experiments/benchmarks/mlp.py` has its own folder on the path: the script adds the checkout before it imports ours."""
+    ours = re.compile(r"^from (experiments|launchers|recsys_lab)\b", re.MULTILINE)
+    scripts = [path for name in ("benchmarks", "reliability") for path in (ROOT / "experiments" / name).glob("*.py")]
+    started = {path.name: text for path in scripts if '__name__ == "__main__"' in (text := path.read_text())}
+    assert {"mlp.py", "kills.py", "fuzz.py", "embedding_kernels.py"} <= set(started)
+    before = {name: ours.split(text, maxsplit=1)[0] for name, text in started.items() if ours.search(text)}
+    assert [name for name, text in before.items() if "sys.path.insert(0, str(" not in text] == []

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.config import command_line
+from recsys_lab.config.choices import apart_from_hydra
 from recsys_lab.config.frozen import fingerprint, plain
 from recsys_lab.config.options import (
     TRAINS,
@@ -304,7 +305,7 @@ def resolve(config: DictConfig) -> Experiment:
 
 def of_words(words: Sequence[str], where: str, needed: str = "one run is needed") -> Experiment:
     """The experiment of run.py's `words`. Raises UserError for whatever is wrong with them, and for what is not one run."""
-    with command_line.nothing_of_hydra_left():
+    with apart_from_hydra():  # else Lightning would start other ranks with words of Hydra's in their arguments
         line = command_line.read(list(words))
         if line.config is None or line.multirun:
             raise UserError(f"{needed}, not a sweep", where=where, given=" ".join(words))

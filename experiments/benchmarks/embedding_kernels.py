@@ -2,9 +2,9 @@
 
     python experiments/benchmarks/embedding_kernels.py
 
-Look-ups and updates of DLRM small (CPU DLRM, table I): tables lie in one matrix, ids are uniform, follow a power law over the rows, or
-one row of each table takes a tenth of the look-ups. All are measured in alternation, with other data in the caches before each, as in
-training; milliseconds are medians.
+Look-ups and updates of DLRM small (CPU DLRM, table I), whose tables lie in one matrix. Ids are uniform, or follow a power law over the
+rows, or one row of each table takes a tenth of the look-ups. All are measured in alternation, with other data in the caches before each,
+as in training; milliseconds are medians.
 
 `gb_s` counts what must pass the memory bus: each distinct row once (read; for an update also written), ids, and pooled rows or their
 gradient. `row_share` is the time of a bare loop over the same look-ups (limits.py), over the kernel's. It reads each row, or adds to it

@@ -2,7 +2,8 @@
 
 python experiments/reliability/kills.py --kills 100 --seed 1
 
-Each run is disturbed up to five times, and then finished. Prints one JSON object:
+Each run is disturbed up to five times, and then finished. Prints one JSON object.
+
 kills: signals that met a process that still ran, a quarter of them SIGTERM, the others SIGKILL.
 lost: runs that did not go on, or did not end as they should. other_bits: runs that ended, and otherwise than an undisturbed one.
 left_behind: processes 20 seconds after the signal; files in TMPDIR, in the cache or in the run folder after the end.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,17 +70,6 @@ class StartedJob:
     folder: Path
     number: int = 0
     overrides: tuple[str, ...] = ()
-
-
-@contextmanager
-def nothing_of_hydra_left() -> Iterator[None]:
-    """A config composed here is no job of Hydra's: else Lightning would start other ranks with Hydra's words in their arguments."""
-    of_job = HydraConfig.instance()
-    before = of_job.cfg
-    try:
-        yield
-    finally:
-        of_job.cfg = before
 
 
 def read(argv: list[str]) -> Invocation:

@@ -79,7 +79,7 @@ def folders_of(override: Override) -> list[str]:
 
 
 def _is_package(path: str) -> bool:
-    """Whether `path`, the name of a package and perhaps folders in it, can be imported as far as its first part. Nothing of it is run."""
+    """Whether the first part of `path` is a package: its name, perhaps with folders in it. Nothing of it is run."""
     try:
         return importlib.util.find_spec(path.replace("/", ".").split(".")[0]) is not None
     except (ImportError, ValueError):

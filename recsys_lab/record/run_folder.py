@@ -153,11 +153,6 @@ class Run:
         return None if not memory_gb or reserved is None or reserved == 1 else memory_gb * 1e9 * (1 - reserved)
 
     @property
-    def is_calibrated(self) -> bool:
-        """False where the named cluster is this machine, with the figures that are on file for some other."""
-        return is_calibrated(self.config)
-
-    @property
     def hides_simulation(self) -> bool:
         """As the function of this name."""
         return hides_simulation(self.result, self.config)

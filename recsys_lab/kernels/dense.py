@@ -1,6 +1,7 @@
 """The work between the matrix products of a dense arch, in one pass each.
 
-It is the dots of all pairs of vectors, and the backward passes of a ReLU and of a layer with one output.
+It is the dots of all pairs of vectors, and the backward passes of a ReLU and of a layer with one output. One product is ours as well:
+that by weights in BF16, where the processor has tiles.
 
 Tensors are FP32 or BF16 on a CPU. Sums are FP32's, in an order that does not depend on the threads. Each function's docstring defines it in
 torch. That definition runs where `recsys_lab.kernels.available()` is False.
@@ -41,6 +42,7 @@ def _functions() -> ctypes.CDLL:
         "relu_backward_widened": (_p, _p, _i64, _i64, _p, _p, _int),
         "relu_backward_turned": (_p, _p, _i64, _i64, _p, _p, _p, _int),
         "to_one_backward": (_p, _p, _p, _i64, _i64, _int, _p, _p, _int),
+        "product_by_weights": (_p, _i64, _p, _i64, _i64, _i64, _i64, _p, _int),
     }.items():
         function = getattr(found, name)
         function.argtypes, function.restype = arguments, None
@@ -156,6 +158,30 @@ def to_one_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Te
     given, made = (t.data_ptr() for t in (x, grad, weight)), (of_x.data_ptr(), of_weight.data_ptr())
     _functions().to_one_backward(*given, *x.shape, grad.dtype == torch.bfloat16, *made, torch.get_num_threads())
     return of_x, of_weight
+
+
+@functools.cache
+def has_tiles() -> bool:
+    """Whether this processor multiplies BF16 matrices in tiles (AMX), and the system lets this process do so."""
+    return bool(library().tiles_allowed())
+
+
+def product_by_weights(grad: Tensor, x: Tensor) -> Tensor:
+    """`grad.t() @ x` in BF16, by tiles. Neither operand is transposed in memory before.
+
+    Args:
+        grad: [B, O], of a layer's output. B is at least 1.
+        x: [B, I], the layer's input.
+
+    Returns:
+        [O, I], summed in FP32 and rounded once.
+    """
+    assert has_tiles() and grad.dtype == x.dtype == torch.bfloat16, (grad.dtype, x.dtype)
+    grad, x = (t if t.stride(1) == 1 else t.contiguous() for t in (grad, x))
+    out = grad.new_empty(grad.shape[1], x.shape[1])
+    operands = (grad.data_ptr(), grad.stride(0), x.data_ptr(), x.stride(0))
+    _functions().product_by_weights(*operands, len(grad), *out.shape, out.data_ptr(), torch.get_num_threads())
+    return out
 
 
 def _whole(part: Tensor) -> Tensor:

@@ -4,10 +4,12 @@
 |---|---|
 | `widened`: BF16 matrices in FP32, widened before | an Intel Xeon whose AMX is hidden: BF16 takes twice the time |
 | `by_torch`: FP32 products by weights through torch, of a transposed view | Intel, where torch has MKL; on AMD oneDNN is twice as fast |
+| `by_tiles`: BF16 products by weights through our own kernel | Intel with AMX: oneDNN transposes the gradient first |
 
 A product of two BF16 numbers is exact in FP32, and sums are FP32's either way. So only the order of sums depends on the answers.
 
-RECSYS_LAB_BF16_PRODUCTS=bf16 or fp32, and RECSYS_LAB_FP32_PRODUCTS=onednn or torch, decide without it.
+RECSYS_LAB_BF16_PRODUCTS=bf16 or fp32, RECSYS_LAB_FP32_PRODUCTS=onednn or torch, and RECSYS_LAB_BF16_BY_WEIGHTS=onednn or tiles decide
+without it. Where the processor has no tiles the last one changes nothing.
 """
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from recsys_lab.kernels import available, dense
 from recsys_lab.kernels.measured import answers, least_s
 
 #: By question: the variable that answers it, with its words for no and for yes.
 CHOICES = {
     "widened": ("RECSYS_LAB_BF16_PRODUCTS", ("bf16", "fp32")),
     "by_torch": ("RECSYS_LAB_FP32_PRODUCTS", ("onednn", "torch")),
+    "by_tiles": ("RECSYS_LAB_BF16_BY_WEIGHTS", ("onednn", "tiles")),
 }
 #: By question: the least time of the usual way over that of the other one, from which the other one is taken. What both do alike is then
 #: not decided by chance. oneDNN's products by weights need a transposed gradient, which costs a tenth of them.
-LEAST_GAIN = {"widened": 1.25, "by_torch": 0.9}
+LEAST_GAIN = {"widened": 1.25, "by_torch": 0.9, "by_tiles": 1.1}
 SHAPE = (1024, 1024, 512)
 
 
@@ -40,6 +44,11 @@ def widened() -> bool:
 def by_torch() -> bool:
     """Whether FP32 products by weights are to be torch's."""
     return _answer("by_torch")
+
+
+def by_tiles() -> bool:
+    """Whether BF16 products by weights are to be `dense.product_by_weights`."""
+    return available() and dense.has_tiles() and _answer("by_tiles")
 
 
 def by_widening(multiply: Callable[..., Tensor], *given: Tensor | None) -> Tensor:
@@ -71,10 +80,14 @@ def _measured() -> dict[str, bool]:
             lambda: torch.mm(turned, b),
         ),
     }
+    if available() and dense.has_tiles():
+        grad, x = a.bfloat16(), torch.ones(n, m, dtype=torch.bfloat16)
+        ways["by_tiles"] = (lambda: torch.mm(grad.t(), x), lambda: dense.product_by_weights(grad, x))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # whose own time is measured, whatever else runs on the machine
     try:
         seconds = {question: least_s(*calls) for question, calls in ways.items()}
     finally:
         torch.set_num_threads(threads)
-    return {question: usual > LEAST_GAIN[question] * other for question, (usual, other) in seconds.items()}
+    faster = {question: usual > LEAST_GAIN[question] * other for question, (usual, other) in seconds.items()}
+    return {question: faster.get(question, False) for question in CHOICES}

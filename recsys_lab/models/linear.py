@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from recsys_lab.kernels import available, dense
-from recsys_lab.kernels.products import by_torch, by_widening, widened
+from recsys_lab.kernels.products import by_tiles, by_torch, by_widening, widened
 
 #: By format, multiply-adds B I O from which a layer is a step of oneDNN's. Small FP32 layers gain little and keep the bits of torch's own.
 LEAST_WORK = {torch.bfloat16: 1 << 23, torch.float32: 1 << 26}
@@ -74,7 +74,10 @@ class _Linear(torch.autograd.Function):
             grad, x, weight = grad.float(), x.float(), weight.float()
         # the first layer's input needs no gradient
         of_x = (torch.mm if wide else product)(grad, weight).to(format) if ctx.needs_input_grad[0] else None
-        of_weight = (torch.mm if wide or plain else product)(grad.t() if turned is None else turned, x).to(format)
+        if grad.dtype == torch.bfloat16 and by_tiles():
+            of_weight = dense.product_by_weights(grad, x)
+        else:
+            of_weight = (torch.mm if wide or plain else product)(grad.t() if turned is None else turned, x).to(format)
         if ctx.has_bias and of_bias is None:
             of_bias = grad.sum(0).to(format)
         return of_x, of_weight, of_bias if ctx.has_bias else None, None, None

@@ -1,0 +1,194 @@
+// The product by weights of a BF16 layer, gradient^T input, in the processor's tiles (AMX). A tile product wants the rows of one operand in
+// pairs, and those of the other transposed as well. Both are laid out so, a piece at a time, where the second-level cache holds them.
+//
+// A sum has one order, whatever the number of threads: rows 32 at a time.
+#include <omp.h>
+
+#include "lookups.h"
+#include "scratch.h"
+#if defined(__AMX_BF16__) && defined(__AVX512BW__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#define TILES 1
+#else
+#define TILES 0
+#endif
+
+#if TILES
+namespace {
+
+constexpr int TILE = 16;            // rows of a tile, and its columns: pairs of BF16 numbers, or FP32 sums
+constexpr int ROWS = 2 * TILE;      // of the operands, that a tile product sums over
+constexpr int PANEL = 2 * TILE;     // columns of an operand that are worked on at once
+constexpr int STEPS = 8;            // tile products one after the other before the next piece: a panel of them stays in the first-level cache
+constexpr int PANELS = 16;          // of each operand in a piece
+constexpr int PAIRS = TILE * TILE;  // of a tile
+
+// A matrix [rows, columns] whose rows lie `stride` elements apart.
+struct Operand {
+    const uint16_t* data;
+    int64_t stride, rows, columns;
+    int64_t panels() const { return (columns + PANEL - 1) / PANEL; }
+};
+
+// Of one thread: a piece of each operand, and the sums of all pairs of their panels.
+struct Piece {
+    alignas(64) uint32_t gradient[PANELS][STEPS][2][PAIRS], input[PANELS][STEPS][2][PAIRS];
+    alignas(64) float sums[PANELS][PANELS][4][PAIRS];
+};
+
+// Eight tiles of sixteen rows of 64 bytes. In memory of its own: the compiler believes that the instruction reads its first eight bytes alone.
+struct Layout {
+    uint8_t palette = 1, start = 0, none[14] = {};
+    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {TILE, TILE, TILE, TILE, TILE, TILE, TILE, TILE};
+};
+const Layout LAYOUT;
+
+// Sixteen vectors of sixteen 32-bit elements.
+INLINE void transpose(__m512i r[TILE]) {
+    __m512i t[TILE];
+    for (int i = 0; i < 16; i += 2) { t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]); t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]); }
+    for (int i = 0; i < 16; i += 4)
+        for (int k = 0; k < 2; ++k) {
+            r[i + 2 * k] = _mm512_unpacklo_epi64(t[i + k], t[i + k + 2]);
+            r[i + 2 * k + 1] = _mm512_unpackhi_epi64(t[i + k], t[i + k + 2]);
+        }
+    for (int i = 0; i < 16; i += 8)
+        for (int k = 0; k < 4; ++k) {
+            t[i + k] = _mm512_shuffle_i32x4(r[i + k], r[i + k + 4], 0x88);
+            t[i + k + 4] = _mm512_shuffle_i32x4(r[i + k], r[i + k + 4], 0xdd);
+        }
+    for (int k = 0; k < 8; ++k) {
+        r[k] = _mm512_shuffle_i32x4(t[k], t[k + 8], 0x88);
+        r[k + 8] = _mm512_shuffle_i32x4(t[k], t[k + 8], 0xdd);
+    }
+}
+
+INLINE __m512i pairs_from(int first) {  // the order that puts elements `first`.. of one vector and of another beside each other
+    typedef uint16_t lanes32 __attribute__((vector_size(64)));
+    lanes32 x;
+    for (int i = 0; i < 32; ++i) x[i] = (uint16_t)(first + i / 2 + i % 2 * 32);
+    return (__m512i)x;
+}
+
+// `steps` times ROWS rows of `panels` panels, from row `row` and panel `panel` on: two tiles each. What the matrix does not have is zero.
+template <bool transposed>
+void lay_out(const Operand& of, int64_t row, int steps, int64_t panel, int panels, uint32_t to[PANELS][STEPS][2][PAIRS]) {
+    const __m512i first = pairs_from(0), second = pairs_from(TILE);
+    for (int step = 0; step < steps; ++step, row += ROWS)
+        for (int p = 0; p < panels; ++p) {
+            const int64_t column = (panel + p) * PANEL, left = of.columns - column;
+            const __mmask32 here = left >= PANEL ? ~0u : (1u << left) - 1;
+            auto line = [&](int64_t r) { return r < of.rows ? _mm512_maskz_loadu_epi16(here, of.data + r * of.stride + column) : _mm512_setzero_si512(); };
+            __m512i tiles[2][TILE];
+            for (int i = 0; i < TILE; ++i) {
+                const __m512i even = line(row + 2 * i), odd = line(row + 2 * i + 1);
+                tiles[0][i] = _mm512_permutex2var_epi16(even, first, odd);
+                tiles[1][i] = _mm512_permutex2var_epi16(even, second, odd);
+            }
+            for (int half = 0; half < 2; ++half) {
+                if constexpr (transposed) transpose(tiles[half]);
+                for (int i = 0; i < TILE; ++i) _mm512_store_si512(to[p][step][half] + TILE * i, tiles[half][i]);
+            }
+        }
+}
+
+// Prefetches the next piece of an operand while this one is multiplied: 128 bytes of it a call.
+struct Coming {
+    const char* at;
+    int64_t row_bytes, lines;  // lines: pairs of them, in all rows
+    int64_t done = 0;
+    Coming(const Operand& of, int64_t row, int64_t panel) : at((const char*)(of.data + row * of.stride + panel * PANEL)), row_bytes(of.stride * 2),
+        lines(std::clamp<int64_t>(of.rows - row, 0, STEPS * ROWS) * PANELS / 2) {}
+    INLINE void ask() {
+        if (done >= lines) return;
+        const char* line = at + done / (PANELS / 2) * row_bytes + done % (PANELS / 2) * 128;
+        ask_line<To::second>(line);
+        ask_line<To::second>(line + 64);
+        ++done;
+    }
+};
+
+// Adds to the sums of one pair of panels, or begins them.
+INLINE void multiply(const uint32_t a[STEPS][2][PAIRS], const uint32_t b[STEPS][2][PAIRS], int steps, bool begin, float sums[4][PAIRS], Coming& one, Coming& other) {
+    if (begin) { _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3); }
+    else { _tile_loadd(0, sums[0], 64); _tile_loadd(1, sums[1], 64); _tile_loadd(2, sums[2], 64); _tile_loadd(3, sums[3], 64); }
+    for (int step = 0; step < steps; ++step) {
+        _tile_loadd(4, a[step][0], 64);
+        _tile_loadd(6, b[step][0], 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, b[step][1], 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, a[step][1], 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+        one.ask();
+        other.ask();
+    }
+    _tile_stored(0, sums[0], 64);
+    _tile_stored(1, sums[1], 64);
+    _tile_stored(2, sums[2], 64);
+    _tile_stored(3, sums[3], 64);
+}
+
+// The sums of one pair of panels, rounded, to out [rows, columns].
+INLINE void write(const float sums[4][PAIRS], int64_t panel_row, int64_t panel_column, int64_t rows, int64_t columns, uint16_t* out) {
+    for (int tile = 0; tile < 4; ++tile) {
+        const int64_t row = panel_row * PANEL + tile / 2 * TILE, column = panel_column * PANEL + tile % 2 * TILE;
+        if (column >= columns) continue;
+        for (int64_t r = row; r < std::min<int64_t>(row + TILE, rows); ++r)
+            store_u16(out + r * columns + column, to_bf16(load_f32(sums[tile] + (r - row) * TILE, LANES)), lanes(columns, column));
+    }
+}
+
+void by_weights(const Operand& gradient, const Operand& input, int64_t part, int64_t parts, uint16_t* out) {
+    static thread_local Scratch<Piece> kept;
+    Piece& piece = *kept.at_least(1);
+    const bool by_row = gradient.panels() >= input.panels();  // of the result
+    auto cut = [&](int64_t panels, bool mine, int64_t k) { return mine ? panels * k / parts : k == part ? 0 : panels; };
+    const int64_t row_stop = cut(gradient.panels(), by_row, part + 1), column_stop = cut(input.panels(), !by_row, part + 1);
+    for (int64_t row = cut(gradient.panels(), by_row, part); row < row_stop; row += PANELS)
+        for (int64_t column = cut(input.panels(), !by_row, part); column < column_stop; column += PANELS) {
+            const int rows = (int)std::min<int64_t>(PANELS, row_stop - row), columns = (int)std::min<int64_t>(PANELS, column_stop - column);
+            for (int64_t at = 0; at < gradient.rows; at += STEPS * ROWS) {
+                const int steps = (int)std::min<int64_t>(STEPS, (gradient.rows - at + ROWS - 1) / ROWS);
+                lay_out<true>(gradient, at, steps, row, rows, piece.gradient);
+                lay_out<false>(input, at, steps, column, columns, piece.input);
+                asm volatile("" ::: "memory");  // the compiler does not know that a tile is loaded from memory
+                Coming next_gradient(gradient, at + STEPS * ROWS, row), next_input(input, at + STEPS * ROWS, column);
+                for (int c = 0; c < columns; ++c)
+                    for (int r = 0; r < rows; ++r)
+                        multiply(piece.gradient[r], piece.input[c], steps, at == 0, piece.sums[c][r], next_gradient, next_input);
+            }
+            for (int c = 0; c < columns; ++c)
+                for (int r = 0; r < rows; ++r) write(piece.sums[c][r], row + r, column + c, gradient.columns, input.columns, out);
+        }
+}
+
+}  // namespace
+#endif
+
+// Whether the processor has tiles, and the system lets this process use them.
+extern "C" int tiles_allowed() {
+#if TILES
+    constexpr int REQUEST = 0x1023, TILE_DATA = 18;  // arch_prctl(2): ARCH_REQ_XCOMP_PERM
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+#else
+    return 0;
+#endif
+}
+
+// gradient [rows, outputs] and input [rows, inputs], BF16, whose rows lie so many elements apart: gradient^T input to out [outputs, inputs].
+extern "C" void product_by_weights(const void* gradient, int64_t gradient_stride, const void* input, int64_t input_stride, int64_t rows,
+                                   int64_t outputs, int64_t inputs, void* out, int threads) {
+#if TILES
+#pragma omp parallel num_threads(threads)
+    {
+        _tile_loadconfig(&LAYOUT);
+        by_weights({(const uint16_t*)gradient, gradient_stride, rows, outputs}, {(const uint16_t*)input, input_stride, rows, inputs},
+                   omp_get_thread_num(), omp_get_num_threads(), (uint16_t*)out);
+        _tile_release();
+    }
+#endif
+}

@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from recsys_lab.kernels import native
+from recsys_lab.kernels import dense, native
 from recsys_lab.kernels.products import widened
 from recsys_lab.models.linear import product
 from recsys_lab.plan.workload import DenseLayer
@@ -32,13 +33,16 @@ AHEAD = (8, 16, 32, 64, 128)
 NEAR = (0, 8)
 
 
-#: Bytes that leave nothing of a batch's rows in a last-level cache; server processors have up to half of it.
-CACHES = 1 << 29
+def last_level_bytes() -> int:
+    """Of the largest cache that Linux names, 0 if none."""
+    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    return max((int(size.read_text().strip().removesuffix("K")) << 10 for size in sizes), default=0)
 
 
 @functools.cache
 def _other_data() -> Tensor:
-    return torch.ones(CACHES // 4)
+    """Twice the last-level cache, which leaves nothing of a batch's rows there. Once as much leaves half of them."""
+    return torch.ones(max(1 << 29, 2 * last_level_bytes()) // 4)
 
 
 def fill_caches() -> None:
@@ -96,13 +100,16 @@ def layer_products(layer: DenseLayer, samples: int, first: bool) -> dict[str, tu
 def best_product_s(n: int, k: int, m: int, dtype: torch.dtype, runs: int = 4) -> float:
     """Seconds of [n, k] times [k, m] alone: the best of both libraries, either operand as it is or transposed in memory.
 
-    In BF16 also the product of FP32 matrices, for which nothing is widened or rounded.
+    In BF16 also the product of FP32 matrices, for which nothing is widened or rounded, and our own in tiles.
     """
     if dtype == torch.bfloat16 and widened():
         return min(best_product_s(n, k, m, torch.float32, runs), median_s(partial(torch.mm, *_operands(n, k, m, dtype)), runs))
     a, b = _operands(n, k, m, dtype)
     layouts = itertools.product((a, a.t().contiguous().t()), (b, b.t().contiguous().t()), (product, torch.mm))
-    return min(median_s(lambda multiply=multiply, a=a, b=b: multiply(a, b), runs) for a, b, multiply in layouts)  # type: ignore[misc]
+    calls = [partial(multiply, a, b) for a, b, multiply in layouts]
+    if dtype == torch.bfloat16 and dense.has_tiles():
+        calls.append(partial(dense.product_by_weights, a.t().contiguous(), b))
+    return min(median_s(call, runs) for call in calls)
 
 
 def _operands(n: int, k: int, m: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -121,3 +121,42 @@ def test_the_number_of_threads_changes_no_bit(dtype):
         torch.set_num_threads(before)
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+@pytest.mark.skipif(not (available() and dense.has_tiles()), reason="the processor has no tiles (AMX)")
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 600), outputs=st.integers(1, 1100), inputs=st.integers(1, 130), swapped=st.booleans(), seed=st.integers(0, 2**31)
+)
+def test_a_product_by_weights_in_tiles(rows, outputs, inputs, swapped, seed):
+    """Within half a unit of the last place and FP32's rounding of each sum; the same bits by any number of threads and from any view."""
+    torch.manual_seed(seed)
+    if swapped:
+        outputs, inputs = inputs, outputs
+    room = torch.randn(rows, outputs + inputs + 5).bfloat16()
+    grad, x = room[:, 2 : 2 + outputs], room[:, 5 + outputs :]
+    found = [by_threads(threads, dense.product_by_weights, grad, x) for threads in (1, 2, 3, 7)]
+    assert all(torch.equal(found[0], other) for other in found[1:])
+    assert torch.equal(found[0], dense.product_by_weights(grad.t().contiguous().t(), x.contiguous()))
+    exact, sizes = grad.double().t() @ x.double(), grad.double().abs().t() @ x.double().abs()
+    assert ((found[0].double() - exact).abs() <= exact.abs() * 2**-8 + sizes * rows * 2**-24).all()
+
+
+def by_threads(threads, call, *operands):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return call(*operands)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not (available() and dense.has_tiles()), reason="the processor has no tiles (AMX)")
+def test_a_product_in_tiles_writes_only_its_result_and_passes_on_what_is_no_number():
+    grad, x = torch.ones(40, 33).bfloat16(), torch.ones(40, 17).bfloat16()
+    grad[3, 32], x[5, 16] = float("nan"), float("inf")
+    room = torch.full((35 * 17,), 7.0, dtype=torch.bfloat16)
+    dense._functions().product_by_weights(grad.data_ptr(), 33, x.data_ptr(), 17, 40, 33, 17, room[17:].data_ptr(), 2)
+    assert (room[:17] == 7).all() and (room[34 * 17 :] == 7).all()
+    found = room[17 : 34 * 17].view(33, 17)
+    assert found[32].isnan().all() and (found[:32, 16] == float("inf")).all() and (found[:32, :16] == 40).all()

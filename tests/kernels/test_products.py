@@ -19,6 +19,7 @@ def measured(monkeypatch, tmp_path):
         found["times"] += 1
         return found["s"]
 
+    module.by_tiles()  # the kernels are loaded before the folder is another one
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for variable, _ in module.CHOICES.values():
         monkeypatch.delenv(variable, raising=False)
@@ -50,24 +51,35 @@ def test_products_by_weights_are_torchs_unless_onednn_is_clearly_faster(measured
     assert asked("by_torch") is expected
 
 
+def test_tiles_are_used_only_where_the_processor_has_them(measured, monkeypatch):
+    measured["s"] = [2.0, 1.0]
+    monkeypatch.setattr(module.dense, "has_tiles", lambda: False)
+    assert not asked("by_tiles")
+    monkeypatch.setenv(module.CHOICES["by_tiles"][0], "tiles")
+    assert not asked("by_tiles")
+
+
 def test_the_next_process_reads_what_the_first_measured(measured):
     measured["s"] = [2.0, 1.0]
     assert asked() and asked("by_torch")
+    first = measured["times"]
     measured["s"] = [1.0, 2.0]
-    assert asked() and asked("by_torch") and measured["times"] == len(module.CHOICES)
+    assert asked() and asked("by_torch") and measured["times"] == first
 
 
 @pytest.mark.parametrize("harm", [lambda kept: kept.write_text("{"), lambda kept: kept.chmod(0o666)])
 def test_a_file_that_is_broken_or_anybodys_is_not_believed(measured, tmp_path, harm):
     asked()
+    first = measured["times"]
     (kept,) = (tmp_path / "recsys_lab" / "kernels").glob("products-*.json")
-    kept.write_text(json.dumps({"widened": True, "by_torch": False}))
+    kept.write_text(json.dumps({question: question == "widened" for question in module.CHOICES}))
     assert asked()
     harm(kept)
-    assert not asked() and measured["times"] == 2 * len(module.CHOICES)
+    assert not asked() and measured["times"] == 2 * first
 
 
 def test_the_environment_decides(measured, monkeypatch):
+    monkeypatch.setattr(module.dense, "has_tiles", lambda: True)
     for question, (variable, words) in module.CHOICES.items():
         for word in words:
             monkeypatch.setenv(variable, word)

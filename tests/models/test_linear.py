@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from recsys_lab.kernels import available, dense
 from recsys_lab.models import linear as module
 from recsys_lab.models.layers import mlp
 from recsys_lab.models.linear import MLP, Linear, linear, product
 
+needs_tiles = pytest.mark.skipif(not (available() and dense.has_tiles()), reason="the processor has no tiles (AMX)")
 EXACT = {torch.float32: {"rtol": 2e-5, "atol": 2e-5}, torch.bfloat16: {"rtol": 2e-2, "atol": 2e-2}}
 
 
@@ -37,6 +39,7 @@ def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype,
     """In FP64, what torch gives: within the format's rounding. `other_way`: as another machine may multiply."""
     for question in ("widened", "by_torch"):
         monkeypatch.setattr(module, question, lambda: other_way)
+    monkeypatch.setattr(module, "by_tiles", lambda: False)
     if not kernels:
         monkeypatch.setattr(module, "available", lambda: False)
     torch.manual_seed(1)
@@ -50,6 +53,21 @@ def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype,
     for one, other in zip(result, expected, strict=True):
         assert one.dtype == dtype
         torch.testing.assert_close(one.double(), other, rtol=EXACT[dtype]["rtol"], atol=EXACT[dtype]["atol"] * float(other.abs().max()))
+
+
+@needs_tiles
+@pytest.mark.parametrize("relu", [True, False])
+def test_a_large_layers_gradient_by_tiles_is_torchs(all_are_large, monkeypatch, relu):
+    """Of the weight alone: all else is what it is without tiles."""
+    monkeypatch.setattr(module, "widened", lambda: False)
+    torch.manual_seed(1)
+    layer, x = Linear(37, 19).bfloat16(), torch.randn(53, 37).bfloat16()
+    ways = []
+    for tiles in (True, False):
+        monkeypatch.setattr(module, "by_tiles", lambda tiles=tiles: tiles)
+        ways.append(gradients(_With(layer, relu), x))
+    for number, (one, other) in enumerate(zip(*ways, strict=True)):
+        torch.testing.assert_close(one, other, **(EXACT[torch.bfloat16] if number == 2 else {"rtol": 0, "atol": 0}))
 
 
 class _With(nn.Module):

@@ -1,6 +1,8 @@
 // Algorithm 1 of the CPU DLRM paper: look-up of rows, pooled or not. The sum of a bag is in the order of its ids, in FP32.
 #include <omp.h>
 
+#include <type_traits>
+
 #include "lookups.h"
 
 namespace {
@@ -21,6 +23,31 @@ struct Bag {
     int64_t base;
 };
 
+// Adds a row's columns [at, at + 16 * V) to as many sums, the last `last` of sixteen.
+template <class Format, int V, bool weighted>
+INLINE void add_row(const Matrix& m, int64_t at, int last, float factor, f32v total[V]) {
+    for (int v = 0; v < V; ++v) {
+        const f32v x = Format::load(m, at + v * LANES, v == V - 1 ? last : LANES);
+        total[v] += weighted ? x * factor : x;
+    }
+}
+
+// The same of BF16 in whole vectors. Two come in one load: even columns go to one sum, odd ones to the next.
+template <int V, bool weighted>
+INLINE void add_row_in_pairs(const Matrix& m, int64_t at, float factor, f32v total[V]) {
+    for (int v = 0; v < V; v += 2) {
+        const u32v two = load_all<u32v>((const uint16_t*)m.weight + at + v * LANES);
+        const f32v even = as_float(two << 16), odd = as_float(two & 0xffff0000u);
+        total[v] += weighted ? even * factor : even;
+        total[v + 1] += weighted ? odd * factor : odd;
+    }
+}
+template <int V>
+INLINE void columns_of_pairs(const f32v total[V], f32v* sum) {
+    for (int v = 0; v < V; ++v)
+        for (int i = 0; i < LANES; ++i) sum[v][i] = total[v / 2 * 2 + i % 2][v % 2 * LANES / 2 + i / 2];
+}
+
 // Columns [col, col + 16 * V) of one bag, the last `last` of sixteen. `to`: where rows are asked for ahead.
 template <class Format, int V, bool weighted, To to, class Id>
 INLINE void pool(const Table& t, const Bag<Id>& b, const float* weights, int64_t col, int last, f32v* sum, FirstBad& bad) {
@@ -28,18 +55,19 @@ INLINE void pool(const Table& t, const Bag<Id>& b, const float* weights, int64_t
     const char* base = (const char*)t.matrix.weight + (b.base * t.dim + col) * Format::bytes;
     const int64_t row_bytes = t.dim * Format::bytes;
     const bool apart = row_bytes % 64 != 0;
+    constexpr int PAIRED = V % 2 == 0 ? V : 0;
+    const bool pairs = std::is_same_v<Format, Bf16> && PAIRED && last == LANES;
     f32v total[V] = {};
     for (int64_t i = b.begin; i < b.stop; ++i) {
         Block::template ask<to>(base + (int64_t)b.ids[std::min(i + Block::rows, b.last)] * row_bytes, apart);
         const int64_t row = (int64_t)b.ids[i] + b.base;
         if (__builtin_expect((uint64_t)row >= (uint64_t)t.rows, 0)) { bad.note(i); continue; }
-        const int64_t at = row * t.dim + col;
-        for (int v = 0; v < V; ++v) {
-            const f32v x = Format::load(t.matrix, at + v * LANES, v == V - 1 ? last : LANES);
-            total[v] += weighted ? x * weights[i] : x;
-        }
+        const float factor = weighted ? weights[i] : 1.f;
+        if (pairs) add_row_in_pairs<PAIRED, weighted>(t.matrix, row * t.dim + col, factor, total);
+        else add_row<Format, V, weighted>(t.matrix, row * t.dim + col, last, factor, total);
     }
-    for (int v = 0; v < V; ++v) sum[v] = total[v];
+    if (pairs) columns_of_pairs<PAIRED>(total, sum);
+    else for (int v = 0; v < V; ++v) sum[v] = total[v];
 }
 
 // DIM: the table's where the compiler is to know it, else 0.

@@ -159,8 +159,9 @@ class Run:
 
     @property
     def best_auc(self) -> dict[str, float]:
-        """The best reachable AUC by split, where the truth was planted. Empty where unknown."""
-        return (self.environment.get("data") or {}).get("best_auc") or {}
+        """The best reachable AUC of splits that no model was trained on, where the truth was planted. Empty where unknown."""
+        known = (self.environment.get("data") or {}).get("best_auc") or {}
+        return {split: auc for split, auc in known.items() if split != "train"}
 
     @property
     def data_notes(self) -> list[str]:

@@ -29,6 +29,7 @@ from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.record.run_folder import Run, read_run
 from recsys_lab.simulate import Simulated
 from recsys_lab.tables import Table
+from recsys_lab.units import counted, grid
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
@@ -256,7 +257,7 @@ def _check_is_for(plan: object, experiment: Experiment, tables: Sequence[Table])
         raise UserError("a plan is needed", where="given", given=type(plan).__name__, allowed="a ShardingPlan", remedy=remedy)
 
     def of(tables: Sequence[Table], hosts: int, ranks: int) -> tuple[list[tuple[str, int, int]], str]:
-        return sorted((t.name, t.rows, t.dim) for t in tables), f"{len(tables)} tables on {hosts} x {ranks} ranks"
+        return sorted((t.name, t.rows, t.dim) for t in tables), f"{counted(len(tables), 'table')} on {grid(hosts, ranks)}"
 
     theirs = of(plan.tables, plan.hosts, plan.ranks_per_host)
     ours = of(tables, experiment.cluster.hosts, experiment.cluster.ranks_per_host)

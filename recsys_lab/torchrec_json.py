@@ -19,6 +19,7 @@ from recsys_lab.schemes.replicated import DATA_PARALLEL
 from recsys_lab.shapes import check_shape
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import Table
+from recsys_lab.units import counted
 
 REMEDY = "write it again with json.dump(plan._serialize(), file)"
 
@@ -89,7 +90,7 @@ def _placement(table: Table, sharding: Mapping, where: str, world_size: int) -> 
         held_by = tuple(range(world_size)) if ranks is None else tuple(ranks)
         return Placement(table.name, scheme, (Shard(held_by, 0, table.rows, 0, table.dim),))
     if not shards or not ranks or len(shards) != len(ranks):
-        given = f"{len(ranks or ())} ranks and {len(shards or ())} shards"
+        given = f"{counted(len(ranks or ()), 'rank')} and {counted(len(shards or ()), 'shard')}"
         raise UserError("a rank for each shard is needed", where=where, given=given, remedy=REMEDY)
     made = []
     for rank, shard in zip(ranks, shards):

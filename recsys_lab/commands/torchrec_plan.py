@@ -21,6 +21,7 @@ def main(argv: list[str]) -> int:
     from recsys_lab.plan.explain import explain, table_facts
     from recsys_lab.report.sections import Table
     from recsys_lab.report.terminal import console, print_table
+    from recsys_lab.units import counted
 
     experiment = api.compose(*options.overrides)
     plan = torchrec_json.plan_of(options.file, experiment)
@@ -32,6 +33,7 @@ def main(argv: list[str]) -> int:
     print("\n".join(explain(plan)))
     print_table(console(), Table("Tables", ("table", "where"), tuple((fact.table.name, fact.where) for fact in table_facts(plan))))
     cluster = experiment.cluster
-    note = f"Simulated: an iteration on {cluster.name}, {experiment.batch_size:,} samples a rank. Bytes are those of the busiest rank."
+    batch = counted(experiment.batch_size, "sample")
+    note = f"Simulated: an iteration on {cluster.name}, {batch} a rank. Bytes are those of the busiest rank."
     print_table(console(), Table("Cost", ("", *priced), priced.rows(), note, tuple(priced)))
     return 0

@@ -106,7 +106,7 @@ def _changed(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
         (_changed(lambda plan: plan.pop("t_row_wise")), "the plan lacks a table; given t_row_wise"),
         (_changed(lambda plan: plan.update(more=plan["t_row_wise"])), "the plan has a table more; given more"),
         (_changed(lambda plan: plan["t_row_wise"].update(sharding_type="diagonal")), "t_row_wise: no such sharding type; given diagonal"),
-        (_changed(lambda plan: plan["t_row_wise"].update(ranks=[0])), "t_row_wise: a rank for each shard is needed; given 1 ranks and 4"),
+        (_changed(lambda plan: plan["t_row_wise"].update(ranks=[0])), "t_row_wise: a rank for each shard is needed; given 1 rank and 4"),
         (_changed(lambda plan: plan["t_row_wise"].pop("shards")), "a rank for each shard is needed; given 4 ranks and 0 shards"),
         (_changed(lambda plan: plan["t_table_wise"].update(ranks=[9])), "a shard lies on a rank that does not exist; given"),
         (_changed(lambda plan: plan["t_table_wise"]["shards"][0].update(shard_sizes=[5_000, 32])), "t_table_wise"),

@@ -25,8 +25,8 @@ from recsys_lab.plan.explain import explain as sentences_of
 from recsys_lab.plan.explain import table_facts
 from recsys_lab.planning import Planned, plan_for, planned_as, price
 from recsys_lab.quiet import quiet_torchrec
-from recsys_lab.record.result import RESULT_FILE, read_result
-from recsys_lab.record.run_folder import Run, read_run
+from recsys_lab.record.result import read_result
+from recsys_lab.record.run_folder import DEEPEST, Run, read_run, runs_below
 from recsys_lab.simulate import Simulated
 from recsys_lab.tables import Table
 from recsys_lab.units import counted, grid
@@ -224,10 +224,10 @@ def _run_py() -> ModuleType:
 
 
 def load(path: Path | str) -> pandas.DataFrame:
-    """The records of one run, or of all runs in a folder such as a sweep's: a row for each.
+    """The records of one run, or of all runs in a folder such as a sweep's or a folder of sweeps: a row for each.
 
     Args:
-        path: a run folder, or a folder of them.
+        path: a run folder, or one with run folders in it, up to three levels down.
 
     Returns:
         A DataFrame: `folder`, and each field of result.json under its path, such as "simulated.iteration_ms".
@@ -238,9 +238,9 @@ def load(path: Path | str) -> pandas.DataFrame:
     import pandas
 
     at = Path(_path(path, "load"))
-    folders = [at] if (at / RESULT_FILE).is_file() else sorted(file.parent for file in at.glob(f"*/{RESULT_FILE}"))
+    folders = list(runs_below(at))
     if not folders:
-        raise UserError("no run lies here", where=at, allowed="a run folder, or a folder of run folders")
+        raise UserError("no run lies here", where=at, allowed=f"a run folder, or a folder with some in it, up to {DEEPEST} levels down")
     return pandas.json_normalize([{"folder": str(folder)} | read_result(folder) for folder in folders])
 
 

@@ -17,6 +17,7 @@ from launchers import torchrun
 from launchers.jobset import Pods, jobset
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import CountFromZero, Hosts, OneOf, Positive, Range, RanksPerHost, Text, Threads, Timeout
+from recsys_lab.units import counted
 
 FILE = "kubernetes.yaml"
 #: Pods are called after the run, with a suffix, and Kubernetes allows 63 characters.
@@ -115,7 +116,7 @@ def launch(
     path = folder / FILE
     path.write_text(f"# kubectl apply -f {FILE}\n{yaml.safe_dump(made, sort_keys=False)}", encoding="utf-8")
     told = f"kubectl apply -f {path}"
-    print(f"kubernetes  {hosts} pods of {ranks_per_host} ranks; the run will lie in {mount}/{name}")
+    print(f"kubernetes  {counted(hosts, 'pod')} of {counted(ranks_per_host, 'rank')}; the run will lie in {mount}/{name}")
     print(f"{'':>10}  {_apply(path) if submit else f'submit it with: {told}'}")
     return None
 

@@ -15,6 +15,7 @@ from launchers.kubernetes import IMAGE, INTERFACE, LABEL, PATH, name_of, words_o
 from recsys_lab.errors import UserError
 from recsys_lab.places import ROOT
 from recsys_lab.ranges import CountFromZero, Hosts, OneOf, Positive, Range, RanksPerHost, Text, Threads, Timeout
+from recsys_lab.units import counted
 
 FILE = "skypilot.yaml"
 ACCELERATOR = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 63, "a name of `sky gpus list`, such as H100")
@@ -123,7 +124,7 @@ def launch(
     path = folder / FILE
     written = yaml.dump(task(name, nodes, words), Dumper=_InLines, sort_keys=False, width=1000)
     path.write_text(f"# sky jobs launch {FILE}\n{written}", encoding="utf-8")
-    print(f"skypilot    {hosts} nodes of {ranks_per_host} ranks; the run will lie in {mount}/{name}")
+    print(f"skypilot    {counted(hosts, 'node')} of {counted(ranks_per_host, 'rank')}; the run will lie in {mount}/{name}")
     print(f"{'':>10}  submit it with: sky jobs launch {path}")
     return None
 

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from launchers.processes import is_lost_peer, last_line
 from recsys_lab.errors import RankLost, UserError
 from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
+from recsys_lab.units import counted, grid
 
 #: In the store of torchrun's agents: the folder of the run or the sweep that was begun.
 FOLDER = "recsys_lab/folder"
@@ -84,7 +85,7 @@ def join(
         raise UserError(
             "the ranks that torchrun started are not hosts x ranks per host",
             where="launcher",
-            given=f"{os.environ['WORLD_SIZE']} ranks, {hosts} hosts x {ranks_per_host}",
+            given=f"{counted(int(os.environ['WORLD_SIZE']), 'rank')}, {grid(hosts, ranks_per_host)}",
             remedy="start as many ranks on every host",
         )
     os.environ.setdefault("LOCAL_WORLD_SIZE", str(ranks_per_host))

@@ -25,10 +25,11 @@ from recsys_lab.plan.explain import explain as sentences_of
 from recsys_lab.plan.explain import table_facts
 from recsys_lab.planning import Planned, plan_for, planned_as, price
 from recsys_lab.quiet import quiet_torchrec
-from recsys_lab.record.result import RESULT_FILE, read_result
-from recsys_lab.record.run_folder import Run, read_run
+from recsys_lab.record.result import read_result
+from recsys_lab.record.run_folder import DEEPEST, Run, read_run, runs_below
 from recsys_lab.simulate import Simulated
 from recsys_lab.tables import Table
+from recsys_lab.units import counted, grid
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
@@ -223,10 +224,10 @@ def _run_py() -> ModuleType:
 
 
 def load(path: Path | str) -> pandas.DataFrame:
-    """The records of one run, or of all runs in a folder such as a sweep's: a row for each.
+    """The records of one run, or of all runs in a folder such as a sweep's or a folder of sweeps: a row for each.
 
     Args:
-        path: a run folder, or a folder of them.
+        path: a run folder, or one with run folders in it, up to three levels down.
 
     Returns:
         A DataFrame: `folder`, and each field of result.json under its path, such as "simulated.iteration_ms".
@@ -237,9 +238,9 @@ def load(path: Path | str) -> pandas.DataFrame:
     import pandas
 
     at = Path(_path(path, "load"))
-    folders = [at] if (at / RESULT_FILE).is_file() else sorted(file.parent for file in at.glob(f"*/{RESULT_FILE}"))
+    folders = list(runs_below(at))
     if not folders:
-        raise UserError("no run lies here", where=at, allowed="a run folder, or a folder of run folders")
+        raise UserError("no run lies here", where=at, allowed=f"a run folder, or a folder with some in it, up to {DEEPEST} levels down")
     return pandas.json_normalize([{"folder": str(folder)} | read_result(folder) for folder in folders])
 
 
@@ -256,7 +257,7 @@ def _check_is_for(plan: object, experiment: Experiment, tables: Sequence[Table])
         raise UserError("a plan is needed", where="given", given=type(plan).__name__, allowed="a ShardingPlan", remedy=remedy)
 
     def of(tables: Sequence[Table], hosts: int, ranks: int) -> tuple[list[tuple[str, int, int]], str]:
-        return sorted((t.name, t.rows, t.dim) for t in tables), f"{len(tables)} tables on {hosts} x {ranks} ranks"
+        return sorted((t.name, t.rows, t.dim) for t in tables), f"{counted(len(tables), 'table')} on {grid(hosts, ranks)}"
 
     theirs = of(plan.tables, plan.hosts, plan.ranks_per_host)
     ours = of(tables, experiment.cluster.hosts, experiment.cluster.ranks_per_host)

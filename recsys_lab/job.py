@@ -186,7 +186,7 @@ class Ending:
     def say(self, record: dict[str, Any] | None) -> None:
         """How the run ended. Nothing where its ranks start later."""
         if record is not None:
-            say.finished(record, self.folder)
+            say.finished(record, self.folder, self.config.data.batch_size)
 
     def __enter__(self) -> Ending:
         say.CONSOLE.quiet = not self.writes

@@ -55,7 +55,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     if simulated is not None and unknown:
         say.not_calibrated(LOCAL)
     elif simulated is not None:
-        say.simulated(simulated)
+        say.simulated(simulated, named.steps.batch_size)
     rows = most_rows_here(experiment, named) if experiment.trains else None
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)

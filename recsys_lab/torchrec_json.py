@@ -5,12 +5,13 @@ TorchRec writes no file itself. Its plan gives plain data, which a user writes: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from recsys_lab import api
-from recsys_lab.errors import UserError
+from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.experiment import Experiment
 from recsys_lab.files import read_json
 from recsys_lab.plan import Placement, Shard, ShardingPlan
@@ -19,6 +20,7 @@ from recsys_lab.schemes.replicated import DATA_PARALLEL
 from recsys_lab.shapes import check_shape
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import Table
+from recsys_lab.units import counted
 
 REMEDY = "write it again with json.dump(plan._serialize(), file)"
 
@@ -89,7 +91,7 @@ def _placement(table: Table, sharding: Mapping, where: str, world_size: int) -> 
         held_by = tuple(range(world_size)) if ranks is None else tuple(ranks)
         return Placement(table.name, scheme, (Shard(held_by, 0, table.rows, 0, table.dim),))
     if not shards or not ranks or len(shards) != len(ranks):
-        given = f"{len(ranks or ())} ranks and {len(shards or ())} shards"
+        given = f"{counted(len(ranks or ()), 'rank')} and {counted(len(shards or ()), 'shard')}"
         raise UserError("a rank for each shard is needed", where=where, given=given, remedy=REMEDY)
     made = []
     for rank, shard in zip(ranks, shards):
@@ -102,15 +104,24 @@ def _placement(table: Table, sharding: Mapping, where: str, world_size: int) -> 
 
 @dataclass(frozen=True)
 class Priced:
-    """A plan's iteration on one cluster. `sent_mb`: by the busiest rank; `tables_gb`: what a rank holds at most."""
+    """A plan's iteration on one cluster. `sent_mb`: by the busiest rank; `tables_gb`: what a rank holds at most.
 
-    iteration_ms: float
-    phases_ms: Mapping[str, float]
-    sent_mb: float
-    tables_gb: float
+    `why_not`: of a plan that does not fit, which rank lacks how much, and what would fit. Then there are no figures.
+    """
+
+    iteration_ms: float | None = None
+    phases_ms: Mapping[str, float] = field(default_factory=dict)
+    sent_mb: float | None = None
+    tables_gb: float | None = None
+    why_not: str | None = None
 
     @staticmethod
-    def of(simulated: api.Simulated) -> Priced:
+    def of(simulate: Callable[[], api.Simulated]) -> Priced:
+        """What `simulate` returns. Or that the plan does not fit."""
+        try:
+            simulated = simulate()
+        except PlanDoesNotFit as error:
+            return Priced(why_not="; ".join(str(error.parts[part]) for part in ("what", "remedy") if error.parts[part]))
         sent = sum(one.bytes for one in simulated.collectives)
         return Priced(simulated.iteration_ms, simulated.phases_ms, sent / 1e6, simulated.bytes_per_rank.max / 1e9)
 
@@ -121,19 +132,28 @@ class Compared(dict[str, Priced]):
     def rows(self) -> tuple[tuple[str, ...], ...]:
         """A figure a row: what it is, then of each plan. Phases that no plan has are left out."""
         each = list(self.values())
-        phases = [name for name in each[0].phases_ms if any(one.phases_ms[name] for one in each)] if each else []
+        names = dict.fromkeys(name for one in each for name in one.phases_ms)
+        phases = [name for name in names if any(one.phases_ms.get(name) for one in each)]
         return (
-            ("ms of an iteration", *(f"{one.iteration_ms:.2f}" for one in each)),
-            *((f"  {name.replace('_', ' ')}", *(f"{one.phases_ms[name]:.2f}" for one in each)) for name in phases),
-            ("MB that a rank sends", *(f"{one.sent_mb:,.0f}" for one in each)),
-            ("GB with optimizer state", *(f"{one.tables_gb:.1f}" for one in each)),
+            ("ms of an iteration", *("does not fit" if one.why_not else _figure(one.iteration_ms, ".2f") for one in each)),
+            *((f"  {name.replace('_', ' ')}", *(_figure(one.phases_ms.get(name), ".2f") for one in each)) for name in phases),
+            ("MB that a rank sends", *(_figure(one.sent_mb, ",.0f") for one in each)),
+            ("GB with optimizer state", *(_figure(one.tables_gb, ".1f") for one in each)),
         )
+
+    def reasons(self) -> list[str]:
+        """A line for each plan that does not fit."""
+        return [f"{name}: {one.why_not}" for name, one in self.items() if one.why_not]
 
     def __str__(self) -> str:
         rows = (("", *self), *self.rows())
         widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
         lines = ((row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))) for row in rows)
-        return "\n".join("  ".join(line).rstrip() for line in lines)
+        return "\n".join([*("  ".join(line).rstrip() for line in lines), *self.reasons()])
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def plan_of(path: Path | str, experiment: Experiment) -> ShardingPlan:
@@ -151,16 +171,15 @@ def compared(path: Path | str, sharders: Sequence[str], *words: str) -> Compared
         words: of run.py: the model and the cluster, such as "model=tables", "model.file=tables.csv", "cluster=h100x64".
 
     Returns:
-        A Priced by name: of the file, then of each sharder. `print` shows a table of them.
+        A Priced by name: of the file, then of each sharder. `print` shows a table of them. A plan that does not fit says so.
 
     Raises:
-        UserError: that of `read`, and for wrong words. PlanDoesNotFit: where a rank lacks memory.
+        UserError: that of `read`, and for wrong words.
     """
     experiment = api.compose(*words)
-    found = Compared({Path(path).name: Priced.of(api.simulate(experiment, given=plan_of(path, experiment)))})
-    for name in sharders:
-        found[name] = Priced.of(api.simulate(*words, f"sharder={name}"))
-    return found
+    plan = plan_of(path, experiment)
+    own = {name: Priced.of(partial(api.simulate, *words, f"sharder={name}")) for name in sharders}
+    return Compared({Path(path).name: Priced.of(partial(api.simulate, experiment, given=plan))} | own)
 
 
 __all__ = ["Compared", "Priced", "compared", "plan_of", "read"]

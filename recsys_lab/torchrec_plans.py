@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -228,14 +230,15 @@ def compared(model: nn.Module, plans: Mapping[str, AnyPlan], *words: str, mean_i
 
     Returns:
         A DataFrame, a row for each plan: ms of the iteration and of each phase, the bytes that the busiest rank sends, and GB it holds.
+        Where a plan does not fit, `why_not` says which rank lacks how much, and what would fit.
     """
     import pandas
 
-    rows = {}
-    for name, plan in plans.items():
-        one = torchrec_json.Priced.of(simulate(model, plan, *words, mean_ids=mean_ids))
-        rows[name] = {"iteration_ms": one.iteration_ms, **one.phases_ms, "sent_mb": one.sent_mb, "tables_gb": one.tables_gb}
-    return pandas.DataFrame.from_dict(rows, orient="index")
+    each = {name: torchrec_json.Priced.of(partial(simulate, model, plan, *words, mean_ids=mean_ids)) for name, plan in plans.items()}
+    phases = dict.fromkeys(phase for one in each.values() for phase in one.phases_ms)
+    columns = ["iteration_ms", *phases, "sent_mb", "tables_gb", *(["why_not"] if any(one.why_not for one in each.values()) else [])]
+    rows = {name: asdict(one) | dict(one.phases_ms) for name, one in each.items()}
+    return pandas.DataFrame.from_dict(rows, orient="index").reindex(columns=columns)
 
 
 def collections_of(model: nn.Module) -> Iterator[tuple[str, EmbeddingBagCollection | EmbeddingCollection]]:

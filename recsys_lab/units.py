@@ -39,5 +39,15 @@ def human_count(count: float) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """`1 rank`, `1,024 ranks`."""
-    return f"{number:,} {word}{'s' if number != 1 else ''}"
+    """`1 rank`, `1,024 ranks`, `2 processes`."""
+    return f"{number:,} {plural(word, number)}"
+
+
+def plural(word: str, number: int) -> str:
+    """`word` for so many."""
+    return word if number == 1 else word + ("es" if word.endswith("s") else "s")
+
+
+def grid(hosts: int, ranks_per_host: int, word: str = "rank") -> str:
+    """`1 host x 4 ranks`, `8 hosts x 1 rank`."""
+    return f"{counted(hosts, 'host')} x {counted(ranks_per_host, word)}"

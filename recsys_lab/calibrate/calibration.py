@@ -20,6 +20,7 @@ from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.config.choices import built
 from recsys_lab.experiment import Experiment
 from recsys_lab.simulate import Profile
+from recsys_lab.units import grid
 
 #: The trainings that the profile is fitted to, of one model. Under the first sharder a rank holds most pieces of tables, under the second
 #: fewest. Batches are shares of the config's.
@@ -83,7 +84,7 @@ def measure(experiment: Experiment, tell: Callable[[str], None]) -> Measured:
     """All ranks that the launcher of `experiment` starts, or that are there, at once."""
     hosts, ranks = experiment.launcher.hosts, experiment.launcher.ranks_per_host
     if not torchrun.is_follower():
-        tell(f"{hosts} hosts x {ranks} ranks ({experiment.choices['launcher']}), all at it at once:")
+        tell(f"{grid(hosts, ranks)} ({experiment.choices['launcher']}), all at it at once:")
     with tempfile.TemporaryDirectory() as logs:
         measured: Measured = experiment.launcher.launch(work.measure, {"hosts": hosts, "ranks_per_host": ranks}, Path(logs))
     return measured

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from recsys_lab.calibrate.measured import CollectiveTime
 from recsys_lab.calibrate.ranks import Say, device_here, finish, mean_over_ranks
-from recsys_lab.units import MS_PER_S
+from recsys_lab.units import MS_PER_S, counted
 
 SIZES_BYTES = (1 << 7, 1 << 14, 1 << 17, 1 << 20, 1 << 24)  # of the whole buffer: an all-gather's has all parts
 WARM_UP, REPEATS = 3, 15
@@ -35,7 +35,8 @@ def measure(hosts: int, ranks_per_host: int, say: Say) -> list[CollectiveTime]:
                 ms = _ms(make(group, size, size_bytes))
                 put_in = size_bytes / size if kind == "all_gather" else size_bytes
                 found.append(CollectiveTime(kind, size, in_hosts, size // in_hosts, put_in, ms))
-            say(f"{kind} of {name}, {size} ranks: {found[-len(SIZES_BYTES)].ms:.2f} ms of {SIZES_BYTES[0]} bytes, {ms:.2f} ms of 16 MiB")
+            small = found[-len(SIZES_BYTES)].ms
+            say(f"{kind} of {name}, {counted(size, 'rank')}: {small:.2f} ms of {SIZES_BYTES[0]} bytes, {ms:.2f} ms of 16 MiB")
     return found
 
 

@@ -20,7 +20,7 @@ WORDS = (
 
 
 def main(argv: list[str]) -> int:
-    """Prints the rows, the winner and what would help most."""
+    """Prints the verdict, the rows, and what would help most."""
     line = parser("decide", ABOUT)
     line.add_argument("words", nargs="*", metavar="KEY=VALUE", help=WORDS)
     line.add_argument("--all", action="store_true", help="every row in the terminal, not only the cheapest")
@@ -38,10 +38,13 @@ def main(argv: list[str]) -> int:
         print(json.dumps(plain(decision.to_json()), indent=2, allow_nan=False))
         return 0
     out = console()
+    out.print(decision.winner.verdict, style="bold")
+    out.print()
     print_table(out, rows_table(decision.rows, decision.winner, options.all))
     if (refused := refused_table(decision.rows)).rows:
         print_table(out, refused)
-    out.print(decision.winner.words)
+    if decision.winner.details:
+        out.print(decision.winner.details)
     if decision.sensitivity and decision.winner.row is not None:
         out.print()
         print_table(out, changes_table(decision.sensitivity, decision.winner.row))

@@ -16,6 +16,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
 from recsys_lab.report.waiting import Bar
+from recsys_lab.units import counted
 
 
 def main(argv: list[str]) -> int:
@@ -94,7 +95,7 @@ def _table(rows: Sequence[Row]) -> Table:
         )
     columns = ("sharder", "ms", "90 %", "samples/s", "exch.", "GB", *(["$/1e9"] if paid else []))
     first = rows[0]
-    where = f"{first.cluster}, {first.ranks} ranks of {first.batch_per_rank:,} samples, profile {first.profile}"
+    where = f"{first.cluster}, {counted(first.ranks, 'rank')} of {counted(first.batch_per_rank, 'sample')}, profile {first.profile}"
     why = " ".join(f"{row.sharder}: {row.why_not}." for row in rows if row.why_not)
     why = " ".join([*price_words([row for row in rows if row.ms is not None])[:2], why])
     note = f"Simulated, not measured. 90 %: the interval. exch.: ms of exposed embedding exchange. GB: of the fullest rank. {why}".strip()

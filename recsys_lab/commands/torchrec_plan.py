@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recsys_lab.arguments import parser
+from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.files import plain
+
+if TYPE_CHECKING:
+    from recsys_lab.torchrec_json import Priced
+
+
+def _code(own: Priced) -> int:
+    """0. Raises PlanDoesNotFit where the plan of the file does not."""
+    if own.why_not:
+        raise PlanDoesNotFit(own.why_not)
+    return 0
 
 
 def main(argv: list[str]) -> int:
-    """Prints what the plan means and what it costs. UserError for a file that is no such plan, and for wrong words."""
+    """Prints what the plan means and what it costs, beside plans of ours.
+
+    UserError for a file that is no such plan, and for wrong words. PlanDoesNotFit, after the rest, for a plan that does not fit.
+    """
     line = parser("torchrec_plan", "A TorchRec plan, written with json.dump(plan._serialize(), file): what it means, and what it costs.")
     line.add_argument("file", metavar="FILE", help="the JSON")
     line.add_argument("overrides", nargs="+", help="as for run.py: model=tables model.file=TABLES.csv cluster=...")
@@ -21,6 +37,7 @@ def main(argv: list[str]) -> int:
     from recsys_lab.plan.explain import explain, table_facts
     from recsys_lab.report.sections import Table
     from recsys_lab.report.terminal import console, print_table
+    from recsys_lab.units import counted
 
     experiment = api.compose(*options.overrides)
     plan = torchrec_json.plan_of(options.file, experiment)
@@ -28,10 +45,12 @@ def main(argv: list[str]) -> int:
     priced = torchrec_json.compared(options.file, sharders, *options.overrides)
     if options.json:
         print(json.dumps(plain({"plan": plan.to_json(), "priced": {name: asdict(one) for name, one in priced.items()}}), indent=2))
-        return 0
+        return _code(priced[Path(options.file).name])
     print("\n".join(explain(plan)))
     print_table(console(), Table("Tables", ("table", "where"), tuple((fact.table.name, fact.where) for fact in table_facts(plan))))
     cluster = experiment.cluster
-    note = f"Simulated: an iteration on {cluster.name}, {experiment.batch_size:,} samples a rank. Bytes are those of the busiest rank."
+    batch = counted(experiment.batch_size, "sample")
+    note = f"Simulated: an iteration on {cluster.name}, {batch} a rank. Bytes are those of the busiest rank."
+    note = " ".join([note, *(f"{reason}." for reason in priced.reasons())])
     print_table(console(), Table("Cost", ("", *priced), priced.rows(), note, tuple(priced)))
-    return 0
+    return _code(priced[Path(options.file).name])

@@ -84,11 +84,18 @@ def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
                 if override.is_add() or (depth and _free_form(parent)):
                     break  # `+key=` and free-form mappings: the typed schema of the group decides
                 names = {str(k) for k in parent if k not in ("_target_", "choices")} | (set(groups) if not depth else set())
-                raise unknown_key(".".join(parts[: depth + 1]), allowed=sorted(names))
+                raise unknown_key(".".join(parts[: depth + 1]), sorted(names), () if depth else keys_named(config, parts[0]))
         else:
             if _free_form(OmegaConf.select(config, key, throw_on_resolution_failure=False)):
                 free.add(str(override.input_line))
     return {word for word in free if not word.startswith("+")}
+
+
+def keys_named(config: DictConfig, name: str) -> list[str]:
+    """Keys of groups that are called `name`. Where none is, those that have it as a word, as data.batch_size has batch."""
+    keys = [(f"{group}.{key}", str(key)) for group, node in config.items() if isinstance(node, DictConfig) for key in node]
+    exact = sorted(path for path, key in keys if key == name)
+    return exact or sorted(path for path, key in keys if name in key.split("_"))
 
 
 def _choices(loader: ConfigLoader, group: str) -> list[str]:

@@ -205,9 +205,14 @@ def _writable(node: Any) -> Any:
     return node
 
 
-def unknown_key(where: str, allowed: Sequence[str]) -> UserError:
-    """The error for a key that does not exist, with the nearest one that does."""
-    remedy = did_you_mean(where.rsplit(".", 1)[-1], allowed)
+#: Keys of groups that are named where one may be meant.
+MOST_MEANT = 4
+
+
+def unknown_key(where: str, allowed: Sequence[str], meant: Sequence[str] = ()) -> UserError:
+    """The error for a key that does not exist, with those that may be `meant`, or the nearest one that does."""
+    near = f"did you mean {' or '.join(meant[:MOST_MEANT])}?" if meant else None
+    remedy = near or did_you_mean(where.rsplit(".", 1)[-1], allowed)
     return UserError("no such key", where=where or "an empty key", allowed=", ".join(allowed) or None, remedy=remedy)
 
 

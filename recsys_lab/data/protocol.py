@@ -85,7 +85,11 @@ Hottest = Callable[[str, int], np.ndarray]
 
 
 class DataSet(Protocol):
-    """Splits with the same features. `best_auc` is known only where the truth was planted."""
+    """Splits with the same features.
+
+    `best_auc` is known only where the truth was planted: the AUC of the true click probabilities. On validation and test no model is better
+    but by chance. On train one may be, as it has seen the labels.
+    """
 
     @property
     def features(self) -> tuple[Feature, ...]: ...

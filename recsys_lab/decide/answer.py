@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from recsys_lab.decide.rows import Row
+from recsys_lab.decide.verdict import verdict
 
 WINNER, NOT_APART, OF_SOFTWARE, NONE_FITS = "winner", "not distinguishable", "depends on the software", "nothing fits"
 
@@ -15,15 +16,22 @@ class Winner:
     """`row`: the cheapest under the first profile; None where nothing fits. `status`: one of those above.
 
     `by_profile`: the cheapest under each. `rivals`: names of combinations whose interval reaches below the upper end of its own, under any
-    profile. `words`: the same for people. `without_price`: clusters whose rows fit and are not compared, as others have a price.
+    profile. `verdict`: two lines for people; `details`: what each profile chooses, and what is not compared.
+    `without_price`: clusters whose rows fit and are not compared, as others have a price.
     """
 
     status: str
     row: Row | None
     by_profile: dict[str, Row]
     rivals: tuple[str, ...]
-    words: str
+    verdict: str
+    details: str = ""
     without_price: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """Verdict and details."""
+        return "\n".join(text for text in (self.verdict, self.details) if text)
 
 
 def marked(rows: Sequence[Row]) -> list[Row]:
@@ -50,29 +58,34 @@ def winner_of(rows: Sequence[Row]) -> Winner:
     profiles = list(dict.fromkeys(row.profile for row in priced))
     by_profile = {profile: min((row for row in priced if row.profile == profile), key=cheapest_first) for profile in profiles}
     best = by_profile[profiles[0]]
-    rivals = dict.fromkeys(
-        row.name
-        for top in by_profile.values()
-        for row in priced
-        if row.choices != top.choices and row.profile == top.profile and _reaches(row, top)
-    )
-    what = "dollars" if best.usd_per_1e9 is not None else "device-hours"
+    rivals = _rivals(by_profile, priced)
+    depends = len({row.choices for row in by_profile.values()}) > 1
     known = {id(row) for row in priced}
     free = tuple(dict.fromkeys(row.cluster for row in rows if row.ms is not None and row.fits and id(row) not in known))
-    if len({row.choices for row in by_profile.values()}) > 1:
-        each = "".join(f"\n  {profile}: {row.name}" for profile, row in by_profile.items())
-        status, words = OF_SOFTWARE, f"Which takes the fewest {what} per 1e9 samples depends on the software profile:{each}"
-    elif rivals:
-        others = f"{len(rivals)} other{'s' if len(rivals) > 1 else ''}"
-        status = NOT_APART
-        words = f"{best.name} takes the fewest {what} per 1e9 samples, but is not distinguishable from {others}: their intervals overlap."
-    else:
-        status = WINNER
-        words = f"{best.name} takes the fewest {what} per 1e9 samples, beyond the intervals and under every profile: {', '.join(profiles)}."
+    details = []
+    if depends:
+        details = ["The cheapest under each software profile:", *(f"  {profile}: {row.name}" for profile, row in by_profile.items())]
     if free:
-        between = "\n" if status == OF_SOFTWARE else " "
-        words += f"{between}{', '.join(free)} {'have no price and are' if len(free) > 1 else 'has no price and is'} not compared."
-    return Winner(status, best, by_profile, tuple(rivals), words, free)
+        details.append(f"{', '.join(free)} {'have no price and are' if len(free) > 1 else 'has no price and is'} not compared.")
+    return Winner(
+        OF_SOFTWARE if depends else NOT_APART if rivals else WINNER,
+        best,
+        by_profile,
+        tuple(row.name for row in rivals),
+        verdict(by_profile, rivals, alone=len({row.choices for row in priced}) == 1),
+        "\n".join(details),
+        free,
+    )
+
+
+def _rivals(by_profile: Mapping[str, Row], rows: Sequence[Row]) -> list[Row]:
+    """A row for each combination that reaches the best under any profile: those of the first profile first, the cheapest before others."""
+    reaching: dict[tuple[str, ...], Row] = {}
+    for profile, top in by_profile.items():
+        for row in sorted((row for row in rows if row.profile == profile), key=cheapest_first):
+            if row.choices != top.choices and _reaches(row, top):
+                reaching.setdefault(row.choices, row)
+    return list(reaching.values())
 
 
 def _alike(row: Row, rows: Sequence[Row]) -> list[Row]:

@@ -41,8 +41,9 @@ def page(decision: Decision) -> str:
     body = [
         f"<style>{STYLE}</style>",
         "<h1>Which sharding and precision to pay for</h1>",
+        *(f"<p><b>{escape(line)}</b></p>" for line in winner.verdict.split("\n")),
         f'<p class="soft">Batch {first.batch:,} over {escape(where)}. Simulated, not measured.</p>',
-        *map(_paragraph, (winner.words, *decision.sentences)),
+        *map(_paragraph, (*([winner.details] if winner.details else []), *decision.sentences)),
         *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(decision.rows)) else []),
         '<div class="filters" id="filters"></div>',
         '<h2>Cost against time</h2><div class="chart tall" id="scatter"></div>',

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
-from recsys_lab.units import human_bytes
+from recsys_lab.units import counted, human_bytes
 
 #: Below these, the usual small runs do not go well (what the default run takes, rounded up).
 LEAST_MEMORY_BYTES = 4e9
@@ -26,7 +26,7 @@ def device_rows() -> list[Row]:
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = psutil.virtual_memory()
-    rows = [Row("devices", "CPU", OK, f"{cores} cores")]
+    rows = [Row("devices", "CPU", OK, counted(cores, "core"))]
     text = f"{human_bytes(memory.total)}, {human_bytes(memory.available)} free"
     if memory.available < LEAST_MEMORY_BYTES:
         rows.append(

@@ -41,6 +41,7 @@ from recsys_lab.lightning.pieces import Layout, held, moved, names_of_tables
 from recsys_lab.lightning.rows import look_up_by_torch
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.torchrec_plans import as_placed, collections_of
+from recsys_lab.units import grid
 
 #: Under this key a rank's file says where its shards stand.
 LAYOUT = "recsys_lab_layout"
@@ -98,9 +99,9 @@ class ShardedStrategy(DDPStrategy):
 
     def _shard(self, module: nn.Module) -> None:
         """Puts TorchRec's sharded collections in the place of whole ones. Those of an earlier call stay."""
-        given = f"{self.num_nodes} hosts of {self.num_processes} ranks"
+        given = f"{grid(self.num_nodes, self.num_processes)}"
         if (self.plan.hosts, self.plan.ranks_per_host) != (self.num_nodes, self.num_processes):
-            allowed = f"{self.plan.hosts} hosts of {self.plan.ranks_per_host} ranks"
+            allowed = f"{grid(self.plan.hosts, self.plan.ranks_per_host)}"
             raise UserError("the plan is for other ranks", where="Trainer(num_nodes, devices)", given=given, allowed=allowed)
         if sharded := [part for part in module.modules() if isinstance(part, ShardedModule)]:
             if any(_PLAN_OF.get(part) != self.plan.fingerprint for part in sharded):

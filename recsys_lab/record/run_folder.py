@@ -5,7 +5,7 @@ All that the page, the terminal and the comparison show comes from here. It has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,15 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.serialise import load_plan
 from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.metrics_csv import read_metrics
-from recsys_lab.record.result import read_result
+from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.shapes import check_shape
 
 REASONS_FILE = "reasons.json"
 STORES_FILE = "stores.json"
+#: Where a sweep puts a finished run whose config has changed since.
+SUPERSEDED = "superseded"
+#: Below a folder runs are looked for so many levels down: a sweep's are one down, those of a folder of sweeps two.
+DEEPEST = 3
 #: What to do about a broken file that is no more than shown.
 LEAVE_OUT = "take the file away to see the rest, or run it again"
 
@@ -159,8 +163,9 @@ class Run:
 
     @property
     def best_auc(self) -> dict[str, float]:
-        """The best reachable AUC by split, where the truth was planted. Empty where unknown."""
-        return (self.environment.get("data") or {}).get("best_auc") or {}
+        """The best reachable AUC of splits that no model was trained on, where the truth was planted. Empty where unknown."""
+        known = (self.environment.get("data") or {}).get("best_auc") or {}
+        return {split: auc for split, auc in known.items() if split != "train"}
 
     @property
     def data_notes(self) -> list[str]:
@@ -268,3 +273,16 @@ def value_at(data: Any, path: str) -> Any:
     for key in path.split("."):
         data = data.get(key) if isinstance(data, dict) else None
     return data
+
+
+def runs_below(folder: Path, levels: int = DEEPEST) -> Iterator[Path]:
+    """`folder` if a run ended there, else those below it, in the order of their names.
+
+    Nothing is looked for within a run, in what sweeps have superseded, in hidden folders, or behind links to folders.
+    """
+    if (folder / RESULT_FILE).is_file():
+        yield folder
+    elif levels and folder.is_dir():
+        for below in sorted(folder.iterdir()):
+            if below.is_dir() and not below.is_symlink() and below.name != SUPERSEDED and not below.name.startswith("."):
+                yield from runs_below(below, levels - 1)

@@ -18,7 +18,7 @@ from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.report.baselines import baseline_sentences, said
 from recsys_lab.report.sections import verdict_of
 from recsys_lab.simulate import Simulated
-from recsys_lab.units import counted, human_bytes, human_count
+from recsys_lab.units import counted, grid, human_bytes, human_count
 
 #: A plan for more than so many can take minutes.
 MANY_RANKS, MANY_TABLES = 1024, 500
@@ -92,7 +92,7 @@ def plan(sharding: ShardingPlan, cluster: Cluster) -> None:
         schemes[placement.scheme] = schemes.get(placement.scheme, 0) + 1
     kinds = ", ".join(f"{count} {scheme}" for scheme, count in sorted(schemes.items(), key=lambda item: -item[1]))
     most = f"weights {human_bytes(max(held))} at most a rank" + (", not all in its memory" if sharding.has_stores else "")
-    _line("plan", f"{cluster.name}: {cluster.hosts} hosts x {cluster.ranks_per_host} ranks; {kinds}; {most}")
+    _line("plan", f"{cluster.name}: {grid(cluster.hosts, cluster.ranks_per_host)}; {kinds}; {most}")
 
 
 def stores(facts: Sequence[StoreFacts]) -> None:
@@ -109,12 +109,12 @@ def stores(facts: Sequence[StoreFacts]) -> None:
         _line("", f"{counted(len(own), 'table')} in {place}, {shares} of rows cached: {rates} hits expected, {moved} an iteration")
 
 
-def simulated(iteration: Simulated) -> None:
+def simulated(iteration: Simulated, batch_per_rank: int) -> None:
     phases = ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in iteration.phases_ms.items())
     _line(
         "simulated",
         f"{iteration.cluster}: {iteration.examples_per_second:,.0f} examples/s, {iteration.iteration_ms:.2f} ms an iteration "
-        f"({phases} ms), profile {iteration.profile}",
+        f"of {counted(batch_per_rank, 'sample')} a rank ({phases} ms), profile {iteration.profile}",
     )
     if interval := iteration.interval_ms:
         _line("", f"90 % interval: {interval.low:.2f} to {interval.high:.2f} ms")
@@ -145,14 +145,15 @@ def trains_here(named: ShardingPlan, here: ShardingPlan) -> None:
         return
     _line(
         "here",
-        f"trains on {here.hosts} hosts x {here.ranks_per_host} ranks of this machine in place of {named.hosts} x {named.ranks_per_host}",
+        f"trains on {grid(here.hosts, here.ranks_per_host)} of this machine in place of {grid(named.hosts, named.ranks_per_host)}",
     )
     cut = [(a, b) for a, b in zip(named.tables, here.tables) if a.rows != b.rows]
     if cut:
         rows = [sum(t.rows for t in plan.tables) for plan in (named, here)]
         _line(
             "",
-            f"{len(cut)} of {len(here.tables)} tables scaled down to fit: {human_count(rows[0])} rows in all become {human_count(rows[1])}",
+            f"{len(cut)} of {counted(len(here.tables), 'table')} scaled down to fit: "
+            f"{human_count(rows[0])} rows in all become {human_count(rows[1])}",
         )
 
 
@@ -162,13 +163,14 @@ def _ranks(q: dict[str, Any], suffix: str) -> str:
     return f"hit rate@10 {q[f'hit_rate_10{suffix}']:.4f}, NDCG@10 {q[f'ndcg_10{suffix}']:.4f}"
 
 
-def finished(record: dict[str, Any], folder: Path) -> None:
-    if record["measured"]:
-        measured = record["measured"]
+def finished(record: dict[str, Any], folder: Path, batch: int) -> None:
+    """How a run ended. `batch`: samples a step over all ranks that trained here."""
+    if measured := record["measured"]:
+        ms = measured["iteration_ms"]
         _line(
             "measured",
-            f"{measured['examples_per_second']:,.0f} examples/s on {measured['world_size']} ranks here, "
-            f"{measured['iteration_ms']['median']:.1f} ms an iteration (95 %: {measured['iteration_ms']['p95']:.1f})",
+            f"{measured['examples_per_second']:,.0f} examples/s on average, {ms['median']:.1f} ms an iteration "
+            f"(median; 95th percentile {ms['p95']:.1f}), batch {batch:,} over {counted(measured['world_size'], 'rank')} here",
         )
         if measured.get("coverage"):
             _line("", verdict_of(measured["coverage"]))

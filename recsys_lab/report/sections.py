@@ -14,7 +14,7 @@ from recsys_lab.record.result import WARM_UP
 from recsys_lab.record.run_folder import Run, value_at
 from recsys_lab.report.baselines import baseline_rows, said, verdict
 from recsys_lab.tables.tiers import ROW_SHARDED
-from recsys_lab.units import human_bytes, human_count
+from recsys_lab.units import MS_PER_S, counted, grid, human_bytes, human_count
 
 UNKNOWN = "not known"
 CALIBRATE = "python -m recsys_lab calibrate measures this machine"
@@ -48,19 +48,17 @@ def headline(run: Run) -> Table:
             if split == "validation":
                 rows.append((f"NE, {split}", number(figures["ne"], 4), "measured"))
     if measured := result["measured"]:
-        batch = value_at(run.config, "data.batch_size")
-        where = f"measured, {measured['world_size']} {plural('process', measured['world_size'])} here{_batch(batch, ' over all of them')}"
-        rows.append(("examples per second", count(measured["examples_per_second"]), where))
+        where = f"measured, {counted(measured['world_size'], 'process')} here{_batch_here(run)}"
+        rows.append(("examples per second, mean", count(measured["examples_per_second"]), where))
         rows.append(("iteration, median", ms((measured["iteration_ms"] or {}).get("median")), where))
     if run.hides_simulation:
         rows.append(("iteration", "not calibrated", f"simulated; {CALIBRATE}"))
     elif simulated := result["simulated"]:
-        batch = value_at(run.config, "simulate.batch_size")
-        where = f"simulated, {simulated['cluster']}" + (_batch(batch, " a rank") if simulated["cluster"] != "local" else "")
+        where = f"simulated, {simulated['cluster']}{_batch_there(simulated)}"
         rows.append(("examples per second", count(simulated["examples_per_second"]), where))
         rows.append(("iteration", ms(simulated["iteration_ms"]), f"{where}, profile {simulated['profile']}"))
         if early := simulated.get("in_run"):
-            rows.append((f"iteration, mean of this run's {early['steps']:,} steps", ms(early["iteration_ms"]), where))
+            rows.append((f"iteration, mean of this run's {counted(early['steps'], 'step')}", ms(early["iteration_ms"]), where))
         if interval := simulated.get("interval_ms"):
             span = f"{ms(interval['low']).removesuffix(' ms')}\N{EN DASH}{ms(interval['high'])}"
             rows.append(("90 % interval", span, "simulated, of the iteration"))
@@ -68,8 +66,15 @@ def headline(run: Run) -> Table:
     return Table("Headline", ("figure", "value", "origin"), tuple(rows), note, ("value",))
 
 
-def _batch(samples: Any, of: str) -> str:
-    return f", batch {samples:,}{of}" if isinstance(samples, int) else ""
+def _batch_here(run: Run) -> str:
+    batch = value_at(run.config, "data.batch_size")
+    return f", batch {batch:,} over all of them" if isinstance(batch, int) else ""
+
+
+def _batch_there(simulated: dict[str, Any]) -> str:
+    """As the iteration's time and throughput have it."""
+    samples = (simulated["examples_per_second"] or 0) * (simulated["iteration_ms"] or 0) / MS_PER_S
+    return f", batch {round(samples / simulated['world_size']):,} a rank" if samples else ""
 
 
 def outside_words(result: dict[str, Any]) -> str:
@@ -90,11 +95,11 @@ def quality(run: Run) -> Table:
         (
             split,
             *(_metric(name, q.get(name)) for name in metrics),
-            *((number(best.get(split), 5),) if best else ()),
+            *((number(best[split], 5) if split in best else "",) if best else ()),
         )
         for split, q in splits.items()
     ]
-    notes = ["best auc: the best reachable, by the planted truth"] if best else []
+    notes = ["best auc: of the true click probabilities; on rows that it has not seen no model is better but by chance"] if best else []
     if "users" in metrics:
         notes.append("ranks of each user's held-out item among all items that it had not had, and among 100; of equal scores the mean")
     notes += verdict(run.result)
@@ -114,8 +119,8 @@ def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Tab
     schemes = Counter(placement.scheme for placement in plan.placements)
     rows = [
         ("sharder", plan.sharder),
-        ("ranks", f"{plan.world_size} = {plan.hosts} {plural('host', plan.hosts)} x {plan.ranks_per_host}"),
-        ("tables", f"{len(plan.tables)} with {sum(t.rows for t in plan.tables):,} rows"),
+        ("ranks", f"{plan.world_size} = {grid(plan.hosts, plan.ranks_per_host)}"),
+        ("tables", f"{len(plan.tables)} with {counted(sum(t.rows for t in plan.tables), 'row')}"),
         ("parameters of the tables", human_count(sum(t.parameters for t in plan.tables))),
         ("schemes", ", ".join(f"{scheme} {n}" for scheme, n in schemes.most_common())),
         ("table weights per rank", f"at most {human_bytes(max(held))}, mean {human_bytes(sum(held) / len(held))}"),
@@ -224,9 +229,8 @@ def phases(run: Run, origin: str) -> Table:
         rows.append(("iteration, mean: all phases", ms(whole if named else None), ""))
         rows.append(("iteration, median", ms(part["iteration_ms"]["median"]), ""))
         rows.append(("iteration, 95th percentile", ms(part["iteration_ms"]["p95"]), ""))
-        notes.append(
-            f"{(part.get('transport') or part['backend']).replace('_', ' ')}, {part['hosts']} x {part['ranks_per_host']} processes"
-        )
+        transport = (part.get("transport") or part["backend"]).replace("_", " ")
+        notes.append(f"{transport}, {grid(part['hosts'], part['ranks_per_host'], 'process')}{_batch_here(run)}")
         notes.append(f"waiting for data {'not known' if part['data_wait_share'] is None else format(part['data_wait_share'], '.1%')}")
         if part["wire_bytes"]:
             wire = part["wire_bytes"]
@@ -235,7 +239,8 @@ def phases(run: Run, origin: str) -> Table:
             notes.append(f"peak memory {human_bytes(part['peak_memory_bytes'])}{_added(part)}")
     else:
         rows.append(("iteration", ms(whole), ""))
-        notes.append(f"cluster {part['cluster']}, {part['world_size']} ranks, software profile {part['profile']}")
+        ranks = counted(part["world_size"], "rank")
+        notes.append(f"cluster {part['cluster']}, {ranks}{_batch_there(part)}, software profile {part['profile']}")
         notes.append(("the plan fits" if part["feasible"] else "THE PLAN DOES NOT FIT") + _added(part))
     return Table(title, ("phase", "ms", "share"), tuple(rows), "; ".join(notes), ("ms", "share"))
 
@@ -301,10 +306,6 @@ def _group(group: Any) -> str:
     """Cut where it would push the bytes away."""
     text = group if isinstance(group, str) else ranks_text(group)
     return text if len(text) <= LONGEST_GROUP else f"{text[:LONGEST_GROUP].rpartition(',')[0]},..."
-
-
-def plural(word: str, n: int) -> str:
-    return word if n == 1 else word + ("es" if word.endswith("s") else "s")
 
 
 def number(value: float | None, digits: int) -> str:

@@ -17,7 +17,7 @@ from recsys_lab.simulate.phases import exposed_phases
 from recsys_lab.simulate.placed import Event
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.timeline import place
-from recsys_lab.units import MS_PER_HOUR, MS_PER_S
+from recsys_lab.units import MS_PER_HOUR, MS_PER_S, counted
 
 Z_OF_90_PERCENT = 1.645
 
@@ -166,7 +166,7 @@ def simulate(
         extrapolates=extrapolates(profile, cluster),
         price=cluster.price,
     )
-    title = f"simulated: {cluster.name}, {cluster.world_size} ranks, profile {profile.name}"
+    title = f"simulated: {cluster.name}, {counted(cluster.world_size, 'rank')}, profile {profile.name}"
     over_time = memory_over_time(events, memory, whole.slowest, workload)
     least = whole.events(whole.fastest) if whole.fastest != whole.slowest else []
     return simulated, Timeline(title, tuple(events), tuple(over_time), tuple(least))
@@ -207,7 +207,7 @@ def extrapolates(profile: Profile, cluster: Cluster) -> str | None:
 
 
 def _hosts_of(device: str, hosts: int) -> str:
-    return f"{hosts} host{'s' if hosts > 1 else ''} of {device}"
+    return f"{counted(hosts, 'host')} of {device}"
 
 
 def _cost(ms_per_sample: float, cluster: Cluster) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from recsys_lab.studies.study import Line, Study
+from recsys_lab.units import counted
 
 REPRODUCED, DEVIATES = "reproduced", "deviates"
 
@@ -102,7 +103,7 @@ def _off(errors: Errors | None, tolerance: float, words: Callable[[float], str])
     """Such as `12 figures within 1.2 % (mean 0.3 %)`, or how many are not and which is the worst."""
     if errors is None:
         return ""
-    figures = f"{errors.count} figure{'s' if errors.count > 1 else ''}"
+    figures = f"{counted(errors.count, 'figure')}"
     if not errors.beyond:
         return f"{figures} within {words(errors.worst)} (mean {words(errors.mean)})"
     return (

@@ -15,13 +15,12 @@ from recsys_lab.errors import UserError
 from recsys_lab.files import NOTHING, read_json, what_is, write_json
 from recsys_lab.record.ownership import LOCK_FILE, written
 from recsys_lab.record.result import RESULT_FILE, read_result
+from recsys_lab.record.run_folder import SUPERSEDED
 from recsys_lab.shapes import check_shape
 
 SWEEP_FILE = "sweep.json"
 #: Overrides of these keys change how a job is run or shown, not what it computes.
 NOT_A_CHOICE = ("hydra", "ablation", "logger", "resume", "overwrite")
-#: Where a finished run goes whose config has changed since.
-SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ import recsys_lab
 from recsys_lab import api
 from recsys_lab.config.choices import built
 from recsys_lab.errors import UserError
+from recsys_lab.record.result import write_result
+from tests.record.fake_run import make_result
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("model=dcn_mlperf", "data=random", "cluster=h100x64", "sharder=torchrec_row_wise")
@@ -80,6 +82,18 @@ def test_the_same_figures_as_a_run_of_the_same_words(tmp_path: Path) -> None:
         recsys_lab.run(*WORDS, "mode=simulate", "seed=7", logger="none", folder=tmp_path / "my runs, here" / "one")
     assert failed.value.exit_code == 2 and failed.value.reason.startswith(f"{tmp_path / 'my runs, here' / 'one'}: another run lies here")
     assert "\n" not in str(failed.value)
+
+
+def test_a_folder_of_sweeps_loads_without_what_is_superseded_hidden_linked_or_too_deep(tmp_path: Path) -> None:
+    runs = ["alone", "sweep_a/0", "sweep_a/1", "project/sweep_b/0"]
+    for name in (*runs, "sweep_a/superseded/0-1", ".trash/0", "sweep_a/1/checkpoints/kept", "a/b/c/too_deep"):
+        write_result(tmp_path / name, make_result())
+    (tmp_path / "latest").symlink_to(tmp_path / "sweep_a")
+    folders = recsys_lab.load(tmp_path).folder.tolist()
+    assert folders == [str(tmp_path / name) for name in sorted(runs)]
+    assert len(recsys_lab.load(tmp_path / "sweep_a")) == 2 and len(recsys_lab.load(tmp_path / "sweep_a/superseded")) == 1
+    with pytest.raises(UserError, match="up to 3 levels down"):
+        recsys_lab.load(tmp_path / "a" / "nothing")
 
 
 def test_an_explanation_has_a_line_a_table() -> None:

@@ -110,6 +110,7 @@ def test_the_best_auc_is_the_auc_of_the_true_probability(tmp_path: Path) -> None
     assert data.best_auc["validation"] == pytest.approx(expected, abs=1e-12)
     assert f"best reachable AUC on validation: {expected:.4f}" in data.notes
     assert set(data.best_auc) == {"train", "validation"}
+    assert not any("on train" in note for note in data.notes), "a model that has seen the labels may pass it"
 
 
 def test_labels_are_drawn_from_the_stated_probability(tmp_path: Path) -> None:
@@ -148,9 +149,9 @@ def test_the_best_auc_is_kept_and_computed_anew_where_it_cannot_be(tmp_path: Pat
 
 def test_a_large_split_is_judged_by_its_first_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recsys_lab.data.synthetic.BEST_AUC_ROWS", 1000)
-    data = synthetic(tmp_path, rows_train=10**12)
+    data = synthetic(tmp_path, rows_train=10**12, rows_validation=10**12)
     assert data.best_auc["train"] == best_auc(data.splits["train"], 1000)  # type: ignore[arg-type]
-    assert any("train" in note and "its first 1,000 rows" in note for note in data.notes)
+    assert any("validation" in note and "its first 1,000 rows" in note for note in data.notes)
     assert len(data.splits["train"].read(np.array([10**12 - 1])).labels) == 1
 
 

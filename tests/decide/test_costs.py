@@ -49,7 +49,8 @@ def test_dollars_are_not_compared_with_device_hours() -> None:
     winner = winner_of(rows)
     assert winner.row is not None and winner.row.name == "h100x64 torchrec fp32 adam" and winner.status == "winner"
     assert winner.without_price == ("h200x64",) and winner.rivals == ()
-    assert "dollars" in winner.words and "h200x64 has no price" in winner.words
+    assert "4.00 $ per 1e9 samples" in winner.verdict and winner.details == "h200x64 has no price and is not compared."
+    assert winner.words == f"{winner.verdict}\n{winner.details}"
 
 
 def test_the_order_of_the_clusters_changes_nothing() -> None:
@@ -60,13 +61,13 @@ def test_without_any_price_all_rows_are_compared_by_device_hours() -> None:
     rows = marked([*UNPRICED, replace(PRICED[0], usd_per_1e9=None)])
     winner = winner_of(rows)
     assert winner.row is not None and winner.row.cluster == "h200x64" and winner.without_price == ()
-    assert "device-hours" in winner.words and "no price" not in winner.words and rows[0].pareto
+    assert "1.30 device-hours per 1e9 samples" in winner.verdict and not winner.details and rows[0].pareto
 
 
 def test_where_no_row_with_a_price_fits_device_hours_decide() -> None:
     lacking = [replace(one, fits=False, ms=None, usd_per_1e9=None, device_hours_per_1e9=None) for one in PRICED]
     winner = winner_of(marked([*lacking, *UNPRICED]))
-    assert winner.row is not None and winner.row.cluster == "h200x64" and "device-hours" in winner.words
+    assert winner.row is not None and winner.row.cluster == "h200x64" and "device-hours" in winner.verdict
 
 
 def test_a_profile_that_only_rows_without_a_price_have_does_not_count() -> None:
@@ -77,12 +78,40 @@ def test_a_profile_that_only_rows_without_a_price_have_does_not_count() -> None:
 def test_what_depends_on_the_software_is_a_list_of_profiles_and_rows() -> None:
     rows = marked([*MIXED, row("h100x64", 5.0, 3.0, 1.2, "dmt", "hugectr"), row("h100x64", 6.0, 4.0, 1.6, profile="hugectr")])
     winner = winner_of(rows)
-    lines = winner.words.split("\n")
-    assert winner.status == "depends on the software" and lines[0].endswith("depends on the software profile:")
+    lines = winner.details.split("\n")
+    assert winner.status == "depends on the software" and lines[0] == "The cheapest under each software profile:"
     assert lines[1:3] == ["  torchrec: h100x64 torchrec fp32 adam", "  hugectr: h100x64 dmt fp32 adam"]
     assert lines[3] == "h200x64 has no price and is not compared."
     listed = "<ul><li>torchrec: h100x64 torchrec fp32 adam</li><li>hugectr: h100x64 dmt fp32 adam</li></ul>"
     assert f"{listed}<p>h200x64 has no price and is not compared.</p>" in page(Decision(rows, winner, [], []))
+
+
+def test_the_verdict_names_the_row_its_cost_and_that_nothing_ties() -> None:
+    cheapest, certain = winner_of(marked(PRICED)).verdict.split("\n")
+    assert cheapest == (
+        "h100x64 torchrec fp32 adam is the cheapest: 4.00 $ per 1e9 samples (90 % interval 3.96 to 4.04), 6.00 ms an iteration."
+    )
+    assert certain == "No other interval overlaps with its own, under 1 profile (torchrec)."
+    assert winner_of(marked(PRICED[:1])).verdict.endswith("\nNo other combination fits.")
+
+
+def test_the_verdict_names_what_ties_and_where_it_would_run() -> None:
+    near = [row("h100x64", 6.0, 4.01, 1.6, "dmt"), row("a100x128", 6.5, 4.02, 2.7)]
+    winner = winner_of(marked([PRICED[0], near[0]]))
+    assert winner.status == "not distinguishable"
+    assert winner.verdict.endswith("\n1 combination ties with it, as 90 % intervals overlap: the next is h100x64 dmt fp32 adam at 4.01.")
+    assert winner_of(marked([PRICED[0], *near])).verdict.endswith(
+        "2 combinations tie with it, as 90 % intervals overlap: the next is h100x64 dmt fp32 adam at 4.01; some are on a100x128."
+    )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "says"), [("h100x64", "another combination, all on h100x64 (listed"), ("a100x128", "combination (listed")]
+)
+def test_the_verdict_says_whether_the_software_changes_the_cluster(cluster: str, says: str) -> None:
+    winner = winner_of(marked([*PRICED, row(cluster, 5.0, 3.0, 1.2, "neo_4d", "hugectr")]))
+    assert winner.status == "depends on the software" and "is the cheapest under profile torchrec:" in winner.verdict
+    assert "\nIt depends on the software: 1 of 2 profiles chooses " in winner.verdict and says in winner.verdict
 
 
 def test_the_nearest_that_fits_has_a_price_where_one_has() -> None:

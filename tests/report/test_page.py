@@ -77,8 +77,8 @@ def test_a_whole_run_is_shown_with_the_origin_of_every_figure(tmp_path):
     text, read = page_of(write_run(tmp_path / "run"))
     for words in ("AUC, validation 0.7731 measured", "best reachable AUC, validation 0.7812 planted truth"):
         assert words in read.text
-    assert "examples per second 41,250 measured, 4 processes here" in read.text
-    assert re.search(r"examples per second 109,226,667 simulated, h100x64", read.text)
+    assert "examples per second, mean 41,250 measured, 4 processes here, batch 1,024 over all of them" in read.text
+    assert re.search(r"examples per second 109,226,667 simulated, h100x64, batch 4,096 a rank", read.text)
     assert "measured: 23.6 ms an iteration on average, median 24.8 ms" in read.text and "simulated: 2.400 ms an iteration" in read.text
     assert "Collectives (measured)" in read.text and "Collectives (simulated)" in read.text
     for table in make_plan(8, 8).tables:

@@ -47,6 +47,16 @@ def test_a_simulation_that_is_not_calibrated_does_not_stand_beside_a_measurement
     assert "phases-measured" in page and "phases-simulated" not in page and 'id="timeline"' not in page and "2.400 ms" not in page
 
 
+def test_the_best_auc_is_no_bound_on_rows_that_the_model_has_seen(tmp_path):
+    result = make_result()
+    seen = replace(result, quality={**result.quality, "train": result.quality["validation"]})
+    folder = write_run(tmp_path / "seen", seen)
+    (folder / "environment.json").write_text(json.dumps({"data": {"best_auc": {"train": 0.71, "validation": 0.7812}}}))
+    table = quality_table(read_run(folder))
+    assert {row[0]: row[-1] for row in table.rows} == {"train": "", "validation": "0.78120"}
+    assert "by chance" in table.note
+
+
 def test_baselines_stand_beside_quality_and_a_lost_comparison_says_what_to_try(tmp_path):
     better = {"validation": {"auc": 0.9, "ne": 0.8, "log_loss": 0.4, "calibration": 1.0, "examples": 100}}
     base = {"validation": {"auc": 0.5, "ne": 1.0, "log_loss": 0.5, "calibration": 1.0, "examples": 100}}

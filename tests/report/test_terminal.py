@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.console import Console
 from recsys_lab.report import say
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import parts_of
+from recsys_lab.units import counted, grid
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -25,6 +27,24 @@ def test_lines_wrap_between_words_and_keep_brackets(width, monkeypatch):
     assert max(map(len, lines)) <= width and " ".join(out.getvalue().split()) == f"job 0 {' '.join(words)} sweep 1 of 2 jobs done"
     say.best("auc", 0.5, words)
     assert any(line.endswith(" ".join(f"'{word}'" if "[" in word else word for word in words)) for line in out.getvalue().splitlines())
+
+
+@pytest.mark.parametrize(("ranks", "says"), [(1, "1 rank"), (4, "4 ranks")])
+def test_the_summary_names_the_batch_and_which_statistic_a_figure_is(
+    ranks: int, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(say, "CONSOLE", Console(file=out, highlight=False, soft_wrap=True))
+    times = {"median": 24.8, "p95": 31.06}
+    measured = {"examples_per_second": 41250.2, "iteration_ms": times, "world_size": ranks}
+    say.finished({"measured": measured, "quality": None}, tmp_path, 1024)
+    line = "41,250 examples/s on average, 24.8 ms an iteration (median; 95th percentile 31.1), batch 1,024 over"
+    assert out.getvalue().splitlines()[0].split(maxsplit=1) == ["measured", f"{line} {says} here"]
+
+
+def test_counts_of_one_are_singular() -> None:
+    assert [counted(1, "rank"), counted(1024, "rank"), counted(0, "process")] == ["1 rank", "1,024 ranks", "0 processes"]
+    assert (grid(1, 4), grid(8, 1), grid(2, 2, "process")) == ("1 host x 4 ranks", "8 hosts x 1 rank", "2 hosts x 2 processes")
 
 
 def test_a_wide_table_is_shown_in_parts_that_fit():

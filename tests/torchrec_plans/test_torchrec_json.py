@@ -23,6 +23,7 @@ from recsys_lab.sharders.torchrec.types import SCHEMES
 
 HOSTS, RANKS_PER_HOST = 2, 2
 WORDS = ("cluster=h100x8", f"cluster.hosts={HOSTS}", f"cluster.ranks_per_host={RANKS_PER_HOST}")
+SMALL = (*WORDS, "cluster.device.memory_gb=0.14", "cluster.reserved_memory_share=0")
 #: A table for each of TorchRec's sharding types.
 TABLES = [EmbeddingBagConfig(name=f"t_{kind}", num_embeddings=5_000, embedding_dim=64, feature_names=[f"f_{kind}"]) for kind in SCHEMES]
 
@@ -87,6 +88,30 @@ def test_the_command_explains_prices_and_compares(file: Path, tables: Path, caps
     assert all(word in said for word in ("t_grid_shard", "torchrec_row_wise", "neo_4d", "Simulated", "MB that a rank sends"))
 
 
+def test_a_plan_that_does_not_fit_says_so_beside_the_others(file: Path, tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the whole tables that TorchRec put on rank 0, its memory is too small; evenly spread they fit."""
+    words = ["torchrec_plan", str(file), "model=tables", f"model.file={tables}", *SMALL]
+    found = torchrec_json.compared(file, ["neo_4d"], *words[2:])
+    assert found["plan.json"].iteration_ms is None and found["neo_4d"].iteration_ms
+    assert re.match(
+        r"the plan lacks [\d.]+ MB on rank \d, which needs .*; nearest change that would fit: ", str(found["plan.json"].why_not)
+    )
+    assert re.search(r"ms of an iteration +does not fit +\d+\.\d\d\n", str(found)) and "\nplan.json: the plan lacks " in str(found)
+    assert main([*words, "--beside", "neo_4d"]) == 3
+    said = capsys.readouterr()
+    assert "does not fit" in said.out and said.err.startswith("error: the plan lacks ") and said.err.count("\n") == 1
+    assert main([*words, "--beside", "neo_4d", "--json"]) == 3
+    priced = json.loads(capsys.readouterr().out)["priced"]
+    assert priced["plan.json"]["iteration_ms"] is None and "lacks" in priced["plan.json"]["why_not"]
+
+
+def test_a_plan_in_memory_that_does_not_fit_says_so_beside_the_others(theirs: ShardingPlan, model: EmbeddingBagCollection) -> None:
+    found = torchrec_plans.compared(model, {"theirs": theirs, "ours": "neo_4d"}, *SMALL)
+    assert found["iteration_ms"]["ours"] > 0 and str(found["iteration_ms"]["theirs"]) == "nan"
+    assert "lacks" in found["why_not"]["theirs"] and not isinstance(found["why_not"]["ours"], str)
+    assert "why_not" not in torchrec_plans.compared(model, {"theirs": theirs}, *WORDS)
+
+
 def _changed(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
     def text(whole: str) -> str:
         data = json.loads(whole)
@@ -106,7 +131,7 @@ def _changed(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
         (_changed(lambda plan: plan.pop("t_row_wise")), "the plan lacks a table; given t_row_wise"),
         (_changed(lambda plan: plan.update(more=plan["t_row_wise"])), "the plan has a table more; given more"),
         (_changed(lambda plan: plan["t_row_wise"].update(sharding_type="diagonal")), "t_row_wise: no such sharding type; given diagonal"),
-        (_changed(lambda plan: plan["t_row_wise"].update(ranks=[0])), "t_row_wise: a rank for each shard is needed; given 1 ranks and 4"),
+        (_changed(lambda plan: plan["t_row_wise"].update(ranks=[0])), "t_row_wise: a rank for each shard is needed; given 1 rank and 4"),
         (_changed(lambda plan: plan["t_row_wise"].pop("shards")), "a rank for each shard is needed; given 4 ranks and 0 shards"),
         (_changed(lambda plan: plan["t_table_wise"].update(ranks=[9])), "a shard lies on a rank that does not exist; given"),
         (_changed(lambda plan: plan["t_table_wise"]["shards"][0].update(shard_sizes=[5_000, 32])), "t_table_wise"),

@@ -6,7 +6,7 @@ from recsys_lab.schemes.replicated.lower import lower_replicated
 from recsys_lab.schemes.replicated.placement import DATA_PARALLEL, on_every_rank
 from recsys_lab.tables import Table
 from recsys_lab.tables.tiers import REPLICATED
-from recsys_lab.units import human_bytes
+from recsys_lab.units import counted, human_bytes
 
 __all__ = ["DATA_PARALLEL", "SCHEMES"]
 
@@ -14,7 +14,10 @@ __all__ = ["DATA_PARALLEL", "SCHEMES"]
 def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPlan) -> tuple[str, str]:
     """(where, why)."""
     size, gradient = human_bytes(table.weight_bytes), human_bytes(4 * table.parameters)
-    return f"a copy on each of {plan.world_size} ranks", f"{size} a rank is the price of looking up at home; {gradient} are all-reduced"
+    return (
+        f"a copy on each of {counted(plan.world_size, 'rank')}",
+        f"{size} a rank is the price of looking up at home; {gradient} are all-reduced",
+    )
 
 
 SCHEMES = (

@@ -48,7 +48,7 @@ def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPla
 def sentences(plan: ShardingPlan) -> tuple[str, ...]:
     """Where the towers are, and what peer order costs."""
     sites = sites_of_plan(plan)
-    on = "one host" if sites.ranks == plan.ranks_per_host else f"{sites.ranks // plan.ranks_per_host} hosts"
+    on = "one host" if sites.ranks == plan.ranks_per_host else counted(sites.ranks // plan.ranks_per_host, "host")
     where = f"{counted(len(plan.towers), 'tower')} on {counted(sites.count, 'site')}: {sites.towers} on each, which is {on}"
     across = f"Between sites travel ids, and in {counted(sites.ranks, 'exchange')} of {sites.count} peers side by side what towers give"
     return (f"{where}. {across if sites.count > 1 else 'Nothing travels between sites'}. {PERMUTED[plan.permute]}.",)

@@ -85,6 +85,23 @@ def test_files_are_splits_by_their_names(tmp_path: Path) -> None:
     assert data.dense_features == 0 and data.splits["validation"].read(np.arange(2)).ids.tolist() == [2, 1]
 
 
+def test_a_file_that_is_passed_over_is_named(tmp_path: Path) -> None:
+    for name in ("train.csv", "valid.csv.gz", "validation.csv"):
+        write(tmp_path / name, [HEADER, *LINES])
+    pl.read_csv(tmp_path / "train.csv").write_parquet(tmp_path / "train.parquet")
+    (tmp_path / "test.csv").mkdir()
+    (tmp_path / "test.tsv").write_text((tmp_path / "train.csv").read_text().replace(",", "\t"))
+    plain = {"split_column": None, "categorical": ["user"], "dense": []}
+    told = open_table(**options(tmp_path, **plain)).notes[:2]
+    assert told == (
+        "train: train.csv, not train.parquet (else: data.splits.train)",
+        "validation: valid.csv.gz, not validation.csv (else: data.splits.validation)",
+    )
+    named = Splits(train="train.csv", validation="valid.csv.gz")
+    assert not [note for note in open_table(**options(tmp_path, splits=named, **plain)).notes if " not " in note]
+    assert not [note for note in open_table(**options(tmp_path, file="train.csv", **plain)).notes if " not " in note]
+
+
 @pytest.mark.parametrize("held_out", ["last", "random"])
 def test_one_file_is_divided_by_shares(tmp_path: Path, held_out: str) -> None:
     write(tmp_path / "a.csv", ["label,n", *(f"{i % 2},{i}" for i in range(100))])

@@ -80,7 +80,10 @@ def open_table(
         opened,
         AccessStatistics.from_json(meta["access"]),
         digest(["table", meta["fingerprint"]]),
-        (*_notes(made, dense, categorical, paths, passed_over), *notes(meta["noticed"], {*(dense or ()), *(categorical or ())}, drop or ())),
+        (
+            *_notes(made, dense, categorical, paths, passed_over),
+            *notes(meta["noticed"], {*(dense or ()), *(categorical or ())}, drop or ()),
+        ),
         row_counts=lambda: read_row_counts(folder, meta["table_rows"]),
         chooses_settings=True,
     )

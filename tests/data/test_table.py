@@ -218,6 +218,23 @@ def test_what_is_odd_about_a_column(kind: str | None, values: list[str], number:
     assert [name for name, own in noticed.columns.items() if own] == ([] if kind is None else [kind])
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "kind"),
+    [("timestamp", 881_250_949, "dates"), ("created_at", 1_750_000_000_123, "dates"), ("ts", 1_400_000_000, "dates")]
+    + [("user", 1_400_000_000, "ids"), ("timestamp", 3_000_000_000, "ids"), ("timestamp", 20, "ids")],
+)
+def test_seconds_since_1970_are_a_date_where_the_name_speaks_of_time(name: str, first: int, kind: str) -> None:
+    noticed = Noticed()
+    noticed.look(name, pl.Series([str(first + 7 * i) for i in range(400)]), LABELS.astype(np.uint8))
+    assert noticed.columns[kind] == [name]
+
+
+def test_a_table_of_numbers_alone_is_told_how_to_name_a_category(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", ["clicked,x,y", "0,1.5,2.5", "1,2.5,0.5"])
+    with pytest.raises(UserError, match=r"categories are needed.*given none; name one or more: 'data.categorical=\[x\]'"):
+        open_table(**options(tmp_path, split_column=None))
+
+
 def test_the_remedy_is_a_key_that_can_be_given() -> None:
     found = {"ids": ["row id", "key"], "dates": ["hour"]}
     assert notes(found, (), ["old"])[0].endswith("""; without them: 'data.drop=[old,"row id",key]'""")

@@ -15,7 +15,7 @@ from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
 from recsys_lab.data.table.encode import SCALES
-from recsys_lab.data.table.noticed import notes
+from recsys_lab.data.table.noticed import notes, quoted
 from recsys_lab.data.table.prepare import SPLITS, Wanted, feature_names, prepared_table
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import Count, OneOf, Range, ShareBelowOne
@@ -113,7 +113,8 @@ def _columns(
         dense = [c for c in others if _is_measure(frame[c])] if dense is None else dense
         categorical = [c for c in others if c not in dense] if categorical is None else categorical
     if not categorical:
-        raise UserError("categories are needed: they become the tables", where="data.categorical", given="none", remedy="name one or more")
+        remedy = f"name one or more: 'data.categorical=[{quoted(dense[0])}]'" if dense else "name one or more"
+        raise UserError("categories are needed: they become the tables", where="data.categorical", given="none", remedy=remedy)
     return tuple(dense), tuple(categorical)
 
 

@@ -87,7 +87,7 @@ def runs(points: Sequence[tuple[str, int]], overrides: Sequence[str], rounds: in
     Nothing on ranks that follow.
     """
     ranks = brief(overrides).launcher.ranks
-    experiments = [brief([f"sharder={name}", *_of_batch(batch, ranks), *overrides]) for name, batch in points]
+    experiments = [brief([*overrides, f"sharder={name}", *_of_batch(batch, ranks)]) for name, batch in points]
     measured: list[list[dict[str, Any]]] = [[] for _ in points]
     for number in range(rounds):
         for (name, batch), experiment, trained in zip(points, experiments, measured):

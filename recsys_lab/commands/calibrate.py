@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from recsys_lab.arguments import parser
 from recsys_lab.calibrate.written import OF_THIS_MACHINE, check_name, paths_of, write
 from recsys_lab.config.calibrated import VARIABLE, folder
+from recsys_lab.config.runless import check_runless
 from recsys_lab.errors import UserError
 from recsys_lab.files import check_writable, path_of
 from recsys_lab.quiet import quiet_torchrec
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Where a folder of choices is found without a word.
 HERE = Path("conf")
+#: What its trainings differ in, or have in common.
+SERIES = dict.fromkeys(("sharder", "data.rows_train", "simulate.batch_size"), "drop it: it trains under two sharders with three batches")
+SERIES["trainer.max_steps"] = "drop it: each of its trainings has as many steps"
 
 
 def main(argv: list[str]) -> int:
@@ -31,6 +35,7 @@ def main(argv: list[str]) -> int:
     line.add_argument("--out", metavar="DIR", help=f"where to write; else where cluster=local looks: {VARIABLE}, or ~/.config/recsys_lab")
     line.add_argument("--json", action="store_true", help="print what was measured and written as one JSON object")
     options = line.parse_intermixed_args(argv)
+    check_runless(options.overrides, "calibrate", "train", "--out DIR says where to write", SERIES)
     quiet_torchrec()
     if options.name is not None:
         check_name(options.name)

@@ -61,6 +61,11 @@ def find_file(root: Path, names: Sequence[str]) -> Path | None:
     return next(iter(files), None) if files or not there else _checked(next(iter(there)), root)
 
 
+def names_there(root: Path, names: Sequence[str]) -> list[str]:
+    """Those of `names`, each also with .gz, that are files in `root`: the first one is what `find_file` takes."""
+    return [found for name in names for found in (name, f"{name}.gz") if what_is(root / found) is None]
+
+
 def only_file(root: Path, name: str | None, suffixes: Sequence[str], key: str) -> Path:
     """The file `name` of `root`. Without a name it is the only one there that ends in one of `suffixes`, .gz or not.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from recsys_lab.config import sized
 from recsys_lab.config.command_line import CONF
 from recsys_lab.config.options import SPARSE_OPTIMIZERS
+from recsys_lab.config.runless import check_runless
 from recsys_lab.config.words import conf_here
 from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.ranges import Count, Positive, check
@@ -49,6 +50,7 @@ class Question:
 
 def asked(words: Sequence[str]) -> Question:
     """Reads `words`: the axes above, `batch`, and whatever run.py takes. Raises UserError for what cannot be asked."""
+    check_runless(words, WHERE, "simulate", "name the page: --page FILE")
     own: dict[str, str] = {}
     rest = []
     for word in words:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 Figures = Mapping[str, Mapping[str, float]]
 #: A model whose AUC is lower than the regression's by more than this has lost to it.
 LOSS = 0.002
+#: Log losses of the same weights differ by less, whoever computes the logits. AUC differs by more: a tie may break otherwise.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -29,3 +31,10 @@ def lost_by(quality: Figures, baselines: Figures) -> dict[str, float]:
     judged = [split for split in ("validation", "test") if split in quality and split in baselines]
     gaps = {split: baselines[split]["auc"] - quality[split]["auc"] for split in judged}
     return {split: gap for split, gap in gaps.items() if gap > LOSS}
+
+
+def is_baseline(quality: Figures, baselines: Figures) -> bool:
+    """Whether the model has the baseline's log loss on every held-out split, of as many examples: it has the weights of its start."""
+    judged = [(quality[split], baselines[split]) for split in ("validation", "test") if split in quality and split in baselines]
+    same = (abs(a["log_loss"] - b["log_loss"]) < ROUNDING and a["examples"] == b["examples"] for a, b in judged)
+    return bool(judged) and all(same)

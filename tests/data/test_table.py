@@ -85,6 +85,23 @@ def test_files_are_splits_by_their_names(tmp_path: Path) -> None:
     assert data.dense_features == 0 and data.splits["validation"].read(np.arange(2)).ids.tolist() == [2, 1]
 
 
+def test_a_file_that_is_passed_over_is_named(tmp_path: Path) -> None:
+    for name in ("train.csv", "valid.csv.gz", "validation.csv"):
+        write(tmp_path / name, [HEADER, *LINES])
+    pl.read_csv(tmp_path / "train.csv").write_parquet(tmp_path / "train.parquet")
+    (tmp_path / "test.csv").mkdir()
+    (tmp_path / "test.tsv").write_text((tmp_path / "train.csv").read_text().replace(",", "\t"))
+    plain = {"split_column": None, "categorical": ["user"], "dense": []}
+    told = open_table(**options(tmp_path, **plain)).notes[:2]
+    assert told == (
+        "train: train.csv, not train.parquet (else: data.splits.train)",
+        "validation: valid.csv.gz, not validation.csv (else: data.splits.validation)",
+    )
+    named = Splits(train="train.csv", validation="valid.csv.gz")
+    assert not [note for note in open_table(**options(tmp_path, splits=named, **plain)).notes if " not " in note]
+    assert not [note for note in open_table(**options(tmp_path, file="train.csv", **plain)).notes if " not " in note]
+
+
 @pytest.mark.parametrize("held_out", ["last", "random"])
 def test_one_file_is_divided_by_shares(tmp_path: Path, held_out: str) -> None:
     write(tmp_path / "a.csv", ["label,n", *(f"{i % 2},{i}" for i in range(100))])
@@ -199,6 +216,23 @@ def test_what_is_odd_about_a_column(kind: str | None, values: list[str], number:
     noticed = Noticed()
     noticed.look("one", pl.Series(values), LABELS.astype(np.uint8), number=number)
     assert [name for name, own in noticed.columns.items() if own] == ([] if kind is None else [kind])
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "kind"),
+    [("timestamp", 881_250_949, "dates"), ("created_at", 1_750_000_000_123, "dates"), ("ts", 1_400_000_000, "dates")]
+    + [("user", 1_400_000_000, "ids"), ("timestamp", 3_000_000_000, "ids"), ("timestamp", 20, "ids")],
+)
+def test_seconds_since_1970_are_a_date_where_the_name_speaks_of_time(name: str, first: int, kind: str) -> None:
+    noticed = Noticed()
+    noticed.look(name, pl.Series([str(first + 7 * i) for i in range(400)]), LABELS.astype(np.uint8))
+    assert noticed.columns[kind] == [name]
+
+
+def test_a_table_of_numbers_alone_is_told_how_to_name_a_category(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", ["clicked,x,y", "0,1.5,2.5", "1,2.5,0.5"])
+    with pytest.raises(UserError, match=r"categories are needed.*given none; name one or more: 'data.categorical=\[x\]'"):
+        open_table(**options(tmp_path, split_column=None))
 
 
 def test_the_remedy_is_a_key_that_can_be_given() -> None:

@@ -65,5 +65,8 @@ def test_baselines_stand_beside_quality_and_a_lost_comparison_says_what_to_try(t
     assert [row[:2] for row in table.rows[-2:]] == [("validation, logistic regression", "0.90000"), ("validation, base rate", "0.50000")]
     assert "the model loses to logistic regression by" in table.note and "optimizer.sparse.weight_decay=0.1" in table.note
     assert "chosen by the number of rows: trainer.max_epochs=100" in table.note
+    quality = read_run(tmp_path / "lost").result["quality"]
+    same = replace(result, baselines=Baselines(quality, quality, 0.1, 90_000, 90_000))
+    assert "the model is the logistic regression that it began as" in quality_table(read_run(write_run(tmp_path / "same", same))).note
     won = replace(result, baselines=Baselines(base, base, 0.1, 90_000, 90_000))
     assert "loses" not in quality_table(read_run(write_run(tmp_path / "won", won))).note

@@ -10,7 +10,7 @@ import pytest
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.models.first_order import FirstOrder
-from recsys_lab.record.baselines import lost_by
+from recsys_lab.record.baselines import is_baseline, lost_by
 from recsys_lab.record.metrics import quality
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.train import baselines as fitting
@@ -99,3 +99,15 @@ def test_a_model_has_lost_where_its_auc_is_lower_by_more_than_a_little() -> None
     figures = {"train": {"auc": 0.5}, "validation": {"auc": 0.74}, "test": {"auc": 0.71}}
     regression = {"validation": {"auc": 0.7415}, "test": {"auc": 0.72}}
     assert lost_by(figures, regression) == {"test": pytest.approx(0.01)}
+
+
+def test_a_model_that_ends_with_the_weights_of_its_start_is_the_regression() -> None:
+    regression = {
+        "validation": {"auc": 0.74, "log_loss": 0.45315, "examples": 800},
+        "test": {"auc": 0.71, "log_loss": 0.4617, "examples": 800},
+    }
+    rounded = {"train": {"log_loss": 0.4}, "validation": {"auc": 0.74001, "log_loss": 0.4531500021, "examples": 800}}
+    assert is_baseline(rounded, regression) and is_baseline(rounded | {"test": regression["test"]}, regression)
+    assert not is_baseline(rounded | {"test": regression["test"] | {"log_loss": 0.46169}}, regression)
+    assert not is_baseline({"validation": regression["validation"] | {"examples": 90_000}}, regression)  # the regression saw a sample
+    assert not is_baseline({"train": {"log_loss": 0.4}}, regression)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
-from recsys_lab.data.sources import Splits, find_file, named_file, only_file
+from recsys_lab.data.sources import Splits, find_file, named_file, names_there, only_file
 from recsys_lab.data.table import lines
 from recsys_lab.errors import UserError, did_you_mean
 
@@ -23,10 +23,25 @@ def split_files(root: Path, splits: Splits, file: str | None) -> dict[str, Path]
     found = {}
     for split, names in _NAMES.items():
         named = getattr(splits, split)
-        path = named_file(root, named, f"data.splits.{split}") if named else find_file(root, [f"{n}{s}" for n in names for s in SUFFIXES])
+        path = named_file(root, named, f"data.splits.{split}") if named else find_file(root, _customary(names))
         if path is not None:
             found[split] = path
     return found if "train" in found else {"train": only_file(root, None, SUFFIXES, "data.file")}
+
+
+def passed_over(root: Path, splits: Splits, paths: Mapping[str, Path]) -> dict[str, list[str]]:
+    """By split, other files of `root` that have a customary name of it, but are not read: `train.parquet` beside `train.csv`."""
+    found = {}
+    for split, names in _NAMES.items():
+        if getattr(splits, split) or split not in paths or paths[split].name not in (there := names_there(root, _customary(names))):
+            continue
+        if others := [name for name in there if name != paths[split].name]:
+            found[split] = others
+    return found
+
+
+def _customary(names: Sequence[str]) -> list[str]:
+    return [f"{name}{suffix}" for name in names for suffix in SUFFIXES]
 
 
 def columns_of(path: Path) -> list[str]:

@@ -12,6 +12,9 @@ import polars as pl
 #: A date, as 2014-10-21, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
 _MONTH_AND_DAY = r"(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
 _DATE = rf"^(?:\d{{4}}-{_MONTH_AND_DAY}(?:[T ]\d.*)?|(?:19|20)?\d{{2}}{_MONTH_AND_DAY}(?:[01]\d|2[0-3])(?:[0-5]\d){{0,2}})$"
+#: Seconds or milliseconds since 1970, of the years 1995 to 2036. Ids can look so too: the column's name must speak of time.
+_UNIX_TIME = r"^(?:[89]\d{8}|1\d{9}|20\d{8})(?:\d{3})?$"
+_NAMES_TIME = re.compile(r"time|date|epoch|(?:^|_)(?:ts|at)$", re.IGNORECASE)
 #: Of a column with fewer values nothing is said: any few numbers can look like dates.
 _LEAST_DATES = 3
 #: From so many distinct values a row on, a column has nearly a value a row.
@@ -37,13 +40,14 @@ class Noticed:
 
     def look(self, name: str, column: pl.Series, labels: np.ndarray, *, number: bool = False) -> None:
         """Takes note of the column `name`, as text, of all rows. `number`: it is read as one, so its values may all differ."""
-        kind = _kind(column.replace("", None), labels, number)
+        dates = f"{_DATE}|{_UNIX_TIME}" if _NAMES_TIME.search(name) else _DATE
+        kind = _kind(column.replace("", None), labels, number, dates)
         if kind is not None:
             self.columns[kind].append(name)
 
 
-def _kind(words: pl.Series, labels: np.ndarray, number: bool) -> str | None:
-    """What is odd about a column; None: nothing."""
+def _kind(words: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str | None:
+    """What is odd about a column; None: nothing. `dates`: the pattern of a date in it."""
     known = words.drop_nulls()
     values = known.unique()
     if len(values) + bool(words.null_count()) <= 1:
@@ -52,7 +56,7 @@ def _kind(words: pl.Series, labels: np.ndarray, number: bool) -> str | None:
         return kind
     if number:
         return None
-    if len(values) >= _LEAST_DATES and values.str.contains(_DATE).all():
+    if len(values) >= _LEAST_DATES and values.str.contains(dates).all():
         return "dates"
     if len(values) == len(words):
         return "ids"
@@ -81,11 +85,11 @@ def notes(columns: Mapping[str, Sequence[str]], named: Collection[str], dropped:
         return []
     useless = [name for kind, own in columns.items() for name in own if _SAID[kind][2]]
     unnamed = [name for name in useless if name not in named]
-    remedies = [f"'data.drop=[{','.join(map(_quoted, [*dropped, *unnamed]))}]'"] if unnamed else []
+    remedies = [f"'data.drop=[{','.join(map(quoted, [*dropped, *unnamed]))}]'"] if unnamed else []
     remedies += ["take them out of data.dense and data.categorical"] if len(unnamed) < len(useless) else []
     return [f"noticed: {'; '.join(said)}" + (f"; without them: {', '.join(remedies)}" if remedies else "")]
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     """As Hydra reads it in a list."""
     return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

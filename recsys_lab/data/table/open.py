@@ -15,7 +15,7 @@ from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
 from recsys_lab.data.table.encode import SCALES
-from recsys_lab.data.table.noticed import notes
+from recsys_lab.data.table.noticed import notes, quoted
 from recsys_lab.data.table.prepare import SPLITS, Wanted, feature_names, prepared_table
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import Count, OneOf, Range, ShareBelowOne
@@ -56,7 +56,9 @@ def open_table(
     if validation_share + test_share >= 1:
         given = f"{validation_share} and test_share {test_share}"
         raise UserError("nothing is left to train", where="data.validation_share", given=given, allowed="together below 1")
-    paths = files.split_files(check_root(root), as_splits(splits), file)
+    folder_of_files, named = check_root(root), as_splits(splits)
+    paths = files.split_files(folder_of_files, named, file)
+    passed_over = {} if file is not None else files.passed_over(folder_of_files, named, paths)
     if split_column and len(paths) > 1:
         remedy = "or name one: data.file=FILE"
         raise UserError("the files are the splits already", where="data.split_column", given=split_column, remedy=remedy)
@@ -78,7 +80,10 @@ def open_table(
         opened,
         AccessStatistics.from_json(meta["access"]),
         digest(["table", meta["fingerprint"]]),
-        (*_notes(made, dense, categorical, paths), *notes(meta["noticed"], {*(dense or ()), *(categorical or ())}, drop or ())),
+        (
+            *_notes(made, dense, categorical, paths, passed_over),
+            *notes(meta["noticed"], {*(dense or ()), *(categorical or ())}, drop or ()),
+        ),
         row_counts=lambda: read_row_counts(folder, meta["table_rows"]),
         chooses_settings=True,
     )
@@ -108,7 +113,8 @@ def _columns(
         dense = [c for c in others if _is_measure(frame[c])] if dense is None else dense
         categorical = [c for c in others if c not in dense] if categorical is None else categorical
     if not categorical:
-        raise UserError("categories are needed: they become the tables", where="data.categorical", given="none", remedy="name one or more")
+        remedy = f"name one or more: 'data.categorical=[{quoted(dense[0])}]'" if dense else "name one or more"
+        raise UserError("categories are needed: they become the tables", where="data.categorical", given="none", remedy=remedy)
     return tuple(dense), tuple(categorical)
 
 
@@ -123,8 +129,10 @@ def _is_measure(column: pl.Series) -> bool:
     return len(words) > 0 and not found.has_nulls() and bool(words.str.contains(".", literal=True).any())
 
 
-def _notes(made: Wanted, dense: object, categorical: object, paths: Mapping[str, Path]) -> list[str]:
-    told = []
+def _notes(
+    made: Wanted, dense: object, categorical: object, paths: Mapping[str, Path], passed_over: Mapping[str, Sequence[str]]
+) -> list[str]:
+    told = [f"{split}: {paths[split].name}, not {', '.join(names)} (else: data.splits.{split})" for split, names in passed_over.items()]
     if dense is None or categorical is None:
         numbers = ", ".join(made.dense) or "none"
         told.append(f"taken for numbers: {numbers}; for categories: {', '.join(made.categorical)} (else: data.dense, data.categorical)")

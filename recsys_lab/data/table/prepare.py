@@ -29,7 +29,7 @@ from recsys_lab.tables import AccessStatistics, measured_access
 
 SPLITS = ("train", "validation", "test")
 #: Raise it when other meta data are written.
-LAYOUT = 3
+LAYOUT = 4
 _MODULE = nn.ModuleDict()
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from experiments.validation import hybrid, mlperf
+from experiments.validation.fit import Point, Setting
 from experiments.validation.models import Model, model, published
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import built
@@ -55,10 +56,18 @@ class Case:
     what: str
     ms: float
     system: System
+    setting: Setting
 
     @property
     def cluster(self) -> Cluster:
         return self.system.cluster
+
+    @property
+    def point(self) -> Point[Profile]:
+        where = self.cluster
+        return Point(
+            self.software, self.what, self.ms, self.simulated_ms, family=where.device.name, hosts=where.hosts, setting=self.setting
+        )
 
     def simulated_ms(self, profile: Profile) -> float:
         return self.system.simulated_ms(profile)
@@ -90,15 +99,23 @@ def of_row(row: mlperf.Row) -> Case:
         precision, planner = "bf16", "whole_tables"
     else:
         precision, planner = "mixed", "hybrid" if row.hybrid else "tuned"
-    return Case(row.software, row.what, row.ms, system(row.model, mlperf.cluster_of(row), row.batch, precision, planner))
+    made = system(row.model, mlperf.cluster_of(row), row.batch, precision, planner)
+    who = f"{row.software}, {row.round} {row.submitter}, {made.cluster.device.name}"
+    return Case(row.software, row.what, row.ms, made, _setting(who, row.model, planner, precision, made.cluster, row.batch))
 
 
 def _case(software: str, point: dict[str, Any]) -> Case:
     cluster = built("cluster", point["cluster"]).reshaped(point["hosts"], point["ranks"])
     if "network" in point:
         cluster = replace(cluster, cross_host=mlperf.link(point["network"]))
-    made = system(point["model"], cluster, point["batch"], point["precision"], point.get("planner", "torchrec"))
-    return Case(software, point["what"], point["ms"], made)
+    planner = point.get("planner", "torchrec")
+    made = system(point["model"], cluster, point["batch"], point["precision"], planner)
+    setting = _setting(f"{software}, {cluster.device.name}", point["model"], planner, point["precision"], cluster, point["batch"])
+    return Case(software, point["what"], point["ms"], made, setting)
+
+
+def _setting(system: str, model: str, planner: str, precision: str, cluster: Cluster, batch: int) -> Setting:
+    return Setting(system, model, planner, precision, (cluster.hosts, cluster.ranks_per_host), batch)
 
 
 _SYSTEMS: dict[str, System] = {}

@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from experiments.validation import collectives, cpu, dmt, local, mlperf, neo, picture
-from experiments.validation.cases import FRAMEWORKS, Case, cases, of_row
+from experiments.validation import collectives, cpu, dmt, local, mlperf, neo, picture, ratios
+from experiments.validation.cases import FRAMEWORKS, cases, of_row
 from experiments.validation.fit import KINDS, PROTOCOLS, Found, Point, fit, validate, with_figures
 from experiments.validation.intervals import coverage, errors_outside, of_outside, typical
 from experiments.validation.models import published
@@ -97,7 +97,7 @@ def _rows(path: Path, as_json: bool) -> int:
     found = []
     for row in mlperf.rows(path):
         case = of_row(row)
-        found += validate([replace(point_of(case), fitted=False)], built("profile", case.software), (), ())
+        found += validate([replace(case.point, fitted=False)], built("profile", case.software), (), ())
     _print(found, as_json)
     return 0
 
@@ -120,11 +120,7 @@ def points_of(name: str) -> list[Point[Profile]]:
         return cpu.points()
     if name in ("neo", "dmt"):
         return {"neo": neo, "dmt": dmt}[name].points()
-    return [point_of(case) for case in cases(name)]
-
-
-def point_of(case: Case) -> Point[Profile]:
-    return Point(case.software, case.what, case.ms, case.simulated_ms, family=case.cluster.device.name, hosts=case.cluster.hosts)
+    return [case.point for case in cases(name)]
 
 
 def of_software(name: str) -> list[Found]:
@@ -215,6 +211,7 @@ def summary(found: Sequence[Found]) -> dict[str, object]:
             for group, points in by_group.items()
         },
         "orders": {"right": sum(right for _, right in order), "of": len(order), "wrong": [what for what, right in order if not right]},
+        "ratios": ratios.summary(found),
         "points": [
             {
                 "group": point.group,
@@ -263,5 +260,7 @@ def _show(found: Sequence[Found], made: dict) -> None:
             print(f"times predicted without their {name}: mean error {of:.1f} %")
     if made["interval_coverage"] is not None:
         print(f"90 % intervals hold {made['interval_coverage']:.0%} of the {made['coverage']['of']} predictions of left-out times")
+    if made["ratios"]["pairs"]:
+        print(ratios.line(made["ratios"]))
     print(f"all {len(found)} points: mean error {made['all_mape']:.1f} %, predicted {made['all_leave_one_out_mape']:.1f} %;", end=" ")
     print(f"sharders in their published order: {order['right']} of {order['of']}", *order["wrong"], sep="; " if order["wrong"] else "")

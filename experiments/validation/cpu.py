@@ -22,17 +22,15 @@ def points() -> list[Point[Profile]]:
     for given in published().cpu.points:
         run = dict(given)
         if "base" in given:
-            found.append(Point("cpu", given.what, given.times, speed_up(run, run | dict(given.base)), unit="times", **_where(run)))
+            times_faster = speed_up(run, run | dict(given.base))
+            found.append(Point("cpu", given.what, given.times, times_faster, unit="times", change="scale", **_where(run)))
         else:
             found.append(
                 Point(
                     "cpu", given.what, given.ms, _case(given.model, given.cluster, given.sockets, given.batch).simulated_ms, **_where(run)
                 )
             )
-    return found + [
-        Point("cpu", case.what, case.ms, case.simulated_ms, family=case.cluster.device.name, hosts=case.cluster.hosts)
-        for case in cases("cpu")
-    ]
+    return found + [case.point for case in cases("cpu")]
 
 
 def _where(run: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ BASELINE = Case("dcn", "h100", 64, "baseline")
 
 
 def points() -> list[Point[Profile]]:
-    return [Point("dmt", given.what, given.times, _times_less(given.phase), unit="times") for given in published().dmt.points]
+    given = published().dmt.points
+    return [Point("dmt", of.what, of.times, _times_less(of.phase), unit="times", change="sharding") for of in given]
 
 
 def _times_less(phase: str) -> Callable[[Profile], float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
@@ -33,12 +34,44 @@ STEP, ROUNDS = 1e-3, 4
 KINDS = ("time", "ratio", "bound")
 #: What is left out of a fit, beside single points: a family of systems, all with more than one host, or all later generations.
 PROTOCOLS = ("family", "scale", "generation")
+#: What two runs of one system and model may differ in, to be held against each other.
+CHANGES = ("sharding", "precision", "scale")
+#: Units of which a ratio of 1 has so many.
+ONE = {"%": 100.0}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a published time is of. `system`: software, device and who measured; `scale`: hosts and ranks of each; `batch` of all ranks."""
+
+    system: str
+    model: str
+    sharding: str = ""
+    precision: str = ""
+    scale: tuple[int, int] = (1, 1)
+    batch: int = 1
+
+    def change_to(self, other: Setting) -> str | None:
+        """The one of `CHANGES` in which `other` differs; None where it is none or several, or the system is another.
+
+        The batch is the same. Of another scale it may grow as much as the ranks do (weak scaling).
+        """
+        changed = [name for name in CHANGES if getattr(self, name) != getattr(other, name)]
+        if (self.system, self.model) != (other.system, other.model) or len(changed) != 1:
+            return None
+        few, many = sorted((self, other), key=lambda setting: setting.ranks)
+        return changed[0] if few.batch <= many.batch <= few.batch * many.ranks / few.ranks else None
+
+    @property
+    def ranks(self) -> int:
+        return math.prod(self.scale)
 
 
 @dataclass(frozen=True)
 class Point(Generic[Software]):
     """A published figure, and what the simulator makes of it with given software. `fitted`: whether a fit may use it. `bound`: the source
-    says no more than that the time is at least this. `family`: its device; `hosts`: how many.
+    says no more than that the time is at least this. `family`: its device; `hosts`: how many. `setting`: of a time that others of the
+    same system can be held against; `change`: one of `CHANGES`, of a published ratio.
     """
 
     group: str
@@ -50,6 +83,8 @@ class Point(Generic[Software]):
     bound: bool = False
     family: str = ""
     hosts: int = 1
+    setting: Setting | None = None
+    change: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +103,13 @@ class Found:
     fitted: bool
     bound: bool = False
     outside: dict[str, float] = field(default_factory=dict)
+    setting: Setting | None = None
+    change: str = ""
+
+    @property
+    def one(self) -> float:
+        """A ratio of 1 in the point's unit."""
+        return ONE.get(self.unit, 1.0)
 
     @property
     def kind(self) -> str:
@@ -178,7 +220,7 @@ def validate(
             others = [place for place, n in enumerate(usable) if n != number]
             without = point.simulate(change(on_file, dict(zip(names, map(float, line.fitted(others, names))))))
         fields = (point.group, point.what, point.published, simulated, without, point.unit, number in usable, point.bound)
-        found.append(Found(*fields, outside=outside.get(point.what, {})))
+        found.append(Found(*fields, outside=outside.get(point.what, {}), setting=point.setting, change=point.change))
     return found
 
 

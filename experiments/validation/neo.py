@@ -22,7 +22,7 @@ def points() -> list[Point[Profile]]:
         found.append(Point("neo", given.what, samples / given.queries * MS_PER_S, _ms(case), bound=least))
     for given in published().neo.scaling:
         many, one = (_ms(Case(given.model, hosts, given.batch_of_gpu, QUANTISED)) for hosts in (HOSTS, 1))
-        found.append(Point("neo", given.what, given.percent, _share(one, many), unit="%"))
+        found.append(Point("neo", given.what, given.percent, _share(one, many), unit="%", change="scale"))
     return found
 
 

@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 
 from experiments.neo.model_f import PAPER
-from experiments.neo.model_i import AS_IT_IS
+from experiments.neo.model_i import AS_IT_IS, share_for, values_mb
 from experiments.neo.priced import cluster, priced, published, tables_of_case, with_ids_of
 from experiments.neo.write_models import FREE, ROOT, dims_of, products, text_of, whole
 from recsys_lab.config.schema import build
@@ -99,6 +99,17 @@ def test_ids_of_4_bytes_halve_the_exchange_of_ids_alone() -> None:
     made = with_ids_of(Steps(2, 1, (ids, rows)), 4).steps
     assert (made[0].bytes_of_rank, made[0].received_of_rank, made[1]) == ((4.0, 8.0), (8.0, 4.0), rows)
     assert with_ids_of(Steps(2, 1, (ids, rows)), 8).steps == (ids, rows)
+
+
+def test_model_a_exchanges_more_than_model_i_as_section_8_3_says() -> None:
+    assert values_mb("neo_a") > values_mb("neo_i")
+
+
+def test_a_share_of_the_memory_bandwidth_makes_one_host_as_slow_as_asked() -> None:
+    share = share_for(AS_IT_IS, 57.8)
+    one = replace(AS_IT_IS, hosts=1)
+    assert 0.1 < share < 0.4 and abs(priced(replace(one, lookups=(share, share))).ms - 57.8) < 0.1
+    assert abs(share_for(AS_IT_IS, priced(one).ms) - 0.836) < 0.001
 
 
 def test_tables_that_are_left_out_leave_their_rows_to_the_others() -> None:

@@ -101,7 +101,8 @@ def described(measured: Measured, experiment: Experiment, drive: Disk | None) ->
     start = replace(figures.START, overlaps=overlaps, fitted_kind=cluster.device.kind)
     profile = figures.dense_figures(start, cluster, measured.machine.dense)
     profile = figures.dots_figures(profile, cluster, measured.machine.dots)
-    return cluster, figures.table_figures(profile, cluster, measured.machine.tables)
+    profile = figures.table_figures(profile, cluster, measured.machine.tables)
+    return cluster, figures.cache_figures(profile, cluster, measured.caches)
 
 
 def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster) -> Profile:

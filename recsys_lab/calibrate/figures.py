@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import least_squares
+from scipy.optimize import least_squares, nnls
 
-from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, DotsTime, Measured, TableTime
+from recsys_lab.calibrate.measured import CacheTime, CollectiveTime, DenseTime, DotsTime, Measured, TableTime
 from recsys_lab.calibrate.runs import Run
 from recsys_lab.cluster import Cluster, Device, Disk, Host, Link
 from recsys_lab.models.linear import LEAST_WORK
@@ -28,7 +28,7 @@ from recsys_lab.simulate import Profile
 from recsys_lab.simulate.collectives import Shape, group_ms
 from recsys_lab.simulate.costs import compute_step_ms, launches
 from recsys_lab.simulate.memory import added_memory_bytes
-from recsys_lab.units import US_PER_MS
+from recsys_lab.units import MS_PER_S, NS_PER_MS, US_PER_MS
 
 NAME = "local"
 LINKS = ("intra_host", "cross_host")
@@ -169,6 +169,21 @@ def table_figures(profile: Profile, cluster: Cluster, times: Sequence[TableTime]
 
     found = _fit(errors, np.array([0.3, 0.3, 0.3, 10.0, 1.0]), np.array([1.0, 1.0, 1.0, 1e6, 1e3]))
     return with_figures(profile, names, (*found[:4], found[4] + 1))
+
+
+def cache_figures(profile: Profile, cluster: Cluster, times: Sequence[CacheTime]) -> Profile:
+    """`profile` with what caches of rows cost cores: for each table, each look-up and each row that comes while another goes.
+
+    Reads have a price of their own where the `cluster` says that of its page cache.
+    """
+    if not times:
+        return profile
+    rate = None if cluster.disk is None else cluster.disk.cached_reads_per_s
+    read_ms = cluster.ranks_per_host * MS_PER_S / rate if rate else 0.0
+    work = np.array([(t.tables, t.ids, t.misses) for t in times])
+    costs, _ = nnls(work, np.maximum([t.extra_ms - t.reads * read_ms for t in times], 0.0))
+    names = ("cached_table_us", "cached_lookup_ns", "cached_miss_ns")
+    return with_figures(profile, names, costs * (US_PER_MS, NS_PER_MS, NS_PER_MS))
 
 
 def fitted_to(runs: Sequence[Run], cluster: Cluster, profile: Profile, names: Sequence[str] = FITTED_TO_RUNS) -> Profile:

@@ -38,6 +38,19 @@ class TableTime:
 
 
 @dataclass(frozen=True)
+class CacheTime:
+    """`ids` look-ups of so many `tables` whose rows are in files, behind caches. `misses` of their rows come and as many go; `reads` of
+    them are read. `extra_ms`: what a step takes longer than with tables in memory.
+    """
+
+    tables: int
+    ids: int
+    misses: float
+    reads: float
+    extra_ms: float
+
+
+@dataclass(frozen=True)
 class Machine:
     """A rank's part of its machine. Bandwidth counts bytes read and written; TFLOP/s by format. `memory_gb`: a GPU's own, else None."""
 
@@ -72,3 +85,4 @@ class Measured:
     cores: int
     machine: Machine
     collectives: tuple[CollectiveTime, ...]
+    caches: tuple[CacheTime, ...] = ()

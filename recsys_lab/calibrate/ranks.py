@@ -63,7 +63,7 @@ def measure(say: Say, each_s: float = EACH_S) -> Machine:
         say(f"matrix products {name} {peaks[name] * 1e3:.1f} GFLOP/s a rank")
     dense = []
     for width, batch in itertools.product(WIDTHS, BATCHES):
-        dense.append(DenseTime(batch, width, DEPTH, _seconds(_layers(batch, width), each_s) * MS_PER_S))
+        dense.append(DenseTime(batch, width, DEPTH, _seconds(layers(batch, width), each_s) * MS_PER_S))
     say(f"{DEPTH} layers of {WIDTHS[0]}, batch {BATCHES[0]}: {dense[0].ms:.2f} ms forward and backward")
     dots = []
     for dim in DIMS:
@@ -119,7 +119,7 @@ def _products(dtype: torch.dtype) -> Iterator[Callable[[], object]]:
         yield lambda: product(left, right)
 
 
-def _layers(batch: int, width: int) -> Callable[[], object]:
+def layers(batch: int, width: int) -> Callable[[], object]:
     """Forward and backward of linear layers, each with a ReLU, as models have them."""
     model = MLP(*(part for _ in range(DEPTH) for part in (Linear(width, width), nn.ReLU()))).to(device_here())
     given = torch.ones(batch, width, requires_grad=True, device=device_here())
@@ -146,12 +146,18 @@ def _dots(batch: int, vectors: int, dim: int) -> Callable[[], object]:
 
 def _batches(dim: int, ids: int, bags: int, skew: float) -> list[kernels.Lookups]:
     """Batches of one id in `ids` of the bags, or of as many ids a bag, by a power law over the rows of a table of `dim` columns."""
-    rows, chance = TABLE_BYTES // (4 * dim), torch.Generator().manual_seed(dim + ids)
+    offsets = (torch.arange(bags + 1, device=device_here()) * ids).div(bags, rounding_mode="floor")
+    drawn = skewed_ids(TABLE_BYTES // (4 * dim), ids, skew, seed=dim + ids)
+    return [kernels.Lookups(one.to(device_here()), offsets, 1) for one in drawn]
+
+
+def skewed_ids(rows: int, ids: int, skew: float, seed: int) -> list[Tensor]:
+    """`TURNS` batches of ids by a power law."""
+    chance = torch.Generator().manual_seed(seed)
     upto = torch.arange(1, rows + 1, dtype=torch.float64).pow(-skew).cumsum(0)
     row_of = torch.randperm(rows, generator=chance)  # the rank of a row says nothing of where it lies
-    offsets = (torch.arange(bags + 1, device=device_here()) * ids).div(bags, rounding_mode="floor")
     drawn = (torch.rand(ids, generator=chance, dtype=torch.float64) * upto[-1] for _ in range(TURNS))
-    return [kernels.Lookups(row_of[torch.searchsorted(upto, one).clamp_(max=rows - 1)].to(device_here()), offsets, 1) for one in drawn]
+    return [row_of[torch.searchsorted(upto, one).clamp_(max=rows - 1)] for one in drawn]
 
 
 def _table(dim: int, bags: int, batches: Sequence[kernels.Lookups]) -> Iterator[Callable[[], object]]:

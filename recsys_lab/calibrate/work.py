@@ -9,7 +9,7 @@ import warnings
 
 import torch.distributed as dist
 
-from recsys_lab.calibrate import collectives, ranks
+from recsys_lab.calibrate import caches, collectives, ranks
 from recsys_lab.calibrate.measured import Measured
 from recsys_lab.train.memory import keep_memory
 from recsys_lab.train.strategy import start_process_group
@@ -27,8 +27,9 @@ def measure(hosts: int, ranks_per_host: int) -> Measured:
             print(f"  {time.perf_counter() - began:5.1f} s  {text}", file=sys.stderr, flush=True)
 
     machine = ranks.measure(say)
+    of_caches = caches.measure(say)
     found = collectives.measure(hosts, ranks_per_host, say)
-    return Measured(hosts, ranks_per_host, len(os.sched_getaffinity(0)), machine, tuple(found))
+    return Measured(hosts, ranks_per_host, len(os.sched_getaffinity(0)), machine, tuple(found), of_caches)
 
 
 def leave() -> None:

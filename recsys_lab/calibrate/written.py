@@ -27,7 +27,8 @@ HEADS = {
 #: A named cluster brings its profile.
 BRINGS = "defaults:\n  - override /profile@_global_.simulate.profile: {name}\n  - _self_\n"
 #: Figures of a profile that are times of a rank's own work.
-TIMES = ("launch_overhead_us", "lookup_ns", "tier_overhead_us", "iteration_overhead_ms")
+OF_CACHES = ("cached_table_us", "cached_lookup_ns", "cached_miss_ns")
+TIMES = ("launch_overhead_us", "lookup_ns", "tier_overhead_us", "iteration_overhead_ms", *OF_CACHES)
 HOSTS = "${cluster.hosts}"
 RANKS = f"{HOSTS},${{cluster.ranks_per_host}}"
 

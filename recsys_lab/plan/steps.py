@@ -53,7 +53,8 @@ class Step:
         number_format: what dense work computes in.
         blocks: nothing else runs at that time, even if the software could.
         rows_of_rank: look-ups that a rank serves (lookup, update), or records that it moves (fetch, write_back).
-        shards_of_rank: pieces of tables that a rank holds (lookup, update).
+        shards_of_rank: pieces of tables that a rank holds (lookup, update), or has a cache for (fetch).
+        asked_of_rank: look-ups whose rows a rank finds in its caches or has to bring (fetch).
         written_of_rank: bytes of pooled rows, or of a sequence's rows, that a lookup makes; zeros of empty bags count.
         repeated_of_rank: of `bytes_of_rank`, those that the step has read before (lookup, update), so that a processor's caches may hold
             them. They are of look-ups of a row after its first, and of a bag's gradient for its look-ups after the first.
@@ -77,6 +78,7 @@ class Step:
     shards_of_rank: tuple[float, ...] = ()
     written_of_rank: tuple[float, ...] = ()
     repeated_of_rank: tuple[float, ...] = ()
+    asked_of_rank: tuple[float, ...] = ()
     role: str = EMBEDDING
     part: str = ""
     store: str = ""

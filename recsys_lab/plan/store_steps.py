@@ -30,12 +30,14 @@ class Held(NamedTuple):  # a plan may have a million
 
 @dataclass(frozen=True)
 class _Moved:
-    """Of each rank: bytes and records, out of the store and back into it."""
+    """Of each rank: bytes and records, out of the store and back into it. Then, of caches: shards, and look-ups in them."""
 
     read: np.ndarray
     rows_read: np.ndarray
     written: np.ndarray
     rows_written: np.ndarray
+    shards: np.ndarray
+    asked: np.ndarray
 
 
 def store_steps(
@@ -58,7 +60,7 @@ def store_steps(
     for one in held:
         if one.store is not None and one.shard.rows:
             kind = one.store.kind
-            of_kind = moved.setdefault(kind, _Moved(*(np.zeros(world_size) for _ in range(4))))
+            of_kind = moved.setdefault(kind, _Moved(*(np.zeros(world_size) for _ in range(6))))
             tables.setdefault(kind, {})[one.table.name] = None
             _add(of_kind, one, access, workload, in_flight, batch)
     before: list[Step] = []
@@ -73,7 +75,8 @@ def store_steps(
             behind.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=(f"{prefix}.update",), **into))
         else:
             before.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=after, **into))
-            before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=(back,), **out))
+            asked = {"shards_of_rank": folded(of_kind.shards), "asked_of_rank": folded(of_kind.asked)}
+            before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=(back,), **out, **asked))
     return before, behind
 
 
@@ -85,8 +88,8 @@ def record_bytes(table: Table, cols: int, workload: Workload) -> int:
 def _add(moved: _Moved, one: Held, access: AccessStatistics, workload: Workload, in_flight: int, batch: float) -> None:
     assert one.store is not None
     ranks, size, of_table = list(one.shard.ranks), record_bytes(one.table, one.shard.cols, workload), access[one.table.name]
+    looked_up = one.samples * of_table.mean_length * one.served
     if one.store.kind == HOST:
-        looked_up = one.samples * of_table.mean_length * one.served
         changed = of_table.distinct_rows(one.samples) * one.shard.rows / one.table.rows
         moved.read[ranks] += looked_up * one.shard.cols * READ_BYTES[one.table.dtype]
         moved.rows_read[ranks] += looked_up
@@ -95,6 +98,8 @@ def _add(moved: _Moved, one: Held, access: AccessStatistics, workload: Workload,
         return
     cached, part = one.store.cached_share * one.table.rows, one.shard.rows / one.table.rows  # a shard has its part of the table's misses
     seen = cache_hits(of_table, one.store.policy, one.samples, cached, in_flight, batch)
+    moved.shards[ranks] += 1
+    moved.asked[ranks] += looked_up
     moved.read[ranks] += seen.read * part * size
     moved.rows_read[ranks] += seen.read * part
     if one.store.cached_share < 1:

@@ -35,6 +35,9 @@ class Profile:
             `dense_mfu`. What holds products far below the peak of tensor cores does not hold them as far below that of FP32 cores.
         small_mfu: the share of the peak that FP32 products of fewer than `small_multiply_adds` reach, where another library computes
             them, as ours on CPU; None: `dense_mfu`.
+        cached_table_us, cached_lookup_ns, cached_miss_ns: of the cores of a CPU rank, where a table's rows are in files behind a cache: for
+            each piece of such a table, each of its look-ups (its row's slot is found, kept and given back), and each row that leaves for
+            another (which one, and the copy into the page cache).
         cache_speed: a processor's caches give rows that a look-up or an update has read before so many times as fast as memory.
         exchanges_ids: False: each rank reads the ids that it serves from its own input.
         copies_exchanged: True: what a collective sends is copied into a buffer before it, and out of one after it.
@@ -67,6 +70,9 @@ class Profile:
         0.0  # of each table or piece of one, forward and again backward, where tables have kernels of their own
     )
     tier_overhead_us: NotNegative = 0.0  # of each table's part in one of FlexShard's tiers: ids and rows are sorted out table by table
+    cached_table_us: NotNegative = 0.0
+    cached_lookup_ns: NotNegative = 0.0
+    cached_miss_ns: NotNegative = 0.0
     output_efficiency: ShareOfPeak | None = None  # of the memory bandwidth, for rows that look-ups make; None: they do not count
     cache_speed: Factor = 1.0
     dots_mfu: ShareOfPeak | None = None  # of the peak, for products without weights: many small ones; None: dense_mfu

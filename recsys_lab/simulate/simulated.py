@@ -16,6 +16,7 @@ from recsys_lab.simulate.page_cache import beside_page_cache
 from recsys_lab.simulate.phases import exposed_phases
 from recsys_lab.simulate.placed import Event
 from recsys_lab.simulate.profile import Profile
+from recsys_lab.simulate.stores import with_bookkeeping
 from recsys_lab.simulate.timeline import place
 from recsys_lab.units import MS_PER_HOUR, MS_PER_S, counted
 
@@ -141,7 +142,8 @@ def simulate(
             "the plan is for another number of ranks", where=f"cluster {cluster.name}", given=steps.world_size, allowed=cluster.world_size
         )
     memory = bytes_of_ranks(plan, workload)
-    whole = place(beside_page_cache(steps, cluster, profile, plan, memory, file_bytes), cluster, profile, workload)
+    in_files = beside_page_cache(with_bookkeeping(steps, cluster, profile), cluster, profile, plan, memory, file_bytes)
+    whole = place(in_files, cluster, profile, workload)
     events = whole.events(whole.slowest)
     phases = exposed_phases(events, float(whole.host_ms.max()))
     iteration_ms = sum(phases.values())

@@ -15,14 +15,16 @@ import numpy as np
 
 from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.errors import UserError
-from recsys_lab.plan.steps import MOVES, WRITE_BACK, Step
+from recsys_lab.plan.steps import FETCH, MOVES, WRITE_BACK, Step, Steps
 from recsys_lab.plan.store import DISK_CACHED
 from recsys_lab.simulate.placed import COPY, DISK, Placed
 from recsys_lab.simulate.profile import Profile
-from recsys_lab.units import MS_PER_S, transfer_ms
+from recsys_lab.units import MS_PER_S, NS_PER_MS, US_PER_MS, transfer_ms
 
 #: In place of a store's kind: of reads that the page cache of a disk's host serves.
 PAGE_CACHE = "page_cache"
+#: Of what a cache of rows asks of a CPU's cores: it finds slots, chooses which rows leave and copies these.
+BOOKKEEPING = "bookkeeping"
 REMEDY = "add the figure and its source to the cluster, as conf/cluster/{0}/*.yaml have them"
 
 
@@ -37,6 +39,8 @@ def of_next_batch(step: Step, profile: Profile) -> bool:
 
 def moved_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
     """Of rows on their way: [R], or [1] where all ranks are alike."""
+    if step.store == BOOKKEEPING:
+        return _bookkeeping_ms(step, profile)
     near = link_ms(step, cluster, profile)
     if step.store == PAGE_CACHE:
         return np.maximum(near, _page_cache_ms(step, cluster))
@@ -84,6 +88,29 @@ def _page_cache_ms(step: Step, cluster: Cluster) -> np.ndarray:
     rate = _disk_of(cluster).cached_reads_per_s
     assert rate is not None, "else no step is of the page cache"
     return MS_PER_S / rate * _of_hosts(np.asarray(step.rows_of_rank, dtype=float), cluster)
+
+
+def _bookkeeping_ms(step: Step, profile: Profile) -> np.ndarray:
+    """Times of a rank's own cores, whatever they share."""
+    shards, asked, left = (np.asarray(figures, dtype=float) for figures in (step.shards_of_rank, step.asked_of_rank, step.rows_of_rank))
+    return shards * profile.cached_table_us / US_PER_MS + (asked * profile.cached_lookup_ns + left * profile.cached_miss_ns) / NS_PER_MS
+
+
+def with_bookkeeping(steps: Steps, cluster: Cluster, profile: Profile) -> Steps:
+    """`steps` with what caches cost the cores of CPU ranks. These compute as well, so it is on the compute stream.
+
+    The costs are those of an iteration that got longer while a thread kept a cache (`calibrate/caches.py`). So nothing hides them.
+    """
+    if cluster.device.kind != "cpu" or not any((profile.cached_table_us, profile.cached_lookup_ns, profile.cached_miss_ns)):
+        return steps
+    named, found = {step.name: step for step in steps.steps}, []
+    for step in steps.steps:
+        if step.kind == FETCH and step.asked_of_rank:
+            (back,) = (named[name] for name in step.after)
+            name, left = f"{step.name}.{BOOKKEEPING}", back.rows_of_rank
+            found.append(replace(step, name=name, store=BOOKKEEPING, phase="forward", bytes_of_rank=(0.0,), rows_of_rank=left, after=back.after))
+        found.append(step)
+    return replace(steps, steps=tuple(found))
 
 
 def _disk_of(cluster: Cluster) -> Disk:

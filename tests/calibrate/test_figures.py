@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.calibrate import collectives, disk, figures, ranks
+from recsys_lab.calibrate import caches, collectives, disk, figures, ranks
 from recsys_lab.calibrate.calibration import TOLD_BY, Calibration, error_of_more_hosts, with_errors
-from recsys_lab.calibrate.measured import CollectiveTime, DenseTime, DotsTime, Machine, Measured, TableTime
+from recsys_lab.calibrate.measured import CacheTime, CollectiveTime, DenseTime, DotsTime, Machine, Measured, TableTime
 from recsys_lab.calibrate.runs import Run, brief
 from recsys_lab.calibrate.written import check_name, write
 from recsys_lab.cluster import Cluster, Device, Disk, Host, Link
@@ -140,6 +140,25 @@ def test_tables_give_shares_of_the_memory_and_the_cost_of_a_look_up(cache_speed:
     found = figures.table_figures(figures.START, cluster(), times)
     shares = (found.lookup_efficiency_forward, found.output_efficiency, found.lookup_efficiency_backward, found.lookup_ns)
     assert shares == pytest.approx((0.25, 0.4, 0.5, 40.0), rel=0.02) and found.cache_speed == pytest.approx(cache_speed, rel=0.05)
+
+
+def test_caches_give_back_the_costs_that_made_their_times() -> None:
+    """Reads are apart where the cluster has their price: of both ranks of a host together."""
+    shapes = ((4, 8e3, 0.0, 0.0), (4, 64e3, 0.0, 0.0), (4, 64e3, 4e3, 3e3))
+
+    def times(read_ms: float) -> list[CacheTime]:
+        return [CacheTime(n, int(ids), m, r, n * 0.3 + ids * 60 / 1e6 + m * 800 / 1e6 + r * read_ms) for n, ids, m, r in shapes]
+
+    def found(here: Cluster, read_ms: float) -> list[float]:
+        made = figures.cache_figures(figures.START, here, times(read_ms))
+        return [made.cached_table_us, made.cached_lookup_ns, made.cached_miss_ns]
+
+    assert found(replace(cluster(), disk=None), 0.0) == pytest.approx([300.0, 60.0, 800.0])
+    assert found(replace(cluster(1, 2), disk=DISK), 2 / 800e3 * 1e3) == pytest.approx([300.0, 60.0, 800.0])
+    assert found(replace(cluster(1, 2), disk=replace(DISK, cached_reads_per_s=None)), 0.0) == pytest.approx([300.0, 60.0, 800.0])
+    assert figures.cache_figures(figures.START, cluster(), ()) == figures.START
+    faster = [CacheTime(n, int(ids), m, r, -1.0) for n, ids, m, r in shapes]  # by noise
+    assert figures.cache_figures(figures.START, replace(cluster(), disk=None), faster) == figures.START
 
 
 @pytest.fixture(scope="module")
@@ -324,6 +343,26 @@ def calibrated_here() -> str:
     ranks.WIDTHS, ranks.BATCHES, ranks.BAGS, ranks.TABLE_BYTES = (32,), (64,), ((512, 512),), 1 << 20
     machine = ranks.measure(said.append, each_s=0.0)
     return json.dumps([machine.memory_bandwidth_gb_s, machine.peak_tflops["fp32"], len(collectives.measure(1, 2, said.append)), len(said)])
+
+
+def caches_here() -> str:
+    caches.ROWS, caches.CASES, caches.LAYERS, caches.TURNS = 1 << 12, ((1 << 8, 1 << 12), (1 << 10, 1 << 11)), (64, 32), 1
+    return json.dumps([vars(time) for time in caches.measure(lambda text: None, each_s=0.0)])
+
+
+def test_caches_of_two_processes_miss_what_they_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SCRATCH, str(tmp_path))
+    one, other = run_ranks(caches_here, 1, 2)
+    all_cached, some = json.loads(one)
+    assert one == other and not list(tmp_path.iterdir())
+    assert (all_cached["tables"], all_cached["ids"], all_cached["misses"], all_cached["reads"]) == (4, 4 << 8, 0, 0)
+    assert some["ids"] == 4 << 10 and some["misses"] == some["reads"] > 0  # every row was written once before
+
+
+def test_caches_are_not_measured_where_no_file_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(SCRATCH, str(tmp_path / "file"))
+    assert run_ranks(caches_here, 1, 2) == ["[]", "[]"]
 
 
 def test_two_processes_measure_the_same_figures_together() -> None:

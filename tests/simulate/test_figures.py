@@ -157,6 +157,9 @@ NOT_NEGATIVE = (
     "tier_overhead_us",
     "relative_error",
     "lookup_ns",
+    "cached_table_us",
+    "cached_lookup_ns",
+    "cached_miss_ns",
 )
 
 
@@ -188,7 +191,8 @@ def test_a_profile_adds_nothing_that_it_does_not_say() -> None:
     told = asdict(profile())
     assert [told[key] for key in ("link_efficiency", "host_link_efficiency", "buffer_factor")] == [1.0] * 3
     nothing = ("lookup_ns", "table_overhead_us", "tier_overhead_us", "iteration_overhead_ms", "cores_for_links", "process_memory_mb")
-    assert [told[key] for key in nothing] == [0.0] * 6 and (told["kernel_us"], told["exchanges_ids"], told["fitted_systems"]) == (
+    nothing += ("cached_table_us", "cached_lookup_ns", "cached_miss_ns")
+    assert [told[key] for key in nothing] == [0.0] * 9 and (told["kernel_us"], told["exchanges_ids"], told["fitted_systems"]) == (
         0.0,
         True,
         {},

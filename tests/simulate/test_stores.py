@@ -17,7 +17,7 @@ from recsys_lab.simulate.bounds import bounds_of
 from recsys_lab.simulate.phases import exposed_phases
 from recsys_lab.simulate.placed import Placed
 from recsys_lab.simulate.simulated import Timeline
-from recsys_lab.simulate.stores import _of_link_ms, link_ms, moved_ms
+from recsys_lab.simulate.stores import BOOKKEEPING, _of_link_ms, link_ms, moved_ms, with_bookkeeping
 from recsys_lab.simulate.timeline import place
 from recsys_lab.simulate.trace import trace_json
 from tests.plan.plans import workload
@@ -197,6 +197,51 @@ def test_a_trace_says_the_store() -> None:
     assert (told["write_back"]["tid"], told["fetch"]["tid"]) == (7, 6)
     args = told["write_back"]["args"]
     assert (args["store"], args["records per rank (max)"], args["bound by"]) == (DISK_CACHED, 7, "disk")
+
+
+#: Of each look-up 100 ns, of each row that leaves 1 µs, of each table half a millisecond.
+KEPT = {"cached_table_us": 500.0, "cached_lookup_ns": 100.0, "cached_miss_ns": 1000.0}
+
+
+def with_cache(store: str = DISK_CACHED) -> Steps:
+    """Two ranks, of which the second has twice as much to do: two tables, 40,000 look-ups, 3,000 rows that leave."""
+    back = write_back(1, "ids", store=store, records=1.0)
+    rows = fetch(1, "write_back", store=store)
+    asked = replace(rows, shards_of_rank=(1.0, 2.0), asked_of_rank=(20_000.0, 40_000.0))
+    return iteration(replace(back, rows_of_rank=(1500.0, 3000.0)), asked)
+
+
+@pytest.mark.parametrize("store", [HOST_CACHED, DISK_CACHED])
+def test_what_a_cache_costs_cores_is_on_a_cpus_compute_stream(store: str) -> None:
+    here, software = on(kind="cpu"), profile("input", **SOFTWARE, **KEPT)
+    plain, made = with_cache(store), with_bookkeeping(with_cache(store), here, software)
+    (kept,) = [step for step in made.steps if step not in plain.steps]
+    assert (kept.name, kept.store, kept.phase, kept.after) == (f"fetch.{BOOKKEEPING}", BOOKKEEPING, "forward", ("ids",))
+    assert moved_ms(kept, here, software).tolist() == pytest.approx([0.5 + 2.0 + 1.5, 1.0 + 4.0 + 3.0])
+    bare, whole = (place(steps, here, software) for steps in (plain, made))
+    assert (whole.ends - bare.ends).tolist() == pytest.approx([4.0, 8.0])
+    assert {one.step.name: one for one in whole.placed}[kept.name].stream == "compute"
+
+
+def test_without_its_figures_or_on_a_gpu_a_cache_costs_no_core() -> None:
+    steps = with_cache()
+    assert with_bookkeeping(steps, on(kind="cpu"), profile(**SOFTWARE)) is steps
+    assert with_bookkeeping(steps, on(), profile(**SOFTWARE, **KEPT)) is steps
+    for key, figure in KEPT.items():
+        assert with_bookkeeping(steps, on(kind="cpu"), profile(**SOFTWARE, **{key: figure})) is not steps
+    kernels_read = iteration(fetch(1, store=HOST, phase="forward"))
+    assert with_bookkeeping(kernels_read, on(kind="cpu"), profile(**SOFTWARE, **KEPT)) == kernels_read
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.tuples(*[st.floats(0, 1e3)] * 3), st.tuples(*[st.floats(1, 5)] * 3), st.sampled_from([(), ("input",)]))
+def test_a_cheaper_cache_makes_no_iteration_slower(costs: tuple, dearer: tuple, overlaps: tuple[str, ...]) -> None:
+    here = on(kind="cpu")
+    cheap, dear = (
+        profile(*overlaps, **SOFTWARE, **dict(zip(KEPT, figures))) for figures in (costs, [c * d for c, d in zip(costs, dearer)])
+    )
+    ends = [place(with_bookkeeping(with_cache(), here, one), here, one).ends.max() for one in (cheap, dear)]
+    assert ends[0] <= ends[1] * (1 + 1e-12)
 
 
 ms = st.sampled_from([0.0, 0.5, 2.0, 9.0])

@@ -1,0 +1,162 @@
+"""What caches of rows cost the cores of a rank: look-ups and updates of tables in memory beside the same with rows in files.
+
+The loop does what a step of a training does. A thread finds the slots of the next batch's rows and moves the missing ones, while layers
+and updates compute. Ranks wait for each other twice. So a difference of two times is what an iteration gets longer, be it work of that
+thread or what it takes from the caches of the core that it shares.
+
+First every row is written once, so that rows that are evicted meet a file in which few records are free.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from statistics import median
+from typing import IO
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from recsys_lab import kernels
+from recsys_lab.calibrate import disk, ranks
+from recsys_lab.calibrate.measured import CacheTime
+from recsys_lab.kernels.row_cache import RowCache, places_of
+from recsys_lab.units import MS_PER_S
+
+TABLES, DIM, ROWS = 4, 64, 1 << 17
+#: (look-ups of each table in a batch, slots of its cache): few and many with every row cached, and many that miss.
+CASES = ((1 << 11, ROWS), (1 << 14, ROWS), (1 << 14, 1 << 15))
+BAG, SKEW = 8, 1.05
+#: Of the layers that compute meanwhile.
+LAYERS = (512, 512)
+#: Both kinds of tables take turns so many times.
+TURNS = 5
+RULE = kernels.Rule("row_wise_adagrad", 0.1)
+Ids = Sequence[torch.Tensor]
+#: By table, slots that a batch holds.
+Pinned = list[np.ndarray]
+Say = Callable[[str], None]
+
+
+def measure(say: Say, each_s: float = ranks.EACH_S) -> tuple[CacheTime, ...]:
+    """Collective. Empty on GPUs, whose caches are kernels', and where some rank can write no file."""
+    if ranks.device_here().type != "cpu":
+        return ()
+    found = []
+    for ids, slots in CASES:
+        with ExitStack() as files:
+            try:
+                cached: _Cached | None = _Cached(slots, [files.enter_context(_file()) for _ in range(TABLES)])
+            except OSError:
+                cached = None
+            if ranks.mean_over_ranks(float(cached is None)):
+                return ()
+            assert cached is not None
+            found.append(_time(cached, _batches(ids), each_s))
+            cached.close()
+    last = found[-1]
+    say(f"caches of {TABLES} tables, {last.misses:,.0f} misses: {last.extra_ms:.2f} ms longer than in memory")
+    return tuple(found)
+
+
+def _file() -> IO[bytes]:
+    where = disk.folder()
+    os.makedirs(where, exist_ok=True)
+    return tempfile.TemporaryFile(dir=where, buffering=0)
+
+
+def _batches(ids: int) -> list[Ids]:
+    return list(zip(*(ranks.skewed_ids(ROWS, ids, SKEW, seed=table) for table in range(TABLES))))
+
+
+def _time(cached: _Cached, batches: Sequence[Ids], each_s: float) -> CacheTime:
+    """Medians over turns, means over ranks."""
+    in_memory, layers, extra, steps = _InMemory(), ranks.layers(*LAYERS), [], 0
+    _steps_s(cached, batches, layers, len(batches))  # so that caches hold what they will
+    calls = max(2, round(each_s / ranks.mean_over_ranks(_steps_s(in_memory, batches, layers, 2) / 2)))
+    before = cached.counts()
+    for _ in range(TURNS):
+        own = _steps_s(in_memory, batches, layers, calls)
+        extra.append((_steps_s(cached, batches, layers, calls, steps) - own) / calls * MS_PER_S)
+        steps += calls
+    misses, reads = ((now - then) / steps for now, then in zip(cached.counts(), before))
+    figures = (ranks.mean_over_ranks(figure) for figure in (misses, reads, median(extra)))
+    return CacheTime(TABLES, TABLES * len(batches[0][0]), *figures)
+
+
+def _steps_s(tables: _InMemory | _Cached, batches: Sequence[Ids], layers: Callable[[], object], calls: int, first: int = 0) -> float:
+    dist.barrier()
+    began = time.perf_counter()
+    for number in range(first, first + calls):
+        tables.step(batches[number % len(batches)], batches[(number + 1) % len(batches)], layers)
+    return time.perf_counter() - began
+
+
+class _InMemory:
+    """All tables lie one above the other, as training has them."""
+
+    def __init__(self) -> None:
+        self._weights, self._state = torch.zeros(TABLES * ROWS, DIM), torch.zeros(TABLES * ROWS)
+        self._first_rows = torch.arange(TABLES) * ROWS
+
+    def step(self, now: Ids, later: Ids, layers: Callable[[], object]) -> None:
+        offsets = torch.arange(0, TABLES * len(now[0]) + 1, BAG)
+        lookups = kernels.Lookups(torch.cat(list(now)), offsets, TABLES, self._first_rows)
+        gradient = kernels.bags(self._weights, lookups)
+        dist.barrier()
+        layers()
+        kernels.update(self._weights, lookups, gradient, RULE, state=self._state)
+        dist.barrier()
+
+
+class _Cached:
+    """Each table has slots of its own, as training has tables with a store."""
+
+    def __init__(self, slots: int, files: Sequence[IO[bytes]]):
+        self._weights = [torch.zeros(slots, DIM) for _ in files]
+        self._state = [torch.zeros(slots) for _ in files]
+        record = 4 * (DIM + 1)
+        for file in files:
+            os.truncate(file.fileno(), places_of(ROWS) * record)
+        self._caches = [RowCache(ROWS, slots, True, f.fileno(), parts) for f, *parts in zip(files, self._weights, self._state)]
+        self._thread = ThreadPoolExecutor(1)
+        self._fetched: Future[tuple[list[torch.Tensor], Pinned]] | None = None
+        self._done: Pinned = []
+        part = slots // 4
+        for at in range(0, ROWS, part):
+            _, self._done = self._take([torch.arange(at, at + part)] * TABLES, self._done)
+
+    def counts(self) -> tuple[int, int]:
+        """Misses, and rows read from files, since the start."""
+        if self._fetched is not None:
+            self._fetched.result()
+        counts = [cache.counts() for cache in self._caches]
+        return sum(one["misses"] for one in counts), sum(one["rows_read"] for one in counts)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+    def step(self, now: Ids, later: Ids, layers: Callable[[], object]) -> None:
+        """The rows of `now` are those that the step before has fetched."""
+        slots, pinned = self._take(now, []) if self._fetched is None else self._fetched.result()
+        offsets = torch.arange(0, len(now[0]) + 1, BAG)
+        lookups = [kernels.Lookups(at, offsets) for at in slots]
+        pooled = torch.cat([kernels.bags(weights, one) for weights, one in zip(self._weights, lookups)], dim=1)
+        dist.barrier()
+        self._fetched, self._done = self._thread.submit(self._take, later, self._done), pinned
+        layers()
+        for weights, state, one, gradient in zip(self._weights, self._state, lookups, pooled.split(DIM, dim=1)):
+            kernels.update(weights, one, gradient.contiguous(), RULE, state=state)
+        dist.barrier()
+
+    def _take(self, ids: Ids, done: Pinned) -> tuple[list[torch.Tensor], Pinned]:
+        """Slots of `ids`, and those of different rows, pinned. Rows of the batch that is `done` may leave from now on."""
+        for cache, slots in zip(self._caches, done):
+            cache.release(slots, moved=True)
+        taken = [cache.take(own) for cache, own in zip(self._caches, ids)]
+        return [slots for slots, *_ in taken], [pinned for _, pinned, *_ in taken]

@@ -198,6 +198,11 @@ def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
 
     Raises:
         UserError: for words that are wrong or a sweep. RunFailed: for a run that ended with another exit code than 0.
+
+    >>> made = run("mode=plan", "model=dcn", "data=random", logger="none", folder="runs/planned")  # doctest: +ELLIPSIS
+          data  train ...
+    >>> made.result["status"], len(made.plan.placements)
+    ('completed', 26)
     """
     given = said(words, keys if folder is None else keys | {"hydra.run.dir": Path(_path(folder, "run folder"))}, "run")
     line = command_line.read(given)
@@ -234,6 +239,11 @@ def load(path: Path | str) -> pandas.DataFrame:
 
     Raises:
         UserError: where no run lies there, or a record is broken.
+
+    >>> made = run("mode=plan", "model=dlrm", "data=random", logger="none", folder="runs/another")  # doctest: +ELLIPSIS
+          data  train ...
+    >>> load("runs/another")[["choices.model", "seed"]].values.tolist()
+    [['dlrm', 1]]
     """
     import pandas
 

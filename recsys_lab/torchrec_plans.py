@@ -4,6 +4,8 @@ from recsys_lab import torchrec_plans
 
 made = recsys_lab.plan(torchrec_plans.experiment(model, "cluster=h100x64", "sharder=neo_4d")).plan
 DistributedModelParallel(model, plan=torchrec_plans.to_torchrec(made, model, "cuda"))
+
+In the examples below `model` is that of docs/torchrec.md.
 """
 
 from __future__ import annotations
@@ -51,6 +53,9 @@ def tables_of(model: nn.Module) -> tuple[Table, ...]:
 
     Raises:
         UserError: where the model has none, two tables share a name, or weights have a format that plans do not know.
+
+    >>> [(table.name, table.rows) for table in tables_of(model)][:2]
+    [('item', 10000000), ('shop', 5000000)]
     """
     found: dict[str, Table] = {}
     for path, collection in collections_of(model):
@@ -85,6 +90,10 @@ def to_torchrec(plan: ShardingPlan, model: nn.Module, device: str, kernel: str |
     Raises:
         UserError: for a table that the plan lacks or has with another size, and for a scheme that TorchRec has not. On the CPU also for
             `fused` and for sequences: FBGEMM's kernels compute garbage or crash there (docs/torchrec.md).
+
+    >>> made = api.plan(experiment(model, "cluster=h100x8", "sharder=torchrec_row_wise")).plan
+    >>> to_torchrec(made, model, "cuda").plan["tables"]["item"].sharding_type
+    'row_wise'
     """
     kernel = kernel or ("dense" if device == "cpu" else "fused")
     if (device, kernel) == ("cpu", "fused"):
@@ -136,6 +145,10 @@ def from_torchrec(plan: tr.ShardingPlan, model: nn.Module, hosts: int, ranks_per
 
     Raises:
         UserError: for a module or a table that the plan lacks, and for shards that cannot be.
+
+    >>> made = api.plan(experiment(model, "cluster=h100x8", "sharder=torchrec_row_wise")).plan
+    >>> from_torchrec(to_torchrec(made, model, "cuda"), model, hosts=1, ranks_per_host=8).placements == made.placements
+    True
     """
     tables = tables_of(model)
     placements: list[Placement] = []
@@ -164,6 +177,12 @@ def read(path: Path | str, model: nn.Module, hosts: int, ranks_per_host: int) ->
 
     Raises:
         UserError: for a file that cannot be read, and as `from_torchrec` does.
+
+    >>> made = api.plan(experiment(model, "cluster=h100x8", "sharder=torchrec_row_wise")).plan
+    >>> with open("plan.json", "w") as file:
+    ...     json.dump(to_torchrec(made, model, "cuda")._serialize(), file)
+    >>> read("plan.json", model, hosts=1, ranks_per_host=8).placements == made.placements
+    True
     """
     return torchrec_json.read(path, tables_of(model), hosts, ranks_per_host)
 
@@ -181,6 +200,9 @@ def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experi
 
     Raises:
         UserError: for wrong words, for a model without pooled tables, and for a feature of `mean_ids` that it has not.
+
+    >>> experiment(model, "cluster=h100x16", mean_ids={"item": 42.5}).cluster.world_size
+    16
     """
     bags = [collection for _, collection in collections_of(model) if isinstance(collection, EmbeddingBagCollection)]
     if not bags:
@@ -211,6 +233,9 @@ def simulate(model: nn.Module, plan: AnyPlan, *words: str, mean_ids: MeanIds = 1
 
     Raises:
         UserError: as `experiment`, `read` and `from_torchrec` do.
+
+    >>> simulate(model, "torchrec_row_wise", "cluster=h100x8").iteration_ms > 0
+    True
     """
     if isinstance(plan, str):
         return api.simulate(experiment(model, *words, f"sharder={plan}", mean_ids=mean_ids))
@@ -231,6 +256,12 @@ def compared(model: nn.Module, plans: Mapping[str, AnyPlan], *words: str, mean_i
     Returns:
         A DataFrame, a row for each plan: ms of the iteration and of each phase, the bytes that the busiest rank sends, and GB it holds.
         Where a plan does not fit, `why_not` says which rank lacks how much, and what would fit.
+
+    Raises:
+        UserError: as `simulate` does.
+
+    >>> compared(model, {"by rows": "torchrec_row_wise", "neo": "neo_4d"}, "cluster=h100x8").index.tolist()
+    ['by rows', 'neo']
     """
     import pandas
 
@@ -253,3 +284,7 @@ def _configs(collection: EmbeddingBagCollection | EmbeddingCollection) -> list[A
 
 def _names(plan: ShardingPlan) -> str:
     return ", ".join(table.name for table in plan.tables)
+
+
+#: What users call. `as_placed` and `collections_of` are for other rooms.
+__all__ = ["compared", "experiment", "from_torchrec", "read", "simulate", "tables_of", "to_torchrec"]

@@ -58,8 +58,6 @@ class Decision:
 def decide(*words: str, workers: int | None = None, progress: Progress | None = None, **keys: Any) -> Decision:
     """Plans and simulates every combination, as `python -m recsys_lab decide` with the same words does.
 
-        decide(model="dcn_mlperf", data="random", clusters="h100x64:2.50,a100x128:1.50", batch=65536)
-
     Args:
         words: those of the command line, such as "cluster.reserved_memory_share=0.1".
         workers: processes that price side by side; None: one for each core.
@@ -71,6 +69,11 @@ def decide(*words: str, workers: int | None = None, progress: Progress | None = 
 
     Raises:
         UserError: for whatever is wrong with the words; PlanDoesNotFit where no combination fits.
+
+    >>> words = ["model=dcn_mlperf", "data=random", "clusters=h100x64:2.50,a100x128:1.50", "batch=65536"]
+    >>> decision = decide(*words, sharders=["torchrec_row_wise", "neo_4d"], precisions="fp32", optimizers="sgd", profiles="torchrec")
+    >>> sorted((row.sharder, row.cluster) for row in decision.rows)[:2]
+    [('neo_4d', 'a100x128'), ('neo_4d', 'h100x64')]
     """
     axes = {key: ",".join(map(str, value)) if key in AXES and isinstance(value, list | tuple) else value for key, value in keys.items()}
     return decided(asked(said(words, axes, "decide")), workers, progress)

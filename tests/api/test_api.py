@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
-import re
+import io
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,8 +16,9 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 
 import recsys_lab
-from recsys_lab import api
+from recsys_lab import api, torchrec_plans
 from recsys_lab.config.choices import built
+from recsys_lab.data import torchrec_tables
 from recsys_lab.errors import UserError
 from recsys_lab.record.result import write_result
 from tests.record.fake_run import make_result
@@ -56,15 +59,31 @@ def test_a_room_with_the_name_of_a_function_is_both() -> None:
         recsys_lab.simulate("model=dcm")
 
 
-def test_the_examples_of_the_functions_are_right() -> None:
-    assert doctest.testmod(api, extraglobs={name: getattr(api, name) for name in api.__all__}).attempted >= 6
-    assert doctest.testmod(api).failed == 0
+#: Where users' functions are.
+PUBLIC = {
+    **{f"recsys_lab.{name}": getattr(importlib.import_module(module), name) for name, module in recsys_lab.FUNCTIONS.items()},
+    **{f"torchrec_plans.{name}": getattr(torchrec_plans, name) for name in torchrec_plans.__all__},
+    "table_file": torchrec_tables.table_file,
+}
 
 
-def test_every_function_says_what_it_takes_gives_and_raises() -> None:
-    for name, module in recsys_lab.FUNCTIONS.items():
-        text = getattr(sys.modules.get(module) or __import__(module, fromlist=[name]), name).__doc__
-        assert re.search(r"Args:|Takes and raises what `plan` does", text) and "Returns:" in text, name
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_function_says_what_it_takes_gives_and_raises_and_its_example_is_right(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Examples of torchrec_plans are of the model of docs/torchrec.md."""
+    monkeypatch.chdir(tmp_path)
+    function, known = PUBLIC[name], {"json": json}
+    text = inspect.getdoc(function) or ""
+    words = [word for word in inspect.signature(function).parameters if f"{word}:" not in text and f"{word}, " not in text]
+    assert not words, f"{name} does not say what {words} are"
+    assert "\nArgs:\n" in text and "\nReturns:\n" in text and ("\nRaises:\n" in text or name == "table_file")
+    if not name.startswith("recsys_lab."):
+        block = (ROOT / "docs" / "torchrec.md").read_text().partition("```python\n")[2].partition("```")[0]
+        exec(compile(block, "docs/torchrec.md", "exec"), known)
+    (example,) = doctest.DocTestFinder(recurse=False).find(function, name, globs={**vars(sys.modules[function.__module__]), **known})
+    said = io.StringIO()
+    assert example.examples and doctest.DocTestRunner().run(example, out=said.write).failed == 0, said.getvalue()
 
 
 def test_the_same_figures_as_a_run_of_the_same_words(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""TorchRec's own DLRM in a LightningModule, two hosts of two ranks, fifty steps: the weights of an unsharded Trainer, stopped midway or not."""
+"""TorchRec's own DLRM on two hosts of two ranks: after fifty steps the weights of an unsharded Trainer, resumed or not."""
 
 from __future__ import annotations
 

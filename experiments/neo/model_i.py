@@ -38,17 +38,17 @@ def run(name: str) -> Study:
     with progress(len(OTHERS), "model I", "setting") as bar:
         for what, case in OTHERS.items():
             told = share_for(case, one_host)
-            lines.append(Line(f"{what}: look-ups' share of the memory bandwidth, as told", 100 * told, None, "%", "simulated"))
+            lines.append(Line(f"{what}: look-ups' share of the memory bandwidth, as told", 100 * told, None, "%", "fitted"))
             lookups = {FAST: None, MEASURED: PRODUCTION, TOLD: (told, told)}
             shares[what] = {}
             for speed, pair in lookups.items():
                 made = replace(case, lookups=pair)
                 shares[what][speed] = share_of_linear(made)
                 theirs = (scaling, queries / 1e6) if (what, speed) == ("FP16 tables", FAST) else (None, None)
-                title = f"{what}, look-ups {speed}"
-                lines.append(Line(f"{title}: an iteration on one host", priced(replace(made, hosts=1)).ms, None, "ms", "simulated"))
-                lines.append(Line(f"{title}: share of linear, 1 to {HOSTS} hosts", shares[what][speed], theirs[0], "%", "simulated"))
-                lines.append(Line(f"{title}: queries a second", priced(made).queries / 1e6, theirs[1], "M/s", "simulated"))
+                title, origin = f"{what}, look-ups {speed}", "fitted" if speed == TOLD else "simulated"
+                lines.append(Line(f"{title}: an iteration on one host", priced(replace(made, hosts=1)).ms, None, "ms", origin))
+                lines.append(Line(f"{title}: share of linear, 1 to {HOSTS} hosts", shares[what][speed], theirs[0], "%", origin))
+                lines.append(Line(f"{title}: queries a second", priced(made).queries / 1e6, theirs[1], "M/s", origin))
             bar.update()
     ours = {model: values_mb(model) for model in ("neo_a", "neo_i")}
     lines += [Line(f"{model}: pooled rows of a GPU's samples in FP16", mb, None, "MB", "counted") for model, mb in ours.items()]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.dmt import frappe
+from experiments.dmt.alike import extra_ms
 from experiments.dmt.speed import MOST_TOWERS, PLATFORMS, SIZES, Case, column_factor, priced, tower_of, words
 from recsys_lab.__main__ import main
 from recsys_lab.config import command_line
@@ -29,6 +30,12 @@ def test_sptt_sends_as_much_as_the_baseline_and_towers_send_half() -> None:
     assert exchanged(dmt, "towers.output.all_to_all") == rows / 2
     assert sum(c.bytes for c in flat.collectives if c.name.endswith(".output.all_to_all")) >= rows
     assert flat.feasible and sptt.feasible and dmt.feasible
+
+
+def test_time_that_both_have_makes_one_so_many_times_the_other() -> None:
+    more = extra_ms(81.4, 26.0, 2.0)
+    assert (81.4 + more) / (26.0 + more) == pytest.approx(2.0)
+    assert extra_ms(20, 10, 2.0) == 0 and extra_ms(20, 15, 2.0) < 0
 
 
 def test_towers_are_table_fours_and_divide_the_hosts() -> None:

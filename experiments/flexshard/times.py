@@ -39,7 +39,7 @@ class Times:
 
     @property
     def hidden_ms(self) -> float:
-        """Those that table 6 calls overlappable, behind other work: what is left are the collectives over all ranks."""
+        """Those that table 6 calls overlappable, behind other work: the others are the collectives over all ranks."""
         return self.global_ms + self.all_reduce_ms
 
 

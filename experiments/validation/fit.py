@@ -1,4 +1,4 @@
-"""Few figures of a profile fitted to a framework's published points, and how well each point is told by a fit without it."""
+"""Few figures of a profile fitted to a framework's published points, and how well a fit without a point predicts it."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Line:
     slopes: np.ndarray
 
     def fitted(self, of: Sequence[int], names: Sequence[str]) -> np.ndarray:
-        """The figures that make the errors of the points `of` least, as far as the line is straight."""
+        """The figures that make the errors of the points `of` least, where the line is straight."""
         least, most = np.log(np.array([RANGES.get(name, ANY) for name in names])).T
         errors, slopes, first = self.errors[list(of)], self.slopes[list(of)], np.log(self.figures)
 

@@ -83,12 +83,12 @@ def _table(rows: Sequence[Row]) -> Table:
         if row.ms is None or row.memory_gb is None:
             cells.append((row.sharder, "cannot be" if row.fits else "does not fit", *[DASH] * (5 if paid else 4)))
             continue
-        told = row.ms_interval
+        interval = row.ms_interval
         cells.append(
             (
                 row.sharder,
                 f"{row.ms:.2f}",
-                f"{told[0]:.3g}{DASH}{told[1]:.3g}" if told else "not known",
+                f"{interval[0]:.3g}{DASH}{interval[1]:.3g}" if interval else "not known",
                 f"{row.samples_per_second:,.0f}",
                 f"{row.exposed_ms or 0:.2f}",
                 f"{row.memory_gb:.1f}",

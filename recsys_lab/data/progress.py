@@ -16,7 +16,7 @@ _BAR_LOCK = threading.RLock()
 
 
 class Progress(Protocol):
-    """A context in which `update` is told how much more is done."""
+    """A context in which `update` is called with how much more is done."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...

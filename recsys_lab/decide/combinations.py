@@ -69,7 +69,7 @@ def combinations(question: Question) -> list[Combination]:
         precision_of.setdefault(precision, chosen)
         cluster_of.setdefault(cluster.label, chosen)
     profiles = {cluster.label: _profiles(question, cluster_of[cluster.label], words) for cluster, words in clusters}
-    made = []
+    expanded = []
     for (cluster, words), sharder, precision, optimizer in itertools.product(clusters, sharders, precisions, optimizers):
         base, its_sharder, its_precision = cluster_of[cluster.label], sharder_of[sharder], precision_of[precision]
         _check_size(cluster, base, question)
@@ -83,7 +83,7 @@ def combinations(question: Question) -> list[Combination]:
             choices={**base.choices, **choices},
         )
         said = [*_choice("sharder", sharder), *_choice("precision", precision), *_choice("optimizer.sparse.name", optimizer)]
-        made.append(
+        expanded.append(
             Combination(
                 cluster=cluster.label or base.cluster.name,
                 sharder=str(choices["sharder"]),
@@ -95,7 +95,7 @@ def combinations(question: Question) -> list[Combination]:
                 words=(*_shared(question), *words, *said),
             )
         )
-    return made
+    return expanded
 
 
 def _shared(question: Question) -> list[str]:

@@ -81,9 +81,9 @@ def decide(*words: str, workers: int | None = None, progress: Progress | None = 
 
 def decided(question: Question, workers: int | None = None, progress: Progress | None = None) -> Decision:
     """The same of a question that was read."""
-    given = combinations(question)
-    data = open_data(given)
-    priced = price_all(given, data, _counted(progress, given), workers)
+    cases = combinations(question)
+    data = open_data(cases)
+    priced = price_all(cases, data, _counted(progress, cases), workers)
     rows = with_fixes(marked([row for one in priced for row in one.rows]))
     winner = winner_of(rows)
     if winner.row is None:
@@ -106,19 +106,19 @@ def nothing_fits(priced: Sequence[Priced]) -> UserError:
 
 def ranked(question: Question, progress: Progress | None = None) -> list[Row]:
     """The rows alone, the fastest first. Those without figures come last."""
-    given = combinations(question)
-    rows = [row for one in price_all(given, open_data(given), _counted(progress, given)) for row in one.rows]
+    cases = combinations(question)
+    rows = [row for one in price_all(cases, open_data(cases), _counted(progress, cases)) for row in one.rows]
     return sorted(rows, key=lambda row: float("inf") if row.ms is None else row.ms)
 
 
-def open_data(given: Sequence[Combination]) -> DataSet:
+def open_data(cases: Sequence[Combination]) -> DataSet:
     """The data of all of them. Raises UserError once for a mistake in model or data, which would be in every row."""
     quiet_torchrec()
-    first = given[0].experiment
+    first = cases[0].experiment
     data = first.open_data()
     plan_inputs(first, data, first.cluster, first.batch_size)
     return data
 
 
-def _counted(progress: Progress | None, given: Sequence[Combination]) -> Callable[[int], None]:
-    return lambda done: progress(done, len(given)) if progress else None
+def _counted(progress: Progress | None, cases: Sequence[Combination]) -> Callable[[int], None]:
+    return lambda done: progress(done, len(cases)) if progress else None

@@ -67,16 +67,16 @@ def priced_row(combination: Combination, planned: Planned, profile: Profile, clu
     simulated, timeline = price(planned, profile, cluster)
     cluster = planned.cluster if cluster is None else cluster
     usd, ms = simulated.cost_per_billion_samples, simulated.iteration_ms
-    told = simulated.interval_ms
+    interval = simulated.interval_ms
     return _row(
         combination,
         profile,
         fits=simulated.feasible,
         ms=ms,
-        ms_interval=told and (told.low, told.high),
+        ms_interval=interval and (interval.low, interval.high),
         samples_per_second=simulated.examples_per_second,
         usd_per_1e9=usd,
-        usd_interval=told and (usd * told.low / ms, usd * told.high / ms) if usd is not None else None,
+        usd_interval=interval and (usd * interval.low / ms, usd * interval.high / ms) if usd is not None else None,
         device_hours_per_1e9=1e9 / simulated.examples_per_second / 3600 * cluster.world_size,
         memory_there_gb=min(cluster.device.memory_gb, combination.experiment.sharder.stores.budget_gb or math.inf),
         stores=dict(Counter(p.store.kind for p in planned.plan.placements if p.store is not None)),

@@ -32,8 +32,8 @@ LEAST = 0.005
 def changes_of(chosen: Row, priced: Sequence[Priced], data: DataSet) -> list[Change]:
     """Changes of the `chosen` row of `priced`, the most helpful first. Those that do not fit come last."""
     own = next(one for one in priced if chosen.choices == one.rows[0].choices)
-    found = [_change(name, chosen, row) for name, row in _rows(chosen, own, priced, data)]
-    return sorted(found, key=lambda change: (not change.fits, change.time_change or 0.0))
+    changes = [_change(name, chosen, row) for name, row in _rows(chosen, own, priced, data)]
+    return sorted(changes, key=lambda change: (not change.fits, change.time_change or 0.0))
 
 
 def _rows(chosen: Row, own: Priced, priced: Sequence[Priced], data: DataSet) -> Iterator[tuple[str, Row | None]]:

@@ -32,13 +32,13 @@ def price_all(
     for number, combination in enumerate(combinations):
         groups.setdefault(combination.shared_work, []).append(number)
     done = multiprocessing.get_context("fork").Value("i", 0)
-    found: dict[int, Priced] = {}
+    by_number: dict[int, Priced] = {}
     _work = combinations, data, done
     try:
         forks = pool(len(groups), workers)
         if forks is None:
             for numbers in groups.values():
-                found |= {number: Priced(combinations[number], *priced) for number, priced in _group(numbers).items()}
+                by_number |= {number: Priced(combinations[number], *priced) for number, priced in _group(numbers).items()}
                 progress(done.value)
         else:
             with forks:
@@ -48,20 +48,20 @@ def price_all(
                     progress(done.value)
                     for future in ended:
                         for number, priced in future.result().items():
-                            found[number] = Priced(combinations[number], *priced)
+                            by_number[number] = Priced(combinations[number], *priced)
     finally:
         _work = None
-    return [found[number] for number in range(len(combinations))]
+    return [by_number[number] for number in range(len(combinations))]
 
 
 def _group(numbers: Sequence[int]) -> dict[int, tuple[tuple[Row, ...], ShardingPlan | None]]:
     """Rows and plans of combinations, by number."""
     assert _work is not None
     combinations, data, done = _work
-    found = {}
+    by_number = {}
     for number in numbers:
         priced = price_combination(combinations[number], data)
-        found[number] = priced.rows, priced.plan
+        by_number[number] = priced.rows, priced.plan
         with done.get_lock():
             done.value += 1
-    return found
+    return by_number

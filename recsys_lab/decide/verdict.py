@@ -22,8 +22,8 @@ def _cheapest(best: Row, several: bool) -> str:
     under = f" under profile {best.profile}" if several else ""
     unit = "$" if best.usd_per_1e9 is not None else "device-hours"
     span = best.cost_interval
-    between = f" (90 % interval {span[0]:.3g} to {span[1]:.3g})" if span else ""
-    return f"{best.name} is the cheapest{under}: {best.cost:.2f} {unit} per 1e9 samples{between}, {best.ms:.2f} ms an iteration."
+    between = f" (90 %: {span[0]:.3g} to {span[1]:.3g})" if span else ""
+    return f"{best.name} is cheapest{under}: {best.cost:.2f} {unit} per 1e9 samples{between}, {best.ms:.2f} ms an iteration."
 
 
 def _certainty(best: Row, by_profile: Mapping[str, Row], rivals: Sequence[Row], alone: bool) -> str:
@@ -33,7 +33,7 @@ def _certainty(best: Row, by_profile: Mapping[str, Row], rivals: Sequence[Row], 
     if others:
         choose = f"{others} of {len(by_profile)} profiles choose" if others > 1 else f"1 of {len(by_profile)} profiles chooses"
         where = f", all on {best.cluster}" if {row.cluster for row in tops} == {best.cluster} else ""
-        return f"It depends on the software: {choose} another combination{where} (listed below). {_overlap(rivals, best)}".strip()
+        return f"It depends on the software: {choose} another{where} (listed below). {_overlap(rivals, best)}".strip()
     if rivals:
         return f"{ties}: the next is {rivals[0].name} at {rivals[0].cost:.2f}{_elsewhere(rivals, best)}."
     if alone:
@@ -42,10 +42,10 @@ def _certainty(best: Row, by_profile: Mapping[str, Row], rivals: Sequence[Row], 
 
 
 def _overlap(rivals: Sequence[Row], best: Row) -> str:
-    return f"Intervals of {counted(len(rivals), 'combination')} overlap with the best{_elsewhere(rivals, best)}." if rivals else ""
+    return f"{counted(len(rivals), 'interval')} overlap with the best{_elsewhere(rivals, best)}." if rivals else ""
 
 
 def _elsewhere(rivals: Sequence[Row], best: Row) -> str:
     """Other clusters among the rivals: which to rent is then open."""
     clusters = dict.fromkeys(row.cluster for row in rivals if row.cluster != best.cluster)
-    return f"; some are on {', '.join(clusters)}" if clusters else ""
+    return f", some on {', '.join(clusters)}" if clusters else ""

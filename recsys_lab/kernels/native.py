@@ -142,7 +142,7 @@ def random_update(
 
 
 def evict(tensor: torch.Tensor) -> bool:
-    """Puts a tensor out of all caches. False where the processor cannot be told to."""
+    """Puts a tensor out of all caches. False where the processor has no instruction for it."""
     return bool(_functions().evict(tensor.data_ptr(), tensor.nbytes))
 
 

@@ -29,33 +29,33 @@ def said(settings: Mapping[str, Any]) -> str:
 
 def baseline_rows(record: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """The figures of both baselines, each under its split and its name."""
-    found = record.get("baselines")
-    if not found:
+    figures = record.get("baselines")
+    if not figures:
         return {}
-    both = ((REGRESSION, found["logistic_regression"]), (BASE_RATE, found["base_rate"]))
+    both = ((REGRESSION, figures["logistic_regression"]), (BASE_RATE, figures["base_rate"]))
     return {f"{split}, {name}": own for name, splits in both for split, own in splits.items()}
 
 
 def baseline_sentences(record: Mapping[str, Any]) -> list[str]:
     """A sentence a split, and one more where the model loses, or is the regression."""
-    found = record["baselines"]
-    if not found:
+    figures = record["baselines"]
+    if not figures:
         return []
-    base, regression = found["base_rate"], found["logistic_regression"]
+    base, regression = figures["base_rate"], figures["logistic_regression"]
     sentences = [
         f"{split}: {REGRESSION} AUC {own['auc']:.4f}, log loss {own['log_loss']:.4f}; {BASE_RATE} log loss {base[split]['log_loss']:.4f}"
         for split, own in regression.items()
     ]
-    if found["train_examples"] < found["of_train_examples"]:
-        sentences[0] += f" ({REGRESSION} of {found['train_examples']:,} of {found['of_train_examples']:,} rows)"
+    if figures["train_examples"] < figures["of_train_examples"]:
+        sentences[0] += f" ({REGRESSION} of {figures['train_examples']:,} of {figures['of_train_examples']:,} rows)"
     return sentences + verdict(record)
 
 
 def verdict(record: Mapping[str, Any]) -> list[str]:
     """Where the model loses to the regression, by how much, and what to try. Where it is no more than that, why. Else nothing."""
-    found, quality = record.get("baselines"), record["quality"] or {}
-    gaps = lost_by(quality, found["logistic_regression"]) if found else {}
+    figures, quality = record.get("baselines"), record["quality"] or {}
+    gaps = lost_by(quality, figures["logistic_regression"]) if figures else {}
     if not gaps:
-        return [STAYED] if found and is_baseline(quality, found["logistic_regression"]) else []
+        return [STAYED] if figures and is_baseline(quality, figures["logistic_regression"]) else []
     where = ", ".join(f"by {gap:.4f} AUC on {split}" for split, gap in gaps.items())
     return [f"the model loses to {REGRESSION} {where}: {ADVICE}"]

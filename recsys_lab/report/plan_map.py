@@ -30,13 +30,13 @@ def plan_map(plan: ShardingPlan, name: str) -> Chart:
     columns = [(i, tier) for i in shown for tier in _tiers(plan.placements[i])]
     by_host = plan.world_size * len(columns) > MOST_CELLS
     ranks = list(range(0, plan.world_size, plan.ranks_per_host if by_host else 1))
-    told = [_cells(plan, plan.tables[i], plan.placements[i], tier, set(ranks)) for i, tier in columns]
+    by_column = [_cells(plan, plan.tables[i], plan.placements[i], tier, set(ranks)) for i, tier in columns]
     heads = [_head(plan, i, tier) + APART * place for place, (i, tier) in enumerate(columns)]
     places = dict(zip(KINDS, range(len(KINDS))))
     heat = {
         "type": "heatmap",
-        "z": [[places[tier] if rank in own else None for own, (_, tier) in zip(told, columns)] for rank in ranks],
-        "customdata": [[own.get(rank, "") for own in told] for rank in ranks],
+        "z": [[places[tier] if rank in own else None for own, (_, tier) in zip(by_column, columns)] for rank in ranks],
+        "customdata": [[own.get(rank, "") for own in by_column] for rank in ranks],
         "x": heads,
         "y": ranks,
         "zmin": -0.5,

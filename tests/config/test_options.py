@@ -1,4 +1,4 @@
-"""The ranges and defaults of the options without a `_target_`, as a user is told them."""
+"""The ranges and defaults of the options without a `_target_`, as a user reads them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def declared() -> dict[str, Any]:
     return {option.name: option.rule for where, schema in groups.items() for option in of_group(where, schema, {})}
 
 
-def test_every_range_is_the_one_that_users_are_told() -> None:
+def test_every_range_is_the_one_that_users_read() -> None:
     assert {name: str(rule) for name, rule in declared().items() if rule is not None} == STATED
 
 

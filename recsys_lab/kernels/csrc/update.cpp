@@ -174,7 +174,7 @@ auto buckets_of(int64_t dim) {
     return update_bucket<Format, Optimizer, 0>;
 }
 
-// The rows of section `s`, whose ids are in buckets. `of_usual(n)` is told how many ids usual buckets have.
+// The rows of section `s`, whose ids are in buckets. `of_usual(n)` gets the number of ids that usual buckets have.
 template <class Key, class F>
 void update(const Updater& updater, const Section& s, const Buckets& b, const Key* keys, int threads, Later& later, F&& of_usual) {
     const Table& t = updater.t;

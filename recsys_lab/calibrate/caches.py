@@ -4,7 +4,7 @@ The loop does what a step of a training does. A thread finds the slots of the ne
 and updates compute. Ranks wait for each other twice. So a difference of two times is what an iteration gets longer, be it work of that
 thread or what it takes from the caches of the core that it shares.
 
-First every row is written once, so that rows that are evicted meet a file in which few records are free.
+Rows that are missed are made here. Reads have a price of their own, which `disk.py` measures.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ from recsys_lab.kernels.row_cache import RowCache, places_of
 from recsys_lab.units import MS_PER_S
 
 TABLES, DIM, ROWS = 4, 64, 1 << 17
-#: (look-ups of each table in a batch, slots of its cache): few and many with every row cached, and many that miss.
-CASES = ((1 << 11, ROWS), (1 << 14, ROWS), (1 << 14, 1 << 15))
+#: (look-ups of each table in a batch, slots of its cache): few and many with every row cached.
+CASES = ((1 << 11, ROWS), (1 << 14, ROWS))
+#: The same where no batch has read any of the rows before.
+MADE = (1 << 12, 1 << 14)
 BAG, SKEW = 8, 1.05
+#: Times as many rows has a table of which each row is read once.
+LONG = 4
 #: Of the layers that compute meanwhile.
 LAYERS = (512, 512)
 #: Both kinds of tables take turns so many times.
@@ -48,19 +52,20 @@ def measure(say: Say, each_s: float = ranks.EACH_S) -> tuple[CacheTime, ...]:
     if ranks.device_here().type != "cpu":
         return ()
     found = []
-    for ids, slots in CASES:
+    for ids, slots in (*CASES, MADE):
+        made = (ids, slots) == MADE
         with ExitStack() as files:
             try:
-                cached: _Cached | None = _Cached(slots, [files.enter_context(_file()) for _ in range(TABLES)])
+                cached: _Cached | None = _Cached(slots, [files.enter_context(_file()) for _ in range(TABLES)], made)
             except OSError:
                 cached = None
             if ranks.mean_over_ranks(float(cached is None)):
                 return ()
             assert cached is not None
-            found.append(_time(cached, _batches(ids), each_s))
+            found.append(_time(cached, _new(ids) if made else _batches(ids), each_s))
             cached.close()
     last = found[-1]
-    say(f"caches of {TABLES} tables, {last.misses:,.0f} misses: {last.extra_ms:.2f} ms longer than in memory")
+    say(f"caches of {TABLES} tables, {last.misses:,.0f} rows made: {last.extra_ms:.2f} ms longer than in memory")
     return tuple(found)
 
 
@@ -74,19 +79,26 @@ def _batches(ids: int) -> list[Ids]:
     return list(zip(*(ranks.skewed_ids(ROWS, ids, SKEW, seed=table) for table in range(TABLES))))
 
 
+def _new(ids: int) -> list[Ids]:
+    """No row is in two of these batches."""
+    order = torch.randperm(LONG * ROWS, generator=torch.Generator().manual_seed(0))
+    return [(one,) * TABLES for one in order.split(ids)]
+
+
 def _time(cached: _Cached, batches: Sequence[Ids], each_s: float) -> CacheTime:
     """Medians over turns, means over ranks."""
-    in_memory, layers, extra, steps = _InMemory(), ranks.layers(*LAYERS), [], 0
-    _steps_s(cached, batches, layers, len(batches))  # so that caches hold what they will
+    in_memory, layers, extra = _InMemory(), ranks.layers(*LAYERS), []
+    steps = min(len(batches), ranks.TURNS)
+    _steps_s(cached, batches, layers, steps)  # so that caches hold what they will
     calls = max(2, round(each_s / ranks.mean_over_ranks(_steps_s(in_memory, batches, layers, 2) / 2)))
-    before = cached.counts()
+    calls = min(calls, (len(batches) - steps - 1) // TURNS) if len(batches) > ranks.TURNS else calls
+    before, began = cached.misses(), steps
     for _ in range(TURNS):
         own = _steps_s(in_memory, batches, layers, calls)
         extra.append((_steps_s(cached, batches, layers, calls, steps) - own) / calls * MS_PER_S)
         steps += calls
-    misses, reads = ((now - then) / steps for now, then in zip(cached.counts(), before))
-    figures = (ranks.mean_over_ranks(figure) for figure in (misses, reads, median(extra)))
-    return CacheTime(TABLES, TABLES * len(batches[0][0]), *figures)
+    misses = (cached.misses() - before) / (steps - began)
+    return CacheTime(TABLES, TABLES * len(batches[0][0]), *map(ranks.mean_over_ranks, (misses, median(extra))))
 
 
 def _steps_s(tables: _InMemory | _Cached, batches: Sequence[Ids], layers: Callable[[], object], calls: int, first: int = 0) -> float:
@@ -106,7 +118,7 @@ class _InMemory:
 
     def step(self, now: Ids, later: Ids, layers: Callable[[], object]) -> None:
         offsets = torch.arange(0, TABLES * len(now[0]) + 1, BAG)
-        lookups = kernels.Lookups(torch.cat(list(now)), offsets, TABLES, self._first_rows)
+        lookups = kernels.Lookups(torch.cat(list(now)) % ROWS, offsets, TABLES, self._first_rows)
         gradient = kernels.bags(self._weights, lookups)
         dist.barrier()
         layers()
@@ -117,26 +129,24 @@ class _InMemory:
 class _Cached:
     """Each table has slots of its own, as training has tables with a store."""
 
-    def __init__(self, slots: int, files: Sequence[IO[bytes]]):
+    def __init__(self, slots: int, files: Sequence[IO[bytes]], new: bool):
+        """`new`: of tables with more rows, each read once."""
+        rows = LONG * ROWS if new else ROWS
         self._weights = [torch.zeros(slots, DIM) for _ in files]
         self._state = [torch.zeros(slots) for _ in files]
         record = 4 * (DIM + 1)
         for file in files:
-            os.truncate(file.fileno(), places_of(ROWS) * record)
-        self._caches = [RowCache(ROWS, slots, True, f.fileno(), parts) for f, *parts in zip(files, self._weights, self._state)]
+            os.truncate(file.fileno(), places_of(rows) * record)
+        self._caches = [RowCache(rows, slots, True, f.fileno(), parts) for f, *parts in zip(files, self._weights, self._state)]
         self._thread = ThreadPoolExecutor(1)
         self._fetched: Future[tuple[list[torch.Tensor], Pinned]] | None = None
         self._done: Pinned = []
-        part = slots // 4
-        for at in range(0, ROWS, part):
-            _, self._done = self._take([torch.arange(at, at + part)] * TABLES, self._done)
 
-    def counts(self) -> tuple[int, int]:
-        """Misses, and rows read from files, since the start."""
+    def misses(self) -> int:
+        """Since the start. No row was read from a file."""
         if self._fetched is not None:
             self._fetched.result()
-        counts = [cache.counts() for cache in self._caches]
-        return sum(one["misses"] for one in counts), sum(one["rows_read"] for one in counts)
+        return sum(cache.counts()["misses"] for cache in self._caches)
 
     def close(self) -> None:
         self._thread.shutdown()
@@ -159,4 +169,7 @@ class _Cached:
         for cache, slots in zip(self._caches, done):
             cache.release(slots, moved=True)
         taken = [cache.take(own) for cache, own in zip(self._caches, ids)]
+        for weights, state, (*_, made) in zip(self._weights, self._state, taken):
+            for part in (weights, state):
+                part.index_fill_(0, torch.from_numpy(made), 0.0)
         return [slots for slots, *_ in taken], [pinned for _, pinned, *_ in taken]

@@ -102,7 +102,7 @@ def described(measured: Measured, experiment: Experiment, drive: Disk | None) ->
     profile = figures.dense_figures(start, cluster, measured.machine.dense)
     profile = figures.dots_figures(profile, cluster, measured.machine.dots)
     profile = figures.table_figures(profile, cluster, measured.machine.tables)
-    return cluster, figures.cache_figures(profile, cluster, measured.caches)
+    return cluster, figures.cache_figures(profile, measured.caches)
 
 
 def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster) -> Profile:

@@ -28,7 +28,7 @@ from recsys_lab.simulate import Profile
 from recsys_lab.simulate.collectives import Shape, group_ms
 from recsys_lab.simulate.costs import compute_step_ms, launches
 from recsys_lab.simulate.memory import added_memory_bytes
-from recsys_lab.units import MS_PER_S, NS_PER_MS, US_PER_MS
+from recsys_lab.units import NS_PER_MS, US_PER_MS
 
 NAME = "local"
 LINKS = ("intra_host", "cross_host")
@@ -171,17 +171,14 @@ def table_figures(profile: Profile, cluster: Cluster, times: Sequence[TableTime]
     return with_figures(profile, names, (*found[:4], found[4] + 1))
 
 
-def cache_figures(profile: Profile, cluster: Cluster, times: Sequence[CacheTime]) -> Profile:
-    """`profile` with what caches of rows cost cores: for each table, each look-up and each row that comes while another goes.
+def cache_figures(profile: Profile, times: Sequence[CacheTime]) -> Profile:
+    """`profile` with what caches of rows cost cores: for each table, each look-up and each row that leaves for one that is made.
 
-    Reads have a price of their own where the `cluster` says that of its page cache.
+    Reads have a price of their own, that of the page cache.
     """
     if not times:
         return profile
-    rate = None if cluster.disk is None else cluster.disk.cached_reads_per_s
-    read_ms = cluster.ranks_per_host * MS_PER_S / rate if rate else 0.0
-    work = np.array([(t.tables, t.ids, t.misses) for t in times])
-    costs, _ = nnls(work, np.maximum([t.extra_ms - t.reads * read_ms for t in times], 0.0))
+    costs, _ = nnls(np.array([(t.tables, t.ids, t.misses) for t in times]), np.maximum([t.extra_ms for t in times], 0.0))
     names = ("cached_table_us", "cached_lookup_ns", "cached_miss_ns")
     return with_figures(profile, names, costs * (US_PER_MS, NS_PER_MS, NS_PER_MS))
 

@@ -39,14 +39,13 @@ class TableTime:
 
 @dataclass(frozen=True)
 class CacheTime:
-    """`ids` look-ups of so many `tables` whose rows are in files, behind caches. `misses` of their rows come and as many go; `reads` of
-    them are read. `extra_ms`: what a step takes longer than with tables in memory.
+    """`ids` look-ups of so many `tables` whose rows are in files, behind caches. `misses` of their rows are made, and as many leave.
+    `extra_ms`: what a step takes longer than with tables in memory.
     """
 
     tables: int
     ids: int
     misses: float
-    reads: float
     extra_ms: float
 
 

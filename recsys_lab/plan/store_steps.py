@@ -75,7 +75,7 @@ def store_steps(
             behind.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=(f"{prefix}.update",), **into))
         else:
             before.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=after, **into))
-            asked = {"shards_of_rank": folded(of_kind.shards), "asked_of_rank": folded(of_kind.asked)}
+            asked: dict[str, Any] = {"shards_of_rank": folded(of_kind.shards), "asked_of_rank": folded(of_kind.asked)}
             before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=(back,), **out, **asked))
     return before, behind
 

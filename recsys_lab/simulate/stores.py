@@ -108,7 +108,9 @@ def with_bookkeeping(steps: Steps, cluster: Cluster, profile: Profile) -> Steps:
         if step.kind == FETCH and step.asked_of_rank:
             (back,) = (named[name] for name in step.after)
             name, left = f"{step.name}.{BOOKKEEPING}", back.rows_of_rank
-            found.append(replace(step, name=name, store=BOOKKEEPING, phase="forward", bytes_of_rank=(0.0,), rows_of_rank=left, after=back.after))
+            found.append(
+                replace(step, name=name, store=BOOKKEEPING, phase="forward", bytes_of_rank=(0.0,), rows_of_rank=left, after=back.after)
+            )
         found.append(step)
     return replace(steps, steps=tuple(found))
 

@@ -36,17 +36,25 @@ struct Zeros {
     Zeros(const Zeros&) = delete;
 };
 
+// All of a slot lies in a quarter of a line of memory: a batch touches slots in no order.
+struct Slot {
+    uint32_t row;
+    uint32_t pins : 30, dirty : 1, queued : 1;
+    uint32_t seen;  // by the take with this number
+    int32_t place;  // of the row's record in the file, + 1; 0: it has none
+};
+static_assert(sizeof(Slot) == 16);
+
+// Ids whose row, and whose slot, are asked for before they are needed.
+constexpr int64_t ROWS_AHEAD = 32, SLOTS_AHEAD = 16;
+
 struct Cache {
     const int64_t rows, slots, places;
     const bool lfu;
     std::mutex lock;
     Zeros<int32_t> where;               // [rows]
     Zeros<uint32_t> key;                // [rows] of LFU, [slots] of LRU
-    Zeros<int64_t> row_of;              // [slots], as all that follow
-    Zeros<int32_t> pins;
-    Zeros<uint32_t> seen;               // by the take with this number
-    Zeros<uint8_t> dirty, queued;
-    Zeros<int32_t> place;               // of the row's record in the file, + 1; 0: it has none
+    Zeros<Slot> at_slot;                // [slots]
     Zeros<uint64_t> full;               // [places] bits
     std::vector<uint64_t> heap;         // key << 32 | row, the least first
     int64_t used = 0, pinned = 0;       // slots
@@ -57,8 +65,8 @@ struct Cache {
     int64_t counts[COUNTS] = {};
 
     Cache(int64_t rows, int64_t slots, bool lfu, int64_t places)
-        : rows(rows), slots(slots), places(places), lfu(lfu), where(rows), key(lfu ? rows : slots), row_of(slots), pins(slots), seen(slots),
-          dirty(slots), queued(slots), place(slots), full((places + 63) / 64) {}
+        : rows(rows), slots(slots), places(places), lfu(lfu), where(rows), key(lfu ? rows : slots), at_slot(slots),
+          full((places + 63) / 64) {}
 
     // The next free place, which then is not. There are more places than rows.
     int64_t fill_place() {
@@ -72,39 +80,65 @@ struct Cache {
     }
     void free_place(int64_t at) { full[at >> 6] &= ~(1ull << (at & 63)); }
 
-    uint64_t key_of(int64_t slot) const { return (uint64_t)key[lfu ? row_of[slot] : slot] << 32 | (uint64_t)row_of[slot]; }
+    uint64_t key_of(int64_t slot) const {
+        const uint32_t row = at_slot[slot].row;
+        return (uint64_t)key[lfu ? row : slot] << 32 | row;
+    }
     void queue(uint64_t entry) { heap.push_back(entry); std::push_heap(heap.begin(), heap.end(), std::greater<>()); }
+    // In place of the first entry, which was less.
+    void queue_in_place_of_first(uint64_t entry) {
+        const size_t n = heap.size();
+        size_t at = 0;
+        for (size_t child; (child = 2 * at + 1) < n; at = child) {
+            child += child + 1 < n && heap[child + 1] < heap[child];
+            if (entry <= heap[child]) break;
+            heap[at] = heap[child];
+        }
+        heap[at] = entry;
+    }
     void hold(int64_t slot) {
+        Slot& s = at_slot[slot];
         lists[HELD].push_back(slot);
-        seen[slot] = now;
-        if (pins[slot]++ == 0) ++pinned;
+        s.seen = now;
+        if (s.pins++ == 0) ++pinned;
     }
     void release(int64_t slot) {
-        if (--pins[slot]) return;
+        Slot& s = at_slot[slot];
+        if (--s.pins) return;
         --pinned;
-        if (!queued[slot]) { queued[slot] = 1; queue(key_of(slot)); }
+        if (!s.queued) { s.queued = 1; queue(key_of(slot)); }
     }
 
     // There is a row that is not pinned.
     int64_t evict() {
         for (;;) {
-            std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-            const uint64_t entry = heap.back();
-            heap.pop_back();
+            const uint64_t entry = heap.front();
             const int64_t row = entry & 0xffffffff, slot = where[row] - 1;
-            if (pins[slot]) { queued[slot] = 0; continue; }
-            if (const uint64_t own = key_of(slot); own != entry) { queue(own); continue; }
-            queued[slot] = 0;
-            if (dirty[slot]) {
-                if (place[slot]) free_place(place[slot] - 1);
+            Slot& s = at_slot[slot];
+            if (const uint64_t own = key_of(slot); !s.pins && own != entry) { queue_in_place_of_first(own); continue; }
+            std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+            heap.pop_back();
+            s.queued = 0;
+            if (s.pins) continue;
+            if (s.dirty) {
+                if (s.place) free_place(s.place - 1);
                 const int64_t at = fill_place();
                 where[row] = at_place(at);
                 leaving.push_back({at, slot});
             } else {
-                where[row] = place[slot] ? at_place(place[slot] - 1) : NEVER;
+                where[row] = s.place ? at_place(s.place - 1) : NEVER;
             }
             return slot;
         }
+    }
+
+    // Where the coming rows are, and what their slots hold.
+    template <class Id>
+    void ask(const Id* ids, int64_t i, int64_t n) const {
+        if (i + ROWS_AHEAD >= n) return;
+        if (const uint64_t row = (uint64_t)ids[i + ROWS_AHEAD]; row < (uint64_t)rows) __builtin_prefetch(where.at + row);
+        const uint64_t next = (uint64_t)ids[i + SLOTS_AHEAD];
+        if (next < (uint64_t)rows && where[next] > 0) __builtin_prefetch(at_slot.at + where[next] - 1, 1);
     }
 
     template <class Id>
@@ -114,15 +148,16 @@ struct Cache {
         missing.clear(); leaving.clear(); reading.clear();
         int64_t bad = -1;
         for (int64_t i = 0; i < n && bad < 0; ++i) {
+            ask(ids, i, n);
             if ((uint64_t)ids[i] >= (uint64_t)rows) { bad = i; break; }
             int32_t& at = where[ids[i]];
-            if (at > 0) { if (seen[at - 1] != now) hold(at - 1); }
+            if (at > 0) { if (at_slot[at - 1].seen != now) hold(at - 1); }
             else if (at != COMING) { missing.push_back({(int64_t)ids[i], at}); at = COMING; }
         }
         *needed = pinned + (int64_t)missing.size();
         if (bad >= 0 || *needed > slots) {
             for (const Place& m : missing) where[m.row] = (int32_t)m.slot;
-            for (const int64_t slot : lists[HELD]) { seen[slot] = 0; release(slot); }
+            for (const int64_t slot : lists[HELD]) { at_slot[slot].seen = 0; release(slot); }
             return bad;
         }
         counts[HITS] += lists[HELD].size();
@@ -132,15 +167,16 @@ struct Cache {
             const int64_t slot = used < slots ? used++ : evict();
             const bool from_file = is_in_file((int32_t)m.slot);
             where[m.row] = (int32_t)slot + 1;
-            row_of[slot] = m.row;
-            dirty[slot] = 0;
-            place[slot] = from_file ? (int32_t)place_of((int32_t)m.slot) + 1 : 0;
+            Slot& s = at_slot[slot];
+            s.row = (uint32_t)m.row;
+            s.dirty = 0;
+            s.place = from_file ? (int32_t)place_of((int32_t)m.slot) + 1 : 0;
             hold(slot);
-            if (from_file) reading.push_back({place[slot] - 1, slot});
+            if (from_file) reading.push_back({s.place - 1, slot});
             else { lists[MADE_ROWS].push_back(m.row); lists[MADE_SLOTS].push_back(slot); }
         }
         for (const int64_t slot : lists[HELD])
-            if (lfu) ++key[row_of[slot]]; else key[slot] = now;
+            if (lfu) ++key[at_slot[slot].row]; else key[slot] = now;
         for (auto* moving : {&leaving, &reading})
             std::sort(moving->begin(), moving->end(), [](const Place& a, const Place& b) { return a.row < b.row; });
         for (int64_t i = 0; i < n; ++i) out[i] = where[ids[i]] - 1;
@@ -182,7 +218,7 @@ int64_t cache_list(Cache* c, int which, const int64_t** at) {
 void cache_release(Cache* c, const int64_t* held, int64_t n, int moved) {
     std::lock_guard guard(c->lock);
     for (int64_t i = 0; i < n; ++i) {
-        if (moved) c->dirty[held[i]] = 1;
+        if (moved) c->at_slot[held[i]].dirty = 1;
         c->release(held[i]);
     }
 }
@@ -209,7 +245,7 @@ void cache_places(Cache* c, const int64_t* rows, int64_t n, int write, int64_t* 
 // The rows in these slots have been written from outside.
 void cache_wrote(Cache* c, const int64_t* slots, int64_t n) {
     std::lock_guard guard(c->lock);
-    for (int64_t i = 0; i < n; ++i) c->dirty[slots[i]] = 1;
+    for (int64_t i = 0; i < n; ++i) c->at_slot[slots[i]].dirty = 1;
 }
 
 void cache_counts(Cache* c, int64_t* out) { std::copy(c->counts, c->counts + COUNTS, out); }

@@ -36,7 +36,7 @@ MADE = (1 << 12, 1 << 14)
 BAG, SKEW = 8, 1.05
 #: Times as many rows has a table of which each row is read once.
 LONG = 4
-#: Of the layers that compute meanwhile.
+#: Of the layers that compute beside it.
 LAYERS = (512, 512)
 #: Both kinds of tables take turns so many times.
 TURNS = 5

@@ -18,7 +18,8 @@ import pytest
 import recsys_lab
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = ["mode=simulate", "model=dcn", "sharder=dmt", "cluster=h100x64", "data=random", "logger=none"]
+#: An experiment in one line, with a shorter training.
+LINE = ["model=dcn", "sharder=dmt", "cluster=h100x64", "trainer.max_steps=4", "baselines=false"]
 SOURCES = (
     "conf/config.yaml",
     "conf/cluster/h100x64.yaml",
@@ -75,13 +76,15 @@ def test_the_wheel_has_what_lies_beside_the_package(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"recsys_lab", f"recsys_lab-{recsys_lab.__version__}.dist-info"}
 
 
-def test_an_installed_wheel_runs_from_any_folder(environment: Path, tmp_path: Path) -> None:
+def test_an_installed_wheel_simulates_trains_and_reports_from_any_folder(environment: Path, tmp_path: Path) -> None:
     where = done(environment / "python", "-c", "import recsys_lab; print(recsys_lab.__file__)", folder=tmp_path)
     assert str(environment.parent) in where
-    out = done(environment / "recsys-lab", "run", *WORDS, folder=tmp_path)
-    assert " simulated  h100x64: " in out
+    out = done(environment / "recsys-lab", "run", *LINE, folder=tmp_path)
+    assert " simulated  h100x64: " in out and " measured  " in out
     (run,) = (tmp_path / "runs").iterdir()
-    assert json.loads((run / "result.json").read_text())["simulated"]
+    result = json.loads((run / "result.json").read_text())
+    assert result["status"] == "completed" and result["simulated"] and result["measured"]
+    assert (run / "report.html").stat().st_size and list((run / "checkpoints").iterdir())
     assert "h100x64" in done(environment / "recsys-lab", "show", "runs/" + run.name, folder=tmp_path)
 
 
@@ -102,15 +105,6 @@ def test_an_installed_package_is_called_from_a_program_of_the_users(environment:
     calls += "made = recsys_lab.run('mode=plan', 'model=dcn', 'data=random', 'sharder=torchrec_row_wise', logger='none', folder='my run')\n"
     calls += "print(made.result['status'])\n"
     assert done(environment / "python", "-c", calls, folder=tmp_path).endswith("completed\n")
-
-
-@pytest.mark.long
-def test_an_installed_wheel_trains_on_processes_of_its_own(environment: Path, tmp_path: Path) -> None:
-    words = ["model=dcn", "data=random", "logger=none", "trainer.max_steps=3", "launcher.hosts=1", "launcher.ranks_per_host=2"]
-    done(environment / "recsys-lab", "run", "mode=train", *words, folder=tmp_path)
-    (run,) = (tmp_path / "runs").iterdir()
-    assert json.loads((run / "result.json").read_text())["status"] == "completed"
-    assert list((run / "checkpoints").iterdir())
 
 
 def test_an_installed_command_answers_help_in_half_a_second(environment: Path, tmp_path: Path) -> None:

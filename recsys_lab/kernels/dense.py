@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from recsys_lab.kernels.build import library
+from recsys_lab.kernels.choice import available
 
 FORMATS = (torch.float32, torch.bfloat16)
 _p, _i64, _int = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
@@ -162,8 +163,8 @@ def to_one_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Te
 
 @functools.cache
 def has_tiles() -> bool:
-    """Whether this processor multiplies BF16 matrices in tiles (AMX), and the system lets this process do so."""
-    return bool(library().tiles_allowed())
+    """Whether our kernels multiply BF16 matrices in tiles here: the processor has them (AMX), and the system lets this process use them."""
+    return available() and bool(library().tiles_allowed())
 
 
 def product_by_weights(grad: Tensor, x: Tensor) -> Tensor:

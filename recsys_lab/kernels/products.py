@@ -21,7 +21,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from recsys_lab.kernels import available, dense
+from recsys_lab.kernels import dense
 from recsys_lab.kernels.measured import answers, least_s
 
 #: By question: the variable that answers it, with its words for no and for yes.
@@ -48,7 +48,7 @@ def by_torch() -> bool:
 
 def by_tiles() -> bool:
     """Whether BF16 products by weights are to be `dense.product_by_weights`."""
-    return available() and dense.has_tiles() and _answer("by_tiles")
+    return dense.has_tiles() and _answer("by_tiles")
 
 
 def by_widening(multiply: Callable[..., Tensor], *given: Tensor | None) -> Tensor:
@@ -80,7 +80,7 @@ def _measured() -> dict[str, bool]:
             lambda: torch.mm(turned, b),
         ),
     }
-    if available() and dense.has_tiles():
+    if dense.has_tiles():
         grad, x = a.bfloat16(), torch.ones(n, m, dtype=torch.bfloat16)
         ways["by_tiles"] = (lambda: torch.mm(grad.t(), x), lambda: dense.product_by_weights(grad, x))
     threads = torch.get_num_threads()

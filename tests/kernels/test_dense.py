@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from recsys_lab.kernels import available, dense, why_not
 
 pytestmark = pytest.mark.skipif(not available(), reason=why_not())
+needs_tiles = pytest.mark.skipif(not dense.has_tiles(), reason="the processor has no tiles (AMX)")
 ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 
@@ -123,7 +124,7 @@ def test_the_number_of_threads_changes_no_bit(dtype):
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
-@pytest.mark.skipif(not (available() and dense.has_tiles()), reason="the processor has no tiles (AMX)")
+@needs_tiles
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.integers(1, 600), outputs=st.integers(1, 1100), inputs=st.integers(1, 130), swapped=st.booleans(), seed=st.integers(0, 2**31)
@@ -151,7 +152,7 @@ def by_threads(threads, call, *operands):
         torch.set_num_threads(before)
 
 
-@pytest.mark.skipif(not (available() and dense.has_tiles()), reason="the processor has no tiles (AMX)")
+@needs_tiles
 def test_a_product_in_tiles_writes_only_its_result_and_passes_on_what_is_no_number():
     grad, x = torch.ones(40, 33).bfloat16(), torch.ones(40, 17).bfloat16()
     grad[3, 32], x[5, 16] = float("nan"), float("inf")

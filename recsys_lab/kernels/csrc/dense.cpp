@@ -59,23 +59,6 @@ void add_masked(const Element* grad, const Element* made, int64_t row, int64_t s
     }
 }
 
-// Sixteen rows of sixteen numbers, turned in place: blocks of 8, 4, 2 and 1 change sides.
-INLINE void turn(f32v* r) {
-    typedef int32_t i32v __attribute__((vector_size(64)));
-    const i32v lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-#pragma GCC unroll 4
-    for (int w = 8; w; w /= 2) {
-        const i32v upper = (lane & w) != 0;  // all ones there
-        const i32v first = (lane & ~upper) | (((lane ^ w) + LANES) & upper), second = ((lane ^ w) & ~upper) | ((lane + LANES) & upper);
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; ++i)
-            if (!(i & w)) {
-                const f32v a = r[i], b = r[i | w];
-                r[i] = __builtin_shuffle(a, b, first), r[i | w] = __builtin_shuffle(a, b, second);
-            }
-    }
-}
-
 }  // namespace
 
 // grad, made [rows, cols] (made: what the ReLU gave) -> out: the gradient where made is above zero, else 0; and the sum of each of its

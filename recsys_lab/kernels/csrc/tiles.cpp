@@ -45,51 +45,24 @@ struct Layout {
 };
 const Layout LAYOUT;
 
-// Sixteen vectors of sixteen 32-bit elements.
-INLINE void transpose(__m512i r[TILE]) {
-    __m512i t[TILE];
-    for (int i = 0; i < 16; i += 2) { t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]); t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]); }
-    for (int i = 0; i < 16; i += 4)
-        for (int k = 0; k < 2; ++k) {
-            r[i + 2 * k] = _mm512_unpacklo_epi64(t[i + k], t[i + k + 2]);
-            r[i + 2 * k + 1] = _mm512_unpackhi_epi64(t[i + k], t[i + k + 2]);
-        }
-    for (int i = 0; i < 16; i += 8)
-        for (int k = 0; k < 4; ++k) {
-            t[i + k] = _mm512_shuffle_i32x4(r[i + k], r[i + k + 4], 0x88);
-            t[i + k + 4] = _mm512_shuffle_i32x4(r[i + k], r[i + k + 4], 0xdd);
-        }
-    for (int k = 0; k < 8; ++k) {
-        r[k] = _mm512_shuffle_i32x4(t[k], t[k + 8], 0x88);
-        r[k + 8] = _mm512_shuffle_i32x4(t[k], t[k + 8], 0xdd);
-    }
-}
-
-INLINE __m512i pairs_from(int first) {  // the order that puts elements `first`.. of one vector and of another beside each other
-    typedef uint16_t lanes32 __attribute__((vector_size(64)));
-    lanes32 x;
-    for (int i = 0; i < 32; ++i) x[i] = (uint16_t)(first + i / 2 + i % 2 * 32);
-    return (__m512i)x;
-}
-
 // `steps` times ROWS rows of `panels` panels, from row `row` and panel `panel` on: two tiles each. What the matrix does not have is zero.
 template <bool transposed>
 void lay_out(const Operand& of, int64_t row, int steps, int64_t panel, int panels, uint32_t to[PANELS][STEPS][2][PAIRS]) {
-    const __m512i first = pairs_from(0), second = pairs_from(TILE);
+    const __m512i first = Split16::every(0, PANEL), second = Split16::every(TILE, PANEL);  // pairs of the left half, and of the right
     for (int step = 0; step < steps; ++step, row += ROWS)
         for (int p = 0; p < panels; ++p) {
             const int64_t column = (panel + p) * PANEL, left = of.columns - column;
             const __mmask32 here = left >= PANEL ? ~0u : (1u << left) - 1;
             auto line = [&](int64_t r) { return r < of.rows ? _mm512_maskz_loadu_epi16(here, of.data + r * of.stride + column) : _mm512_setzero_si512(); };
-            __m512i tiles[2][TILE];
+            f32v tiles[2][TILE];  // of pairs: 32 bits that `turn` moves as they are
             for (int i = 0; i < TILE; ++i) {
                 const __m512i even = line(row + 2 * i), odd = line(row + 2 * i + 1);
-                tiles[0][i] = _mm512_permutex2var_epi16(even, first, odd);
-                tiles[1][i] = _mm512_permutex2var_epi16(even, second, odd);
+                tiles[0][i] = (f32v)_mm512_permutex2var_epi16(even, first, odd);
+                tiles[1][i] = (f32v)_mm512_permutex2var_epi16(even, second, odd);
             }
             for (int half = 0; half < 2; ++half) {
-                if constexpr (transposed) transpose(tiles[half]);
-                for (int i = 0; i < TILE; ++i) _mm512_store_si512(to[p][step][half] + TILE * i, tiles[half][i]);
+                if constexpr (transposed) turn(tiles[half]);
+                for (int i = 0; i < TILE; ++i) store_f32((float*)to[p][step][half] + TILE * i, tiles[half][i], LANES);
             }
         }
 }

@@ -29,7 +29,7 @@ class _Vectors(ctypes.Structure):
     _fields_ = [
         *(("at", ctypes.POINTER(_p)), ("steps", ctypes.POINTER(_i64))),
         *((name, _i64) for name in ("count", "dim", "samples")),
-        *((name, ctypes.c_int32) for name in ("bf16", "lead")),
+        *((name, ctypes.c_int32) for name in ("bf16", "lead", "tiles")),
     ]
 
 
@@ -193,7 +193,8 @@ def _vectors(parts: Sequence[Tensor], lead: bool) -> _Vectors:
     samples, _, dim = parts[0].shape
     kinds = {(part.shape[0], part.shape[2], part.dtype) for part in parts}
     assert kinds in ({(samples, dim, dtype)} for dtype in FORMATS), kinds
-    return _Vectors(*_places(parts), sum(part.shape[1] for part in parts), dim, samples, parts[0].dtype == torch.bfloat16, lead)
+    bf16, count = parts[0].dtype == torch.bfloat16, sum(part.shape[1] for part in parts)
+    return _Vectors(*_places(parts), count, dim, samples, bf16, lead, bf16 and has_tiles())
 
 
 def _places(parts: Sequence[Tensor]) -> tuple[ctypes.Array, ctypes.Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from unittest import mock
 
 import pytest
 import torch
@@ -31,15 +32,20 @@ def both(x, weight, lead):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 9), st.integers(2, 40), st.integers(1, 300), st.sampled_from(dense.FORMATS), st.booleans(), st.integers(0, 2**31))
-def test_pair_dots(samples, vectors, dim, dtype, lead, seed):
+@given(
+    *(st.integers(0, 9), st.integers(2, 70), st.integers(1, 300), st.sampled_from(dense.FORMATS), st.booleans(), st.booleans()),
+    st.integers(0, 2**31),
+)
+def test_pair_dots(samples, vectors, dim, dtype, lead, tiles, seed):
+    """In the processor's tiles, where it has them, and without."""
     torch.manual_seed(seed)
     x, width = torch.randn(samples, vectors, dim).to(dtype), vectors * (vectors - 1) // 2 + (dim if lead else 0)
     grad = torch.randn(samples, width + 3).to(dtype)[:, 3:]
     dots, of_x = both(x, grad, lead)
     cut = seed % (vectors - 1) + 1
     parts = [x[:, :cut], x[:, cut:]]
-    found, back = dense.pair_dots(parts, lead=lead), dense.pair_dots_backward(parts, grad, lead=lead)
+    with mock.patch.object(dense, "has_tiles", lambda has=dense.has_tiles(): tiles and has):
+        found, back = dense.pair_dots(parts, lead=lead), dense.pair_dots_backward(parts, grad, lead=lead)
     assert found.dtype == dtype and [(b.dtype, b.shape) for b in back] == [(dtype, p.shape) for p in parts]
     close(found, dots)
     close(torch.cat(back, 1), of_x)

@@ -18,7 +18,8 @@ extern "C" struct Vectors {
     const int64_t* steps;
     int64_t count, dim, samples;
     int32_t bf16;
-    int32_t lead;  // whether the first vector itself stands before the dots: `out` has dim more columns
+    int32_t lead;   // whether the first vector itself stands before the dots: `out` has dim more columns
+    int32_t tiles;  // whether BF16 vectors may be multiplied in tiles
 };
 
 constexpr int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -78,32 +79,6 @@ INLINE void bf16_dots(const uint16_t* x, int64_t four, int64_t wide, float* squa
         }
 }
 
-void bf16_forward(const Vectors& v, uint16_t* out, int64_t out_step, int threads) {
-    const int64_t count = v.count, four = up(count, 4), wide = up(v.dim, TWICE), pairs = pairs_of(count), before = v.lead ? v.dim : 0;
-#pragma omp parallel num_threads(threads)
-    {
-        static thread_local Scratch<uint16_t> x_memory, found_memory;
-        static thread_local Scratch<float> square_memory;
-        uint16_t *x = x_memory.at_least(four * wide), *found = found_memory.at_least(pairs + TWICE);
-        float* square = square_memory.at_least(four * four + TWICE);
-        std::fill(x + count * wide, x + four * wide, 0);
-#pragma omp for schedule(static)
-        for (int64_t s = 0; s < v.samples; ++s) {
-            for (int64_t f = 0; f < count; ++f) copy_bf16((const uint16_t*)v.at[f] + s * v.steps[f], v.dim, x + f * wide);
-            bf16_dots(x, four, wide, square);
-            uint16_t* next = found;  // each row ends in numbers that the next one overwrites
-            for (int64_t i = 0; i + 1 < count; next += count - 1 - i++)
-                for (int64_t j = i + 1; j < count; j += TWICE) {
-                    const float* from = square + i * four + j;
-                    _mm512_storeu_si512(next + j - i - 1, rounded(load_f32(from, LANES), load_f32(from + LANES, LANES)));
-                }
-            uint16_t* to = out + s * out_step;
-            for (int64_t d = 0; d < before; d += TWICE) store_bf16(to + d, _mm512_loadu_si512(x + d), before - d);
-            for (int64_t p = 0; p < pairs; p += TWICE) store_bf16(to + before + p, _mm512_loadu_si512(found + p), pairs - p);
-        }
-    }
-}
-
 // y_i = sum over j of g_ij x_j, for ROWS of i and as many columns as COLUMNS lanes. g: rows of `step`, symmetric, its diagonal and its
 // column `count` zero. x: rows 2 k and 2 k + 1 interleaved, [count / 2 up, wide, 2].
 template <int ROWS, int COLUMNS>
@@ -143,15 +118,61 @@ INLINE void bf16_back(const uint16_t* x, const uint16_t* g, const uint16_t* lead
     }
 }
 
+// How the dots of one sample are multiplied, and the way back: in vector registers. x has as many rows as a multiple of BLOCK.
+struct Registers {
+    static constexpr int BLOCK = 4;
+    Registers(int64_t, int64_t) {}
+    INLINE void dots(const uint16_t* x, int64_t, int64_t rows, int64_t wide, float* square) const { bf16_dots(x, rows, wide, square); }
+    INLINE void back(const uint16_t* x, const uint16_t* g, const uint16_t* lead, int64_t, int64_t step, int64_t wide, const Vectors& v,
+                     int64_t sample, void* const* out, const int64_t* out_steps) const {
+        int64_t col = 0;
+        for (; col + 8 * LANES <= wide; col += 8 * LANES) bf16_back<3, 8>(x, g, lead, step, wide, v, sample, col, out, out_steps);
+        for (; col + 4 * LANES <= wide; col += 4 * LANES) bf16_back<6, 4>(x, g, lead, step, wide, v, sample, col, out, out_steps);
+        for (; col < wide; col += 2 * LANES) bf16_back<6, 2>(x, g, lead, step, wide, v, sample, col, out, out_steps);
+    }
+};
+
+template <class Unit>
+void bf16_forward(const Vectors& v, uint16_t* out, int64_t out_step, int threads) {
+    const int64_t count = v.count, rows = up(count, Unit::BLOCK), wide = up(v.dim, TWICE), pairs = pairs_of(count), before = v.lead ? v.dim : 0;
+#pragma omp parallel num_threads(threads)
+    {
+        static thread_local Scratch<uint16_t> x_memory, found_memory;
+        static thread_local Scratch<float> square_memory;
+        uint16_t *x = x_memory.at_least(rows * wide), *found = found_memory.at_least(pairs + TWICE);
+        float* square = square_memory.at_least(rows * rows + TWICE);
+        std::fill(x + count * wide, x + rows * wide, 0);
+        const Unit unit(rows, wide);
+#pragma omp for schedule(static)
+        for (int64_t s = 0; s < v.samples; ++s) {
+            for (int64_t f = 0; f < count; ++f) copy_bf16((const uint16_t*)v.at[f] + s * v.steps[f], v.dim, x + f * wide);
+            unit.dots(x, count, rows, wide, square);
+            uint16_t* next = found;  // each row ends in numbers that the next one overwrites
+            for (int64_t i = 0; i + 1 < count; next += count - 1 - i++)
+                for (int64_t j = i + 1; j < count; j += TWICE) {
+                    const float* from = square + i * rows + j;
+                    _mm512_storeu_si512(next + j - i - 1, rounded(load_f32(from, LANES), load_f32(from + LANES, LANES)));
+                }
+            uint16_t* to = out + s * out_step;
+            for (int64_t d = 0; d < before; d += TWICE) store_bf16(to + d, _mm512_loadu_si512(x + d), before - d);
+            for (int64_t p = 0; p < pairs; p += TWICE) store_bf16(to + before + p, _mm512_loadu_si512(found + p), pairs - p);
+        }
+    }
+}
+
+template <class Unit>
 void bf16_backward(const Vectors& v, const uint16_t* grad, int64_t grad_step, void* const* out, const int64_t* out_steps, int threads) {
-    const int64_t count = v.count, even = up(count, 2), wide = up(v.dim, TWICE), pairs = pairs_of(count), before = v.lead ? v.dim : 0;
+    const int64_t count = v.count, rows = up(count, Unit::BLOCK), wide = up(v.dim, TWICE), pairs = pairs_of(count), before = v.lead ? v.dim : 0;
     const int64_t step = up(count, TWICE) + TWICE;
     const __m512i low = Split16::every(0, TWICE), high = Split16::every(LANES, TWICE);
 #pragma omp parallel num_threads(threads)
     {
         static thread_local Scratch<uint16_t> memories[4];
-        uint16_t *x = memories[0].at_least(even * wide), *g = memories[1].at_least(count * step);
-        uint16_t *triangle = memories[2].at_least(pairs + 2 * TWICE), *first = memories[3].at_least(wide), *lead = v.lead ? first : nullptr;
+        uint16_t *x = memories[0].at_least(rows * wide), *g = memories[1].at_least(rows * step);
+        uint16_t *triangle = memories[2].at_least(pairs + TWICE), *first = memories[3].at_least(wide), *lead = v.lead ? first : nullptr;
+        std::fill(x, x + rows * wide, 0);  // what is beyond the vectors stays so
+        std::fill(g, g + rows * step, 0);
+        const Unit unit(rows, wide);
 #pragma omp for schedule(static)
         for (int64_t s = 0; s < v.samples; ++s) {
             for (int64_t f = 0; f < count; f += 2) {
@@ -167,16 +188,10 @@ void bf16_backward(const Vectors& v, const uint16_t* grad, int64_t grad_step, vo
             copy_bf16(grad + s * grad_step + before, pairs, triangle);
             const uint16_t* next = triangle;
             for (int64_t i = 0; i < count; next += count - 1 - i++) {
-                uint16_t* mine = g + i * step;
-                mine[i] = 0;
-                for (int64_t j = i + 1; j < count; j += TWICE) _mm512_storeu_si512(mine + j, _mm512_loadu_si512(next + j - i - 1));
-                mine[count] = 0;  // beside the last where there is an odd number
+                for (int64_t j = i + 1; j < count; j += TWICE) _mm512_storeu_si512(g + i * step + j, load_bf16(next + j - i - 1, count - j));
                 for (int64_t j = i + 1; j < count; ++j) g[j * step + i] = next[j - i - 1];
             }
-            int64_t col = 0;
-            for (; col + 8 * LANES <= wide; col += 8 * LANES) bf16_back<3, 8>(x, g, lead, step, wide, v, s, col, out, out_steps);
-            for (; col + 4 * LANES <= wide; col += 4 * LANES) bf16_back<6, 4>(x, g, lead, step, wide, v, s, col, out, out_steps);
-            for (; col < wide; col += 2 * LANES) bf16_back<6, 2>(x, g, lead, step, wide, v, s, col, out, out_steps);
+            unit.back(x, g, lead, rows, step, wide, v, s, out, out_steps);
         }
     }
 }

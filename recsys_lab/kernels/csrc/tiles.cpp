@@ -6,23 +6,18 @@
 
 #include "lookups.h"
 #include "scratch.h"
-#if defined(__AMX_BF16__) && defined(__AVX512BW__) && defined(__linux__)
+#include "tile.h"
+#if TILES
 #include <sys/syscall.h>
 #include <unistd.h>
-#define TILES 1
-#else
-#define TILES 0
 #endif
 
 #if TILES
 namespace {
 
-constexpr int TILE = 16;            // rows of a tile, and its columns: pairs of BF16 numbers, or FP32 sums
-constexpr int ROWS = 2 * TILE;      // of the operands, that a tile product sums over
-constexpr int PANEL = 2 * TILE;     // columns of an operand that are worked on at once
-constexpr int STEPS = 8;            // tile products one after the other before the next piece: a panel of them stays in the first-level cache
-constexpr int PANELS = 16;          // of each operand in a piece
-constexpr int PAIRS = TILE * TILE;  // of a tile
+constexpr int ROWS = 2 * TILE;  // of the operands, that a tile product sums over
+constexpr int STEPS = 8;        // tile products one after the other before the next piece: a panel of them stays in the first-level cache
+constexpr int PANELS = 16;      // of each operand in a piece
 
 // A matrix [rows, columns] whose rows lie `stride` elements apart.
 struct Operand {
@@ -36,14 +31,6 @@ struct Piece {
     alignas(64) uint32_t gradient[PANELS][STEPS][2][PAIRS], input[PANELS][STEPS][2][PAIRS];
     alignas(64) float sums[PANELS][PANELS][4][PAIRS];
 };
-
-// Eight tiles of sixteen rows of 64 bytes. In memory of its own: the compiler believes that the instruction reads its first eight bytes alone.
-struct Layout {
-    uint8_t palette = 1, start = 0, none[14] = {};
-    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {TILE, TILE, TILE, TILE, TILE, TILE, TILE, TILE};
-};
-const Layout LAYOUT;
 
 // `steps` times ROWS rows of `panels` panels, from row `row` and panel `panel` on: two tiles each. What the matrix does not have is zero.
 template <bool transposed>
@@ -85,24 +72,14 @@ struct Coming {
 
 // Adds to the sums of one pair of panels, or begins them.
 INLINE void multiply(const uint32_t a[STEPS][2][PAIRS], const uint32_t b[STEPS][2][PAIRS], int steps, bool begin, float sums[4][PAIRS], Coming& one, Coming& other) {
-    if (begin) { _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3); }
+    if (begin) clear_sums();
     else { _tile_loadd(0, sums[0], 64); _tile_loadd(1, sums[1], 64); _tile_loadd(2, sums[2], 64); _tile_loadd(3, sums[3], 64); }
     for (int step = 0; step < steps; ++step) {
-        _tile_loadd(4, a[step][0], 64);
-        _tile_loadd(6, b[step][0], 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b[step][1], 64);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a[step][1], 64);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+        multiply_tiles(a[step][0], a[step][1], 64, b[step][0], b[step][1], 64);
         one.ask();
         other.ask();
     }
-    _tile_stored(0, sums[0], 64);
-    _tile_stored(1, sums[1], 64);
-    _tile_stored(2, sums[2], 64);
-    _tile_stored(3, sums[3], 64);
+    store_sums(sums[0], sums[1], sums[2], sums[3], 64);
 }
 
 // The sums of one pair of panels, rounded, to out [rows, columns].
@@ -128,7 +105,7 @@ void by_weights(const Operand& gradient, const Operand& input, int64_t part, int
                 const int steps = (int)std::min<int64_t>(STEPS, (gradient.rows - at + ROWS - 1) / ROWS);
                 lay_out<true>(gradient, at, steps, row, rows, piece.gradient);
                 lay_out<false>(input, at, steps, column, columns, piece.input);
-                asm volatile("" ::: "memory");  // the compiler does not know that a tile is loaded from memory
+                memory_is_read();
                 Coming next_gradient(gradient, at + STEPS * ROWS, row), next_input(input, at + STEPS * ROWS, column);
                 for (int c = 0; c < columns; ++c)
                     for (int r = 0; r < rows; ++r)

@@ -8,6 +8,9 @@ read. So its simulation is of the same steps. `long_run_ms` is what is simulated
 comes near it, `last_ms`, the median of the last steps, is its measurement. `read_mb`: what all ranks read from their files in an iteration,
 as counted, a mean of the whole run, and as simulated.
 
+A simulation is of iterations alone, so no checkpoint is written among them. `phases_ms`: the simulated phases; `measured_phases_ms`: the
+measured ones. `elsewhere`: how many cores other processes had meanwhile. They make the measured times longer.
+
 Each training is a line of run.py in a memory cgroup that leaves the page cache little room, where one can be made. Else reads come from
 memory, and `limited_by` says so. The simulation knows the limit: it is the host's memory. One figure is
 from two of these trainings: what a process takes before its model. Nothing else is fitted to them.
@@ -18,11 +21,14 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +81,8 @@ def train(folder: Path, name: str, conf: Path, budget_gb: float, given: argparse
     """`result.json` of a run within the budget, which plans for the machine that was calibrated, simulates it and trains on it."""
     own = folder / name
     own.mkdir(parents=True)
-    contender = Contender("cache", given.gb, budget_gb, given.scratch, 0, given.steps, given.batch)
+    whole = math.isinf(budget_gb)
+    contender = Contender("memory" if whole else "cache", given.gb, budget_gb, given.scratch, 0, given.steps, given.batch)
     words = [word for word in contender.words(own) if word != "mode=train"]
     cluster = (f"hydra.searchpath=[file://{conf}]", "cluster=here", "profile@simulate.profile=here")
     steps = (
@@ -83,16 +90,17 @@ def train(folder: Path, name: str, conf: Path, budget_gb: float, given: argparse
         "baselines=false",
         f"trainer.max_steps={given.steps}",
         "trainer.evaluate_train_rows=0",
+        "trainer.checkpoint_every_steps=0",
         "trainer.log_every_steps=1",
         f"simulate.batch_size={given.batch // RANKS}",
     )
     limit_gb = budget_gb + given.beside_gb
-    with cgroup(limit_gb) as group:
+    with nullcontext() if whole else cgroup(limit_gb) as group:
         limit = (f"cluster.host.memory_gb={limit_gb:g}",) if group else ()
-        run(["run.py", *words, *cluster, *steps, *limit, f"hydra.run.dir={own / 'run'}"], group)
+        elsewhere = run(["run.py", *words, *cluster, *steps, *limit, f"hydra.run.dir={own / 'run'}"], group)
     found = json.loads((own / "run" / "result.json").read_text())
     found["last_ms"] = last_ms(own / "run" / "metrics.csv", given.batch)
-    return found | {"limited_by": f"a cgroup of {limit_gb:g} GB" if group else "nothing"}
+    return found | {"limited_by": f"a cgroup of {limit_gb:g} GB" if group else "nothing", "elsewhere": elsewhere}
 
 
 def last_ms(metrics: Path, batch: int) -> float:
@@ -102,11 +110,23 @@ def last_ms(metrics: Path, batch: int) -> float:
     return statistics.median(batch / rate * 1e3 for rate in rates[-TIMED:])
 
 
-def run(words: list[str], group: Path | None = None) -> None:
+def run(words: list[str], group: Path | None = None) -> float:
+    """Returns how many cores others had meanwhile: of all that the machine computed, what these processes did not."""
+    before = computed_s()
     join = (lambda: (group / "cgroup.procs").write_text(str(os.getpid()))) if group else None
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, preexec_fn=join, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)} ended with {done.returncode}: {done.stdout[-1000:]} {done.stderr[-2000:]}")
+    machine, own, took = (now - then for now, then in zip(computed_s(), before))
+    return (machine - own) / took
+
+
+def computed_s() -> tuple[float, float, float]:
+    """Seconds of cores since the machine began, of processes that this one has waited for, and of a clock."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split(maxsplit=8)[1:8]]
+    of_processes = sum(ticks[:3]) / os.sysconf("SC_CLK_TCK")  # user, nice, system
+    children = os.times()
+    return of_processes, children.children_user + children.children_system, time.perf_counter()
 
 
 def point(rounds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -125,7 +145,9 @@ def point(rounds: list[dict[str, Any]]) -> dict[str, Any]:
         "long_run_off": round(long["iteration_ms"] / last - 1, 3),
         "read_mb": read_mb(rounds[0], early["bytes_read"]),
         "phases_ms": {name: round(ms, 1) for name, ms in early["phases_ms"].items() if ms >= 0.05},
+        "measured_phases_ms": {name: round(ms, 1) for name, ms in rounds[0]["measured"]["phases_ms"].items()},
         "limited_by": rounds[0]["limited_by"],
+        "elsewhere": round(max(one["elsewhere"] for one in rounds), 3),
     }
 
 

@@ -25,7 +25,7 @@ from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.steps import FETCH, WRITE_BACK
-from recsys_lab.plan.store_facts import StoreFacts, file_bytes, store_facts
+from recsys_lab.plan.store_facts import Files, StoreFacts, files_of, store_facts
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import InRun, Profile, Simulated, Timeline, simulate
 from recsys_lab.simulate.bounds import bounds_of
@@ -46,14 +46,14 @@ class Planned:
         plan: where every shard lies.
         steps: one iteration in order, with the bytes of each rank.
         executor: the keys of `sharder.executor` that change the steps.
-        file_bytes: of each rank's files with rows, early in a run; empty: they hold all rows, as in the long run.
+        files: with rows of tables, of each rank; None: there are none.
     """
 
     inputs: PlanInputs
     plan: ShardingPlan
     steps: Steps
     executor: ExecutorOptions
-    file_bytes: tuple[float, ...] = ()
+    files: Files | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -150,7 +150,7 @@ def price(planned: Planned, profile: Profile, cluster: Cluster | None = None) ->
     """
     profile = profile.pipelined if planned.executor.pipeline else profile
     cluster = planned.cluster if cluster is None else cluster
-    return simulate(planned.steps, cluster, profile, planned.plan, planned.workload, planned.file_bytes)
+    return simulate(planned.steps, cluster, profile, planned.plan, planned.workload, planned.files)
 
 
 def in_run(experiment: Experiment, planned: Planned, steps: int) -> InRun:
@@ -252,7 +252,5 @@ def lowered(
         in_flight=executor.in_flight,
         batch_number=batch_number,
     )
-    files: tuple[float, ...] = ()
-    if math.isfinite(batch_number):
-        files = file_bytes(plan, inputs.access, inputs.workload, executor.in_flight, int(batch_number))
+    files = files_of(plan, inputs.access, inputs.workload, executor.in_flight, batch_number) if plan.has_stores else None
     return Planned(inputs, plan, steps, executor, files)

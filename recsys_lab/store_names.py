@@ -1,4 +1,4 @@
-"""Where rows may be that are not in device memory, by name, and what leaves a full cache of them."""
+"""Where rows may be that are not in device memory, by name, what leaves a full cache of them, and how large their file is."""
 
 from __future__ import annotations
 
@@ -11,3 +11,10 @@ LFU, LRU = "lfu", "lru"
 POLICIES = (LFU, LRU)
 #: In place of a store: the nearest that the cluster has room in; none.
 AUTO, NONE = "auto", "none"
+#: Records of a file are numbered in 31 bits.
+MOST_PLACES = (1 << 31) - 4
+
+
+def places_of(rows: int) -> int:
+    """Records that the file of so many rows has room for. It is a quarter more, so that rows that leave together lie together."""
+    return min(rows + rows // 4 + 64, MOST_PLACES)

@@ -25,7 +25,8 @@ import torch.distributed as dist
 from recsys_lab import kernels
 from recsys_lab.calibrate import disk, ranks
 from recsys_lab.calibrate.measured import CacheTime
-from recsys_lab.kernels.row_cache import RowCache, places_of
+from recsys_lab.kernels.row_cache import RowCache
+from recsys_lab.store_names import places_of
 from recsys_lab.units import MS_PER_S
 
 TABLES, DIM, ROWS = 4, 64, 1 << 17

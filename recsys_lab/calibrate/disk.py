@@ -2,7 +2,7 @@
 
 A training uses the file system's page cache. A file that fits in memory would be read from there. So its pages are written out and dropped
 before each measurement, and every record lies in a page of its own. Writes end when the disk has them. Reads from the page cache are timed
-apart.
+apart. So are writes to a file that has been full: records that are free lie between others, and whole pages are read and written again.
 """
 
 from __future__ import annotations
@@ -68,13 +68,16 @@ def _measured(file: int, size: int, where: str, free: int, say: Say, each_s: flo
         say(f"disk, records of {record:,} bytes: {reads[-1]:,.0f} reads a second")
     cached = _cached_reads_per_s(file, size, each_s)
     say(f"disk, records in the page cache: {cached:,.0f} reads a second")
+    rewritten = _rewritten_gb_s(file, size, each_s)
+    say(f"disk, pages with few free records: {rewritten:.2f} GB/s read and written again in the page cache")
     kind = _file_system(where)
     beside = " that lies in memory" if kind in IN_MEMORY else ""
     source = (
         f"measured by calibrate, {IN_FLIGHT} requests in flight, records of {RECORDS[0]} to {RECORDS[-1]} bytes in {size / GB:.1f} GB "
-        f"on {kind}{beside}, through the page cache, whose pages were dropped before; cached reads: pages read just before"
+        f"on {kind}{beside}, through the page cache, whose pages were dropped before; cached reads, and pages written again: of pages "
+        "read just before"
     )
-    return Disk(f"{kind} at {where}", free / GB, read_gb_s, write_gb_s, geometric_mean(reads), source, cached)
+    return Disk(f"{kind} at {where}", free / GB, read_gb_s, write_gb_s, geometric_mean(reads), source, cached, rewritten)
 
 
 def _drop(file: int) -> None:
@@ -89,6 +92,21 @@ def _cached_reads_per_s(file: int, size: int, each_s: float) -> float:
     for record in RECORDS:
         _in_order(file, size, read_records)
         found.append(_reads_per_s(file, size, record, each_s))
+    return geometric_mean(found)
+
+
+def _rewritten_gb_s(file: int, size: int, each_s: float) -> float:
+    """Of the file's first pages: every second record is written. Requests are whole pieces, as of a cache whose file has been full."""
+    size, found = min(size, CACHED_BYTES), []
+    for record in RECORDS:
+        _in_order(file, size, read_records)
+        began, pieces = time.perf_counter(), 0
+        for rows in np.split(np.arange(0, size // record, 2, dtype=np.int64), size // PIECE_BYTES):
+            write_records(file, rows, np.ones((len(rows), record), dtype=np.uint8))
+            pieces += 1
+            if time.perf_counter() - began > each_s:
+                break
+        found.append(pieces * PIECE_BYTES / (time.perf_counter() - began) / GB)
     return geometric_mean(found)
 
 

@@ -69,7 +69,7 @@ def with_host(cluster: Cluster, memory_gb: float, machines: float, disk: Disk | 
     On a GPU the measured bandwidth is not the host's, so the host's stays as `cluster` had it. A disk that was not measured stays too.
     """
     if disk is not None:
-        names = ("size_gb", "read_gb_s", "write_gb_s", "random_reads_per_s", "cached_reads_per_s")
+        names = ("size_gb", "read_gb_s", "write_gb_s", "random_reads_per_s", "cached_reads_per_s", "rewritten_gb_s")
         shares: dict[str, float] = {name: getattr(disk, name) / machines for name in names if getattr(disk, name) is not None}
         part: Disk = replace(disk, **shares)  # type: ignore[arg-type]
         cluster = replace(cluster, disk=part)

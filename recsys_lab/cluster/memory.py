@@ -40,6 +40,8 @@ class Disk:
         source: where the figures are from.
         cached_reads_per_s: of small records whose pages are in the page cache of the host's memory, by all of its cores; None: what it
             holds is not counted.
+        rewritten_gb_s: GB/s of pages in that cache that are read and written again, by all of its cores: few of their records are free,
+            and rows go there; None: it is not counted.
     """
 
     name: str
@@ -49,3 +51,4 @@ class Disk:
     random_reads_per_s: Positive
     source: str
     cached_reads_per_s: Positive | None = None
+    rewritten_gb_s: Positive | None = None

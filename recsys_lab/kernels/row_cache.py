@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from recsys_lab.kernels.build import library
+from recsys_lab.store_names import MOST_PLACES, places_of
 
 #: Names the folder of the files, in place of the one that the caller gives.
 SCRATCH = "RECSYS_LAB_SCRATCH"
@@ -22,14 +23,6 @@ TRUNCATED = -1
 IN_FILE, NEVER = -1, -2
 COUNTS = ("hits", "misses", "made", "rows_read", "rows_written")
 _p, _i64, _int = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-
-
-MOST_PLACES = (1 << 31) - 4
-
-
-def places_of(rows: int) -> int:
-    """Records that the file of so many rows has room for. It is a quarter more, so that rows that leave together lie together."""
-    return min(rows + rows // 4 + 64, MOST_PLACES)
 
 
 class TooFewSlots(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,10 +13,13 @@ from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.plan.store import DISK_CACHED, HOST
 from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.workload import Workload
+from recsys_lab.store_names import places_of
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
-from recsys_lab.tables.cache_hits import cache_hits, needed_rows
+from recsys_lab.tables.cache_hits import cache_hits, needed_rows, rows_in_store
 from recsys_lab.tables.spec import READ_BYTES
 
+#: Of a file. Records that are further apart are written alone.
+PAGE_BYTES = 4096
 #: Batches for which the mean over a run's first ones is taken.
 BATCHES = 24
 
@@ -35,6 +39,14 @@ class StoreFacts:
     least_share: float
     hit_rate: float
     bytes_moved: float
+
+
+@dataclass(frozen=True)
+class Files:
+    """Of each rank's files with rows, `bytes`, and how many bytes are `rewritten` for each that leaves a cache: 0 until a file is full."""
+
+    bytes: tuple[float, ...]
+    rewritten: tuple[float, ...]
 
 
 def store_facts(plan: ShardingPlan, access: AccessStatistics, workload: Workload, in_flight: int) -> tuple[StoreFacts, ...]:
@@ -59,22 +71,38 @@ def expected_counts(
     return found
 
 
-def file_bytes(plan: ShardingPlan, access: AccessStatistics, workload: Workload, in_flight: int, batches: int) -> tuple[float, ...]:
-    """Of the files of each rank after a run's first `batches`.
+def files_of(plan: ShardingPlan, access: AccessStatistics, workload: Workload, in_flight: int, batches: float) -> Files:
+    """After a run's first `batches`; inf: in the long run.
 
-    A row that leaves a cache goes behind the last one, until the file is full.
+    A row that leaves a cache goes behind the last one, until the file is full. From then on it goes where a record is free. The records
+    between are read and written again.
     """
-    found, after = np.zeros(plan.world_size), _batches(batches)
+    size, leaves, again = (np.zeros(plan.world_size) for _ in range(3))
     for table, placement in zip(plan.tables, plan.placements):
         store = placement.store
         if store is None or store.kind != DISK_CACHED:
             continue
         samples, cached = samples_of(placement, plan.world_size, workload.batch_size), store.cached_share * table.rows
-        leaves = [cache_hits(access[table.name], store.policy, samples, cached, in_flight, number).leaves for number in after]
-        written = min(_sum_of_batches(after, leaves), float(table.rows))
-        for shard in placement.shards:
-            found[list(shard.ranks)] += written * shard.rows / table.rows * record_bytes(table, shard.cols, workload)
-    return tuple(found)
+        now, written = _leaves(access[table.name], store.policy, samples, cached, in_flight, batches)
+        has_record = rows_in_store(access[table.name], samples, cached, batches) / table.rows
+        for shard in (shard for shard in placement.shards if shard.rows):
+            ranks, places, part = list(shard.ranks), places_of(shard.rows), shard.rows / table.rows
+            record = record_bytes(table, shard.cols, workload)
+            size[ranks] += min(written * part, float(places)) * record
+            leaves[ranks] += now * part * record
+            if written * part >= places:
+                between = record / (1 - has_record * shard.rows / places)
+                again[ranks] += now * part * min(between, record + PAGE_BYTES)
+    return Files(tuple(size.tolist()), tuple(np.divide(again, leaves, out=np.zeros_like(again), where=leaves > 0).tolist()))
+
+
+def _leaves(access: TableAccess, policy: str, samples: int, cached: float, in_flight: int, batches: float) -> tuple[float, float]:
+    """Rows that leave a cache for a batch that comes after `batches` others, and for all of these."""
+    now = cache_hits(access, policy, samples, cached, in_flight, batches).leaves
+    if math.isinf(batches):
+        return now, math.inf if now else 0.0
+    after = _batches(int(batches))
+    return now, _sum_of_batches(after, [cache_hits(access, policy, samples, cached, in_flight, number).leaves for number in after])
 
 
 def _batches(steps: int) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from recsys_lab.cluster import Cluster, Price, ranks_text
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
+from recsys_lab.plan.store_facts import Files
 from recsys_lab.simulate.memory import MemoryAt, added_memory_bytes, memory_over_time
 from recsys_lab.simulate.page_cache import beside_page_cache
 from recsys_lab.simulate.phases import exposed_phases
@@ -119,7 +120,7 @@ class Timeline:
 
 
 def simulate(
-    steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, file_bytes: Sequence[float] = ()
+    steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, files: Files | None = None
 ) -> tuple[Simulated, Timeline]:
     """Prices one iteration.
 
@@ -129,7 +130,7 @@ def simulate(
         profile: the software's efficiencies and overlaps.
         plan: gives the memory of each rank.
         workload: one iteration of one rank.
-        file_bytes: of each rank's files with rows, where these do not hold all rows yet.
+        files: of each rank, with rows; None: as large as the plan says, and never rewritten.
 
     Returns:
         The record's figures, and the timelines of the slowest and the least busy rank.
@@ -142,7 +143,7 @@ def simulate(
             "the plan is for another number of ranks", where=f"cluster {cluster.name}", given=steps.world_size, allowed=cluster.world_size
         )
     memory = bytes_of_ranks(plan, workload)
-    in_files = beside_page_cache(with_bookkeeping(steps, cluster, profile), cluster, profile, plan, memory, file_bytes)
+    in_files = beside_page_cache(with_bookkeeping(steps, cluster, profile), cluster, profile, plan, memory, files)
     whole = place(in_files, cluster, profile, workload)
     events = whole.events(whole.slowest)
     phases = exposed_phases(events, float(whole.host_ms.max()))

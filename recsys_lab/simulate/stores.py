@@ -23,6 +23,8 @@ from recsys_lab.units import MS_PER_S, NS_PER_MS, US_PER_MS, transfer_ms
 
 #: In place of a store's kind: of reads that the page cache of a disk's host serves.
 PAGE_CACHE = "page_cache"
+#: Of pages of a full file that its cores read and write again.
+REWRITTEN = "rewritten"
 #: Of what a cache of rows asks of a CPU's cores: it finds slots, chooses which rows leave and copies these.
 BOOKKEEPING = "bookkeeping"
 REMEDY = "add the figure and its source to the cluster, as conf/cluster/{0}/*.yaml have them"
@@ -44,6 +46,8 @@ def moved_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
     near = link_ms(step, cluster, profile)
     if step.store == PAGE_CACHE:
         return np.maximum(near, _page_cache_ms(step, cluster))
+    if step.store == REWRITTEN:
+        return np.maximum(near, _rewritten_ms(step, cluster))
     return np.maximum(near, _disk_ms(step, cluster)) if step.store == DISK_CACHED else near
 
 
@@ -88,6 +92,13 @@ def _page_cache_ms(step: Step, cluster: Cluster) -> np.ndarray:
     rate = _disk_of(cluster).cached_reads_per_s
     assert rate is not None, "else no step is of the page cache"
     return MS_PER_S / rate * _of_hosts(np.asarray(step.rows_of_rank, dtype=float), cluster)
+
+
+def _rewritten_ms(step: Step, cluster: Cluster) -> np.ndarray:
+    """Pages of all ranks of a host, as reads from the page cache."""
+    rate = _disk_of(cluster).rewritten_gb_s
+    assert rate is not None, "else no step is of such pages"
+    return transfer_ms(1.0, rate) * _of_hosts(np.asarray(step.bytes_of_rank, dtype=float), cluster)
 
 
 def _bookkeeping_ms(step: Step, profile: Profile) -> np.ndarray:

@@ -260,14 +260,15 @@ def test_a_name_that_no_choice_can_have(name: str) -> None:
         check_name(name)
 
 
-DISK = Disk("ext4", 80.0, 0.8, 0.4, 70e3, "measured", 800e3)
-FIGURES_OF_DISK = ("size_gb", "read_gb_s", "write_gb_s", "random_reads_per_s", "cached_reads_per_s")
+DISK = Disk("ext4", 80.0, 0.8, 0.4, 70e3, "measured", 800e3, 1.6)
+FIGURES_OF_DISK = ("size_gb", "read_gb_s", "write_gb_s", "random_reads_per_s", "cached_reads_per_s", "rewritten_gb_s")
 
 
 def test_hosts_on_one_machine_share_its_memory_and_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = figures.with_host(cluster(2, 2), 16.0, 2, DISK)
     assert made.host is not None and (made.host.memory_gb, made.host.memory_bandwidth_gb_s) == (8.0, 2 * 20.0)
-    assert made.disk == replace(DISK, size_gb=40.0, read_gb_s=0.4, write_gb_s=0.2, random_reads_per_s=35e3, cached_reads_per_s=400e3)
+    half = {"size_gb": 40.0, "read_gb_s": 0.4, "write_gb_s": 0.2, "random_reads_per_s": 35e3, "cached_reads_per_s": 400e3}
+    assert made.disk == replace(DISK, **half, rewritten_gb_s=0.8)
     write(tmp_path, calibration(made=made))
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     for hosts in (1, 2):
@@ -290,8 +291,10 @@ def test_a_disk_is_measured_in_the_folder_of_rows(tmp_path: Path, monkeypatch: p
     said: list[str] = []
     monkeypatch.setenv(SCRATCH, str(tmp_path / "rows"))
     found = disk.measure(said.append, each_s=0.0, file_bytes=disk.LEAST_BYTES)
-    assert found is not None and len(said) == 2 + len(disk.RECORDS) and not list((tmp_path / "rows").iterdir())
-    assert min(found.read_gb_s, found.write_gb_s, found.random_reads_per_s, found.cached_reads_per_s or 0.0) > 0
+    assert found is not None and len(said) == 3 + len(disk.RECORDS) and not list((tmp_path / "rows").iterdir())
+    assert (
+        min(found.read_gb_s, found.write_gb_s, found.random_reads_per_s, found.cached_reads_per_s or 0.0, found.rewritten_gb_s or 0.0) > 0
+    )
     assert str(tmp_path / "rows") in found.name and "page cache" in found.source
     assert disk.measure(said.append, file_bytes=disk.LEAST_BYTES - 1) is None and "RECSYS_LAB_SCRATCH=DIR" in said[-1]
     (tmp_path / "file").write_text("")

@@ -12,7 +12,8 @@ from recsys_lab.plan.explain import explain
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.sharding_plan import even_blocks
 from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, Store
-from recsys_lab.plan.store_facts import expected_counts, file_bytes, store_facts
+from recsys_lab.plan.store_facts import Files, expected_counts, files_of, store_facts
+from recsys_lab.store_names import places_of
 from recsys_lab.tables import Table
 from recsys_lab.tables.cache_hits import cache_hits
 from tests.plan.plans import access, plan, workload
@@ -72,8 +73,9 @@ def test_facts_of_each_store_by_hand() -> None:
     assert (host.hit_rate, host.bytes_moved) == (0.0, pytest.approx(samples * 3 * 16 + 2 * distinct * RECORD, rel=0.01))
     assert list(expected_counts(stored(*THREE), statistics, 4, 1, 0, 5)) == ["big"]
     assert expected_counts(stored(*THREE), statistics, 4, 1, 1, 5) == {}  # a rank without shards
-    files = file_bytes(stored(*THREE), statistics, WORK, 1, 10**6)
-    assert files == (1000 * RECORD, 0.0) and file_bytes(stored(None, None, None), statistics, WORK, 1, 100) == (0.0, 0.0)
+    files = files_of(stored(*THREE), statistics, WORK, 1, 10**6)
+    assert files.bytes == (places_of(1000) * RECORD, 0.0) and files.rewritten[0] > 1 and files.rewritten[1] == 0.0
+    assert files_of(stored(None, None, None), statistics, WORK, 1, 100) == Files((0.0, 0.0), (0.0, 0.0))
 
 
 def test_the_same_plan_without_stores_has_no_facts() -> None:

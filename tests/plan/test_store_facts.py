@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.explain import explain
 from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED, Store
-from recsys_lab.plan.store_facts import _batches, _sum_of_batches, expected_counts, file_bytes, store_facts
+from recsys_lab.plan.store_facts import Files, _batches, _sum_of_batches, expected_counts, files_of, store_facts
+from recsys_lab.store_names import places_of
 from recsys_lab.tables import Table
 from recsys_lab.tables.cache_hits import cache_hits
 from tests.plan.plans import access, workload
@@ -45,8 +47,32 @@ def test_rows_of_a_cache_by_rank() -> None:
 def test_files_hold_the_rows_that_left_a_cache() -> None:
     leaves = sum(cache_hits(ACCESS["disk"], "lfu", 20, 50.0, 1, float(number)).leaves for number in range(3))
     uneven = replace(PLAN, placements=(*PLAN.placements[:3], placed(TABLES[3], STORES[3], 50)))
-    assert 0 < leaves < 200 and file_bytes(uneven, ACCESS, WORK, 1, 3) == pytest.approx((leaves / 4 * 16, leaves * 3 / 4 * 16))
-    assert file_bytes(uneven, ACCESS, WORK, 1, 10**6) == pytest.approx((50 * 16, 150 * 16))  # all of them
+    early, late = (files_of(uneven, ACCESS, WORK, 1, number) for number in (3, 10**6))
+    assert 0 < leaves < 200 and early.bytes == pytest.approx((leaves / 4 * 16, leaves * 3 / 4 * 16)) and early.rewritten == (0.0, 0.0)
+    assert late.bytes == pytest.approx((places_of(50) * 16, places_of(150) * 16)) == files_of(uneven, ACCESS, WORK, 1, math.inf).bytes
+
+
+def test_a_full_file_is_written_where_records_are_free() -> None:
+    """150 of a table's 200 rows have left its cache of 50. So of 314 records of a file 164 are free, and of two files as many in each."""
+    whole = replace(PLAN, placements=(*PLAN.placements[:3], Placement("disk", "table_wise", (Shard((1,), 0, 200, 0, 4),), store=STORES[3])))
+    assert places_of(200) == 314
+    assert files_of(whole, ACCESS, WORK, 1, math.inf).rewritten == pytest.approx((0.0, 314 / 164))
+    halves = files_of(PLAN, ACCESS, WORK, 1, math.inf).rewritten
+    assert places_of(100) == 189 and halves == pytest.approx((189 / (189 - 75),) * 2)
+
+
+def test_records_further_apart_than_a_page_are_written_alone() -> None:
+    """Of a row of 16 KiB and its neighbours at most a page is written."""
+    wide = Table("disk", 2_000_000, 4096, ("d",))
+    placement = Placement("disk", "table_wise", (Shard((0,), 0, wide.rows, 0, wide.dim),), store=Store(DISK_CACHED, 0.001))
+    full = files_of(ShardingPlan("mine", 1, 1, (wide,), (placement,)), access((wide,), {"d": 1.0}), WORK, 1, math.inf)
+    assert full.rewritten == pytest.approx(((4 * 4096 + 4096) / (4 * 4096),))
+
+
+def test_files_in_which_all_rows_are_cached_stay_empty() -> None:
+    cached = replace(PLAN, placements=(*PLAN.placements[:3], placed(TABLES[3], Store(DISK_CACHED, 1.0), 50)))
+    assert files_of(cached, ACCESS, WORK, 1, math.inf) == Files((0.0, 0.0), (0.0, 0.0))
+    assert files_of(cached, ACCESS, WORK, 1, 10**6).bytes == pytest.approx((0.0, 0.0), abs=1e-6)
 
 
 def test_facts() -> None:

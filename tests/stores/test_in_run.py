@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from recsys_lab.experiment import Experiment, of_words
-from recsys_lab.plan.store_facts import expected_counts, file_bytes, samples_of
+from recsys_lab.plan.store_facts import expected_counts, files_of, samples_of
 from recsys_lab.planning import Planned, in_run, plan_for, price
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.sections import headline
+from recsys_lab.store_names import places_of
 from recsys_lab.tables.cache_hits import cache_hits
 from tests.record.fake_run import make_result, write_run
 
@@ -53,7 +54,7 @@ def test_what_is_in_files_is_what_was_missed_and_no_longer_fits_the_caches(plann
     _, plan = planned
     how, steps = (plan.plan, plan.access, plan.workload.batch_size, plan.executor.in_flight), 1500
     missed = sum(one["misses_expected"] * steps for rank in (0, 1) for one in expected_counts(*how, rank, steps).values())
-    written = sum(file_bytes(plan.plan, plan.access, plan.workload, plan.executor.in_flight, steps)) / 260
+    written = sum(files_of(plan.plan, plan.access, plan.workload, plan.executor.in_flight, steps).bytes) / 260
     cached = sum(p.store.cached_share * t.rows for t, p in zip(plan.tables, plan.plan.placements) if p.store is not None)
     assert 0 < written < cached and written == pytest.approx(missed - cached, rel=0.05)
 
@@ -73,11 +74,13 @@ def test_expected_counts_are_a_mean_over_steps_however_many(planned: tuple[Exper
         assert longer[table.name]["hits_expected"] == pytest.approx(long[table.name]["hits_expected"], rel=0.01)
 
 
-def test_files_grow_until_they_have_a_record_of_every_row(planned: tuple[Experiment, Planned]) -> None:
+def test_files_grow_until_they_are_full(planned: tuple[Experiment, Planned]) -> None:
     _, plan = planned
-    sizes = [sum(file_bytes(plan.plan, plan.access, plan.workload, plan.executor.in_flight, n)) for n in (0, 50, 500, 2_000_000)]
-    stored = {one.table for one in plan.stores}
-    assert sizes[0] < sizes[1] < sizes[2] < sizes[3] == pytest.approx(sum(t.rows * 260 for t in plan.tables if t.name in stored))
+    files = [files_of(plan.plan, plan.access, plan.workload, plan.executor.in_flight, n) for n in (0, 50, 500, 2_000_000)]
+    sizes, stored = [sum(one.bytes) for one in files], {one.table for one in plan.stores}
+    shards = [s.rows for t, p in zip(plan.tables, plan.plan.placements) for s in p.shards if t.name in stored]
+    assert sizes[0] < sizes[1] < sizes[2] < sizes[3] == pytest.approx(sum(places_of(rows) * 260 for rows in shards))
+    assert not any(files[2].rewritten) and min(one for one in files[3].rewritten if one) > 1
 
 
 def test_records_and_reports_have_it_where_it_is(planned: tuple[Experiment, Planned], tmp_path: Path) -> None:

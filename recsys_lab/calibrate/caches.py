@@ -29,7 +29,8 @@ from recsys_lab.kernels.row_cache import RowCache
 from recsys_lab.store_names import places_of
 from recsys_lab.units import MS_PER_S
 
-TABLES, DIM, ROWS = 4, 64, 1 << 17
+#: So many rows that a processor's second cache does not hold what is known of them: their slots, and how often each was read.
+TABLES, DIM, ROWS = 4, 64, 1 << 18
 #: (look-ups of each table in a batch, slots of its cache): few and many with every row cached.
 CASES = ((1 << 11, ROWS), (1 << 14, ROWS))
 #: The same where no batch has read any of the rows before.
@@ -39,31 +40,34 @@ BAG, SKEW = 8, 1.05
 LONG = 4
 #: Of the layers that compute beside it.
 LAYERS = (512, 512)
-#: Both kinds of tables take turns so many times.
-TURNS = 5
+#: Both kinds of tables take turns so many times, each so long. Many turns tell a few milliseconds from the machine's own changes.
+TURNS, EACH_S = 12, ranks.EACH_S / 2
 RULE = kernels.Rule("row_wise_adagrad", 0.1)
 Ids = Sequence[torch.Tensor]
+#: By table, weights and optimizer state of what is in memory.
+Parts = Sequence[tuple[torch.Tensor, torch.Tensor]]
 #: By table, slots that a batch holds.
 Pinned = list[np.ndarray]
 Say = Callable[[str], None]
 
 
-def measure(say: Say, each_s: float = ranks.EACH_S) -> tuple[CacheTime, ...]:
+def measure(say: Say, each_s: float = EACH_S) -> tuple[CacheTime, ...]:
     """Collective. Empty on GPUs, whose caches are kernels', and where some rank can write no file."""
     if ranks.device_here().type != "cpu":
         return ()
-    found = []
+    found, in_memory = [], _InMemory()
     for ids, slots in (*CASES, MADE):
         made = (ids, slots) == MADE
+        parts = [(torch.zeros(slots, DIM), torch.zeros(slots)) for _ in range(TABLES)] if made else in_memory.parts()
         with ExitStack() as files:
             try:
-                cached: _Cached | None = _Cached(slots, [files.enter_context(_file()) for _ in range(TABLES)], made)
+                cached: _Cached | None = _Cached(parts, [files.enter_context(_file()) for _ in parts], made)
             except OSError:
                 cached = None
             if ranks.mean_over_ranks(float(cached is None)):
                 return ()
             assert cached is not None
-            found.append(_time(cached, _new(ids) if made else _batches(ids), each_s))
+            found.append(_time(in_memory, cached, _new(ids) if made else _batches(ids), each_s))
             cached.close()
     last = found[-1]
     say(f"caches of {TABLES} tables, {last.misses:,.0f} rows made: {last.extra_ms:.2f} ms longer than in memory")
@@ -86,12 +90,12 @@ def _new(ids: int) -> list[Ids]:
     return [(one,) * TABLES for one in order.split(ids)]
 
 
-def _time(cached: _Cached, batches: Sequence[Ids], each_s: float) -> CacheTime:
+def _time(in_memory: _InMemory, cached: _Cached, batches: Sequence[Ids], each_s: float) -> CacheTime:
     """Medians over turns, means over ranks."""
-    in_memory, layers, extra = _InMemory(), ranks.layers(*LAYERS), []
+    layers, extra = ranks.layers(*LAYERS), []
     steps = min(len(batches), ranks.TURNS)
     _steps_s(cached, batches, layers, steps)  # so that caches hold what they will
-    calls = max(2, round(each_s / ranks.mean_over_ranks(_steps_s(in_memory, batches, layers, 2) / 2)))
+    calls = max(2, round(each_s / ranks.mean_over_ranks(_steps_s(in_memory, batches, layers, steps) / steps)))
     calls = min(calls, (len(batches) - steps - 1) // TURNS) if len(batches) > ranks.TURNS else calls
     before, began = cached.misses(), steps
     for _ in range(TURNS):
@@ -117,6 +121,10 @@ class _InMemory:
         self._weights, self._state = torch.zeros(TABLES * ROWS, DIM), torch.zeros(TABLES * ROWS)
         self._first_rows = torch.arange(TABLES) * ROWS
 
+    def parts(self) -> Parts:
+        """Caches that hold every row have theirs in the same memory."""
+        return list(zip(self._weights.split(ROWS), self._state.split(ROWS)))
+
     def step(self, now: Ids, later: Ids, layers: Callable[[], object]) -> None:
         offsets = torch.arange(0, TABLES * len(now[0]) + 1, BAG)
         lookups = kernels.Lookups(torch.cat(list(now)) % ROWS, offsets, TABLES, self._first_rows)
@@ -130,15 +138,14 @@ class _InMemory:
 class _Cached:
     """Each table has slots of its own, as training has tables with a store."""
 
-    def __init__(self, slots: int, files: Sequence[IO[bytes]], new: bool):
+    def __init__(self, parts: Parts, files: Sequence[IO[bytes]], new: bool):
         """`new`: of tables with more rows, each read once."""
         rows = LONG * ROWS if new else ROWS
-        self._weights = [torch.zeros(slots, DIM) for _ in files]
-        self._state = [torch.zeros(slots) for _ in files]
+        self._weights, self._state = [weights for weights, _ in parts], [state for _, state in parts]
         record = 4 * (DIM + 1)
         for file in files:
             os.truncate(file.fileno(), places_of(rows) * record)
-        self._caches = [RowCache(rows, slots, True, f.fileno(), parts) for f, *parts in zip(files, self._weights, self._state)]
+        self._caches = [RowCache(rows, len(own[0]), True, file.fileno(), own) for file, own in zip(files, parts)]
         self._thread = ThreadPoolExecutor(1)
         self._fetched: Future[tuple[list[torch.Tensor], Pinned]] | None = None
         self._done: Pinned = []

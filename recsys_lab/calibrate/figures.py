@@ -172,9 +172,9 @@ def table_figures(profile: Profile, cluster: Cluster, times: Sequence[TableTime]
 
 
 def cache_figures(profile: Profile, times: Sequence[CacheTime]) -> Profile:
-    """`profile` with what caches of rows cost cores: for each table, each look-up and each row that leaves for one that is made.
+    """`profile` with what caches of rows cost cores: for each table, each look-up and each row that is missed.
 
-    Reads have a price of their own, that of the page cache.
+    Rows that are read have a price beside this one, that of the page cache.
     """
     if not times:
         return profile

@@ -55,6 +55,7 @@ class Step:
         rows_of_rank: look-ups that a rank serves (lookup, update), or records that it moves (fetch, write_back).
         shards_of_rank: pieces of tables that a rank holds (lookup, update), or has a cache for (fetch).
         asked_of_rank: look-ups whose rows a rank finds in its caches or has to bring (fetch).
+        missed_of_rank: different rows that a rank's caches do not hold, and that are read or made (fetch).
         written_of_rank: bytes of pooled rows, or of a sequence's rows, that a lookup makes; zeros of empty bags count.
         repeated_of_rank: of `bytes_of_rank`, those that the step has read before (lookup, update), so that a processor's caches may hold
             them. They are of look-ups of a row after its first, and of a bag's gradient for its look-ups after the first.
@@ -79,6 +80,7 @@ class Step:
     written_of_rank: tuple[float, ...] = ()
     repeated_of_rank: tuple[float, ...] = ()
     asked_of_rank: tuple[float, ...] = ()
+    missed_of_rank: tuple[float, ...] = ()
     role: str = EMBEDDING
     part: str = ""
     store: str = ""

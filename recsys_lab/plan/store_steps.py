@@ -30,7 +30,7 @@ class Held(NamedTuple):  # a plan may have a million
 
 @dataclass(frozen=True)
 class _Moved:
-    """Of each rank: bytes and records, out of the store and back into it. Then, of caches: shards, and look-ups in them."""
+    """Of each rank: bytes and records, out of the store and back into it. Then, of caches: shards, look-ups in them, and rows missed."""
 
     read: np.ndarray
     rows_read: np.ndarray
@@ -38,6 +38,7 @@ class _Moved:
     rows_written: np.ndarray
     shards: np.ndarray
     asked: np.ndarray
+    missed: np.ndarray
 
 
 def store_steps(
@@ -60,7 +61,7 @@ def store_steps(
     for one in held:
         if one.store is not None and one.shard.rows:
             kind = one.store.kind
-            of_kind = moved.setdefault(kind, _Moved(*(np.zeros(world_size) for _ in range(6))))
+            of_kind = moved.setdefault(kind, _Moved(*(np.zeros(world_size) for _ in range(7))))
             tables.setdefault(kind, {})[one.table.name] = None
             _add(of_kind, one, access, workload, in_flight, batch)
     before: list[Step] = []
@@ -76,6 +77,7 @@ def store_steps(
         else:
             before.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=after, **into))
             asked: dict[str, Any] = {"shards_of_rank": folded(of_kind.shards), "asked_of_rank": folded(of_kind.asked)}
+            asked["missed_of_rank"] = folded(of_kind.missed)
             before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=(back,), **out, **asked))
     return before, behind
 
@@ -100,6 +102,7 @@ def _add(moved: _Moved, one: Held, access: AccessStatistics, workload: Workload,
     seen = cache_hits(of_table, one.store.policy, one.samples, cached, in_flight, batch)
     moved.shards[ranks] += 1
     moved.asked[ranks] += looked_up
+    moved.missed[ranks] += seen.misses * part
     moved.read[ranks] += seen.read * part * size
     moved.rows_read[ranks] += seen.read * part
     if one.store.cached_share < 1:

@@ -103,8 +103,8 @@ def _rewritten_ms(step: Step, cluster: Cluster) -> np.ndarray:
 
 def _bookkeeping_ms(step: Step, profile: Profile) -> np.ndarray:
     """Times of a rank's own cores, whatever they share."""
-    shards, asked, left = (np.asarray(figures, dtype=float) for figures in (step.shards_of_rank, step.asked_of_rank, step.rows_of_rank))
-    return shards * profile.cached_table_us / US_PER_MS + (asked * profile.cached_lookup_ns + left * profile.cached_miss_ns) / NS_PER_MS
+    shards, asked, missed = (np.asarray(figures, dtype=float) for figures in (step.shards_of_rank, step.asked_of_rank, step.missed_of_rank))
+    return shards * profile.cached_table_us / US_PER_MS + (asked * profile.cached_lookup_ns + missed * profile.cached_miss_ns) / NS_PER_MS
 
 
 def with_bookkeeping(steps: Steps, cluster: Cluster, profile: Profile) -> Steps:
@@ -118,10 +118,8 @@ def with_bookkeeping(steps: Steps, cluster: Cluster, profile: Profile) -> Steps:
     for step in steps.steps:
         if step.kind == FETCH and step.asked_of_rank:
             (back,) = (named[name] for name in step.after)
-            name, left = f"{step.name}.{BOOKKEEPING}", back.rows_of_rank
-            found.append(
-                replace(step, name=name, store=BOOKKEEPING, phase="forward", bytes_of_rank=(0.0,), rows_of_rank=left, after=back.after)
-            )
+            name = f"{step.name}.{BOOKKEEPING}"
+            found.append(replace(step, name=name, store=BOOKKEEPING, phase="forward", bytes_of_rank=(0.0,), after=back.after))
         found.append(step)
     return replace(steps, steps=tuple(found))
 

@@ -208,7 +208,7 @@ def _all_alike(steps: Steps) -> bool:
     """Whether every rank does the same: equal bytes, and a group in every collective."""
     return all(
         max(map(len, (s.bytes_of_rank, s.received_of_rank, s.rows_of_rank, s.shards_of_rank, s.written_of_rank, s.repeated_of_rank))) <= 1
-        and len(s.asked_of_rank) <= 1
+        and max(len(s.asked_of_rank), len(s.missed_of_rank)) <= 1
         and sum(map(len, s.groups)) in (0, steps.world_size)
         for s in steps.steps
     )

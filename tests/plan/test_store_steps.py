@@ -46,7 +46,7 @@ def test_a_cache_takes_misses_in_and_gives_as_many_up(kind: str) -> None:
         assert step.bytes_of_rank == pytest.approx((misses * RECORD, 0.0)) and step.rows_of_rank == pytest.approx((misses, 0.0))
         assert (step.tables, step.store) == (("t",), kind)
     assert (fetch.shards_of_rank, fetch.asked_of_rank) == ((2.0, 0.0), (SAMPLES * 2.0 * 1.5, 0.0))
-    assert back.shards_of_rank == back.asked_of_rank == ()
+    assert back.shards_of_rank == back.asked_of_rank == back.missed_of_rank == () and fetch.missed_of_rank == pytest.approx((misses, 0.0))
 
 
 def test_rows_in_host_memory_are_read_and_written_where_they_are() -> None:
@@ -68,6 +68,8 @@ def test_ranks_that_do_the_same_share_an_entry() -> None:
 def test_in_the_first_batches_rows_are_made_and_none_leaves() -> None:
     back, fetch = steps(held(Store(HOST_CACHED, 0.5), 0), batch=0)[0]
     assert back.bytes_of_rank == fetch.bytes_of_rank == fetch.rows_of_rank == (0.0,) and fetch.asked_of_rank == (16.0, 0.0)
+    made = cache_hits(STATISTICS["t"], "lfu", SAMPLES, 500.0, 2, 0.0).first
+    assert 0 < made == pytest.approx(fetch.missed_of_rank[0]) and fetch.missed_of_rank[1] == 0.0
 
 
 def test_a_cache_of_every_row_writes_none_back() -> None:

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from recsys_lab import kernels
 from recsys_lab.calibrate import disk, ranks
 from recsys_lab.calibrate.measured import CacheTime
+from recsys_lab.kernels.memory import empty_in_huge_pages
 from recsys_lab.kernels.row_cache import RowCache
 from recsys_lab.store_names import places_of
 from recsys_lab.units import MS_PER_S
@@ -58,7 +59,7 @@ def measure(say: Say, each_s: float = EACH_S) -> tuple[CacheTime, ...]:
     found, in_memory = [], _InMemory()
     for ids, slots in (*CASES, MADE):
         made = (ids, slots) == MADE
-        parts = [(torch.zeros(slots, DIM), torch.zeros(slots)) for _ in range(TABLES)] if made else in_memory.parts()
+        parts = [_rows(slots) for _ in range(TABLES)] if made else in_memory.parts()
         with ExitStack() as files:
             try:
                 cached: _Cached | None = _Cached(parts, [files.enter_context(_file()) for _ in parts], made)
@@ -114,11 +115,17 @@ def _steps_s(tables: _InMemory | _Cached, batches: Sequence[Ids], layers: Callab
     return time.perf_counter() - began
 
 
+def _rows(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights and state, in pages as training has them."""
+    weights, state = empty_in_huge_pages((rows, DIM), torch.float32), empty_in_huge_pages((rows,), torch.float32)
+    return weights.zero_(), state.zero_()
+
+
 class _InMemory:
     """All tables lie one above the other, as training has them."""
 
     def __init__(self) -> None:
-        self._weights, self._state = torch.zeros(TABLES * ROWS, DIM), torch.zeros(TABLES * ROWS)
+        self._weights, self._state = _rows(TABLES * ROWS)
         self._first_rows = torch.arange(TABLES) * ROWS
 
     def parts(self) -> Parts:

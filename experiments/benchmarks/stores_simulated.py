@@ -8,8 +8,8 @@ read. So its simulation is of the same steps. `long_run_ms` is what is simulated
 comes near it, `last_ms`, the median of the last steps, is its measurement. `read_mb`: what all ranks read from their files in an iteration,
 as counted, a mean of the whole run, and as simulated.
 
-A simulation is of iterations alone, so no checkpoint is written among them. `phases_ms`: the simulated phases; `measured_phases_ms`: the
-measured ones. `elsewhere`: how many cores other processes had meanwhile. They make the measured times longer.
+A budget of `inf` has all tables in memory. A simulation is of iterations alone, so no checkpoint is written among them.
+`phases_ms`: the simulated phases; `measured_phases_ms`: the measured ones.
 
 Each training is a line of run.py in a memory cgroup that leaves the page cache little room, where one can be made. Else reads come from
 memory, and `limited_by` says so. The simulation knows the limit: it is the host's memory. One figure is
@@ -27,7 +27,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -97,10 +96,10 @@ def train(folder: Path, name: str, conf: Path, budget_gb: float, given: argparse
     limit_gb = budget_gb + given.beside_gb
     with nullcontext() if whole else cgroup(limit_gb) as group:
         limit = (f"cluster.host.memory_gb={limit_gb:g}",) if group else ()
-        elsewhere = run(["run.py", *words, *cluster, *steps, *limit, f"hydra.run.dir={own / 'run'}"], group)
+        run(["run.py", *words, *cluster, *steps, *limit, f"hydra.run.dir={own / 'run'}"], group)
     found = json.loads((own / "run" / "result.json").read_text())
     found["last_ms"] = last_ms(own / "run" / "metrics.csv", given.batch)
-    return found | {"limited_by": f"a cgroup of {limit_gb:g} GB" if group else "nothing", "elsewhere": elsewhere}
+    return found | {"limited_by": f"a cgroup of {limit_gb:g} GB" if group else "nothing"}
 
 
 def last_ms(metrics: Path, batch: int) -> float:
@@ -110,23 +109,11 @@ def last_ms(metrics: Path, batch: int) -> float:
     return statistics.median(batch / rate * 1e3 for rate in rates[-TIMED:])
 
 
-def run(words: list[str], group: Path | None = None) -> float:
-    """Returns how many cores others had meanwhile: of all that the machine computed, what these processes did not."""
-    before = computed_s()
+def run(words: list[str], group: Path | None = None) -> None:
     join = (lambda: (group / "cgroup.procs").write_text(str(os.getpid()))) if group else None
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, preexec_fn=join, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)} ended with {done.returncode}: {done.stdout[-1000:]} {done.stderr[-2000:]}")
-    machine, own, took = (now - then for now, then in zip(computed_s(), before))
-    return (machine - own) / took
-
-
-def computed_s() -> tuple[float, float, float]:
-    """Seconds of cores since the machine began, of processes that this one has waited for, and of a clock."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text().split(maxsplit=8)[1:8]]
-    of_processes = sum(ticks[:3]) / os.sysconf("SC_CLK_TCK")  # user, nice, system
-    children = os.times()
-    return of_processes, children.children_user + children.children_system, time.perf_counter()
 
 
 def point(rounds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -147,7 +134,6 @@ def point(rounds: list[dict[str, Any]]) -> dict[str, Any]:
         "phases_ms": {name: round(ms, 1) for name, ms in early["phases_ms"].items() if ms >= 0.05},
         "measured_phases_ms": {name: round(ms, 1) for name, ms in rounds[0]["measured"]["phases_ms"].items()},
         "limited_by": rounds[0]["limited_by"],
-        "elsewhere": round(max(one["elsewhere"] for one in rounds), 3),
     }
 
 

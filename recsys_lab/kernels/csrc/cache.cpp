@@ -218,6 +218,7 @@ int64_t cache_list(Cache* c, int which, const int64_t** at) {
 void cache_release(Cache* c, const int64_t* held, int64_t n, int moved) {
     std::lock_guard guard(c->lock);
     for (int64_t i = 0; i < n; ++i) {
+        if (i + SLOTS_AHEAD < n) __builtin_prefetch(c->at_slot.at + held[i + SLOTS_AHEAD], 1);
         if (moved) c->at_slot[held[i]].dirty = 1;
         c->release(held[i]);
     }

@@ -34,8 +34,8 @@ from recsys_lab.units import MS_PER_S
 TABLES, DIM, ROWS = 4, 64, 1 << 18
 #: (look-ups of each table in a batch, slots of its cache): few and many with every row cached.
 CASES = ((1 << 11, ROWS), (1 << 14, ROWS))
-#: The same where no batch has read any of the rows before.
-MADE = (1 << 12, 1 << 14)
+#: The same where no batch has read any of the rows before. The order in which rows leave so many slots is in no second cache either.
+MADE = (1 << 12, 1 << 17)
 BAG, SKEW = 8, 1.05
 #: Times as many rows has a table of which each row is read once.
 LONG = 4
@@ -59,7 +59,7 @@ def measure(say: Say, each_s: float = EACH_S) -> tuple[CacheTime, ...]:
     found, in_memory = [], _InMemory()
     for ids, slots in (*CASES, MADE):
         made = (ids, slots) == MADE
-        parts = [_rows(slots) for _ in range(TABLES)] if made else in_memory.parts()
+        parts = in_memory.parts(slots)
         with ExitStack() as files:
             try:
                 cached: _Cached | None = _Cached(parts, [files.enter_context(_file()) for _ in parts], made)
@@ -94,7 +94,7 @@ def _new(ids: int) -> list[Ids]:
 def _time(in_memory: _InMemory, cached: _Cached, batches: Sequence[Ids], each_s: float) -> CacheTime:
     """Medians over turns, means over ranks."""
     layers, extra = ranks.layers(*LAYERS), []
-    steps = min(len(batches), ranks.TURNS)
+    steps = min(len(batches), max(ranks.TURNS, cached.slots // len(batches[0][0])))
     _steps_s(cached, batches, layers, steps)  # so that caches hold what they will
     calls = max(2, round(each_s / ranks.mean_over_ranks(_steps_s(in_memory, batches, layers, steps) / steps)))
     calls = min(calls, (len(batches) - steps - 1) // TURNS) if len(batches) > ranks.TURNS else calls
@@ -115,22 +115,17 @@ def _steps_s(tables: _InMemory | _Cached, batches: Sequence[Ids], layers: Callab
     return time.perf_counter() - began
 
 
-def _rows(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights and state, in pages as training has them."""
-    weights, state = empty_in_huge_pages((rows, DIM), torch.float32), empty_in_huge_pages((rows,), torch.float32)
-    return weights.zero_(), state.zero_()
-
-
 class _InMemory:
     """All tables lie one above the other, as training has them."""
 
     def __init__(self) -> None:
-        self._weights, self._state = _rows(TABLES * ROWS)
+        self._weights = empty_in_huge_pages((TABLES * ROWS, DIM), torch.float32).zero_()  # as training has them
+        self._state = empty_in_huge_pages((TABLES * ROWS,), torch.float32).zero_()
         self._first_rows = torch.arange(TABLES) * ROWS
 
-    def parts(self) -> Parts:
-        """Caches that hold every row have theirs in the same memory."""
-        return list(zip(self._weights.split(ROWS), self._state.split(ROWS)))
+    def parts(self, slots: int) -> Parts:
+        """Caches have so many slots in the same memory."""
+        return [(weights[:slots], state[:slots]) for weights, state in zip(self._weights.split(ROWS), self._state.split(ROWS))]
 
     def step(self, now: Ids, later: Ids, layers: Callable[[], object]) -> None:
         offsets = torch.arange(0, TABLES * len(now[0]) + 1, BAG)
@@ -148,7 +143,7 @@ class _Cached:
     def __init__(self, parts: Parts, files: Sequence[IO[bytes]], new: bool):
         """`new`: of tables with more rows, each read once."""
         rows = LONG * ROWS if new else ROWS
-        self._weights, self._state = [weights for weights, _ in parts], [state for _, state in parts]
+        self._weights, self._state, self.slots = [weights for weights, _ in parts], [state for _, state in parts], len(parts[0][0])
         record = 4 * (DIM + 1)
         for file in files:
             os.truncate(file.fileno(), places_of(rows) * record)

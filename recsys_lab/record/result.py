@@ -37,6 +37,14 @@ class IterationTime:
 
 
 @dataclass(frozen=True)
+class Checkpoints:
+    """Those that were written between iterations: training waits so long for each, the mean in seconds."""
+
+    count: int
+    mean_s: float
+
+
+@dataclass(frozen=True)
 class WireBytes:
     """What a rank sends per iteration, by kind of link."""
 
@@ -88,6 +96,7 @@ class Measured:
     {transfer, waiting}}. `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}. under_way is how long any such
     collective is in flight, transfer how long after all of its ranks have come. `stores`: of each rank, by table with a cache, hits and
     misses (distinct rows) and bytes read and written an iteration. `hits_expected` and `misses_expected` follow from the access statistics.
+    `checkpoints`: those written before training ended. No iteration's time has them.
     `transport`: what CPU ranks exchange through, "shared_memory" or "gloo" (sockets); "nccl" of GPUs.
     """
 
@@ -109,6 +118,7 @@ class Measured:
     added_memory_bytes: int | None = None
     stores: Sequence[Mapping[str, Mapping[str, float]]] | None = None
     transport: str | None = None
+    checkpoints: Checkpoints | None = None
 
 
 @dataclass(frozen=True)
@@ -207,10 +217,10 @@ def _plan(plan: PlanSummary | None) -> dict | None:
 def _measured(measured: Measured | None) -> dict | None:
     """`coverage` is there only where the plan has tiers, `exchange_ms` only where its tables are whole.
 
-    `links` and `transfer_ms` need hosts with links, `added_memory_bytes` a system that reports it, `stores` a plan with stores.
+    `checkpoints` only where some were written on the way, `links` and `transfer_ms` need hosts with links, `added_memory_bytes` a system that reports it, `stores` a plan with stores.
     """
     figures = _part(measured)
-    sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores", "transport")
+    sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores", "transport", "checkpoints")
     return figures and {key: value for key, value in figures.items() if value is not None or key not in sometimes}
 
 

@@ -21,7 +21,7 @@ from recsys_lab.executor.recorded import Recorded, shares_memory, start_recordin
 from recsys_lab.executor.shared_memory import SHARED_MEMORY
 from recsys_lab.executor.times import Times, mean_times, take_times
 from recsys_lab.plan import Steps
-from recsys_lab.record.result import WARM_UP, Collective, IterationTime, LinkBytes, Measured, WireBytes
+from recsys_lab.record.result import WARM_UP, Checkpoints, Collective, IterationTime, LinkBytes, Measured, WireBytes
 from recsys_lab.train.links import LinkCounter, own_device
 from recsys_lab.train.memory import peak_bytes
 from recsys_lab.train.transfer import transfers
@@ -31,7 +31,7 @@ from recsys_lab.train.wire import wire_bytes
 class Measure(pl.Callback):
     """Times every iteration after the first few. Records the collectives of `record_steps` of them.
 
-    An iteration runs from the end of the one before to its own end, waiting for data included, evaluations left out. `steady`: whether
+    An iteration runs from the end of the one before to its own end, waiting for data included, evaluations and checkpoints left out. `steady`: whether
     the collectives of the batch that ends are those of one iteration. `before`: bytes that this process used when it had no model yet.
     """
 
@@ -48,6 +48,7 @@ class Measure(pl.Callback):
         self._steps = 0
         self._stores_before: dict[str, dict[str, int]] = {}
         self.stores: dict[str, dict[str, float]] = {}
+        self.checkpoints: Checkpoints | None = None
         self._ended: float | None = None
         self._marks: dict[str, float] = {}
         self._waited_s = 0.0
@@ -105,6 +106,9 @@ class Measure(pl.Callback):
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._ended = None
 
+    def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._ended = None
+
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._stores_before = trainer.strategy.sharded.stores()  # type: ignore[attr-defined]  # the strategy is ours
 
@@ -115,6 +119,8 @@ class Measure(pl.Callback):
             self.stores[table] = {name: (count - self._stores_before[table][name]) / steps for name, count in counts.items()}
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        written: list[float] = trainer.strategy.checkpoint_s  # type: ignore[attr-defined]
+        self.checkpoints = Checkpoints(len(written), float(np.mean(written))) if written else None
         peak = peak_bytes(trainer.strategy.root_device)
         self._count_stores(trainer)
         self.added = None if peak is None or self.before is None else peak - self.before
@@ -158,6 +164,7 @@ class Measure(pl.Callback):
             data_wait_share=sum(self.phases_ms["data_wait"]) / total_ms,
             exchange_ms=mean_times(self.exchange),
             transfer_ms=moved,
+            checkpoints=self.checkpoints,
             stores=[one["stores"] for one in everyone] if any(one["stores"] for one in everyone) else None,
             links=LinkBytes(counted, sum(w[1] for w in wires)) if counted is not None and wires else None,
         )

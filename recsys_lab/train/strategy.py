@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -55,6 +56,7 @@ class ShardedStrategy(ParallelStrategy):
         self._total_steps, self._steps_per_epoch = total_steps, steps_per_epoch
         self._run, self.has_begun = run, False
         self._reader: Reader | None = None
+        self.checkpoint_s: list[float] = []  # of each one written
         self.sharded: ShardedModel
 
     # processes -------------------------------------------------------------------------------------------------------
@@ -160,7 +162,8 @@ class ShardedStrategy(ParallelStrategy):
         return pieces
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Of replicas one rank writes."""
+        """Of replicas one rank writes. How long it took is kept in `checkpoint_s`."""
+        began = time.perf_counter()
         trainer = json_of(checkpoint) | {"sparse_steps": self.sharded.sparse_optimizer.steps}
         own = [shard for shard in self.sharded.table_shards() if shard.writes]
         wanted = self.sharded.writes_dense
@@ -169,6 +172,7 @@ class ShardedStrategy(ParallelStrategy):
         if self.root_device.type == "cuda":
             pieces += [whole(f"rng_cuda.{self.global_rank}", torch.cuda.get_rng_state())]
         checkpoints.save(Path(filepath), pieces, trainer, self.global_rank, self.barrier, self._run)
+        self.checkpoint_s.append(time.perf_counter() - began)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         trainer = checkpoints.checked_trainer(Path(checkpoint_path), self._run, self.global_rank, self.world_size)

@@ -49,7 +49,7 @@ def test_the_record_keeps_the_contract(undisturbed):
     measured, simulated = made["measured"], made["simulated"]
     assert set(measured) == {
         "backend", "world_size", "hosts", "ranks_per_host", "examples_per_second", "iteration_ms", "phases_ms", "wire_bytes", "collectives",
-        "peak_memory_bytes", "added_memory_bytes", "data_wait_share", "exchange_ms", "transport",
+        "peak_memory_bytes", "added_memory_bytes", "data_wait_share", "exchange_ms", "transport", "checkpoints",
     }  # fmt: skip
     assert (measured["backend"], measured["world_size"], measured["hosts"], measured["ranks_per_host"]) == ("gloo", 4, 2, 2)
     assert measured["transport"] == "shared_memory"
@@ -63,6 +63,12 @@ def test_the_record_keeps_the_contract(undisturbed):
     assert simulated["iteration_ms"] == pytest.approx(sum(simulated["phases_ms"].values()))
     for one in (*measured["collectives"], *simulated["collectives"]):
         assert set(one) == {"name", "kind", "group", "bytes", "ms"}
+
+
+def test_the_record_says_how_long_checkpoints_took(undisturbed):
+    folder, _ = undisturbed
+    written = result(folder)["measured"]["checkpoints"]
+    assert written["count"] >= 8 and written["mean_s"] > 0  # of 46 steps every fifth, and the best weights
 
 
 def test_what_ran_is_what_the_steps_say(undisturbed):

@@ -36,17 +36,17 @@ def beside_page_cache(
     if not _is_known(cluster, plan):
         return steps
     share, on_cpu = page_cache_share(cluster, profile, plan, memory, file_bytes), cluster.device.kind == "cpu"
-    found: list[Step] = []
+    chain: list[Step] = []
     for step in steps.steps:
         if step.kind == FETCH and step.store == DISK_CACHED:
             phase, of_cores = ("forward", 1.0) if on_cpu else (step.phase, share)
             of_pages = _part(step, of_cores, name=f"{step.name}.{PAGE_CACHE}", store=PAGE_CACHE, phase=phase)
-            found += [_part(step, 1 - share), of_pages]
+            chain += [_part(step, 1 - share), of_pages]
         else:
-            known = {one.name for one in found if one.store == PAGE_CACHE}
+            known = {one.name for one in chain if one.store == PAGE_CACHE}
             behind = (f"{name}.{PAGE_CACHE}" for name in step.after)
-            found.append(replace(step, after=(*step.after, *(name for name in behind if name in known))))
-    return replace(steps, steps=tuple(found))
+            chain.append(replace(step, after=(*step.after, *(name for name in behind if name in known))))
+    return replace(steps, steps=tuple(chain))
 
 
 def page_cache_share(cluster: Cluster, profile: Profile, plan: ShardingPlan, memory: RankMemory, file_bytes: Sequence[float] = ()) -> float:

@@ -61,7 +61,7 @@ def print_table(out: Console, table: Table, most_rows: int | None = None, keep: 
 
     Columns of text wrap. Figures, the first column and those in `keep` do not, unless the table would not fit so.
     """
-    out.print(Text(table.title, style="bold"))
+    out.print(table.title, style="bold")
     if table.rows:
         rows = table.rows[:most_rows]
         choices = [{table.columns[0], *table.right, *keep}, set(table.right), set[str]()]

@@ -33,11 +33,11 @@ def test_sentences_wrap_with_nothing_behind_their_lines(capsys: pytest.CaptureFi
     words = "a verdict of many words, one of them a-word-with-hyphens, " * 4
     out = console(without=30)
     out.print(f"{words.strip()}\n\n  torchrec: a row", style="bold")
-    print_table(out, Table("Title", ("a",), (("1",),), note=words.strip()))
+    print_table(out, Table(words.strip(), ("a",), (("1",),), note=words.strip()))
     lines = capsys.readouterr().out.splitlines()
     sentences = [line for line in lines if " " in line.strip() and "torchrec" not in line]
-    assert len(sentences) == 16 and not [line for line in sentences if line != line.rstrip() or len(line) > 30]
-    assert "  torchrec: a row" in lines and " ".join(sentences[: len(sentences) // 2]) == words.strip()
+    assert len(sentences) == 24 and not [line for line in sentences if line != line.rstrip() or len(line) > 30]
+    assert "  torchrec: a row" in lines and " ".join(sentences) == " ".join([words.strip()] * 3)
 
 
 @pytest.mark.parametrize(("ranks", "says"), [(1, "1 rank"), (4, "4 ranks")])

@@ -63,10 +63,11 @@ pictures: env  ## the drawn pictures of README.md and docs, as the code makes th
 screens: env  ## screenshots of reports, sweeps and decide's page for the docs (needs Chromium; two minutes)
 	$(PY) -m docs.generator.screens
 
+# mkdocs is not quiet: then it would count no warning, and a broken link would not stop it.
 docs: env .venv-docs/ready pictures  ## the docs as a site in site/, with pictures of today's code: open site/index.html
 	$(PY) -m docs.generator.screens --if-changed
 	$(PY) -m docs.generator .site-pages
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
 	@echo 'open $(CURDIR)/site/index.html'
 
 .venv-docs/ready: requirements/docs.txt

@@ -3,21 +3,33 @@ const command = /^\s*(#|\$|[A-Z_]+=|(python|recsys-lab|make|pip|docker|git|sbatc
 const columns = /\S {2,}\S|─{4}/;
 const remark = / {2,}#.*$/; // behind a line of code
 const FURTHER_IN = 4; // letters
+const BUTTON = 7; // letters that the button which copies hides
+const PHONE = matchMedia("(max-width: 600px)").matches;
 
-// The words of a line, none of them broken behind the hyphens of an option.
-function whole(line) {
+// The words of code: none broken behind the hyphens of an option, a long one behind its marks if anywhere.
+const OPTION = /^-\S{1,24}$/;
+const MARKS = /(?<=[,=/._])(?=\w|\[)/;
+function whole(line, long = 24) {
   return line.split(/(\s+)/).map((word) => {
-    if (!/^-\S{1,24}$/.test(word)) return word;
-    const option = document.createElement("span");
-    option.className = "option";
-    option.textContent = word;
-    return option;
+    const option = OPTION.test(word);
+    if (!option && word.length <= long) return word;
+    const part = document.createElement("span");
+    part.className = option ? "option" : "long";
+    part.append(...word.split(option ? "\n" : MARKS).flatMap((piece, at) => (at ? [document.createElement("wbr"), piece] : [piece])));
+    return part;
   });
 }
 
+const letters = (line, further) => `${line.search(/\S|$/) + further}ch`;
 for (const code of document.querySelectorAll("pre > code")) {
-  if (code.querySelector("span, a")) continue; // coloured code
-  const lines = code.textContent.replace(/\n$/, "").split("\n");
+  const text = code.textContent.trimEnd();
+  const lines = text.split("\n");
+  code.dataset.copy = text; // what the button copies
+  if (code.querySelector("span, a")) { // coloured code: no mark of it goes over the end of a line
+    const parts = code.innerHTML.trimEnd().split("\n");
+    code.innerHTML = parts.map((part, at) => `<span class="line wraps" style="--in: ${letters(lines[at], FURTHER_IN)}">${part || "<br>"}</span>`).join("");
+    continue;
+  }
   const continued = lines.map((_, at) => (lines[at - 1] ?? "").endsWith("\\"));
   const ours = lines.map((line, at) => command.test(line) || continued[at]);
   const output = lines.filter((_, at) => !ours[at]);
@@ -25,29 +37,37 @@ for (const code of document.querySelectorAll("pre > code")) {
   code.replaceChildren(
     ...lines.map((line, at) => {
       const part = document.createElement("span");
-      part.className = ours[at] || !aligned ? "line wraps" : "line";
-      part.style.setProperty("--in", `${line.search(/\S|$/) + (continued[at] ? 0 : FURTHER_IN)}ch`);
+      part.className = ours[at] ? "line wraps" : aligned ? "line fits" : "line fits wraps";
+      part.style.setProperty("--in", letters(line, continued[at] ? 0 : FURTHER_IN));
       const [behind] = aligned && !ours[at] ? [] : (line.match(remark) ?? []);
       const words = document.createElement("span");
       words.className = "remark";
       words.textContent = behind?.trimStart() ?? "";
-      part.append(...whole(behind ? line.slice(0, -words.textContent.length) : line), ...(behind ? [words] : []), "\n");
+      part.append(...whole(behind ? line.slice(0, -words.textContent.length) : line), ...(behind ? [words] : []));
+      if (!line) part.append(document.createElement("br"));
       return part;
     }),
   );
-  if (aligned) code.dataset.columns = Math.max(...output.map((line) => line.length));
+  if (!output.length) continue;
+  code.dataset.columns = Math.max(...output.map((line) => line.length + (line === lines[0] ? BUTTON : 0)));
+  if (!aligned) code.dataset.sentences = "";
+}
+for (const code of document.querySelectorAll(".md-typeset :not(pre) > code")) {
+  if (!code.children.length) code.replaceChildren(...whole(code.textContent, PHONE && code.closest("td") ? 12 : 24));
 }
 
-// Text in columns is as small as its longest line needs, on a phone and in a list too.
+// An output is as small as its longest line needs, on a phone and in a list too. Smaller than can be read, columns scroll and sentences wrap.
 const WIDTH_OF_LETTER = 0.605;
-const LEAST = matchMedia("(max-width: 600px)").matches ? 5.5 : 10; // pixels
+const LEAST = { columns: PHONE ? 5.5 : 10, sentences: PHONE ? 7.5 : 11 }; // pixels
 function fit() {
   for (const code of document.querySelectorAll("pre > code[data-columns]")) {
     code.style.removeProperty("--fit");
     const style = getComputedStyle(code);
     const width = code.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     const size = width / code.dataset.columns / WIDTH_OF_LETTER;
-    if (size < parseFloat(style.fontSize)) code.style.setProperty("--fit", `${Math.max(size, LEAST)}px`); // then it scrolls
+    const sentences = "sentences" in code.dataset;
+    if (size >= parseFloat(style.fontSize) || (sentences && size < LEAST.sentences)) continue;
+    code.style.setProperty("--fit", `${Math.max(size, LEAST.columns)}px`);
   }
 }
 fit();

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from itertools import groupby
 from pathlib import Path
 
 #: Markdown outside docs/ that is part of the site, and where.
@@ -77,8 +78,8 @@ class Site:
             place = self._place(page, found[2])
             return f'{found[1]}="{os.path.relpath(place, here).replace(os.sep, "/")}"'
 
-        text = _outside_code(_PERCENT, lambda found: found[1] or "\u00a0%", _lists_apart(text))
-        return _outside_code(_PICTURE, turn_picture, _outside_code(_LINK, turn, text))
+        text = _outside_code(_PERCENT, lambda found: found[1] or "\u00a0%", text)
+        return _lists_apart(_outside_code(_PICTURE, turn_picture, _outside_code(_LINK, turn, text)))
 
     def _place(self, page: Path, address: str) -> str:
         path = Path(os.path.normpath(page.parent / address))
@@ -122,9 +123,20 @@ def _apart(lines: list[str], line: str) -> bool:
 
 
 def _outside_code(pattern: re.Pattern[str], replace, text: str) -> str:
-    """`text` with `pattern` replaced in its prose: not in indented or fenced blocks."""
-    lines, fenced = [], False
-    for line in text.split("\n"):
-        fenced ^= line.lstrip().startswith("```")
-        lines.append(line if fenced or line.startswith("    ") else pattern.sub(replace, line))
-    return "\n".join(lines)
+    """`text` with `pattern` replaced in its paragraphs, also over the end of a line: not in indented or fenced blocks."""
+    lines = text.split("\n")
+    groups = groupby(zip(lines, _code(lines), strict=True), key=lambda pair: (pair[1], bool(pair[0].strip())))
+    blocks = [(code, "\n".join(line for line, _ in group)) for (code, _), group in groups]
+    return "\n".join(block if code else pattern.sub(replace, block) for code, block in blocks)
+
+
+def _code(lines: list[str]) -> list[bool]:
+    """Whether each line is code. Four spaces begin a block of it only behind an empty line: else a paragraph goes on."""
+    marks: list[bool] = []
+    fenced = False
+    for at, line in enumerate(lines):
+        fence = line.lstrip().startswith("```")
+        behind = at == 0 or marks[-1] or not lines[at - 1].strip()
+        marks.append(fenced or fence or (line.startswith("    ") and behind))
+        fenced ^= fence
+    return marks

@@ -2,11 +2,16 @@
 
     python experiments/neo/write_models.py           # --check: only compare with what is there
 
-Published and met: parameters, tables where the paper has a number, least, greatest and mean dimension, mean look-ups, FLOPs, layers and
-their mean width. Free, and chosen here (`FREE`): the number of tables of F and I within "~ 10s" and "~ 100s", I's so that A exchanges
-more, as section 8.3 says (fewer than 252 tables, as a GPU has four times A's samples); the spread of rows,
-dimensions and look-ups about their means; the split of the MLPs into bottom and over layers. Spreads are log-normal quantiles, dealt to
-the tables by fixed permutations.
+Published, and met: parameters, least, greatest and mean dimension, mean look-ups, FLOPs, layers and their mean width. So is the number
+of tables where the paper has one.
+
+Free, and chosen here (`FREE`):
+
+- The number of tables of F and I, within "~ 10s" and "~ 100s". A exchanges more than I, as section 8.3 says. A GPU has four times as
+  many samples of I, so I has fewer than 252 tables.
+- The spread of rows, dimensions and look-ups about their means. Spreads are log-normal quantiles. Fixed permutations deal them to the
+  tables.
+- The split of the MLPs into bottom and over layers.
 """
 
 from __future__ import annotations

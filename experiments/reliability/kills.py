@@ -1,12 +1,17 @@
-"""Kills runs at random moments and lets them go on: none may be lost, end with other bits, or leave anything behind.
+"""Kills runs at random moments and resumes them: none may be lost, end with other bits, or leave anything behind.
 
 python experiments/reliability/kills.py --kills 100 --seed 1
 
 Each run is disturbed up to five times, and then finished. Prints one JSON object.
 
-kills: signals that met a process that still ran, a quarter of them SIGTERM, the others SIGKILL.
-lost: runs that did not go on, or did not end as they should. other_bits: runs that ended, and otherwise than an undisturbed one.
-left_behind: processes 20 seconds after the signal; files in TMPDIR, in the cache or in the run folder after the end.
+kills: signals that met a process that still ran. A quarter of them are SIGTERM, the others SIGKILL.
+
+lost: runs that did not resume, or did not end as they should.
+
+other_bits: runs that ended, with other bits than an undisturbed one.
+
+left_behind: what should be gone. Processes count 20 seconds after the signal. Files in TMPDIR, in the cache or in the run folder
+count after the end.
 """
 
 from __future__ import annotations

@@ -162,8 +162,10 @@ def of_hosts(cluster: Cluster) -> Cluster:
 
 
 def _tuned(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
-    """As a tuned submission, whose plans are not published: within a host by rows and columns of single ranks, small tables on every rank;
-    across hosts in two dimensions, so that one message goes to each host. A rack is planned as hosts of so many ranks as others have.
+    """As a tuned submission may be. Their plans are not published.
+
+    Within a host tables are cut by rows or columns, and small ones are on every rank. Across hosts they are cut in two dimensions, so that
+    one message goes to each host. A rack is planned as hosts of so many ranks as others have.
     """
     cluster = of_hosts(cluster)
     option: dict[str, Any] = {"sharding_types": ["data_parallel", "row_wise", "column_wise"]}

@@ -29,8 +29,8 @@ ANY = (1e-3, 1e4)
 OUTLIER = 0.1
 #: Relative step of a derivative, and how often a fit goes on from where the last straight line led.
 STEP, ROUNDS = 1e-3, 4
-#: Of published figures: an iteration's or a collective's ms; how often one time goes into another, or percent of linear scaling; a time
-#: that the source bounds from below and does not tell.
+#: Of published figures. A time is an iteration's or a collective's ms. A ratio is how often one time goes into another, or percent of
+#: linear scaling. A bound is a time that the source bounds from below and does not tell.
 KINDS = ("time", "ratio", "bound")
 #: What is left out of a fit, beside single points: a family of systems, all with more than one host, or all later generations.
 PROTOCOLS = ("family", "scale", "generation")

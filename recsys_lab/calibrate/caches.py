@@ -56,7 +56,7 @@ def measure(say: Say, each_s: float = EACH_S) -> tuple[CacheTime, ...]:
     """Collective. Empty on GPUs, whose caches are kernels', and where some rank can write no file."""
     if ranks.device_here().type != "cpu":
         return ()
-    found, in_memory = [], _InMemory()
+    times, in_memory = [], _InMemory()
     for ids, slots in (*CASES, MADE):
         made = (ids, slots) == MADE
         parts = in_memory.parts(slots)
@@ -68,11 +68,11 @@ def measure(say: Say, each_s: float = EACH_S) -> tuple[CacheTime, ...]:
             if ranks.mean_over_ranks(float(cached is None)):
                 return ()
             assert cached is not None
-            found.append(_time(in_memory, cached, _new(ids) if made else _batches(ids), each_s))
+            times.append(_time(in_memory, cached, _new(ids) if made else _batches(ids), each_s))
             cached.close()
-    last = found[-1]
+    last = times[-1]
     say(f"caches of {TABLES} tables, {last.misses:,.0f} rows made: {last.extra_ms:.2f} ms longer than in memory")
-    return tuple(found)
+    return tuple(times)
 
 
 def _file() -> IO[bytes]:

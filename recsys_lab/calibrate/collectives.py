@@ -20,7 +20,7 @@ WARM_UP, REPEATS = 3, 15
 
 def measure(hosts: int, ranks_per_host: int, say: Say) -> list[CollectiveTime]:
     """Collective: every rank calls it. Groups of one rank are left out; `say` is called with each group as it is done."""
-    world, found = range(hosts * ranks_per_host), []
+    world, times = range(hosts * ranks_per_host), []
     shapes = {"world": [list(world)]}
     if hosts > 1 and ranks_per_host > 1:
         shapes["host"] = [list(world[first : first + ranks_per_host]) for first in world[::ranks_per_host]]
@@ -34,10 +34,10 @@ def measure(hosts: int, ranks_per_host: int, say: Say) -> list[CollectiveTime]:
             for size_bytes in (even_bytes(least, size) for least in SIZES_BYTES):
                 ms = _ms(make(group, size, size_bytes))
                 put_in = size_bytes / size if kind == "all_gather" else size_bytes
-                found.append(CollectiveTime(kind, size, in_hosts, size // in_hosts, put_in, ms))
-            small = found[-len(SIZES_BYTES)].ms
+                times.append(CollectiveTime(kind, size, in_hosts, size // in_hosts, put_in, ms))
+            small = times[-len(SIZES_BYTES)].ms
             say(f"{kind} of {name}, {counted(size, 'rank')}: {small:.2f} ms of {SIZES_BYTES[0]} bytes, {ms:.2f} ms of 16 MiB")
-    return found
+    return times
 
 
 def even_bytes(least: int, size: int) -> int:
@@ -69,26 +69,26 @@ def _floats(size_bytes: float) -> torch.Tensor:
 
 
 def _all_to_all(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
-    given = _floats(size_bytes)
-    taken = torch.empty_like(given)
-    return lambda: dist.all_to_all_single(taken, given, group=group)
+    values = _floats(size_bytes)
+    taken = torch.empty_like(values)
+    return lambda: dist.all_to_all_single(taken, values, group=group)
 
 
 def _all_reduce(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
-    given = torch.zeros_like(_floats(size_bytes))
-    return lambda: dist.all_reduce(given, group=group)
+    values = torch.zeros_like(_floats(size_bytes))
+    return lambda: dist.all_reduce(values, group=group)
 
 
 def _reduce_scatter(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
-    given = _floats(size_bytes)
-    taken = torch.empty(len(given) // size, device=device_here())
-    return lambda: dist.reduce_scatter_tensor(taken, given, group=group)
+    values = _floats(size_bytes)
+    taken = torch.empty(len(values) // size, device=device_here())
+    return lambda: dist.reduce_scatter_tensor(taken, values, group=group)
 
 
 def _all_gather(group: dist.ProcessGroup, size: int, size_bytes: int) -> Callable[[], object]:
-    given = _floats(size_bytes / size)
-    taken = torch.empty(len(given) * size, device=device_here())
-    return lambda: dist.all_gather_into_tensor(taken, given, group=group)
+    values = _floats(size_bytes / size)
+    taken = torch.empty(len(values) * size, device=device_here())
+    return lambda: dist.all_gather_into_tensor(taken, values, group=group)
 
 
 KINDS: dict[str, Made] = {

@@ -88,11 +88,11 @@ def _drop(file: int) -> None:
 
 def _cached_reads_per_s(file: int, size: int, each_s: float) -> float:
     """Of the file's first pages, which were read just before."""
-    size, found = min(size, CACHED_BYTES), []
+    size, rates = min(size, CACHED_BYTES), []
     for record in RECORDS:
         _in_order(file, size, read_records)
-        found.append(_reads_per_s(file, size, record, each_s))
-    return geometric_mean(found)
+        rates.append(_reads_per_s(file, size, record, each_s))
+    return geometric_mean(rates)
 
 
 def _rewritten_gb_s(file: int, size: int, each_s: float) -> float:

@@ -118,8 +118,8 @@ def dense_figures(profile: Profile, cluster: Cluster, times: Sequence[DenseTime]
         made = with_figures(profile, names, x)
         return [np.log(layers_ms(t, cluster, made) / t.ms) for t in times]
 
-    found = _fit(errors, np.array([0.5, 10.0, 0.5])[: len(names)], np.array([1.0, 1e4, 1.0])[: len(names)])
-    return with_figures(profile, names, found)
+    solution = _fit(errors, np.array([0.5, 10.0, 0.5])[: len(names)], np.array([1.0, 1e4, 1.0])[: len(names)])
+    return with_figures(profile, names, solution)
 
 
 def layers_ms(time: DenseTime, cluster: Cluster, profile: Profile) -> float:
@@ -158,17 +158,17 @@ def table_figures(profile: Profile, cluster: Cluster, times: Sequence[TableTime]
     launch_ms = profile.launch_overhead_us / US_PER_MS
 
     def errors(x: np.ndarray) -> list[float]:
-        found = []
+        residuals = []
         for t in times:
             first = min(t.bags, t.ids)
             read, made = 4 * t.dim * (t.distinct + (t.ids - t.distinct) / (1 + x[4])), 4 * t.bags * t.dim
             updated = 4 * t.dim * (first + (t.ids - first) / (1 + x[4])) + 8 * t.distinct * (t.dim + 1)
-            found.append(np.log((launch_ms + (read / x[0] + made / x[1]) / gb_s) / t.look_up_ms))
-            found.append(np.log((launch_ms + updated / (gb_s * x[2]) + t.ids * x[3] / 1e6) / t.update_ms))
-        return found
+            residuals.append(np.log((launch_ms + (read / x[0] + made / x[1]) / gb_s) / t.look_up_ms))
+            residuals.append(np.log((launch_ms + updated / (gb_s * x[2]) + t.ids * x[3] / 1e6) / t.update_ms))
+        return residuals
 
-    found = _fit(errors, np.array([0.3, 0.3, 0.3, 10.0, 1.0]), np.array([1.0, 1.0, 1.0, 1e6, 1e3]))
-    return with_figures(profile, names, (*found[:4], found[4] + 1))
+    solution = _fit(errors, np.array([0.3, 0.3, 0.3, 10.0, 1.0]), np.array([1.0, 1.0, 1.0, 1e6, 1e3]))
+    return with_figures(profile, names, (*solution[:4], solution[4] + 1))
 
 
 def cache_figures(profile: Profile, times: Sequence[CacheTime]) -> Profile:
@@ -208,8 +208,8 @@ def memory_fitted_to(runs: Sequence[Run], profile: Profile) -> Profile:
         figures = zip(known, held)
         return [np.log(added_memory_bytes(r.planned.steps, r.planned.cluster, made, memory) / added) for (r, added), memory in figures]
 
-    found = _fit(errors, np.array([0.5, 30.0]), np.array([100.0, 1e6]))
-    return with_figures(profile, MEMORY_FITTED_TO_RUNS, (found[0] + 1, found[1]))
+    solution = _fit(errors, np.array([0.5, 30.0]), np.array([100.0, 1e6]))
+    return with_figures(profile, MEMORY_FITTED_TO_RUNS, (solution[0] + 1, solution[1]))
 
 
 def with_figures(profile: Profile, names: Sequence[str], values: Sequence[float] | np.ndarray) -> Profile:

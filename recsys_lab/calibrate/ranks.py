@@ -122,24 +122,24 @@ def _products(dtype: torch.dtype) -> Iterator[Callable[[], object]]:
 def layers(batch: int, width: int) -> Callable[[], object]:
     """Forward and backward of linear layers, each with a ReLU, as models have them."""
     model = MLP(*(part for _ in range(DEPTH) for part in (Linear(width, width), nn.ReLU()))).to(device_here())
-    given = torch.ones(batch, width, requires_grad=True, device=device_here())
+    inputs = torch.ones(batch, width, requires_grad=True, device=device_here())
     made = torch.ones(batch, width, device=device_here())
 
     def work() -> None:
         model.zero_grad(set_to_none=True)
-        model(given).backward(made)
+        model(inputs).backward(made)
 
     return work
 
 
 def _dots(batch: int, vectors: int, dim: int) -> Callable[[], object]:
     """Forward and backward of a product [F, D] x [D, F] a sample."""
-    given = torch.ones(batch, vectors, dim, requires_grad=True, device=device_here())
+    inputs = torch.ones(batch, vectors, dim, requires_grad=True, device=device_here())
     made = torch.ones(batch, vectors, vectors, device=device_here())
 
     def work() -> None:
-        given.grad = None
-        torch.bmm(given, given.transpose(1, 2)).backward(made)
+        inputs.grad = None
+        torch.bmm(inputs, inputs.transpose(1, 2)).backward(made)
 
     return work
 

@@ -28,8 +28,8 @@ def measure(hosts: int, ranks_per_host: int) -> Measured:
 
     machine = ranks.measure(say)
     of_caches = caches.measure(say)
-    found = collectives.measure(hosts, ranks_per_host, say)
-    return Measured(hosts, ranks_per_host, len(os.sched_getaffinity(0)), machine, tuple(found), of_caches)
+    times = collectives.measure(hosts, ranks_per_host, say)
+    return Measured(hosts, ranks_per_host, len(os.sched_getaffinity(0)), machine, tuple(times), of_caches)
 
 
 def leave() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from recsys_lab.arguments import parser
+from recsys_lab.config.runless import check_runless
 from recsys_lab.errors import UserError
 from recsys_lab.files import out_file
 
@@ -16,9 +17,10 @@ def main(argv: list[str]) -> int:
     line.add_argument("-o", "--out", required=True, metavar="FILE", help="the .npz to write")
     line.add_argument("--rows", type=int, default=None, help="count the first ROWS samples only")
     line.add_argument("--json", action="store_true", help="print one JSON object")
-    options = line.parse_args(argv)
+    options = line.parse_intermixed_args(argv)
     if options.rows is not None and options.rows < 1:
         raise UserError("too small", where="--rows", given=options.rows, allowed="1 or more")
+    check_runless(options.overrides, "frequencies", None, "--out FILE says where to write")
     from recsys_lab.data.frequencies import save_frequencies  # with torch, which neither help nor a mistake needs
     from recsys_lab.experiment import of_words
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from recsys_lab.arguments import parser
+from recsys_lab.config.runless import check_runless
 from recsys_lab.errors import UserError
 from recsys_lab.files import out_file, path_of
 from recsys_lab.partition import CHOICES, DIMS, SAMPLES, STEPS
@@ -39,10 +40,11 @@ def main(argv: list[str]) -> int:
     line.add_argument("--picture", metavar="FILE", help="draw it, as the paper's figure 9: .svg, .png or .pdf")
     line.add_argument("--compare", metavar="FILE", help="another partition: how far the two agree")
     line.add_argument("--json", action="store_true", help="print one JSON object")
-    options = line.parse_args(argv)
+    options = line.parse_intermixed_args(argv)
     for name in ("steps", "samples", "towers"):
         if getattr(options, name) < 1:
             raise UserError("too small", where=f"--{name}", given=getattr(options, name), allowed="1 or more")
+    check_runless(options.what, "partition", None, "--out FILE says where to write")
     from recsys_lab.partition.find import summary  # with torch, which neither help nor a mistake needs
     from recsys_lab.partition.picture import SUFFIXES, draw
     from recsys_lab.partition.source import partition_of

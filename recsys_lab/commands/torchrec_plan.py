@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recsys_lab.arguments import parser
+from recsys_lab.config.runless import check_runless
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.files import plain
 
@@ -32,7 +33,8 @@ def main(argv: list[str]) -> int:
     line.add_argument("overrides", nargs="+", help="as for run.py: model=tables model.file=TABLES.csv cluster=...")
     line.add_argument("--beside", default="neo_4d", metavar="SHARDERS", help="sharders of ours to compare with, by commas (neo_4d)")
     line.add_argument("--json", action="store_true", help="print one JSON object")
-    options = line.parse_args(argv)
+    options = line.parse_intermixed_args(argv)
+    check_runless(options.overrides, "torchrec_plan", None, "drop it, and keep the output: --json > FILE")
     from recsys_lab import api, torchrec_json  # with Hydra, which the help does not need
     from recsys_lab.plan.explain import explain, table_facts
     from recsys_lab.report.sections import Table

@@ -11,13 +11,13 @@ from recsys_lab.errors import UserError
 OF_A_FOLDER = ("hydra.run.dir", "hydra.sweep.dir", SUBDIR, "overwrite", "resume")
 
 
-def check_runless(words: Sequence[str], where: str, mode: str, instead: str, decided: Mapping[str, str] | None = None) -> None:
+def check_runless(words: Sequence[str], where: str, mode: str | None, instead: str, decided: Mapping[str, str] | None = None) -> None:
     """Checks words before anything is composed of them.
 
     Args:
         words: as on the command line.
         where: the command.
-        mode: the only one that it has.
+        mode: the only one that it has; None where a mode changes nothing.
         instead: what to do in place of naming a run's folder.
         decided: by key, why the command chooses its value itself.
 
@@ -26,7 +26,7 @@ def check_runless(words: Sequence[str], where: str, mode: str, instead: str, dec
     """
     for word in words:
         key, _, value = word.lstrip("+~").partition("=")
-        if key == "mode" and value != mode:
+        if key == "mode" and mode is not None and value != mode:
             raise UserError("it has one mode", where=f"{where} mode", given=word, allowed=f"mode={mode}")
         if key in OF_A_FOLDER:
             raise UserError("it writes no run folder", where=f"{where} {key}", given=word, remedy=instead)

@@ -75,8 +75,8 @@ def with_frequencies(dataset: OpenDataSet, file: str) -> OpenDataSet:
 
 
 def _load(path: Path) -> tuple[int, dict[str, np.ndarray]]:
-    if (found := what_is(path)) is not None:
-        raise UserError("cannot be read", where=path, given=found, remedy=REMEDY)
+    if (kind := what_is(path)) is not None:
+        raise UserError("cannot be read", where=path, given=kind, remedy=REMEDY)
     try:
         with np.load(path, allow_pickle=False) as file:
             counts = {name.removeprefix(TABLE): file[name] for name in file.files if name.startswith(TABLE)}

@@ -23,8 +23,8 @@ def measure_row_counts(dataset: DataSet, rows: int | None = None) -> list[np.nda
     for first in range(0, samples, _BLOCK_ROWS):
         block = split.read(np.arange(first, min(first + _BLOCK_ROWS, samples), dtype=np.int64))
         for feature, ids in zip(dataset.features, np.split(block.ids, np.cumsum(block.lengths.sum(axis=1))[:-1])):
-            found, seen = np.unique(ids, return_counts=True)
-            counts[feature.table_name][found] += seen
+            unique_ids, seen = np.unique(ids, return_counts=True)
+            counts[feature.table_name][unique_ids] += seen
     return list(counts.values())
 
 

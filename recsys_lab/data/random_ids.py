@@ -52,11 +52,11 @@ class RepeatedSplit:
         labels, dense, ids = self._kept
         at = rows % self.distinct
         lengths = self.split.shape.id_lengths(len(rows))
-        found = np.empty(int(lengths.sum()), np.int64)
-        for of_feature, out in zip(ids, np.split(found, np.cumsum(lengths.sum(1))[:-1])):
+        values = np.empty(int(lengths.sum()), np.int64)
+        for of_feature, out in zip(ids, np.split(values, np.cumsum(lengths.sum(1))[:-1])):
             _copy_rows(of_feature, at, out.reshape(len(rows), of_feature.shape[1]))
         dense = None if dense is None else _copy_rows(dense, at, np.empty((len(rows), dense.shape[1]), dense.dtype))
-        return Rows(labels[at], dense, lengths, found)
+        return Rows(labels[at], dense, lengths, values)
 
 
 def _copy_rows(table: np.ndarray, at: np.ndarray, out: np.ndarray) -> np.ndarray:

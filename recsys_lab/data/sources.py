@@ -56,14 +56,14 @@ def named_file(root: Path, name: str, key: str) -> Path:
 
 def find_file(root: Path, names: Sequence[str]) -> Path | None:
     """The first of `names`, each also with .gz, that is in `root`. UserError where there is none, but something else of that name."""
-    there = {path: found for name in names for path in (root / name, root / f"{name}.gz") if (found := what_is(path)) != NOTHING}
-    files = [path for path, found in there.items() if found is None]
+    there = {path: kind for name in names for path in (root / name, root / f"{name}.gz") if (kind := what_is(path)) != NOTHING}
+    files = [path for path, kind in there.items() if kind is None]
     return next(iter(files), None) if files or not there else _checked(next(iter(there)), root)
 
 
 def names_there(root: Path, names: Sequence[str]) -> list[str]:
     """Those of `names`, each also with .gz, that are files in `root`: the first one is what `find_file` takes."""
-    return [found for name in names for found in (name, f"{name}.gz") if what_is(root / found) is None]
+    return [file_name for name in names for file_name in (name, f"{name}.gz") if what_is(root / file_name) is None]
 
 
 def only_file(root: Path, name: str | None, suffixes: Sequence[str], key: str) -> Path:
@@ -73,21 +73,22 @@ def only_file(root: Path, name: str | None, suffixes: Sequence[str], key: str) -
     """
     if name:
         return named_file(root, name, key)
-    found = sorted(p for p in root.iterdir() if p.name.removesuffix(".gz").endswith(tuple(suffixes)))
-    if files := [path for path in found if what_is(path) is None]:
-        found = files
-    if len(found) != 1:
-        what, given = ("several files it could be", ", ".join(p.name for p in found)) if found else ("no file to read", _found(root))
+    candidates = sorted(p for p in root.iterdir() if p.name.removesuffix(".gz").endswith(tuple(suffixes)))
+    if files := [path for path in candidates if what_is(path) is None]:
+        candidates = files
+    if len(candidates) != 1:
+        names = ", ".join(path.name for path in candidates)
+        what, given = ("several files it could be", names) if candidates else ("no file to read", _found(root))
         raise UserError(
             what, where=root, given=given, allowed=f"one that ends in {', '.join(suffixes)} [.gz]", remedy=f"name it: {key}=FILE"
         )
-    return _checked(found[0], root)
+    return _checked(candidates[0], root)
 
 
 def _checked(path: Path, where: object) -> Path:
     """`path`, a file with a name that can be shown. UserError for anything else."""
-    if (found := what_is(path)) is not None:
-        raise UserError("not a file that can be read", where=where, given=f"{path}: {found}", remedy="name a file")
+    if (kind := what_is(path)) is not None:
+        raise UserError("not a file that can be read", where=where, given=f"{path}: {kind}", remedy="name a file")
     check_name(path, where)
     return path
 

@@ -40,8 +40,8 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], Non
     another compression than the name says, and for another encoding than UTF-8. Also for lines that end in a carriage return alone, and for
     lines longer than 1 MiB.
     """
-    if (found := what_is(path)) is not None:
-        raise UserError("not a file that can be read", where=path, given=found)
+    if (kind := what_is(path)) is not None:
+        raise UserError("not a file that can be read", where=path, given=kind)
     rest, first = b"", True
     try:
         with path.open("rb") as stored, progress(path.stat().st_size, f"reading {path.name}", "B") as bar:
@@ -96,8 +96,8 @@ def _check_encoding(head: bytes, path: Path) -> None:
     even, odd = look[::2], look[1::2]
     of_even, of_odd = (half.count(0) / max(len(half), 1) for half in (even, odd))
     unmarked = "UTF-16LE" if of_even < 0.1 and of_odd > 0.5 else "UTF-16BE" if of_odd < 0.1 and of_even > 0.5 else None
-    if found := next((name for mark, name in _MARKS.items() if look.startswith(mark)), unmarked):
-        raise UserError("not UTF-8 text", where=f"{path}:1", given=found, remedy=f"convert it: iconv -f {found} -t UTF-8")
+    if encoding := next((name for mark, name in _MARKS.items() if look.startswith(mark)), unmarked):
+        raise UserError("not UTF-8 text", where=f"{path}:1", given=encoding, remedy=f"convert it: iconv -f {encoding} -t UTF-8")
     if b"\r" in head and b"\n" not in head:
         what = "lines end in a carriage return alone"
         raise UserError(what, where=f"{path}:1", allowed="a line feed, or both", remedy="convert it: tr '\\r' '\\n'")

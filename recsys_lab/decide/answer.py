@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from recsys_lab.decide.rows import Row
 from recsys_lab.decide.verdict import verdict
 
+#: The software that trains here.
+OWN_PACKAGE, OWN_PROFILE = "recsys_lab", "torchrec"
 WINNER, NOT_APART, OF_SOFTWARE, NONE_FITS = "winner", "not distinguishable", "depends on the software", "nothing fits"
 
 
@@ -67,6 +69,9 @@ def winner_of(rows: Sequence[Row]) -> Winner:
         details = ["The cheapest under each software profile:", *(f"  {profile}: {row.name}" for profile, row in by_profile.items())]
     if free:
         details.append(f"{', '.join(free)} {'have no price and are' if len(free) > 1 else 'has no price and is'} not compared.")
+    if depends:
+        ours = f", with which {OWN_PACKAGE} trains" if profiles[0] == OWN_PROFILE else ""
+        details.append(f"The advice is for {profiles[0]}{ours}. For your framework: profiles=NAME.")
     return Winner(
         OF_SOFTWARE if depends else NOT_APART if rivals else WINNER,
         best,

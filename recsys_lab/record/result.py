@@ -217,7 +217,8 @@ def _plan(plan: PlanSummary | None) -> dict | None:
 def _measured(measured: Measured | None) -> dict | None:
     """`coverage` is there only where the plan has tiers, `exchange_ms` only where its tables are whole.
 
-    `checkpoints` only where some were written on the way, `links` and `transfer_ms` need hosts with links, `added_memory_bytes` a system that reports it, `stores` a plan with stores.
+    `checkpoints` only where some were written on the way. `links` and `transfer_ms` need hosts with links, `added_memory_bytes` a system
+    that reports it, `stores` a plan with stores.
     """
     figures = _part(measured)
     sometimes = ("coverage", "exchange_ms", "links", "transfer_ms", "added_memory_bytes", "stores", "transport", "checkpoints")

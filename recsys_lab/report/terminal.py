@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich import box
 from rich.cells import cell_len
@@ -14,9 +16,20 @@ from rich.text import Text
 from recsys_lab.report.sections import Table
 
 
+class _Sentences(Console):
+    """Wraps what is printed as text between words. Rich would leave the space that a line ended with behind it."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(self._wrapped(one) if isinstance(one, str) else one for one in objects), **options)
+
+    def _wrapped(self, text: str) -> str:
+        lines = (textwrap.wrap(line, self.width, break_long_words=False, break_on_hyphens=False) for line in text.split("\n"))
+        return "\n".join("\n".join(parts) for parts in lines)
+
+
 def console(most: int = 100, without: int = 80) -> Console:
     """Writes to stdout: as wide as the terminal is, but never over `most` columns; `without` where there is none. Words are no markup."""
-    out = Console(highlight=False, markup=False)
+    out = _Sentences(highlight=False, markup=False)
     out.width = min(out.width, most) if out.is_terminal else without
     return out
 
@@ -48,7 +61,7 @@ def print_table(out: Console, table: Table, most_rows: int | None = None, keep: 
 
     Columns of text wrap. Figures, the first column and those in `keep` do not, unless the table would not fit so.
     """
-    out.print(Text(table.title, style="bold"))
+    out.print(table.title, style="bold")
     if table.rows:
         rows = table.rows[:most_rows]
         choices = [{table.columns[0], *table.right, *keep}, set(table.right), set[str]()]

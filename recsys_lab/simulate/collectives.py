@@ -98,19 +98,19 @@ def group_cost(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> 
         return Cost(0.0, 0.0)
     start_ms = _start_us(shape, cluster) / US_PER_MS
     if kind == "all_to_all":
-        found = [_all_to_all(shape, size_bytes, cluster)]
+        costs = [_all_to_all(shape, size_bytes, cluster)]
     elif kind == "broadcast":
-        found = [_broadcast(shape, size_bytes, given, cluster) for given in protocols(cluster)]
+        costs = [_broadcast(shape, size_bytes, protocol, cluster) for protocol in protocols(cluster)]
     elif kind == "all_gather":
-        found = [_ring(shape, size_bytes * shape.size, 1, given, cluster) for given in protocols(cluster)]
+        costs = [_ring(shape, size_bytes * shape.size, 1, protocol, cluster) for protocol in protocols(cluster)]
     elif kind == "reduce_scatter" and cluster.device.kind != "cpu":
-        found = [_ring(shape, size_bytes, 1, given, cluster) for given in protocols(cluster)]
+        costs = [_ring(shape, size_bytes, 1, protocol, cluster) for protocol in protocols(cluster)]
     else:
-        found = [_ring(shape, size_bytes, 2, given, cluster) for given in protocols(cluster)]
-        found += [_tree(shape, size_bytes, given, cluster) for given in protocols(cluster)]
+        costs = [_ring(shape, size_bytes, 2, protocol, cluster) for protocol in protocols(cluster)]
+        costs += [_tree(shape, size_bytes, protocol, cluster) for protocol in protocols(cluster)]
         if cluster.intra_host.in_network_gb_s and shape.local > 1:
-            found.append(_in_network(shape, size_bytes, protocols(cluster)[-1], cluster))
-    best = min(found)
+            costs.append(_in_network(shape, size_bytes, protocols(cluster)[-1], cluster))
+    best = min(costs)
     copied = copied_bytes(kind, shape.size, size_bytes, cluster)
     copying_ms = transfer_ms(2 * copied, cluster.device.memory_bandwidth_gb_s)
     return replace(best, ms=start_ms + best.ms + copying_ms)
@@ -163,45 +163,45 @@ def _links(shape: Shape, intra_bytes: float, intra_gb_s: float, cross_bytes: flo
     return (intra, cluster.intra_host.taken_by(intra_gb_s)), (cross, cluster.cross_host.taken_by(cluster.cross_host.around_gb_s))
 
 
-def _around(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Levels:
+def _around(shape: Shape, size_bytes: float, protocol: Protocol, cluster: Cluster) -> Levels:
     """Every rank of a host drives its own ring or tree over its own cross-host link. So a link carries 1 / `local` of the bytes."""
-    return _links(shape, size_bytes, cluster.intra_host.around_gb_s, size_bytes / shape.local, given.share, cluster)
+    return _links(shape, size_bytes, cluster.intra_host.around_gb_s, size_bytes / shape.local, protocol.share, cluster)
 
 
-def _ring(shape: Shape, full_bytes: float, passes: int, given: Protocol, cluster: Cluster) -> Cost:
+def _ring(shape: Shape, full_bytes: float, passes: int, protocol: Protocol, cluster: Cluster) -> Cost:
     """`passes` trips round a ring (1 reduce-scatter or all-gather, 2 all-reduce) of a full buffer."""
     moved = passes * full_bytes * (shape.size - 1) / shape.size
     steps = passes * (shape.size - 1)
     far = min(passes * shape.hosts, steps) if shape.hosts > 1 else 0
-    near_us, far_us = cluster.intra_host.latency_us + given.near_us, cluster.cross_host.latency_us + given.far_us
-    filled = moved + given.fill_bytes * steps / FILLED_STEPS
-    return _cost(given.ring_us + (steps - far) * near_us + far * far_us, *_around(shape, filled, given, cluster))
+    near_us, far_us = cluster.intra_host.latency_us + protocol.near_us, cluster.cross_host.latency_us + protocol.far_us
+    filled = moved + protocol.fill_bytes * steps / FILLED_STEPS
+    return _cost(protocol.ring_us + (steps - far) * near_us + far * far_us, *_around(shape, filled, protocol, cluster))
 
 
-def _climb_us(shape: Shape, given: Protocol, cluster: Cluster, near_steps: int | None = None) -> float:
+def _climb_us(shape: Shape, protocol: Protocol, cluster: Cluster, near_steps: int | None = None) -> float:
     """From the leaves of a tree to its root: within hosts, then across them."""
     near = math.ceil(math.log2(shape.local)) if near_steps is None else near_steps
     far = math.ceil(math.log2(shape.hosts))
-    return near * (cluster.intra_host.latency_us + given.near_us) + far * (cluster.cross_host.latency_us + given.tree_far_us)
+    return near * (cluster.intra_host.latency_us + protocol.near_us) + far * (cluster.cross_host.latency_us + protocol.tree_far_us)
 
 
-def _tree(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Cost:
+def _tree(shape: Shape, size_bytes: float, protocol: Protocol, cluster: Cluster) -> Cost:
     """All-reduce up a tree and down again: few steps, every link carries the buffer both ways."""
-    latency_us = given.tree_us + 2 * _climb_us(shape, given, cluster)
-    return _cost(latency_us, *_around(shape, 2 * size_bytes + given.fill_bytes, given, cluster))
+    latency_us = protocol.tree_us + 2 * _climb_us(shape, protocol, cluster)
+    return _cost(latency_us, *_around(shape, 2 * size_bytes + protocol.fill_bytes, protocol, cluster))
 
 
-def _in_network(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Cost:
+def _in_network(shape: Shape, size_bytes: float, protocol: Protocol, cluster: Cluster) -> Cost:
     """All-reduce by the switch within each host, and up and down a tree across hosts. Its bus bandwidth counts bytes as a ring does."""
-    moved = 2 * size_bytes * (shape.size - 1) / shape.size + given.fill_bytes
+    moved = 2 * size_bytes * (shape.size - 1) / shape.size + protocol.fill_bytes
     cross = moved / shape.local
     if cluster.cross_host.in_network_gb_s and shape.hosts > 1:
         cross *= cluster.cross_host.around_gb_s / cluster.cross_host.in_network_gb_s
     near_gb_s = cluster.intra_host.in_network_gb_s or cluster.intra_host.around_gb_s
-    latency_us = given.tree_us + 2 * _climb_us(shape, given, cluster, near_steps=1)
-    return _cost(latency_us, *_links(shape, moved, near_gb_s, cross, given.share, cluster))
+    latency_us = protocol.tree_us + 2 * _climb_us(shape, protocol, cluster, near_steps=1)
+    return _cost(latency_us, *_links(shape, moved, near_gb_s, cross, protocol.share, cluster))
 
 
-def _broadcast(shape: Shape, size_bytes: float, given: Protocol, cluster: Cluster) -> Cost:
-    latency_us = given.tree_us + _climb_us(shape, given, cluster)
-    return _cost(latency_us, *_around(shape, size_bytes + given.fill_bytes / 2, given, cluster))
+def _broadcast(shape: Shape, size_bytes: float, protocol: Protocol, cluster: Cluster) -> Cost:
+    latency_us = protocol.tree_us + _climb_us(shape, protocol, cluster)
+    return _cost(latency_us, *_around(shape, size_bytes + protocol.fill_bytes / 2, protocol, cluster))

@@ -62,7 +62,7 @@ def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Wo
     elif step.phase == "backward":
         efficiency = profile.lookup_efficiency_backward
     figures = (step.rows_of_rank, step.shards_of_rank, step.written_of_rank)
-    rows, shards, written = (np.asarray(given or (0.0,), dtype=float) for given in figures)
+    rows, shards, written = (np.asarray(figure or (0.0,), dtype=float) for figure in figures)
     per_row_ns = profile.lookup_ns if step.phase == "backward" else 0.0
     each_us = profile.table_overhead_us + (profile.tier_overhead_us if step.role in (TIER, HOST_TIER) else 0.0)
     of_rows = rows * per_row_ns / NS_PER_MS + shards * each_us / US_PER_MS

@@ -68,8 +68,8 @@ def memory_over_time(events: Sequence[Event], memory: RankMemory, rank: int, wor
             until = read if event.end_ms < read else end
             changes += [(event.start_ms, 0.0, taken), (until, 0.0, -taken)]
     changes.append((read, -activations, 0.0))
-    found, now = [MemoryAt(0.0, memory.lasting[rank], 0.0, 0.0)], [0.0, 0.0]
+    points, now = [MemoryAt(0.0, memory.lasting[rank], 0.0, 0.0)], [0.0, 0.0]
     for ms, more, sent in sorted(changes):
         now = [max(now[0] + more, 0.0), max(now[1] + sent, 0.0)]
-        found.append(MemoryAt(ms, memory.lasting[rank], *now))
-    return found
+        points.append(MemoryAt(ms, memory.lasting[rank], *now))
+    return points

@@ -18,12 +18,12 @@ def ordered(steps: tuple[Step, ...], profile: Profile, workload: Workload | None
     optimizer, which waits for it. An overlapped input distribution is the next batch's. It begins with the dense arch's forward and is
     awaited at the end. Where collectives run beside each other, all are issued before the first update.
     """
-    found = _sync_late(list(steps)) if "dense_sync" in profile.overlaps else list(steps)
+    sequence = _sync_late(list(steps)) if "dense_sync" in profile.overlaps else list(steps)
     if "collectives" in profile.overlaps:
-        found.sort(key=lambda step: step.kind == "update" or step.kind == WRITE_BACK and not is_brought(step))
+        sequence.sort(key=lambda step: step.kind == "update" or step.kind == WRITE_BACK and not is_brought(step))
     if "bottom" in profile.overlaps and workload is not None and any(layer.ahead for layer in workload.layers):
-        found = _bottom_apart(found)
-    return _input_beside(found) if "input" in profile.overlaps else found
+        sequence = _bottom_apart(sequence)
+    return _input_beside(sequence) if "input" in profile.overlaps else sequence
 
 
 def is_dense_work(step: Step) -> bool:

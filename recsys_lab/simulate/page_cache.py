@@ -40,20 +40,20 @@ def beside_page_cache(
     if not _is_known(cluster, plan):
         return steps
     share, on_cpu = page_cache_share(cluster, profile, plan, memory, files), cluster.device.kind == "cpu"
-    found: list[Step] = []
+    chain: list[Step] = []
     for step in steps.steps:
         if step.kind == FETCH and step.store == DISK_CACHED:
             phase, of_cores = ("forward", 1.0) if on_cpu else (step.phase, share)
             of_pages = _part(step, of_cores, name=f"{step.name}.{PAGE_CACHE}", store=PAGE_CACHE, phase=phase)
-            found += [_part(step, 1 - share), of_pages]
+            chain += [_part(step, 1 - share), of_pages]
         elif step.kind == WRITE_BACK and step.store == DISK_CACHED and _rewrites(cluster, files):
             assert files is not None
-            found += _rewritten(step, files.rewritten, 1 - share, on_cpu)
+            chain += _rewritten(step, files.rewritten, 1 - share, on_cpu)
         else:
-            known = {one.name for one in found if one.store == PAGE_CACHE}
+            known = {one.name for one in chain if one.store == PAGE_CACHE}
             behind = (f"{name}.{PAGE_CACHE}" for name in step.after)
-            found.append(replace(step, after=(*step.after, *(name for name in behind if name in known))))
-    return replace(steps, steps=tuple(found))
+            chain.append(replace(step, after=(*step.after, *(name for name in behind if name in known))))
+    return replace(steps, steps=tuple(chain))
 
 
 def page_cache_share(cluster: Cluster, profile: Profile, plan: ShardingPlan, memory: RankMemory, files: Files | None = None) -> float:

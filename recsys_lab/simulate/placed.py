@@ -80,9 +80,9 @@ class Schedule:
 
     def events(self, rank: int) -> list[Event]:
         """Every step as `rank` has it."""
-        found = []
+        timeline = []
         for p in self.placed:
             at = rank if p.here[rank] else int(np.argmax(np.where(p.here, p.end, -1.0)))
             issued = 0.0 if p.issued is None else float(p.issued[at])
-            found.append(Event(p.step, float(p.start[at]), float(p.end[at]), p.stream, not p.here[rank], issued))
-        return found
+            timeline.append(Event(p.step, float(p.start[at]), float(p.end[at]), p.stream, not p.here[rank], issued))
+        return timeline

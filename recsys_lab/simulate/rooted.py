@@ -45,14 +45,14 @@ def exchanges(steps: Iterable[Step]) -> list[tuple[Step, ...]]:
 
     Pieces are scatters, or gathers, in a row that wait for the same.
     """
-    found: list[tuple[Step, ...]] = []
+    groups: list[tuple[Step, ...]] = []
     for step in steps:
-        last = found[-1][-1] if found else None
+        last = groups[-1][-1] if groups else None
         if last and last.kind in ROOTED and (last.kind, last.groups, last.after) == (step.kind, step.groups, step.after):
-            found[-1] = (*found[-1], step)
+            groups[-1] = (*groups[-1], step)
         else:
-            found.append((step,))
-    return found
+            groups.append((step,))
+    return groups
 
 
 def rounds_of(pieces: Sequence[Step], group: Sequence[int], cluster: Cluster) -> list[Round]:

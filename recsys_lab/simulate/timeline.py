@@ -143,12 +143,12 @@ def _collective(
 
 def _in_pieces(whole: Placed, pieces: Sequence[Step], spans: np.ndarray) -> dict[str, Placed]:
     """An exchange, piece by piece. The link carries all of it before the end of the last. `spans` [2, P, R]: of the whole."""
-    last, took, found = spans[1].argmax(axis=0), whole.end - whole.start, {}
+    last, took, places = spans[1].argmax(axis=0), whole.end - whole.start, {}
     for number, piece in enumerate(pieces):
         begin, end = (np.where(share == 1.0, whole.end, whole.start + share * took) for share in spans[:, number])
         wire_ms = np.where(last == number, whole.wire_ms, 0.0)
-        found[piece.name] = replace(whole, step=piece, start=begin, end=end, wire_ms=wire_ms)
-    return found
+        places[piece.name] = replace(whole, step=piece, start=begin, end=end, wire_ms=wire_ms)
+    return places
 
 
 def _place_next_ids(
@@ -161,8 +161,8 @@ def _place_next_ids(
     there: dict[str, np.ndarray] = {}
     begin, queued_ms, of_link_ms, last, rest = (np.zeros(ranks) for _ in range(5))
     for number, step in enumerate(steps):
-        given = [placed[name].end for name in step.after if name in placed and placed[name].stream != "input"]
-        begin = np.max([begin, *given], axis=0)
+        ends = [placed[name].end for name in step.after if name in placed and placed[name].stream != "input"]
+        begin = np.max([begin, *ends], axis=0)
         link = _link_of(step, cluster)
         start, end, wire_ms, free = (np.zeros(ranks) for _ in range(4))
         for at, cost in _groups(step, ranks, collective_step_cost([step], cluster, profile)):

@@ -74,14 +74,14 @@ def _rank(process: int, title: str, events: Sequence[Event], bounds: Mapping[str
 def _tracks(events: Sequence[Event]) -> list[int]:
     """The first track of its stream that is free when an event starts, for each event. A viewer shows one thing at a time on each."""
     busy_until: dict[int, float] = {}
-    found = [0] * len(events)
+    tracks = [0] * len(events)
     for number in sorted(range(len(events)), key=lambda number: events[number].start_ms):
         event = events[number]
         tid = 1 + STREAMS.index(event.stream)
         while busy_until.get(tid, 0.0) > event.start_ms + CLOSE_MS:
             tid += len(TRACKS)
-        found[number], busy_until[tid] = tid, event.end_ms
-    return found
+        tracks[number], busy_until[tid] = tid, event.end_ms
+    return tracks
 
 
 def write_trace(timeline: Timeline, path: Path, bounds: Mapping[str, str] | None = None) -> None:

@@ -10,7 +10,7 @@ from recsys_lab.sweeps.comparisons import NO_EVIDENCE, ROUNDING, SAME, TOO_FEW, 
 from recsys_lab.sweeps.figures import Figure
 from recsys_lab.sweeps.statistics import MOST_SEEDS, Estimate
 from recsys_lab.sweeps.table import Ablation
-from recsys_lab.units import human_count
+from recsys_lab.units import counted, human_count
 
 DASH = "\N{EN DASH}"
 #: Whether the plan fits its cluster.
@@ -144,25 +144,37 @@ def seeds_text(comparison: Comparison) -> str:
     return f"over {MOST_SEEDS:,}" if comparison.seeds_needed > MOST_SEEDS else str(comparison.seeds_needed)
 
 
+def _of_simulated(ablation: Ablation) -> list[str]:
+    """What stands below figures that have no comparison."""
+    figures = {figure.name for figure in ablation.figures if figure.simulated}
+    if not figures or not ablation.compared:
+        return []
+    ends = (
+        "interval low and high: the ends of the iteration's 90 % interval. "
+        "Below them an end is compared with the baseline's end; that is no interval of a ratio."
+    )
+    return ["Below a simulated figure: how many times the baseline's it is.", *([ends] if "simulated_interval_low_ms" in figures else [])]
+
+
 HEADER = "median over seeds; in brackets the range, min to max, where they differ; the arrow points to where a figure is better"
 
 
 def explained(ablation: Ablation) -> list[str]:
     """What the marks in the tables mean: only of those that are there."""
     comparisons = list(ablation.comparisons.values())
-    notes = list(ablation.notes)
+    notes = [*ablation.notes, *_of_simulated(ablation)]
     if not comparisons:
         return notes
     verdicts = {comparison.verdict for comparison in comparisons}
     interval_sizes = sorted({(c.pairs, c.estimate.confidence) for c in comparisons if c.pairs})
     confidences = ", ".join(
-        f"{confidence:.0%} of {pairs} {'pair' if pairs == 1 else 'pairs'}" for pairs, confidence in interval_sizes if confidence
+        f"{confidence:.0%} confidence from {counted(pairs, 'pair')}" for pairs, confidence in interval_sizes if confidence
     )
-    own = f" Its interval is each row's own, not corrected for other rows. It covers {confidences}."
-    intervals = own if confidences else " One pair gives no interval."
+    own = f"Below it the change's interval, each row's own and not corrected for other rows: {confidences}."
+    intervals = own if confidences else "One pair gives no interval."
     notes.append(
-        "Below the range: the change from the baseline (of quality a difference, of speed a ratio), as Hodges and Lehmann estimate it."
-        + intervals
+        "Below the range: the change from the baseline, as Hodges and Lehmann estimate it. "
+        f"Of quality it is a difference, of speed how many times the baseline's. {intervals}"
     )
     if verdicts - {TOO_FEW, SAME}:
         kinds = [PAIRED] * any(c.pairs and c.p is not None for c in comparisons) + [UNPAIRED] * any(

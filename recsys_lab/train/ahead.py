@@ -40,5 +40,5 @@ class InputAhead(pl.Callback):
 
 
 def _ahead(trainer: pl.Trainer) -> Ahead | None:
-    found: Ahead | None = trainer.strategy.sharded.ahead  # type: ignore[attr-defined]  # the strategy is ours
-    return found
+    ahead: Ahead | None = trainer.strategy.sharded.ahead  # type: ignore[attr-defined]  # the strategy is ours
+    return ahead

@@ -89,16 +89,16 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
 def _without_unread(pieces: list[Piece]) -> list[Piece]:
     """`pieces` with those rows of stores that were ever read, where they are few."""
     fields = [(piece.tensor, piece.offset[0]) for piece in pieces if isinstance(piece.tensor, RowField) and piece.rows is None]
-    listed, found = listed_rows(fields), []
+    listed, rest = listed_rows(fields), []
     for piece in pieces:
         known = listed.get(id(piece.tensor.rows)) if isinstance(piece.tensor, RowField) and piece.rows is None else None
         if known is None:
-            found.append(piece)
+            rest.append(piece)
         else:
             assert isinstance(piece.tensor, RowField)
             field, unread = of_listed(piece.tensor, known, piece.offset[0])
-            found.append(replace(piece, tensor=field, rows=known.rows, unread=unread))
-    return found
+            rest.append(replace(piece, tensor=field, rows=known.rows, unread=unread))
+    return rest
 
 
 def _write_rank(path: Path, pieces: list[Piece]) -> int:
@@ -241,9 +241,9 @@ def _copy_rows(piece: Piece, saved: _Saved) -> int:
         first, last = np.searchsorted(source, [rows.start, rows.stop])
         if first == last:
             continue
-        found = saved.read((rows, *columns_there))[torch.from_numpy(source[first:last] - rows.start)]
-        _set(piece.tensor, (torch.from_numpy(to[first:last]), *columns_here), found)
-        copied += found.numel()
+        values = saved.read((rows, *columns_there))[torch.from_numpy(source[first:last] - rows.start)]
+        _set(piece.tensor, (torch.from_numpy(to[first:last]), *columns_here), values)
+        copied += values.numel()
     return copied
 
 

@@ -22,8 +22,8 @@ def steps(checkpoints: Path) -> dict[int, Path]:
 
     Such a folder was whole when it got its name, so a missing file makes it a broken one.
     """
-    found = {int(path.name[5:]): path for path in checkpoints.glob("step=*") if re.fullmatch(r"step=(0|[1-9][0-9]{0,17})", path.name)}
-    return {step: found[step] for step in sorted(found) if found[step].is_dir() and any(found[step].iterdir())}
+    folders = {int(path.name[5:]): path for path in checkpoints.glob("step=*") if re.fullmatch(r"step=(0|[1-9][0-9]{0,17})", path.name)}
+    return {step: folders[step] for step in sorted(folders) if folders[step].is_dir() and any(folders[step].iterdir())}
 
 
 def latest(checkpoints: Path) -> Path | None:

@@ -78,7 +78,7 @@ def coverage(
     if any(len(half) == 0 for pair in halves.values() for half in pair):
         return Coverage(planned, measured, None)
     sampled = {t: sampled_access(access[t], halves[t][0], plan.by_table[t][0].rows) for t in tables}
-    new_plan = replan(AccessStatistics(dict(access.tables) | {table: found for table, (found, _) in sampled.items()}))
+    new_plan = replan(AccessStatistics(dict(access.tables) | {table: statistics for table, (statistics, _) in sampled.items()}))
     now = _shares({t: _counted(plan, t, hot_rows[t], halves[t][1], access[t].mean_length) for t in tables})
     new = _shares({t: _counted(new_plan, t, sampled[t][1], halves[t][1], access[t].mean_length) for t in tables})
     saving = 1 - new[ROW_SHARDED] / now[ROW_SHARDED] if now[ROW_SHARDED] else 0.0
@@ -88,11 +88,11 @@ def coverage(
 
 def sampled_access(known: TableAccess, ids: np.ndarray, rows: int) -> tuple[TableAccess, np.ndarray]:
     """Statistics from some look-ups of a table, and its rows that were seen, in falling frequency. Ties by lower id."""
-    found, counts = np.unique(ids, return_counts=True)
-    seen = found[np.argsort(-counts, kind="stable")]
+    unique_ids, counts = np.unique(ids, return_counts=True)
+    seen = unique_ids[np.argsort(-counts, kind="stable")]
     bucket_rows, values = distinct(counts)
     samples = len(ids) / known.mean_length
-    unseen = [(rows - len(found), 0.0)] if rows > len(found) else []
+    unseen = [(rows - len(unique_ids), 0.0)] if rows > len(unique_ids) else []
     buckets = [*((int(n), float(v / samples)) for n, v in zip(bucket_rows, values)), *unseen]
     in_bucket, p = tuple(n for n, _ in buckets), tuple(x for _, x in buckets)
     return TableAccess(known.table, known.mean_length, in_bucket, p, "measured", f"{len(ids):,} of the last look-ups"), seen

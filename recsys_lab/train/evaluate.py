@@ -48,8 +48,8 @@ class ClickEvaluation:
     def result(self, model: nn.Module) -> Figures:
         logits, labels = (torch.cat(part) for part in zip(*self._seen))
         self._seen.clear()
-        found = _judged(torch.stack([logits, labels]), lambda both: quality(both[0].numpy(), both[1].numpy(), self.split))
-        return found if self.held_out is None else found | self._of_held_out(model, self.held_out, logits.device)
+        figures = _judged(torch.stack([logits, labels]), lambda both: quality(both[0].numpy(), both[1].numpy(), self.split))
+        return figures if self.held_out is None else figures | self._of_held_out(model, self.held_out, logits.device)
 
     def _of_held_out(self, model: nn.Module, held_out: HeldOutItems, device: torch.device) -> Figures:
         every, drawn = (
@@ -93,18 +93,18 @@ def evaluate(model: nn.Module, evaluation: Evaluation, device: torch.device) -> 
     model.eval()
     for index, batch in enumerate(evaluation.loader):
         evaluation.add(model, batch.to(device, non_blocking=True), index)
-    found = evaluation.result(model)
+    figures = evaluation.result(model)
     model.train(was_training)
-    return found
+    return figures
 
 
 def _retrieval(every: Counts | None, drawn: Counts | None, users: int, split: str) -> Figures:
     """Hit rate and NDCG against all items and against the random ones; None where they were not counted."""
-    found: Figures = {}
+    figures: Figures = {}
     for suffix, counts in (("", every), (f"_of_{SAMPLED + 1}", drawn)):
         both = (None, None) if counts is None else _judged(_table(counts), lambda table: _hit_rate_and_ndcg(table, split))
-        found |= {f"hit_rate_{PLACES}{suffix}": both[0], f"ndcg_{PLACES}{suffix}": both[1]}
-    return found | {"users": users}
+        figures |= {f"hit_rate_{PLACES}{suffix}": both[0], f"ndcg_{PLACES}{suffix}": both[1]}
+    return figures | {"users": users}
 
 
 def _table(counts: Counts) -> Tensor:

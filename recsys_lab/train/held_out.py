@@ -72,8 +72,8 @@ def item_chunks(model: nn.Module, keys: list[str], items: int, item_rows: int, d
     def chunks() -> Iterator[tuple[int, Tensor]]:
         for first in range(1, items + 1, size):
             ids = torch.arange(first, first + size, device=device).clamp(max=items)  # the last chunk is as long as the others
-            found = inner.embeddings(KeyedJaggedTensor(keys=keys, values=ids % item_rows, lengths=lengths.flatten(), stride=size))
-            yield first, found[ITEM].values()[: items + 1 - first].float()
+            vectors = inner.embeddings(KeyedJaggedTensor(keys=keys, values=ids % item_rows, lengths=lengths.flatten(), stride=size))
+            yield first, vectors[ITEM].values()[: items + 1 - first].float()
 
     return chunks
 
@@ -82,13 +82,13 @@ def counts_by_vectors(users: Tensor, candidates: Candidates, chunks: Chunks) -> 
     """Against all items, and against the random ones. `users` [n, D]. No more than a chunk of items and a block of users at once."""
     blocks = [slice(first, first + BLOCK_USERS) for first in range(0, len(users), BLOCK_USERS)]
     wanted = torch.cat([candidates.target[:, None], candidates.sampled], dim=1)
-    found = users.new_full(wanted.shape, -float("inf"))
+    candidate_scores = users.new_full(wanted.shape, -float("inf"))
     for first, vectors in chunks():
         for block in blocks:
             place = wanted[block] - first
             here = (users[block] @ vectors.T).gather(1, place.clamp(0, len(vectors) - 1))
-            found[block] = torch.where((place >= 0) & (place < len(vectors)), here, found[block])
-    score = found[:, :1]
+            candidate_scores[block] = torch.where((place >= 0) & (place < len(vectors)), here, candidate_scores[block])
+    score = candidate_scores[:, :1]
     above, equal = torch.zeros_like(candidates.target), torch.zeros_like(candidates.target)
     user, item = candidates.excluded
     for first, vectors in chunks():
@@ -99,7 +99,7 @@ def counts_by_vectors(users: Tensor, candidates: Candidates, chunks: Chunks) -> 
             scores[user[mine] - block.start, item[mine] - first] = -float("inf")
             above[block] += (scores > score[block]).sum(1)
             equal[block] += (scores == score[block]).sum(1)
-    return Counts(above, equal, torch.isfinite(score[:, 0])), _counts(score[:, 0], found[:, 1:])
+    return Counts(above, equal, torch.isfinite(score[:, 0])), _counts(score[:, 0], candidate_scores[:, 1:])
 
 
 def counts_by_logits(
@@ -123,12 +123,12 @@ def _scores(
     model: nn.Module, split: Split, first: int, end: int, steps: int, keys: list[str], batch_rows: int, device: torch.device
 ) -> Tensor:
     """[end - first]: the logits of rows [first, end), in `steps` batches, the last of which may be empty."""
-    found = []
+    scores = []
     for step in range(steps):
         rows = np.arange(min(end, first + step * batch_rows), min(end, first + (step + 1) * batch_rows), dtype=np.int64)
         batch = as_batch(split.read(rows), keys, batch_rows, len(rows)).to(device)
-        found.append(model(batch.dense, batch.sparse)[: len(rows)].float())
-    return torch.cat(found)
+        scores.append(model(batch.dense, batch.sparse)[: len(rows)].float())
+    return torch.cat(scores)
 
 
 def _counts(score: Tensor, others: Tensor) -> Counts:

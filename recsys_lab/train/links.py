@@ -44,5 +44,5 @@ class LinkCounter:
         mine = (self.marks[1] - self.marks[0]) / steps if len(self.marks) == 2 and steps else None
         everyone: list[float | None] = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, mine if os.environ.get("LOCAL_RANK") == "0" else 0.0)
-        found = [one for one in everyone if one is not None]
-        return sum(found) if len(found) == len(everyone) else None
+        values = [one for one in everyone if one is not None]
+        return sum(values) if len(values) == len(everyone) else None

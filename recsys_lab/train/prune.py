@@ -21,11 +21,11 @@ class Prune(pl.Callback):
         self.pruned: Pruned | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        epoch, found = trainer.current_epoch, trainer.callback_metrics.get(f"validation_{self.metric}")
+        epoch, figure = trainer.current_epoch, trainer.callback_metrics.get(f"validation_{self.metric}")
         bound = self.bounds[epoch] if epoch < len(self.bounds) else None
-        if found is None or bound is None or trainer.global_step == 0:
+        if figure is None or bound is None or trainer.global_step == 0:
             return
-        value = float(found)
+        value = float(figure)
         if value < bound if self.higher else value > bound:
             self.pruned = Pruned(self.metric, epoch + 1, value, bound)
             trainer.should_stop = True

@@ -267,25 +267,25 @@ def _evaluate_splits(
     """Exact quality of the final weights on every split that can be judged. Train only up to its limit of rows."""
     if not data.learnable:
         return {}
-    found = {}
+    figures = {}
     for split, rows in data.splits.items():
         if split == "train" and rows.rows > options.evaluate_train_rows:
             continue
         evaluation = objective.final(split, _in_file_order(loader(split)))
         if evaluation is not None:
-            found[split] = evaluate(strategy.sharded.module, evaluation, device)
-    return found
+            figures[split] = evaluate(strategy.sharded.module, evaluation, device)
+    return figures
 
 
 def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer, logger: Any) -> None:
     """The final evaluation as the last point of the learning curve, unless the last epoch's end already is that point."""
     rows = read_metrics(folder)
-    found = loggable(figures or {})
-    if not found or (rows and rows[-1]["step"] == trainer.global_step and any(rows[-1][name] is not None for name in found)):
+    metrics = loggable(figures or {})
+    if not metrics or (rows and rows[-1]["step"] == trainer.global_step and any(rows[-1][name] is not None for name in metrics)):
         return
-    MetricsCsv(folder).append({"step": trainer.global_step, "epoch": max(0, trainer.current_epoch - 1), **found})
+    MetricsCsv(folder).append({"step": trainer.global_step, "epoch": max(0, trainer.current_epoch - 1), **metrics})
     if logger is not None:
-        logger.log_metrics(found, step=trainer.global_step)
+        logger.log_metrics(metrics, step=trainer.global_step)
 
 
 def _in_file_order(loader: RankLoader) -> RankLoader:

@@ -229,11 +229,11 @@ def start_process_group() -> None:
 
 def _meeting_place(timeout: timedelta) -> tuple[dist.Store, int, int]:
     """The store that the environment names, this rank and the world's size. A rank that was given a listening socket serves it there."""
-    given = os.environ.pop("RECSYS_LAB_LISTENER", None)
-    if given is None:
+    listener = os.environ.pop("RECSYS_LAB_LISTENER", None)
+    if listener is None:
         return next(dist.rendezvous("env://", timeout=timeout))
     address, world_size = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), int(os.environ["WORLD_SIZE"])
-    return dist.TCPStore(*address, world_size, is_master=True, timeout=timeout, master_listen_fd=int(given)), 0, world_size
+    return dist.TCPStore(*address, world_size, is_master=True, timeout=timeout, master_listen_fd=int(listener)), 0, world_size
 
 
 def seed_rank(seed: int, rank: int) -> None:

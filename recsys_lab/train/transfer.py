@@ -41,9 +41,9 @@ def transfers(recorded: Sequence[Sequence[Recorded]], names: Sequence[Sequence[s
     dist.all_gather_object(everyone, mine)
     if not mine or len({len(iterations) for iterations in everyone}) > 1:
         return None
-    found = [[_of_iteration([iterations[i] for iterations in everyone], rank) for i in range(len(mine))] for rank in range(len(everyone))]
+    by_rank = [[_of_iteration([iterations[i] for iterations in everyone], rank) for i in range(len(mine))] for rank in range(len(everyone))]
     return {
-        what: {how: float(np.mean([np.median([one[what][how] for one in of_rank]) for of_rank in found])) for how in HOW} for what in WHAT
+        what: {how: float(np.mean([np.median([one[what][how] for one in of_rank]) for of_rank in by_rank])) for how in HOW} for what in WHAT
     }
 
 
@@ -63,11 +63,11 @@ def _of_iteration(everyone: Sequence[Sequence[Noted]], rank: int) -> Transfers:
 
 def _joined(everyone: Sequence[Sequence[Noted]]) -> dict[tuple, float]:
     """By (kind, group, how many of these came before it): when the last rank issued it. All ranks have one order."""
-    found: dict[tuple, float] = {}
+    starts: dict[tuple, float] = {}
     for of_rank in everyone:
         number: dict[tuple, int] = defaultdict(int)
         for kind, group, _, start, _ in of_rank:
             key = (kind, group, number[kind, group])
             number[kind, group] += 1
-            found[key] = max(start, found.get(key, start))
-    return found
+            starts[key] = max(start, starts.get(key, start))
+    return starts

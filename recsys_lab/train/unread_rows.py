@@ -66,13 +66,13 @@ class Listed:
 
 def listed_rows(fields: Iterable[tuple[RowField, int]]) -> dict[int, Listed | None]:
     """By the identity of a shard, given with its first row. None where all of its rows are written."""
-    found: dict[int, Listed | None] = {}
+    lists: dict[int, Listed | None] = {}
     for field, first_row in fields:
-        if id(field.rows) not in found:
+        if id(field.rows) not in lists:
             only = field.known() if field.origin is not None else np.empty(0, np.int64)
             many = field.origin is None or len(only) > MOST_LISTED * field.rows.rows
-            found[id(field.rows)] = None if many else Listed(only, only + first_row)
-    return found
+            lists[id(field.rows)] = None if many else Listed(only, only + first_row)
+    return lists
 
 
 def of_listed(field: RowField, listed: Listed, first_row: int) -> tuple[RowField, Unread]:

@@ -99,6 +99,18 @@ def test_compare_of_many_runs_loses_no_digit(tmp_path, capsys):
         (["decide", "model=dcn", "++mode=train"], "decide mode: it has one mode; given ++mode=train; allowed: mode=simulate"),
         (["rank", "model=dcn", "mode=plan"], "rank mode: it has one mode; given mode=plan; allowed: mode=simulate"),
         (["rank", "model=dcn", "overwrite=true"], "rank overwrite: it writes no run folder; given overwrite=true"),
+        (
+            ["frequencies", "data=random", "-o", "f.npz", "hydra.run.dir=x"],
+            "frequencies hydra.run.dir: it writes no run folder; given hydra.run.dir=x; --out FILE says where to write",
+        ),
+        (
+            ["partition", "model=dlrm", "--towers", "2", "-o", "p.json", "hydra.run.dir=x"],
+            "partition hydra.run.dir: it writes no run folder; given hydra.run.dir=x; --out FILE says where to write",
+        ),
+        (
+            ["torchrec_plan", "plan.json", "model=tables", "hydra.run.dir=x"],
+            "torchrec_plan hydra.run.dir: it writes no run folder; given hydra.run.dir=x; drop it",
+        ),
         (["compare", "a"], "one run has nothing to be compared with"),
         (["show", "a", "--jsn"], "unrecognized arguments: --jsn"),
     ],

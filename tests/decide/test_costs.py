@@ -82,6 +82,9 @@ def test_what_depends_on_the_software_is_a_list_of_profiles_and_rows() -> None:
     assert winner.status == "depends on the software" and lines[0] == "The cheapest under each software profile:"
     assert lines[1:3] == ["  torchrec: h100x64 torchrec fp32 adam", "  hugectr: h100x64 dmt fp32 adam"]
     assert lines[3] == "h200x64 has no price and is not compared."
+    assert lines[4] == "The advice is for torchrec, with which recsys_lab trains. For your framework: profiles=NAME."
+    other = winner_of([replace(row, profile={"torchrec": "sok"}.get(row.profile, row.profile)) for row in rows])
+    assert other.details.split("\n")[4] == "The advice is for sok. For your framework: profiles=NAME."
     listed = "<ul><li>torchrec: h100x64 torchrec fp32 adam</li><li>hugectr: h100x64 dmt fp32 adam</li></ul>"
     assert f"{listed}<p>h200x64 has no price and is not compared.</p>" in page(Decision(rows, winner, [], []))
 

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from docs.generator.__main__ import write_pages
 from docs.generator.config_pages import GROUPS, comments, config_pages
 from docs.generator.figures import plan_figure
 from docs.generator.flow import flow_figure
@@ -50,13 +51,32 @@ def test_a_comment_is_that_of_its_key(tmp_path: Path) -> None:
 def test_links_are_turned_and_code_is_left_alone(tmp_path: Path) -> None:
     site = Site(ROOT, tmp_path)
     page = ROOT / "docs" / "decisions" / "search.md"
-    text = (
-        "[a](../../README.md#start) [b](../../conf/cluster/h100.yaml) [c](README.md) [d](../../experiments/dmt/README.md)\n    [x](nowhere)"
-    )
+    links = "[a](../../README.md#start) [b](../../conf/cluster/h100.yaml) [c](README.md) [d](../../experiments/dmt/README.md)"
+    text = links + "\n\n    [x](nowhere)"
     made = site.turned(text, page)
     links = "[a](../readme.md#start) [b](../source/conf/cluster/h100.yaml.txt) [c](README.md) [d](../studies/dmt.md)"
-    assert made == links + "\n    [x](nowhere)"
+    assert made == links + "\n\n    [x](nowhere)"
     assert (tmp_path / "source" / "conf" / "cluster" / "h100.yaml.txt").is_file() and (tmp_path / "studies" / "dmt.md").is_file()
+
+
+def test_links_are_turned_over_two_lines_and_inside_lists(tmp_path: Path) -> None:
+    site = Site(ROOT, tmp_path)
+    items = "1. Next:\n   - inner that\n     goes on ([a](../conf/cluster/h100.yaml)) by 7 %\n\n       [x](nowhere)"
+    text = "[its\nwords](../README.md)\n\n" + items
+    made = site.turned(text, ROOT / "docs" / "index.md")
+    assert made.startswith("[its\nwords](readme.md)\n") and made.endswith("       [x](nowhere)")
+    assert "goes on ([a](source/conf/cluster/h100.yaml.txt)) by 7\u00a0%" in made
+
+
+def test_every_page_of_the_navigation_is_written_and_so_is_every_page_that_one_leads_to(tmp_path: Path) -> None:
+    write_pages(tmp_path)
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    missing = [name for name in re.findall(r"[\w/]+\.md", str(navigation)) if not (tmp_path / name).is_file()]
+    for page in tmp_path.rglob("*.md"):
+        for target in re.findall(r"\]\((?!\w+://|mailto:)([^)#\s]+)", page.read_text(encoding="utf-8")):
+            if target.endswith(".md") and not (page.parent / target).is_file():
+                missing.append(f"{page.relative_to(tmp_path)}: {target}")
+    assert not missing
 
 
 def test_pictures_in_html_go_with_their_page(tmp_path: Path) -> None:

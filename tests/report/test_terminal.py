@@ -10,7 +10,7 @@ from rich.console import Console
 
 from recsys_lab.report import say
 from recsys_lab.report.sections import Table
-from recsys_lab.report.terminal import parts_of
+from recsys_lab.report.terminal import console, parts_of, print_table
 from recsys_lab.units import counted, grid
 
 
@@ -27,6 +27,17 @@ def test_lines_wrap_between_words_and_keep_brackets(width, monkeypatch):
     assert max(map(len, lines)) <= width and " ".join(out.getvalue().split()) == f"job 0 {' '.join(words)} sweep 1 of 2 jobs done"
     say.best("auc", 0.5, words)
     assert any(line.endswith(" ".join(f"'{word}'" if "[" in word else word for word in words)) for line in out.getvalue().splitlines())
+
+
+def test_sentences_wrap_with_nothing_behind_their_lines(capsys: pytest.CaptureFixture) -> None:
+    words = "a verdict of many words, one of them a-word-with-hyphens, " * 4
+    out = console(without=30)
+    out.print(f"{words.strip()}\n\n  torchrec: a row", style="bold")
+    print_table(out, Table(words.strip(), ("a",), (("1",),), note=words.strip()))
+    lines = capsys.readouterr().out.splitlines()
+    sentences = [line for line in lines if " " in line.strip() and "torchrec" not in line]
+    assert len(sentences) == 24 and not [line for line in sentences if line != line.rstrip() or len(line) > 30]
+    assert "  torchrec: a row" in lines and " ".join(sentences) == " ".join([words.strip()] * 3)
 
 
 @pytest.mark.parametrize(("ranks", "says"), [(1, "1 rank"), (4, "4 ranks")])

@@ -56,9 +56,9 @@ class Vocabulary:
         for feature, (known, places) in enumerate(zip(self.values, self.places)):
             if len(known):
                 column = values[:, feature]
-                found = np.minimum(np.searchsorted(known, column), len(known) - 1)
-                hit = known[found] == column
-                out[hit, feature] = places[found[hit]]
+                positions = np.minimum(np.searchsorted(known, column), len(known) - 1)
+                hit = known[positions] == column
+                out[hit, feature] = places[positions[hit]]
         out[is_missing(missing, values.shape[1])] = 0
         return out
 

@@ -77,7 +77,7 @@ def open_interactions(
     data = OpenDataSet(
         features,
         0,
-        {"train": train} | {name: evaluated(inputs, found) for name, found in held_out.items()},
+        {"train": train} | {name: evaluated(inputs, samples) for name, samples in held_out.items()},
         AccessStatistics({}),
         digest(["interactions", meta["fingerprint"], objective, seed_of_negatives, max_length, passes, [vars(f) for f in features]]),
         tuple(meta["notes"]),

@@ -50,15 +50,15 @@ def _text(path: Path) -> str:
 
 def _from_json(text: str, path: Path) -> dict[str, str]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"not JSON ({error})", where=path, allowed="{item: [attribute, ...]}") from None
-    for item, attributes in found.items():
+    for item, attributes in value.items():
         if not isinstance(attributes, list):
             raise UserError(
                 "an item's attributes are no list", where=f"{path}, item {item}", given=shorten(json.dumps(attributes)), allowed="[1, 2]"
             )
-    return {str(item): str(attributes[0]) for item, attributes in found.items() if attributes}
+    return {str(item): str(attributes[0]) for item, attributes in value.items() if attributes}
 
 
 def _from_table(lines: list[str], path: Path) -> dict[str, str]:

@@ -28,17 +28,17 @@ Where = Callable[[int], str]
 def labels(column: pl.Series, where: Where) -> np.ndarray:
     """uint8 [N]. Raises UserError for the first that is not 0 or 1 (or true and false)."""
     words = column.str.strip_chars().str.to_lowercase()
-    found = words.replace_strict(_TRUTHS, default=None, return_dtype=pl.UInt8)
-    _refuse(found, column, "the label is not 0 or 1", "0, 1, true, false", where)
-    return found.to_numpy()
+    codes = words.replace_strict(_TRUTHS, default=None, return_dtype=pl.UInt8)
+    _refuse(codes, column, "the label is not 0 or 1", "0, 1, true, false", where)
+    return codes.to_numpy()
 
 
 def splits(column: pl.Series, where: Where) -> np.ndarray:
     """uint8 [N]: 0 train, 1 validation, 2 test."""
     words = column.str.strip_chars().str.to_lowercase()
-    found = words.replace_strict(_SPLITS, default=None, return_dtype=pl.UInt8)
-    _refuse(found, column, "no such split", ", ".join(_SPLITS), where)
-    return found.to_numpy()
+    codes = words.replace_strict(_SPLITS, default=None, return_dtype=pl.UInt8)
+    _refuse(codes, column, "no such split", ", ".join(_SPLITS), where)
+    return codes.to_numpy()
 
 
 def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> np.ndarray:
@@ -101,8 +101,8 @@ def hashed(column: pl.Series, table_rows: int) -> tuple[np.ndarray, int]:
     return joined.fill_null(MISSING).to_numpy().astype(np.int32), table_rows
 
 
-def _refuse(found: pl.Series, column: pl.Series, what: str, allowed: str, where: Where) -> None:
-    if found.has_nulls():
-        row = int(found.is_null().arg_max() or 0)
+def _refuse(codes: pl.Series, column: pl.Series, what: str, allowed: str, where: Where) -> None:
+    if codes.has_nulls():
+        row = int(codes.is_null().arg_max() or 0)
         given = "nothing" if column[row] is None else shorten(str(column[row]))
         raise UserError(what, where=where(row), given=f"{given} in column {column.name}", allowed=allowed)

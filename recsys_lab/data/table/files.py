@@ -20,24 +20,24 @@ def split_files(root: Path, splits: Splits, file: str | None) -> dict[str, Path]
     """A file a split. `file`, or the only table in `root`, stands as train alone: its rows are then divided."""
     if file is not None:
         return {"train": only_file(root, file, SUFFIXES, "data.file")}
-    found = {}
+    files = {}
     for split, names in _NAMES.items():
         named = getattr(splits, split)
         path = named_file(root, named, f"data.splits.{split}") if named else find_file(root, _customary(names))
         if path is not None:
-            found[split] = path
-    return found if "train" in found else {"train": only_file(root, None, SUFFIXES, "data.file")}
+            files[split] = path
+    return files if "train" in files else {"train": only_file(root, None, SUFFIXES, "data.file")}
 
 
 def passed_over(root: Path, splits: Splits, paths: Mapping[str, Path]) -> dict[str, list[str]]:
     """By split, other files of `root` that have a customary name of it, but are not read: `train.parquet` beside `train.csv`."""
-    found = {}
+    others_by_split = {}
     for split, names in _NAMES.items():
         if getattr(splits, split) or split not in paths or paths[split].name not in (there := names_there(root, _customary(names))):
             continue
         if others := [name for name in there if name != paths[split].name]:
-            found[split] = others
-    return found
+            others_by_split[split] = others
+    return others_by_split
 
 
 def _customary(names: Sequence[str]) -> list[str]:

@@ -66,11 +66,11 @@ class TableLines:
         """A block without quotes: its separators are counted all at once."""
         text = np.frombuffer(block, np.uint8)
         ends = np.flatnonzero(text == _LINE_FEED)
-        found = np.diff(np.searchsorted(np.flatnonzero(text == ord(self.separator)), ends), prepend=0) + 1
-        wrong = np.flatnonzero(found != len(self.names))
+        fields = np.diff(np.searchsorted(np.flatnonzero(text == ord(self.separator)), ends), prepend=0) + 1
+        wrong = np.flatnonzero(fields != len(self.names))
         if wrong.size:
             line = block.split(b"\n", int(wrong[0]) + 1)[wrong[0]]
-            raise self._other_fields(line.decode(), int(found[wrong[0]]), self.number + int(wrong[0]))
+            raise self._other_fields(line.decode(), int(fields[wrong[0]]), self.number + int(wrong[0]))
         self.rows, self.number = self.rows + len(ends), self.number + len(ends)
 
     def _take_line(self, line: bytes) -> None:
@@ -132,12 +132,12 @@ def header_of(path: Path) -> TableLines:
 
 def first_rows(path: Path, rows: int) -> pl.DataFrame:
     """At most the first `rows` rows, every column as text, to look at. Missing cells are empty. No line but the header is refused."""
-    header, found = header_of(path), list[list[str]]()
+    header, lines = header_of(path), list[list[str]]()
     text = next(blocks(path, _LOOK_BYTES)).decode("utf-8", errors="replace")
     with contextlib.suppress(csv.Error):  # the whole file is looked at when it is read
-        found = list(islice(csv.reader(text.splitlines(keepends=True), delimiter=header.separator), rows + 1))
+        lines = list(islice(csv.reader(text.splitlines(keepends=True), delimiter=header.separator), rows + 1))
     width = len(header.names)
-    table = [[*fields, *[""] * width][:width] for fields in found[1:]]
+    table = [[*fields, *[""] * width][:width] for fields in lines[1:]]
     return pl.DataFrame(table, schema=dict.fromkeys(header.names, pl.String), orient="row")
 
 

@@ -125,8 +125,8 @@ def _is_measure(column: pl.Series) -> bool:
     if column.dtype != pl.String:
         return False
     words = column.str.strip_chars().replace("", None).drop_nulls()
-    found = words.cast(pl.Float64, strict=False)
-    return len(words) > 0 and not found.has_nulls() and bool(words.str.contains(".", literal=True).any())
+    numbers = words.cast(pl.Float64, strict=False)
+    return len(words) > 0 and not numbers.has_nulls() and bool(words.str.contains(".", literal=True).any())
 
 
 def _notes(

@@ -116,11 +116,11 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
             values = column(name)
             noticed.look(name, values, labels)
             hashes = wanted.ids == "hashing"
-            found, table_rows = (
+            codes, table_rows = (
                 encode.hashed(values, wanted.rows_per_table) if hashes else encode.vocabulary(values, train, wanted.min_count)
             )
-            ids[:, place] = found[order]
-            counts.append(np.bincount(found[train], minlength=table_rows))
+            ids[:, place] = codes[order]
+            counts.append(np.bincount(codes[train], minlength=table_rows))
             bar.update(1)
     write_row_counts(folder, counts)
     detail = f"{rows[0]:,} samples of {paths['train'].name}"

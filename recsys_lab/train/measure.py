@@ -32,7 +32,8 @@ class Measure(pl.Callback):
     """Times every iteration after the first few. Records the collectives of `record_steps` of them.
 
     An iteration runs from the end of the one before to its own end, waiting for data included, evaluations and checkpoints left out.
-    `steady`: whether the collectives of the batch that ends are those of one iteration. `before`: bytes that this process used when it had no model yet.
+    `steady`: whether the collectives of the batch that ends are those of one iteration. `before`: bytes that this process used when it had
+    no model yet.
     """
 
     def __init__(self, loader: RankLoader, record_steps: int, steady: Callable[[], bool] = lambda: True, before: int | None = None):

@@ -2,9 +2,14 @@
 
 python experiments/reliability/fuzz.py [--part PART] [--limit N] [--seed S] [--jobs J] [--seconds T] [--verbose] [--all]
 
-Prints how many cases ended how: with one line and exit code 2; with another documented end that was right; with a traceback, exit code 1,
-a signal, or a refusal of several lines; with an exit code that is not right for the case; not within 60 seconds. --verbose tells each
-case that was wrong. Without --all, of options only one bad value each, drawn by the seed, and the ends of ranges.
+Prints how many cases ended in each of five ways:
+- as one line and exit code 2;
+- as another documented end that was right;
+- with a traceback, exit code 1, a signal, or a refusal of several lines;
+- with an exit code that is not right for the case;
+- not within 60 seconds.
+
+--verbose tells each case that was wrong. Without --all each option gets one bad value, drawn by the seed, and the ends of its range.
 """
 
 from __future__ import annotations

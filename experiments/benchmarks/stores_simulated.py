@@ -62,7 +62,7 @@ def main() -> None:
         if given.conf is None:
             calibrate(conf)
         points = {}
-        for budget in map(float, given.budgets.split(",")):
+        for budget in dict.fromkeys(map(float, given.budgets.split(","))):
             rounds = [train(folder, f"{budget:g}_{number}", conf, budget, given) for number in range(given.rounds)]
             points[f"{budget:g}"] = point(rounds)
             print(budget, points[f"{budget:g}"], file=sys.stderr, flush=True)

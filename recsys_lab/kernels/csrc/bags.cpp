@@ -44,7 +44,6 @@ INLINE void add_row_in_pairs(const Matrix& m, int64_t at, float factor, f32v tot
 }
 template <int V>
 INLINE void columns_of_pairs(const f32v total[V], f32v* sum) {
-    typedef int32_t i32v __attribute__((vector_size(64)));
     const i32v low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23}, high = low + LANES / 2;
     for (int v = 0; v < V; v += 2) {
         sum[v] = __builtin_shuffle(total[v], total[v + 1], low);

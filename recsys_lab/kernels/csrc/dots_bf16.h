@@ -44,12 +44,10 @@ INLINE __m512i rounded(f32v first, f32v second) { return (__m512i)_mm512_cvtne2p
 
 // Sixteen sums at once: lane k of the result is the sum of s[k]'s lanes.
 INLINE f32v sums(f32v* s) {
-    typedef int32_t i32v __attribute__((vector_size(64)));
-    const i32v lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 #pragma GCC unroll 4
     for (int w = 8; w; w /= 2) {
-        const i32v upper = (lane & w) != 0;  // all ones there
-        const i32v own = lane | (upper & LANES), other = (lane ^ w) | (upper & LANES);
+        const i32v upper = (LANE & w) != 0;  // all ones there
+        const i32v own = LANE | (upper & LANES), other = (LANE ^ w) | (upper & LANES);
 #pragma GCC unroll 8
         for (int i = 0; i < w; ++i) s[i] = __builtin_shuffle(s[i], s[i + w], own) + __builtin_shuffle(s[i], s[i + w], other);
     }

@@ -20,6 +20,8 @@ constexpr int LANES = 16;
 INLINE int lanes(int64_t dim, int64_t col) { return dim - col < LANES ? (int)(dim - col) : LANES; }  // of the sixteen columns from `col` on
 typedef float f32v __attribute__((vector_size(64)));
 typedef uint32_t u32v __attribute__((vector_size(64)));
+typedef int32_t i32v __attribute__((vector_size(64)));
+constexpr i32v LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 typedef uint16_t u16v __attribute__((vector_size(32)));
 typedef uint8_t u8v __attribute__((vector_size(16)));
 
@@ -111,12 +113,10 @@ INLINE f32v square_root(f32v x) {
 
 // Sixteen rows of sixteen numbers, turned in place: blocks of 8, 4, 2 and 1 change sides.
 INLINE void turn(f32v* r) {
-    typedef int32_t i32v __attribute__((vector_size(64)));
-    const i32v lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 #pragma GCC unroll 4
     for (int w = 8; w; w /= 2) {
-        const i32v upper = (lane & w) != 0;  // all ones there
-        const i32v first = (lane & ~upper) | (((lane ^ w) + LANES) & upper), second = ((lane ^ w) & ~upper) | ((lane + LANES) & upper);
+        const i32v upper = (LANE & w) != 0;  // all ones there
+        const i32v first = (LANE & ~upper) | (((LANE ^ w) + LANES) & upper), second = ((LANE ^ w) & ~upper) | ((LANE + LANES) & upper);
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; ++i)
             if (!(i & w)) {

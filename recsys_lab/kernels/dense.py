@@ -41,7 +41,7 @@ def _functions() -> ctypes.CDLL:
         "pair_dots_backward": (ctypes.POINTER(_Vectors), _p, _i64, ctypes.POINTER(_p), ctypes.POINTER(_i64), _int),
         "relu_backward": (_p, _p, _i64, _i64, _int, _p, _p, _int),
         "relu_backward_widened": (_p, _p, _i64, _i64, _p, _p, _int),
-        "relu_backward_turned": (_p, _p, _i64, _i64, _p, _p, _p, _int),
+        "relu_backward_turned": (_p, _p, _i64, _i64, _int, _p, _p, _p, _int),
         "to_one_backward": (_p, _p, _p, _i64, _i64, _int, _p, _p, _int),
         "product_by_weights": (_p, _i64, _p, _i64, _i64, _i64, _i64, _p, _int),
     }.items():
@@ -123,7 +123,7 @@ def relu_backward_widened(grad: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def relu_backward_turned(grad: Tensor, made: Tensor, *, in_place: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """`relu_backward` in FP32, with the gradient's transpose.
+    """`relu_backward`, with the gradient's transpose.
 
     Args:
         grad, made, in_place: those of `relu_backward`.
@@ -132,14 +132,15 @@ def relu_backward_turned(grad: Tensor, made: Tensor, *, in_place: bool = False) 
         (gradient [B, O], its transpose [O, B], laid out as such, sums [O]).
     """
     grad, made = grad.contiguous(), made.contiguous()
-    assert grad.dtype == made.dtype == torch.float32
-    if grad.shape[0] % 16 or grad.shape[1] % 16:
+    bf16 = grad.dtype == torch.bfloat16
+    assert grad.dtype == made.dtype and grad.dtype in FORMATS, (grad.dtype, made.dtype)
+    if not bf16 and (grad.shape[0] % 16 or grad.shape[1] % 16):
         out, sums = relu_backward(grad, made, in_place=in_place)
         return out, out.t().contiguous(), sums
     out = grad if in_place else torch.empty_like(grad)
     turned, sums = grad.new_empty(grad.shape[::-1]), grad.new_empty(grad.shape[1])
     addresses = (grad.data_ptr(), made.data_ptr()), (out.data_ptr(), turned.data_ptr(), sums.data_ptr())
-    _functions().relu_backward_turned(*addresses[0], *grad.shape, *addresses[1], torch.get_num_threads())
+    _functions().relu_backward_turned(*addresses[0], *grad.shape, bf16, *addresses[1], torch.get_num_threads())
     return out, turned, sums
 
 

@@ -5,11 +5,13 @@
 | `widened`: BF16 matrices in FP32, widened before | an Intel Xeon whose AMX is hidden: BF16 takes twice the time |
 | `by_torch`: FP32 products by weights through torch, of a transposed view | Intel, where torch has MKL; on AMD oneDNN is twice as fast |
 | `by_tiles`: BF16 products by weights through our own kernel | Intel with AMX: oneDNN transposes the gradient first |
+| `by_turning`: the same of wide layers through oneDNN, of a gradient that the ReLU has transposed | Intel with AMX |
 
 A product of two BF16 numbers is exact in FP32, and sums are FP32's either way. So only the order of sums depends on the answers.
 
-RECSYS_LAB_BF16_PRODUCTS=bf16 or fp32, RECSYS_LAB_FP32_PRODUCTS=onednn or torch, and RECSYS_LAB_BF16_BY_WEIGHTS=onednn or tiles decide
-without it. Where the processor has no tiles the last one changes nothing.
+Variables decide without it: RECSYS_LAB_BF16_PRODUCTS=bf16 or fp32, RECSYS_LAB_FP32_PRODUCTS=onednn or torch,
+RECSYS_LAB_BF16_BY_WEIGHTS=onednn or tiles, and for wide layers RECSYS_LAB_BF16_WIDE=as_others or turned. Where the processor has no tiles
+the third changes nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor
 
 from recsys_lab.kernels import dense
+from recsys_lab.kernels.choice import available
 from recsys_lab.kernels.measured import answers, least_s
 
 #: By question: the variable that answers it, with its words for no and for yes.
@@ -29,11 +32,16 @@ CHOICES = {
     "widened": ("RECSYS_LAB_BF16_PRODUCTS", ("bf16", "fp32")),
     "by_torch": ("RECSYS_LAB_FP32_PRODUCTS", ("onednn", "torch")),
     "by_tiles": ("RECSYS_LAB_BF16_BY_WEIGHTS", ("onednn", "tiles")),
+    "by_turning": ("RECSYS_LAB_BF16_WIDE", ("as_others", "turned")),
 }
 #: By question: the least time of the usual way over that of the other one, from which the other one is taken. What both do alike is then
 #: not decided by chance. oneDNN's products by weights need a transposed gradient, which costs a tenth of them.
-LEAST_GAIN = {"widened": 1.25, "by_torch": 0.9, "by_tiles": 1.1}
+LEAST_GAIN = {"widened": 1.25, "by_torch": 0.9, "by_tiles": 1.1, "by_turning": 1.1}
+#: B, O and I, of a usual layer and of the least wide one.
 SHAPE = (1024, 1024, 512)
+WIDE_SHAPE = (1024, 1024, 2048)
+#: Weights of a layer from which it is wide. Of narrower ones oneDNN's product gains less than the transpose costs.
+WIDE = 1 << 21
 
 
 def widened() -> bool:
@@ -51,6 +59,11 @@ def by_tiles() -> bool:
     return dense.has_tiles() and _answer("by_tiles")
 
 
+def by_turning() -> bool:
+    """Whether the BF16 product by weights of a layer with WIDE weights is to be oneDNN's, of `dense.relu_backward_turned`'s transpose."""
+    return available() and _answer("by_turning")
+
+
 def by_widening(multiply: Callable[..., Tensor], *given: Tensor | None) -> Tensor:
     """What `multiply` makes of the BF16 tensors in FP32, rounded once."""
     return multiply(*(None if one is None else one.float() for one in given)).bfloat16()
@@ -65,7 +78,7 @@ def _answer(question: str) -> bool:
 
 @functools.cache
 def _answers() -> dict[str, bool]:
-    return answers("products", f"{torch.__version__}\0{SHAPE}\0{LEAST_GAIN}", CHOICES, _measured)
+    return answers("products", f"{torch.__version__}\0{SHAPE}\0{WIDE_SHAPE}\0{LEAST_GAIN}", CHOICES, _measured)
 
 
 def _measured() -> dict[str, bool]:
@@ -83,6 +96,8 @@ def _measured() -> dict[str, bool]:
     if dense.has_tiles():
         grad, x = a.bfloat16(), torch.ones(n, m, dtype=torch.bfloat16)
         ways["by_tiles"] = (lambda: torch.mm(grad.t(), x), lambda: dense.product_by_weights(grad, x))
+    if available():
+        ways["by_turning"] = _wide_ways()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # whose own time is measured, whatever else runs on the machine
     try:
@@ -91,3 +106,15 @@ def _measured() -> dict[str, bool]:
         torch.set_num_threads(threads)
     faster = {question: usual > LEAST_GAIN[question] * other for question, (usual, other) in seconds.items()}
     return {question: faster.get(question, False) for question in CHOICES}
+
+
+def _wide_ways() -> tuple[Callable[[], object], Callable[[], object]]:
+    """Of a wide layer, from the gradient of its ReLU: the best of the usual ways, and oneDNN's product of the transpose."""
+    n, outputs, inputs = WIDE_SHAPE
+    grad, made, x = (torch.ones(n, width, dtype=torch.bfloat16) for width in (outputs, outputs, inputs))
+
+    def usual() -> Tensor:
+        back, _ = dense.relu_backward(grad, made)
+        return dense.product_by_weights(back, x) if dense.has_tiles() else torch.mm(back.t(), x)
+
+    return usual, lambda: torch.mm(dense.relu_backward_turned(grad, made)[1], x)

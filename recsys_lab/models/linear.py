@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from recsys_lab.kernels import available, dense
-from recsys_lab.kernels.products import by_tiles, by_torch, by_widening, widened
+from recsys_lab.kernels.products import WIDE, by_tiles, by_torch, by_turning, by_widening, widened
 
 #: By format, multiply-adds B I O from which a layer is a step of oneDNN's. Small FP32 layers gain little and keep the bits of torch's own.
 LEAST_WORK = {torch.bfloat16: 1 << 23, torch.float32: 1 << 26}
@@ -60,13 +60,12 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, y = ctx.saved_tensors
         turned = of_bias = None
-        format = grad.dtype
-        wide, plain = widens(grad), grad.dtype == torch.float32 and by_torch()
+        format, wide = grad.dtype, widens(grad)
         if y is not None and not available():
             grad = torch.ops.aten.threshold_backward(grad, y, 0)
         elif y is not None and wide:
             grad, of_bias = dense.relu_backward_widened(grad, y)
-        elif y is not None and grad.dtype == torch.float32 and not plain:
+        elif y is not None and _turns(grad, weight):
             grad, turned, of_bias = dense.relu_backward_turned(grad, y, in_place=ctx.read_once)
         elif y is not None:
             grad, of_bias = dense.relu_backward(grad, y, in_place=ctx.read_once)
@@ -74,13 +73,20 @@ class _Linear(torch.autograd.Function):
             grad, x, weight = grad.float(), x.float(), weight.float()
         # the first layer's input needs no gradient
         of_x = (torch.mm if wide else product)(grad, weight).to(format) if ctx.needs_input_grad[0] else None
-        if grad.dtype == torch.bfloat16 and by_tiles():
+        if turned is not None:
+            of_weight = product(turned, x)
+        elif grad.dtype == torch.bfloat16 and by_tiles():
             of_weight = dense.product_by_weights(grad, x)
         else:
-            of_weight = (torch.mm if wide or plain else product)(grad.t() if turned is None else turned, x).to(format)
+            of_weight = (torch.mm if wide or by_torch() else product)(grad.t(), x).to(format)
         if ctx.has_bias and of_bias is None:
             of_bias = grad.sum(0).to(format)
         return of_x, of_weight, of_bias if ctx.has_bias else None, None, None
+
+
+def _turns(grad: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN multiplies by weights and wants the gradient's transpose, which the ReLU's backward pass can give."""
+    return not by_torch() if grad.dtype == torch.float32 else weight.numel() >= WIDE and by_turning()
 
 
 class _ToOne(torch.autograd.Function):

@@ -90,9 +90,10 @@ def test_relu_backward(rows, cols, dtype, seed):
     assert in_place is grad and torch.equal(grad, found) and torch.equal(again, sums)
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(16, 16), (272, 48), (1296, 32), (17, 16), (16, 5), (0, 16)])
-def test_a_turned_gradient_is_the_transpose(rows, cols):
-    grad, made = torch.randn(rows, cols), torch.randn(rows, cols).relu()
+@pytest.mark.parametrize("dtype", dense.FORMATS)
+@pytest.mark.parametrize(("rows", "cols"), [(16, 16), (272, 48), (1296, 32), (17, 16), (16, 5), (0, 16), (1, 1), (67, 97)])
+def test_a_turned_gradient_is_the_transpose(rows, cols, dtype):
+    grad, made = torch.randn(rows, cols).to(dtype), torch.randn(rows, cols).relu().to(dtype)
     found, turned, sums = dense.relu_backward_turned(grad, made)
     assert torch.equal(found, dense.relu_backward(grad, made)[0])
     assert torch.equal(turned, found.t()) and turned.is_contiguous()
@@ -122,8 +123,7 @@ def test_the_number_of_threads_changes_no_bit(dtype):
             dots = dense.pair_dots([x])
             found.append([dots, *dense.pair_dots_backward([x], grad), *dense.relu_backward(grad, dots.relu())])
             found[-1] += dense.to_one_backward(grad[:, :1], dots, grad[:1])
-            if dtype == torch.float32:
-                found[-1] += dense.relu_backward_turned(x.flatten(1)[:288], x.flatten(1)[:288].relu())
+            found[-1] += dense.relu_backward_turned(x.flatten(1)[:288], x.flatten(1)[:288].relu())
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:

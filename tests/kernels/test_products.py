@@ -80,6 +80,7 @@ def test_a_file_that_is_broken_or_anybodys_is_not_believed(measured, tmp_path, h
 
 def test_the_environment_decides(measured, monkeypatch):
     monkeypatch.setattr(module.dense, "has_tiles", lambda: True)
+    monkeypatch.setattr(module, "available", lambda: True)
     for question, (variable, words) in module.CHOICES.items():
         for word in words:
             monkeypatch.setenv(variable, word)
@@ -88,7 +89,8 @@ def test_the_environment_decides(measured, monkeypatch):
 
 
 def test_it_can_be_measured(monkeypatch):
-    monkeypatch.setattr(module, "SHAPE", (16, 16, 16))
+    for shape in ("SHAPE", "WIDE_SHAPE"):
+        monkeypatch.setattr(module, shape, (16, 16, 16))
     assert set(module._measured()) == set(module.CHOICES)
 
 

@@ -72,31 +72,73 @@ void relu_backward_in(const Element* grad, const Element* made, int64_t rows, in
     write_sums<Format>(parts, cols, sums);
 }
 
-// The same in FP32, of rows and columns that sixteen divides; and `turned` [cols, rows], the gradient's transpose: of SLAB rows at a time,
-// which wait in a core's cache for it.
-extern "C" void relu_backward_turned(const float* grad, const float* made, int64_t rows, int64_t cols, float* out, float* turned, float* sums,
-                                     int threads) {
-    constexpr int64_t SLAB = 64;
-    const int64_t tiles = rows / LANES;
+// Sixteen rows by sixteen columns, which `rows` and `cols` have whole, of the matrix from [rows, cols] to the transpose [cols, rows].
+INLINE void turn_block(const float* from, int64_t row, int64_t column, int64_t rows, int64_t cols, float* to) {
+    f32v g[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; ++i) g[i] = load_f32(from + (row + i) * cols + column, LANES);
+    turn(g);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; ++i) store_f32(to + (column + i) * rows + row, g[i], LANES);
+}
+// Twice as many of both in BF16: pairs of rows are FP32's size. What is not there is neither read nor written. Whole lines go past the
+// caches, which would read each from memory before it is written: that takes four times as long.
+INLINE void turn_block(const uint16_t* from, int64_t row, int64_t column, int64_t rows, int64_t cols, uint16_t* to) {
+    constexpr int SIDE = 2 * LANES;
+    const int high = (int)std::min<int64_t>(SIDE, rows - row), wide = (int)std::min<int64_t>(SIDE, cols - column);
+#if WIDE_MASKS
+    auto first = [](int n) { return n < SIDE ? (1u << n) - 1 : ~0u; };
+    const __m512i left = Split16::every(0, SIDE), right = Split16::every(LANES, SIDE);
+    auto line = [&](int i) { return i < high ? _mm512_maskz_loadu_epi16(first(wide), from + (row + i) * cols + column) : _mm512_setzero_si512(); };
+    f32v pairs[2][LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; ++i) {
+        const __m512i even = line(2 * i), odd = line(2 * i + 1);
+        pairs[0][i] = (f32v)_mm512_permutex2var_epi16(even, left, odd);
+        pairs[1][i] = (f32v)_mm512_permutex2var_epi16(even, right, odd);
+    }
+    const bool lines = high == SIDE && ((uintptr_t)to | 2 * rows) % 64 == 0;
+    for (int half = 0; half < 2; ++half) {
+        turn(pairs[half]);
+        uint16_t* line = to + (column + half * LANES) * rows + row;
+        for (int i = 0; i < std::min(LANES, wide - half * LANES); ++i, line += rows)
+            if (lines) _mm512_stream_si512((__m512i*)line, (__m512i)pairs[half][i]);
+            else _mm512_mask_storeu_epi16(line, first(high), (__m512i)pairs[half][i]);
+    }
+    _mm_sfence();
+#else
+    for (int i = 0; i < high; ++i)
+        for (int c = 0; c < wide; ++c) to[(column + c) * rows + row + i] = from[(row + i) * cols + column + c];
+#endif
+}
+
+// The same, and `turned` [cols, rows], the gradient's transpose: of a slab of rows at a time, which wait in a core's cache for it.
+template <class Format, class Element>
+void relu_backward_turned_in(const Element* grad, const Element* made, int64_t rows, int64_t cols, Element* out, Element* turned, void* sums,
+                             int threads) {
+    constexpr int64_t SIDE = LANES * sizeof(float) / sizeof(Element), SLAB = 4 * SIDE;
+    const int64_t tiles = (rows + SIDE - 1) / SIDE;
     std::vector<float> parts(BLOCKS * cols);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t block = 0; block < BLOCKS; ++block) {
-        const int64_t past = tiles * (block + 1) / BLOCKS * LANES;
-        for (int64_t first = tiles * block / BLOCKS * LANES; first < past; first += SLAB) {
+        const int64_t past = std::min(rows, tiles * (block + 1) / BLOCKS * SIDE);
+        for (int64_t first = tiles * block / BLOCKS * SIDE; first < past; first += SLAB) {
             const int64_t stop = std::min(past, first + SLAB);
             add_masked(grad, made, first, stop, cols, out, parts.data() + block * cols);
-            for (int64_t c = 0; c < cols; c += LANES)
-                for (int64_t row = first; row < stop; row += LANES) {
-                    f32v g[LANES];
-#pragma GCC unroll 16
-                    for (int i = 0; i < LANES; ++i) g[i] = load_f32(out + (row + i) * cols + c, LANES);
-                    turn(g);
-#pragma GCC unroll 16
-                    for (int i = 0; i < LANES; ++i) store_f32(turned + (c + i) * rows + row, g[i], LANES);
-                }
+            for (int64_t c = 0; c < cols; c += SIDE)
+                for (int64_t row = first; row < stop; row += SIDE) turn_block(out, row, c, rows, cols, turned);
         }
     }
-    write_sums<Fp32>(parts, cols, sums);
+    write_sums<Format>(parts, cols, sums);
+}
+
+// In FP32 sixteen divides rows and columns.
+extern "C" void relu_backward_turned(const void* grad, const void* made, int64_t rows, int64_t cols, int bf16, void* out, void* turned, void* sums,
+                                     int threads) {
+    if (bf16)
+        relu_backward_turned_in<Bf16>((const uint16_t*)grad, (const uint16_t*)made, rows, cols, (uint16_t*)out, (uint16_t*)turned, sums, threads);
+    else
+        relu_backward_turned_in<Fp32>((const float*)grad, (const float*)made, rows, cols, (float*)out, (float*)turned, sums, threads);
 }
 
 // x [rows, cols], grad [rows], weight [cols] -> of_x [rows, cols], grad times weight; and of_weight [cols], x transposed times grad, in FP32

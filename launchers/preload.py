@@ -5,10 +5,19 @@ rank, which would copy the memory that it shares.
 """
 
 import gc
+from typing import Any
 
 
 def _import() -> None:
-    import lightning.pytorch  # noqa: F401
+    from lightning_utilities.core import imports as installed
+
+    imports: Any = installed
+    available = imports.package_available
+    imports.package_available = lambda name: name != "matplotlib" and available(name)  # torchmetrics would import it, and nobody plots here
+    try:
+        import lightning.pytorch  # noqa: F401
+    finally:
+        imports.package_available = available
     import torchrec.distributed.model_parallel  # noqa: F401
 
     import recsys_lab.pipeline

@@ -16,6 +16,8 @@ from recsys_lab.data.order import FileOrder, ShuffledOrder
 from recsys_lab.data.protocol import DataSet, Rows, Split
 
 STOP_POLL_S = 0.1
+#: Positions whose rows are asked for at once: an order is some hundred operations on arrays, however short.
+POSITIONS_AT_ONCE = 4096
 
 
 def rank_slice(rows: int, rank: int, world_size: int) -> tuple[int, int]:
@@ -79,6 +81,7 @@ class RankLoader:
         self.wait_s = 0.0  # the consumer's waiting for data, so far
         self.read_s = 0.0  # reading and building batches, so far
         self._epoch, self._batch = 0, 0
+        self._rows_ahead: tuple[ShuffledOrder | FileOrder | None, dict[int, np.ndarray]] = (None, {})
 
     def __len__(self) -> int:
         """Batches in a whole epoch."""
@@ -103,12 +106,24 @@ class RankLoader:
         """This rank's part of global batch number `batch`."""
         started = time.perf_counter()
         global_valid = min(self.batch_size, self.split.rows - batch * self.batch_size)
-        rows = self.split.read(order.at(self.positions(batch)))
+        rows = self.split.read(self._rows_of(order, batch))
         made = as_batch(rows, self.keys, self.rows_per_rank, global_valid)
         if self.pin_memory:
             made = made.pin_memory()
         self.read_s += time.perf_counter() - started
         return made
+
+    def _rows_of(self, order: ShuffledOrder | FileOrder, batch: int) -> np.ndarray:
+        """int64: the rows of this rank's part of global batch number `batch`. Those of the next few batches are kept."""
+        known, rows = self._rows_ahead
+        if known is not order or batch not in rows:
+            last = min(len(self), batch + max(1, POSITIONS_AT_ONCE // self.rows_per_rank))
+            parts = [self.positions(one) for one in range(batch, last)]
+            ends = np.cumsum([len(part) for part in parts])
+            rows = dict(zip(range(batch, last), np.split(order.at(np.concatenate(parts)), ends[:-1])))
+        found = rows.pop(batch)
+        self._rows_ahead = order, rows
+        return found
 
     def positions(self, batch: int) -> np.ndarray:
         """int64: the positions of the epoch that are this rank's part of global batch number `batch`. In file order they are its rows."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -52,8 +53,13 @@ def _library() -> Any:
         return None
     if not hasattr(found, "exchange_open"):  # not Linux
         return None
+    number, place, seconds = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+    who, when = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int64)
     found.exchange_bytes.restype = ctypes.c_int64
     found.exchange_open.restype = ctypes.c_void_p
+    found.exchange_post.argtypes = [place, number, place, place, place, seconds]
+    found.exchange_take.argtypes = [place, number, place, place, place, seconds, who, when]
+    found.exchange_sum.argtypes = [place, number, place, place, number, number, number, seconds, who, when]
     return found
 
 
@@ -93,6 +99,8 @@ class SharedMemory:
         self.handle, self.rank, self.size, self.timeout_s = ctypes.c_void_p(handle), rank, size, timeout.total_seconds()
         self._next, self._numbering = 0, threading.Lock()
         self._sums: ThreadPoolExecutor | None = None
+        self._post, self._take, self._sum = (getattr(_library(), f"exchange_{name}") for name in ("post", "take", "sum"))
+        self._longs = ctypes.c_int64 * size
 
     def numbers(self, count: int) -> int:
         """The first of `count` new ones."""
@@ -102,21 +110,16 @@ class SharedMemory:
 
     def post(self, number: int, address: int, starts: Sequence[int], sizes: Sequence[int]) -> None:
         """Bytes from `address` on: `sizes[r]` of them, at `starts[r]`, for each other rank."""
-        code = _library().exchange_post(
-            self.handle, ctypes.c_int64(number), ctypes.c_void_p(address), self._longs(starts), self._longs(sizes), self._patience
-        )
-        if code:
+        if self._post(self.handle, number, address, self._longs(*starts), self._longs(*sizes), self.timeout_s):
             raise RuntimeError("Timed out waiting for others to read what this rank posted in shared memory")
 
     def take(self, number: int, address: int, starts: Sequence[int], sizes: Sequence[int]) -> float:
         """Waits for what the others posted for this rank. Returns when the last of it was there, by `time.perf_counter`."""
-        return self._wait("exchange_take", ctypes.c_int64(number), ctypes.c_void_p(address), self._longs(starts), self._longs(sizes))
+        return self._wait(self._take, number, address, self._longs(*starts), self._longs(*sizes))
 
     def sum(self, number: int, mine: torch.Tensor, out: torch.Tensor, begin: int, end: int) -> float:
         """In `out`: elements `begin` to `end` of the sum over ranks, all of which posted theirs, as this one `mine`. As `take`."""
-        words = [ctypes.c_int64(word) for word in (mine.numel(), begin, end)]
-        places = [ctypes.c_void_p(mine.data_ptr()), ctypes.c_void_p(out.data_ptr())]
-        return self._wait("exchange_sum", ctypes.c_int64(number), *places, *words)
+        return self._wait(self._sum, number, mine.data_ptr(), out.data_ptr(), mine.numel(), begin, end)
 
     def later(self, work: Callable[[], Any]) -> dist.Work:
         """Runs `work` on the thread of this group's sums. Returns what C++ can wait for, too."""
@@ -134,16 +137,9 @@ class SharedMemory:
         c10d: Any = torch._C._distributed_c10d
         return c10d._create_work_from_future(future)
 
-    @property
-    def _patience(self) -> ctypes.c_double:
-        return ctypes.c_double(self.timeout_s)
-
-    def _longs(self, values: Sequence[int]) -> Any:
-        return (ctypes.c_int64 * self.size)(*values)
-
-    def _wait(self, function: str, *arguments: Any) -> float:
+    def _wait(self, function: Any, *arguments: Any) -> float:
         peer, posted_ns = ctypes.c_int(), ctypes.c_int64()
-        code = getattr(_library(), function)(self.handle, *arguments, self._patience, ctypes.byref(peer), ctypes.byref(posted_ns))
+        code = function(self.handle, *arguments, self.timeout_s, peer, posted_ns)
         if code:
             raise RuntimeError(_failure(code, peer.value))
         return posted_ns.value / 1e9
@@ -257,7 +253,7 @@ class SharedMemoryGroup:
 
 def _plain(*tensors: torch.Tensor) -> bool:
     """Whether each is nothing but its numbers, in order, in the processor's memory."""
-    return all(one.device.type == "cpu" and one.layout == torch.strided and one.is_contiguous() for one in tensors)
+    return all(one.is_cpu and one.layout == torch.strided and one.is_contiguous() for one in tensors)
 
 
 def _summed(tensor: torch.Tensor, options: Sequence[Any]) -> bool:
@@ -268,10 +264,13 @@ def _summed(tensor: torch.Tensor, options: Sequence[Any]) -> bool:
 
 def _bytes(tensor: torch.Tensor, splits: Sequence[int], size: int) -> tuple[list[int], list[int]]:
     """(how many, from where on) of each rank's part."""
-    rows = list(splits) or [len(tensor) // size] * size
-    width = tensor.element_size() * (tensor.numel() // len(tensor) if len(tensor) else 1)
-    sizes = [row * width for row in rows]
-    return sizes, [sum(sizes[:rank]) for rank in range(size)]
+    count = tensor.shape[0] if tensor.dim() else 1
+    width = tensor.element_size() * (tensor.numel() // count if count else 1)
+    if not splits:
+        even = count // size * width
+        return [even] * size, [even * rank for rank in range(size)]
+    sizes = [row * width for row in splits]
+    return sizes, [0, *accumulate(sizes[:-1])]
 
 
 def _chunk(count: int, size: int, rank: int) -> tuple[int, int]:

@@ -46,7 +46,7 @@ from recsys_lab.train.prune import Prune
 from recsys_lab.train.start import Start
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
 from recsys_lab.train.termination import EndOnSigterm, ask_less_often
-from recsys_lab.train.unprofiled import Unprofiled
+from recsys_lab.train.unprofiled import Unprofiled, skip_ranges
 
 #: (rank, world size, split) -> that rank's batches.
 Loaders = Callable[[str], RankLoader]
@@ -74,6 +74,7 @@ class Job:
 def train(job: Job) -> dict[str, Any] | None:
     """Trains `job` as the rank that the environment names. Returns the record (JSON) on rank 0, None elsewhere."""
     _quiet()
+    skip_ranges()
     keep_memory()
     experiment, options = job.experiment, job.experiment.trainer
     start_process_group()

@@ -12,9 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recsys_lab.data import hashing
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.loader import RankLoader
+from recsys_lab.data.order import FileOrder, ShuffledOrder
 from recsys_lab.data.protocol import Rows
 from tests.data.helpers import ArraySplit, array_data
 
@@ -164,3 +166,22 @@ def test_waiting_is_counted() -> None:
     assert mine.wait_s == 0
     assert len(list(mine)) == 5
     assert mine.read_s >= 5 * 0.02 and mine.wait_s >= 0.02
+
+
+def test_batches_in_any_sequence_and_of_any_order_hold_their_own_rows() -> None:
+    """Rows of several batches are asked for at once, and kept."""
+    data = array_data(101)
+    own = loader(data, batch_size=8, rank=1, world_size=2)
+    asked = [0, 1, 1, 12, 3, 2, 0]
+    for order in (ShuffledOrder(101, 5, 0), ShuffledOrder(101, 5, 1), FileOrder()):
+        for batch in asked:
+            expected = data.splits["train"].read(order.at(own.positions(batch)))
+            assert own.read_batch(order, batch).labels[: len(expected.labels)].tolist() == expected.labels.tolist()
+
+
+def test_random_bits_leave_their_counters_as_they_are() -> None:
+    counters, numbers = np.arange(7), np.arange(7, dtype=np.uint64)
+    hashing.bits(hashing.key("a"), counters)
+    hashing.mix(numbers)
+    assert counters.tolist() == numbers.tolist() == list(range(7))
+    assert hashing.mix(np.array(3, np.uint64)) == hashing.mix(np.array([3], np.uint64))[0]

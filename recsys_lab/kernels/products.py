@@ -3,7 +3,7 @@
 | question | yes on |
 |---|---|
 | `widened`: BF16 matrices in FP32, widened before | an Intel Xeon whose AMX is hidden: BF16 takes twice the time |
-| `by_torch`: FP32 products by weights through torch, of a transposed view | Intel, where torch has MKL; on AMD oneDNN is twice as fast |
+| `by_torch`: FP32 products of backward passes through torch, of views | Intel, where torch has MKL; on AMD oneDNN is twice as fast |
 | `by_tiles`: BF16 products by weights through our own kernel | Intel with AMX: oneDNN transposes the gradient first |
 | `by_turning`: the same of wide layers through oneDNN, of a gradient that the ReLU has transposed | Intel with AMX |
 
@@ -50,7 +50,7 @@ def widened() -> bool:
 
 
 def by_torch() -> bool:
-    """Whether FP32 products by weights are to be torch's."""
+    """Whether FP32 products of backward passes are to be torch's."""
     return _answer("by_torch")
 
 

@@ -71,14 +71,15 @@ class _Linear(torch.autograd.Function):
             grad, of_bias = dense.relu_backward(grad, y, in_place=ctx.read_once)
         if wide:
             grad, x, weight = grad.float(), x.float(), weight.float()
+        multiply = torch.mm if wide or by_torch() else product  # alike in BF16
         # the first layer's input needs no gradient
-        of_x = (torch.mm if wide else product)(grad, weight).to(format) if ctx.needs_input_grad[0] else None
+        of_x = multiply(grad, weight).to(format) if ctx.needs_input_grad[0] else None
         if turned is not None:
             of_weight = product(turned, x)
         elif grad.dtype == torch.bfloat16 and by_tiles():
             of_weight = dense.product_by_weights(grad, x)
         else:
-            of_weight = (torch.mm if wide or by_torch() else product)(grad.t(), x).to(format)
+            of_weight = multiply(grad.t(), x).to(format)
         if ctx.has_bias and of_bias is None:
             of_bias = grad.sum(0).to(format)
         return of_x, of_weight, of_bias if ctx.has_bias else None, None, None

@@ -51,6 +51,21 @@ def test_the_regression_finds_a_planted_linear_truth_and_the_base_rate_knows_no_
     assert fitted(data, 1).figures == found and (found.train_examples, found.of_train_examples) == (3000, 3000)
 
 
+def test_one_thread_fits_whatever_the_process_may_use_and_a_log_says_how_far(monkeypatch, capsys) -> None:
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    threads, inner = set(), LogisticRegression.fit
+    monkeypatch.setattr(
+        LogisticRegression, "fit", lambda *a: threads.update(pool["num_threads"] for pool in threadpool_info()) or inner(*a)
+    )
+    monkeypatch.setattr("recsys_lab.data.progress.EVERY_S", 0.0)
+    with threadpool_limits(2):
+        fitted(data_set(Bags(300, 1)), 1)
+    assert threads == {1}
+    assert capsys.readouterr().err.splitlines() == [f"logistic regression: {done}%" for done in (20, 40, 60, 80, 100)]
+
+
 def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "MOST_TRAIN_ROWS", 500)
     monkeypatch.setattr(fitting, "MOST_JUDGED_ROWS", 300)

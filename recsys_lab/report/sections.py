@@ -52,7 +52,7 @@ def headline(run: Run) -> Table:
         rows.append(("examples per second, mean", count(measured["examples_per_second"]), where))
         rows.append(("iteration, median", ms((measured["iteration_ms"] or {}).get("median")), where))
         if written := measured.get("checkpoints"):
-            rows.append((f"pause for each of {counted(written['count'], 'checkpoint')}", f"{written['mean_s']:.2f} s", "measured, mean"))
+            rows.append((f"pause a checkpoint ({written['count']} written)", f"{written['mean_s']:.2f} s", "measured, mean"))
     if run.hides_simulation:
         rows.append(("iteration", "not calibrated", f"simulated; {CALIBRATE}"))
     elif simulated := result["simulated"]:

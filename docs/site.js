@@ -96,6 +96,15 @@ for (const picture of document.querySelectorAll("article :is(p, picture) > img")
   link.append(whole);
 }
 
+// On a desk a cell of figures, such as a range, stays on one line where the table then still fits.
+const FIGURES = /^[-+~(\d](?:[-+\d.,;%\u2013()\s=]|to|in|and|ms|s|GB|MB){0,17}$/;
+for (const table of PHONE ? [] : document.querySelectorAll(".md-typeset table:not([class])")) {
+  const cells = [...table.querySelectorAll("td")].filter((cell) => FIGURES.test(cell.textContent));
+  for (const cell of cells) cell.style.whiteSpace = "nowrap";
+  if (table.scrollWidth <= table.clientWidth && table.offsetWidth <= table.closest("article").clientWidth) continue;
+  for (const cell of cells) cell.style.removeProperty("white-space");
+}
+
 // On a phone a row with many columns becomes a list, each cell behind its column's name (site.css).
 const MANY = 3;
 for (const table of document.querySelectorAll(".md-typeset table:not([class])")) {

@@ -4,6 +4,7 @@ const columns = /\S {2,}\S|─{4}/;
 const remark = / {2,}#.*$/; // behind a line of code
 const FURTHER_IN = 4; // letters
 const BUTTON = 7; // letters that the button which copies hides
+const BESIDE_BUTTON = 2; // lines that it stands on
 const PHONE = matchMedia("(max-width: 600px)").matches;
 
 // The words of code: none broken behind the hyphens of an option, a long one behind its marks if anywhere.
@@ -25,6 +26,9 @@ for (const code of document.querySelectorAll("pre > code")) {
   const text = code.textContent.trimEnd();
   const lines = text.split("\n");
   code.dataset.copy = text; // what the button copies
+  const needs = lines.map((line, at) => line.length + (at < BESIDE_BUTTON ? BUTTON : 0));
+  code.dataset.longest = Math.max(...needs);
+  code.dataset.remarked = Math.max(0, ...needs.filter((_, at) => remark.test(lines[at])));
   if (code.querySelector("span, a")) { // coloured code: no mark of it goes over the end of a line
     const parts = code.innerHTML.trimEnd().split("\n");
     code.innerHTML = parts.map((part, at) => `<span class="line wraps" style="--in: ${letters(lines[at], FURTHER_IN)}">${part || "<br>"}</span>`).join("");
@@ -58,12 +62,21 @@ for (const code of document.querySelectorAll(".md-typeset :not(pre) > code")) {
 
 // An output is as small as its longest line needs, on a phone and in a list too. Smaller than can be read, columns scroll and sentences wrap.
 const WIDTH_OF_LETTER = 0.605;
-const LEAST = { columns: PHONE ? 5.5 : 10, sentences: PHONE ? 7.5 : 11 }; // pixels
+// On a desk a block has one size: that in which no line is broken, where it can be read. Else all its remarks stand below their lines.
+const LEAST = { columns: PHONE ? 5.5 : 10, sentences: PHONE ? 7.5 : 11, whole: PHONE ? Infinity : 11.5 }; // pixels
 function fit() {
-  for (const code of document.querySelectorAll("pre > code[data-columns]")) {
+  for (const code of document.querySelectorAll("pre > code[data-longest]")) {
     code.style.removeProperty("--fit");
+    delete code.dataset.below;
     const style = getComputedStyle(code);
     const width = code.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const whole = width / code.dataset.longest / WIDTH_OF_LETTER;
+    if (whole >= LEAST.whole) {
+      if (whole < parseFloat(style.fontSize)) code.style.setProperty("--fit", `${whole}px`);
+      continue;
+    }
+    if (!PHONE && width / code.dataset.remarked / WIDTH_OF_LETTER < parseFloat(style.fontSize)) code.dataset.below = "";
+    if (!code.dataset.columns) continue;
     const size = width / code.dataset.columns / WIDTH_OF_LETTER;
     const sentences = "sentences" in code.dataset;
     if (size >= parseFloat(style.fontSize) || (sentences && size < LEAST.sentences)) continue;
@@ -83,10 +96,24 @@ for (const picture of document.querySelectorAll("article :is(p, picture) > img")
   link.append(whole);
 }
 
+// On a desk a cell of figures, such as a range, stays on one line where the table then still fits.
+const FIGURES = /^[-+~(\d](?:[-+\d.,;%\u2013()\s=]|to|in|and|ms|s|GB|MB){0,17}$/;
+for (const table of PHONE ? [] : document.querySelectorAll(".md-typeset table:not([class])")) {
+  const cells = [...table.querySelectorAll("td")].filter((cell) => FIGURES.test(cell.textContent));
+  for (const cell of cells) cell.style.whiteSpace = "nowrap";
+  if (table.scrollWidth <= table.clientWidth && table.offsetWidth <= table.closest("article").clientWidth) continue;
+  for (const cell of cells) cell.style.removeProperty("white-space");
+}
+
 // On a phone a row with many columns becomes a list, each cell behind its column's name (site.css).
 const MANY = 3;
 for (const table of document.querySelectorAll(".md-typeset table:not([class])")) {
   const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
+  if (heads[0] === "key" && heads[2] === "value") {
+    table.dataset.keys = "";
+    const empty = (at) => [...table.tBodies[0].rows].every((row) => !row.cells[at]?.textContent.trim());
+    for (const row of table.rows) [...row.cells].forEach((cell, at) => (cell.hidden = empty(at)));
+  }
   if (heads.length < MANY) continue;
   table.dataset.stacked = "";
   for (const row of table.querySelectorAll("tbody tr")) {

@@ -45,21 +45,21 @@ SCREENS = (
         "report",
         ("run.py", "model=dlrm", "sharder=neo_4d", "cluster=h100x64", "logger=none", "hydra.run.dir=FOLDER/run"),
         "run/report.html",
-        1100,
+        1066,
     ),
     Screen(
         "decide",
         ("-m", "recsys_lab", "decide", "model=tables", "model.file=docs/tables.csv", "clusters=h100x64:2.50,a100x128:1.50", "batch=65536")
         + ("--page", "FOLDER/decide.html"),
         "decide.html",
-        1000,
+        1270,
     ),
     Screen(
         "ablation",
         ("run.py", "-m", "model=dcn", "sharder=torchrec,dmt", "cluster=h100x64", "seed=1,2,3", "data=synthetic_brief", "logger=none")
         + ("hydra.sweep.dir=FOLDER/sweep",),
         "sweep/ablation.html",
-        900,
+        690,
     ),
 )
 

@@ -167,9 +167,10 @@ def small(command: Shown, folder: Path, data: Path | None, run: Path, sweep: Pat
 
 
 def block_with(page: str, words: str) -> str:
-    """The indented block of a page in docs with these words in it, as the file that it is."""
-    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
-    runs = groupby(lines, lambda line: not line or line.startswith("    "))
-    blocks = ["\n".join(block) for indented, block in runs if indented]
+    """The block of code of a page in docs with these words in it, fenced or else indented, as the file that it is."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    fenced = re.compile(r"^```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    runs = groupby(fenced.sub("x", text).splitlines(), lambda line: not line or line.startswith("    "))
+    blocks = [*fenced.findall(text), *("\n".join(block) for indented, block in runs if indented)]
     (block,) = [block for block in blocks if words in block]
     return textwrap.dedent(block).strip() + "\n"

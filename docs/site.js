@@ -4,7 +4,7 @@ const columns = /\S {2,}\S|─{4}/;
 const remark = / {2,}#.*$/; // behind a line of code
 const FURTHER_IN = 4; // letters
 const BUTTON = 7; // letters that the button which copies hides
-const BESIDE_BUTTON = 2; // lines that it stands on
+const BESIDE_BUTTON = 3; // lines that it stands on
 const PHONE = matchMedia("(max-width: 600px)").matches;
 
 // The words of code: none broken behind the hyphens of an option, a long one behind its marks if anywhere.
@@ -47,13 +47,15 @@ for (const code of document.querySelectorAll("pre > code")) {
       const words = document.createElement("span");
       words.className = "remark";
       words.textContent = behind?.trimStart() ?? "";
-      part.append(...whole(behind ? line.slice(0, -words.textContent.length) : line), ...(behind ? [words] : []));
+      const before = behind ? line.slice(0, -words.textContent.length) : line;
+      // On a phone a remark does not stand in a column: its spaces alone would fill a line.
+      part.append(...whole(behind && PHONE ? `${before.trimEnd()}  ` : before), ...(behind ? [words] : []));
       if (!line) part.append(document.createElement("br"));
       return part;
     }),
   );
   if (!output.length) continue;
-  code.dataset.columns = Math.max(...output.map((line) => line.length + (line === lines[0] ? BUTTON : 0)));
+  code.dataset.columns = Math.max(...output.map((line) => line.length + (lines.indexOf(line) < BESIDE_BUTTON ? BUTTON : 0)));
   if (!aligned) code.dataset.sentences = "";
 }
 for (const code of document.querySelectorAll(".md-typeset :not(pre) > code")) {

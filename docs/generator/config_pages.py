@@ -15,11 +15,14 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 
 from recsys_lab.config import options
-from recsys_lab.config.described import GROUPS, comments
+from recsys_lab.config.described import GROUPS, comments, is_global
 from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of
 
 _COMMAND = re.compile(r"^(?:python|torchrun)\b")
-MOST_SHOWN = 60  # letters of a value
+#: model.dropout, data=table, +cluster/disk@cluster.disk=nvme4_x8
+_NAMES = "|".join(GROUPS)
+_KEY_WORD = re.compile(rf"(?<![\w./@=+-])(\+?(?:{_NAMES})(?:[./@][\w/@.]*\w)?=[\w./:@=,-]*\w|(?:{_NAMES})\.\w[\w.]*\w)")
+MOST_SHOWN = 60  # letters of a value's parts
 
 #: What a group's page links to.
 GUIDES = {
@@ -69,33 +72,56 @@ def _first_page(conf: Path) -> str:
 
 def _group_page(conf: Path, group: str, about: str) -> str:
     paths = _choices(conf, group)
-    shared: dict[str, str] = {}
+    shared: dict[tuple[str, str], str] = {}
     for path in paths:
-        shared |= {key: said for key, said in comments(path).items() if key not in shared}
+        at = _targets_of(conf, group, path)
+        for key, said in _meanings(group, path).items():
+            shared.setdefault((_target_at(at, key), key), said)
     where = "simulate.profile" if group == "profile" else group
     says = "" if group == "experiment" else f" A key below is written with the group before it: `{where}.KEY=VALUE`."
     parts = [f"# {group}", "", about + says + GUIDES.get(group, ""), "", "| choice | what it is |", "|---|---|"]
     for path in paths:
         name = _name(conf, group, path)
-        parts.append(f"| [`{name}`](#{name.replace('/', '')}) | {_escaped(_first_sentence(path))} |")
+        parts.append(f"| [`{name}`](#{name.replace('/', '')}) | {_escaped(_coded(_first_sentence(path)))} |")
     for path in paths:
         parts += ["", *_choice(conf, group, path, shared)]
     return "\n".join([*parts, ""])
 
 
-def _choice(conf: Path, group: str, path: Path, shared: dict[str, str]) -> Iterator[str]:
+def _meanings(group: str, path: Path) -> dict[str, str]:
+    """Key of the group -> its comment in the file of one choice."""
+    return {key.removeprefix(f"{group}.") if is_global(path) else key: said for key, said in comments(path).items()}
+
+
+def _targets_of(conf: Path, group: str, path: Path) -> dict[str, str]:
+    """Part of a choice ("" for the whole) -> what it builds. A comment holds for other choices that build the same."""
+    config = _config(conf, group, path)
+    parts = {"": config, **{str(key): part for key, part in config.items_ex(resolve=False) if OmegaConf.is_dict(part)}}
+    return {part: built for part, its in parts.items() if (built := its.get("_target_"))}
+
+
+def _target_at(targets: dict[str, str], key: str) -> str:
+    return targets.get(key.split(".")[0], targets.get("", ""))
+
+
+def _config(conf: Path, group: str, path: Path) -> Any:
+    config = loaded(conf, group, _name(conf, group, path))
+    return config.get(group, config) if is_global(path) else config
+
+
+def _choice(conf: Path, group: str, path: Path, shared: dict[tuple[str, str], str]) -> Iterator[str]:
     words, commands = _head(path)
     name = _name(conf, group, path)
     yield f"## {name}"
     yield ""
-    yield " ".join(words)
+    yield _coded(" ".join(words))
     if commands:
         yield ""
         yield from (f"    {command}" for command in commands)
     yield ""
-    config = loaded(conf, group, name)
-    config = config.get(group, config) if "@package _global_" in path.read_text(encoding="utf-8") else config
-    meanings = shared | comments(path)
+    config = _config(conf, group, path)
+    at = _targets_of(conf, group, path)
+    meanings = {key: said for (target, key), said in shared.items() if target == _target_at(at, key)} | _meanings(group, path)
     if group == "experiment":
         rows = [(key, "", value, meanings.get(key, "")) for key, value in _flat(config) if not key.startswith("defaults")]
     elif group == "sharder":
@@ -214,12 +240,40 @@ def _name(conf: Path, group: str, path: Path) -> str:
 
 
 def _table(rows: list[tuple[str, str, Any, str]]) -> Iterator[str]:
+    if not rows:
+        yield "It has no keys."
+        return
     yield "| key | type | value | what it is |"
     yield "|---|---|---|---|"
     for key, kind, value, said in rows:
-        shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else " ".join(str(value).split())
-        shown = shown if len(shown) <= MOST_SHOWN else shown[: MOST_SHOWN - 3] + "..."
-        yield f"| `{key}` | {_escaped(kind)} | {f'`{shown}`' if shown else ''} | {_escaped(said)} |".replace("`|`", "`\\|`")
+        shown = _shown(value)
+        yield f"| `{key}` | {_escaped(kind)} | {f'`{shown}`' if shown else ''} | {_escaped(_coded(said))} |".replace("`|`", "`\\|`")
+
+
+def _shown(value: Any) -> str:
+    """As a command line takes it. Of a long list or mapping the first parts; a sentence is whole."""
+    if isinstance(value, dict):
+        return _first_parts([f"{_part_of_value(key)}: {_part_of_value(part)}" for key, part in value.items()], "{", "}")
+    if isinstance(value, (list, tuple)):
+        return _first_parts([_part_of_value(part) for part in value], "[", "]")
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else " ".join(str(value).split())
+
+
+def _part_of_value(part: Any) -> str:
+    shown = _shown(part)
+    quote = '"' if "'" in shown else "'"
+    return f"{quote}{shown}{quote}" if isinstance(part, str) and set(shown) & set(" ,:{}[]") else shown
+
+
+def _first_parts(parts: list[str], opening: str, closing: str) -> str:
+    fitting = [number for number in range(1, len(parts) + 1) if len(", ".join(parts[:number])) <= MOST_SHOWN]
+    kept = parts[: max(fitting, default=1)]
+    return opening + ", ".join([*kept, "..."] if len(kept) < len(parts) else kept) + closing
+
+
+def _coded(words: str) -> str:
+    """Keys of the config and overrides as code."""
+    return words if "`" in words else _KEY_WORD.sub(r"`\1`", words)
 
 
 def _escaped(words: str) -> str:

@@ -23,7 +23,7 @@ def coverage_figure() -> str:
     table, tiers = plan.tables[TABLE], tier_rows(plan.placements[TABLE])
     rows = np.unique(np.geomspace(1, table.rows, 200).astype(np.int64))
     with rc_context(style(11, "coverage")):
-        figure = Figure(figsize=(8, 4.1), layout="constrained")
+        figure = Figure(figsize=(6.6, 4.1), layout="constrained")
         panel = figure.subplots()
         left = 1
         for tier, count in tiers.items():

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from docs.generator.coverage import coverage_figure
 from docs.generator.figures import plan_figures
-from docs.generator.flow import flow_figure
+from docs.generator.flow import PHONE, flow_figure
 from docs.generator.themes import DARK, style
 from docs.generator.timelines import timeline_figure
 from recsys_lab.decide.decision import decide
@@ -98,7 +98,7 @@ def _dollars(row: Row) -> float:
 
 #: What can be drawn, by the name that the command line takes. Each gives file name -> SVG text.
 PICTURES: dict[str, Callable[[], dict[str, str]]] = {
-    "architecture": lambda: {"architecture": flow_figure()},
+    "architecture": lambda: {"architecture": flow_figure(), "architecture_phone": flow_figure(PHONE)},
     "plans": plan_figures,
     "coverage": lambda: {"coverage": coverage_figure()},
     "timeline": lambda: {"timeline": timeline_figure()},

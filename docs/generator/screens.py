@@ -1,7 +1,7 @@
 """`python -m docs.generator.screens [NAME ...]`: screenshots of the pages that runs, sweeps and `decide` write, for the docs. Two minutes.
 
-Needs Chromium. The commands are those of the docs; files lie in docs/images, each for light and for dark pages. `--if-changed` does
-nothing while the code that writes those pages is that of the pictures on file.
+Needs Chromium. The commands are those of the docs; files lie in docs/images, each for light and for dark pages, and for phones
+(NAME_phone_SCHEME). `--if-changed` does nothing while the code that writes those pages is that of the pictures on file.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ IMAGES = ROOT / "docs" / "images"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking")
 WIDTH = 960
+#: Of a phone, in CSS pixels; its pictures have twice as many.
+PHONE, PHONE_HEIGHT = 400, 840
+NARROWEST = 500  # window of Chromium
 #: A scheme, and what makes Chromium ask for it.
 SCHEMES = {"light": "--blink-settings=preferredColorScheme=1", "dark": "--blink-settings=preferredColorScheme=0"}
 COLOURS = 256  # of a picture
@@ -78,20 +81,34 @@ def write_screens(names: list[str]) -> None:
             if done.returncode:
                 raise UserError("a command of a picture failed", where=screen.name, given=done.stderr.strip().splitlines()[-1])
             for scheme in SCHEMES:
-                photograph(browser, Path(folder) / screen.page, IMAGES / f"{screen.name}_{scheme}.png", screen.height, scheme)
+                page = Path(folder) / screen.page
+                photograph(browser, page, IMAGES / f"{screen.name}_{scheme}.png", (WIDTH, screen.height), scheme)
+                photograph(browser, page, IMAGES / f"{screen.name}_phone_{scheme}.png", (PHONE, PHONE_HEIGHT), scheme)
         print(IMAGES / f"{screen.name}_*.png")
     if not names:
         CODE.write_text(code_of_pages() + "\n", encoding="utf-8")
 
 
-def photograph(browser: str, page: Path, picture: Path, height: int, scheme: str) -> None:
-    """The top of a page, as a PNG file of at most COLOURS colours."""
-    with tempfile.TemporaryDirectory() as profile:
-        shape = (f"--window-size={WIDTH},{height}", f"--screenshot={picture}", f"--user-data-dir={profile}", "--virtual-time-budget=5000")
-        words = [browser, *BROWSER_OPTIONS, SCHEMES[scheme], *shape, page.as_uri()]
-        subprocess.run(words, check=True, capture_output=True, timeout=120)
+def photograph(browser: str, page: Path, picture: Path, size: tuple[int, int], scheme: str) -> None:
+    """The top of a page, width and height in CSS pixels, as a PNG file of at most COLOURS colours."""
+    width, height = size
+    sharpness = 1 if width >= NARROWEST else 2
+    with tempfile.TemporaryDirectory() as folder:
+        shown = page if width >= NARROWEST else _in_a_frame(page, size, Path(folder) / "frame.html")
+        window = (f"--window-size={max(width, NARROWEST)},{height}", f"--force-device-scale-factor={sharpness}")
+        words = [*window, f"--screenshot={picture}", f"--user-data-dir={folder}/profile", "--virtual-time-budget=5000", shown.as_uri()]
+        subprocess.run([browser, *BROWSER_OPTIONS, SCHEMES[scheme], *words], check=True, capture_output=True, timeout=120)
     with Image.open(picture) as image:
-        image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(picture, optimize=True)
+        whole = image.convert("RGB").crop((0, 0, sharpness * width, sharpness * height))
+    whole.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(picture, optimize=True)
+
+
+def _in_a_frame(page: Path, size: tuple[int, int], frame: Path) -> Path:
+    """A page that shows another one in a width that windows cannot have."""
+    style = "color-scheme: light dark; border: 0; position: absolute; inset: 0"
+    html = f'<!doctype html><meta name="color-scheme" content="light dark"><iframe src="{page.as_uri()}" style="{style}" '
+    frame.write_text(f'{html}width="{size[0]}" height="{size[1]}"></iframe>', encoding="utf-8")
+    return frame
 
 
 def code_of_pages() -> str:

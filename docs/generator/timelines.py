@@ -33,7 +33,7 @@ def timeline_figure() -> str:
         iterations[f"{title}: {simulated.iteration_ms:.1f} ms ({words})"] = [event for event in timeline.events if event.ms > 0]
     lanes = [stream for stream in STREAMS if any(event.stream == stream for events in iterations.values() for event in events)]
     with rc_context(style(11, "timeline")):
-        figure = Figure(figsize=(8, 0.9 + len(iterations) * (0.75 + 0.3 * len(lanes))), layout="constrained")
+        figure = Figure(figsize=(6.6, 0.9 + len(iterations) * (0.75 + 0.3 * len(lanes))), layout="constrained")
         panels = figure.subplots(len(iterations), 1, sharex=True)
         for panel, (title, events) in zip(panels, iterations.items()):
             _iteration(panel, title, events, lanes)

@@ -14,7 +14,7 @@ import yaml
 from docs.generator.__main__ import write_pages
 from docs.generator.config_pages import GROUPS, comments, config_pages
 from docs.generator.figures import plan_figure
-from docs.generator.flow import flow_figure
+from docs.generator.flow import PHONE, flow_figure
 from docs.generator.links import Site
 from docs.generator.pictures import IMAGES, tidy
 from recsys_lab.config.schema import GROUPS as CONFIG_GROUPS
@@ -40,6 +40,21 @@ def test_every_group_has_a_page_with_every_choice_and_key() -> None:
     assert "| `device.memory_gb` | float | `80.0` |" in pages["config/cluster.md"]  # from another file, by its defaults list
     assert "or some of &#123;a2a_global_gb_s, " in pages["config/sharder.md"]  # a brace at a cell's end would be taken for attributes
     assert "| `planner.column_shards` |" in pages["config/sharder.md"] and "| `seed` | int | `1` |" in pages["config/index.md"]
+
+
+def test_a_meaning_is_shared_by_choices_that_build_the_same_and_values_stand_as_a_command_takes_them() -> None:
+    pages = config_pages(ROOT)
+    dcn, deepfm = (pages["config/model.md"].split(f"\n## {name}\n")[1].split("\n## ")[0] for name in ("dcn", "deepfm"))
+    assert "first-order weight" in deepfm and "first-order weight" not in dcn
+    assert "| `link_gb_s` | float | `${host_link_gb_s:${cluster.ranks_per_host}," in pages["config/launcher.md"]
+    assert (
+        "| of a host, one way: what its ranks' links carry together |" in pages["config/launcher.md"]
+    )  # of a file with keys of all groups
+    assert "| `{fp32: 19.5, tf32: 156.0, bf16: 312.0, fp16: 312.0}` |" in pages["config/cluster.md"]
+    assert "| `{'Tiny, 1 x A100': 24.4, 'Tiny, 8 x A100': 5.54, ...}` |" in pages["config/profile.md"]
+    assert "`What share of the processor's peak do an MLP's products reach?`" in pages["config/experiment.md"]
+    assert "nothing starts unless `launcher.submit=true`." in pages["config/launcher.md"]
+    assert "\nIt has no keys.\n" in pages["config/logger.md"] and "what it is |\n|---|---|---|---|\n\n" not in "".join(pages.values())
 
 
 def test_a_comment_is_that_of_its_key(tmp_path: Path) -> None:
@@ -153,6 +168,7 @@ def test_the_site_is_built_and_asks_nothing_of_another_host() -> None:
 
 def test_drawings_on_file_follow_the_readers_scheme_and_every_picture_has_its_page() -> None:
     assert (IMAGES / "architecture.svg").read_text(encoding="utf-8") == tidy(flow_figure())
+    assert (IMAGES / "architecture_phone.svg").read_text(encoding="utf-8") == tidy(flow_figure(PHONE))
     pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     for picture in (*IMAGES.glob("*.svg"), *IMAGES.glob("*.png")):
         assert f"images/{picture.name}" in pages, f"{picture.name} is on no page"

@@ -32,7 +32,7 @@ def draw(found: Sequence[Found], path: Path) -> None:
     alone = [(p.published, p.left_out) for p in times if p.fitted]
     outside = [(p.published, ms) for p in times for ms in p.outside.values()]
     ends = [min(p.published for p in times) * 0.7, max(p.published for p in times) * 1.4]
-    with picture(path, columns=2, width=10.0, height=5.0) as (_, axes):
+    with picture(path, columns=2, width=7.2, height=3.8) as (_, axes):
         for axis, title in zip(axes, ("profiles on file", "predicted by fits without the point")):
             axis.fill_between(ends, [x * (1 - BAND) for x in ends], [x * (1 + BAND) for x in ends], color="#e8e8e8", label="within 15 %")
             axis.plot(ends, ends, color=GREY, linewidth=0.8)
@@ -43,7 +43,7 @@ def draw(found: Sequence[Found], path: Path) -> None:
         axes[0].scatter(*_sides(plain), s=12, color=ORANGE, marker="^", label=f"nothing fitted ({len(plain)})")
         axes[1].scatter(*_sides(alone), s=12, color=BLUE, label=f"the point left out ({len(alone)})")
         axes[1].scatter(
-            *_sides(outside), s=14, color=ORANGE, marker="^", label=f"its device, scale or generation left out ({len(outside)})"
+            *_sides(outside), s=14, color=ORANGE, marker="^", label=f"its device, scale or\ngeneration left out ({len(outside)})"
         )
         for axis in axes:
             axis.legend(loc="upper left")

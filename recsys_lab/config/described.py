@@ -58,13 +58,29 @@ def is_global(path: Path) -> bool:
     return read_text(path).startswith("# @package _global_")
 
 
-def meanings(conf: Path, group: str) -> dict[str, str]:
-    """The comment of each key of a group, that of the first choice which has one."""
-    by_key: dict[str, str] = {}
+def meanings(conf: Path, group: str, builds: str | None = None) -> dict[str, str]:
+    """The comment of each key of a group: that of the first choice which has one.
+
+    `builds`: of the choices that name it as `_target_`. Others count only where all of them say the same.
+    """
+    own: dict[str, str] = {}
+    others: dict[str, dict[str, None]] = {}
     for path in sorted((conf / group).glob("*.yaml")):
         prefix = f"{group}." if is_global(path) else ""
-        by_key |= {key: comment for name, comment in comments(path).items() if (key := name.removeprefix(prefix)) not in by_key}
-    return by_key
+        for name, comment in comments(path).items():
+            if builds is None or builds in _builds(path):
+                own.setdefault(name.removeprefix(prefix), comment)
+            else:
+                others.setdefault(name.removeprefix(prefix), {})[comment] = None
+    return {key: next(iter(said)) for key, said in others.items() if len(said) == 1} | own
+
+
+def _builds(path: Path) -> set[str]:
+    """What a choice names as `_target_`, itself or in the choices of its group that it starts from."""
+    config = loaded(path)
+    bases = [path.with_name(f"{base}.yaml") for base in (config or {}).get("defaults", []) if isinstance(base, str) and base != "_self_"]
+    inherited = (_builds(base) for base in bases if base.is_file())
+    return {target for _, target in _targets(config)}.union(*inherited)
 
 
 def targets(conf: Path, group: str) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,8 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,17 +56,18 @@ def of_group(conf: Path, group: str) -> Json:
     if group in PLAIN and group != "sharder":
         return about | _with_keys(of_dataclass(PLAIN[group], comments), {"defaults": DEFAULTS})
     if group != "sharder":
-        return about | of_targets(target_names[""], group, BESIDE_TARGET.get(group), comments)
+        return about | of_targets(target_names[""], group, BESIDE_TARGET.get(group), partial(meanings, conf, group))
     parts: Json = {}
     for part in PARTS:
-        parts[part] = _or_interpolation([of_targets(target_names[part], f"sharder.{part}", None, _below(comments, part)), {"type": "null"}])
+        built = of_targets(target_names[part], f"sharder.{part}", None, partial(_meanings_below, conf, group, part))
+        parts[part] = _or_interpolation([built, {"type": "null"}])
     return about | _with_keys(of_dataclass(PLAIN["sharder"], comments), parts | {"defaults": DEFAULTS})
 
 
-def of_targets(names: Iterable[str], where: str, beside: type | None, comments: Mapping[str, str]) -> Json:
-    """A mapping whose `_target_` is one of `names`, or code of somebody else's with keys of its own."""
+def of_targets(names: Iterable[str], where: str, beside: type | None, comments: Callable[[str], Mapping[str, str]]) -> Json:
+    """A mapping whose `_target_` is one of `names`, or somebody else's with keys of its own. `comments`: what keys mean, by name."""
     names = tuple(names)
-    each = {name: of_dataclass(schema_of(target_of(name, where), beside), comments) for name in names}
+    each = {name: of_dataclass(schema_of(target_of(name, where), beside), comments(name)) for name in names}
     keys: dict[str, list[Json]] = {}
     for schema in each.values():
         for key, value in schema["properties"].items():
@@ -93,6 +95,10 @@ def of_targets(names: Iterable[str], where: str, beside: type | None, comments: 
     inherits = {"if": {"not": {"required": ["_target_"]}}, "then": {"propertyNames": {"enum": [*common, "defaults"]}, "properties": common}}
     # properties: for what an editor offers; `then` above decides
     return {"type": "object", "properties": {"_target_": target, "defaults": DEFAULTS}, "allOf": [inherits, *key_rules, *required_rules]}
+
+
+def _meanings_below(conf: Path, group: str, part: str, builds: str) -> dict[str, str]:
+    return _below(meanings(conf, group, builds), part)
 
 
 def of_dataclass(kind: Any, comments: Mapping[str, str]) -> Json:
@@ -169,7 +175,7 @@ def _whole(conf: Path, groups: Mapping[str, Json]) -> Json:
         parts[name] = _partial(of_dataclass(PLAIN[name], _below(comments, name)))
     parts["simulate"]["properties"]["profile"] = _partial(groups["profile"])
     studies = targets(conf, "experiment")["study"]
-    parts["study"] = {"anyOf": [{"type": "null"}, _partial(of_targets(studies, "study", BESIDE_TARGET["study"], {}))]}
+    parts["study"] = {"anyOf": [{"type": "null"}, _partial(of_targets(studies, "study", BESIDE_TARGET["study"], lambda _: {}))]}
     parts |= {"hydra": {"type": "object"}, "defaults": DEFAULTS}
     return _partial(_with_keys(of_dataclass(PLAIN[""], comments), parts))
 

@@ -154,6 +154,18 @@ def test_descriptions_ranges_choices_and_defaults_are_there(schemas: dict[str, d
     assert optimizer["gamma"]["description"] == "step: what a fall multiplies by"
 
 
+def test_a_key_is_described_by_what_its_own_choices_say(schemas: dict[str, dict[str, Any]]) -> None:
+    """And by another's only where nobody says otherwise."""
+    described: dict[str, dict[str, str | None]] = {}
+    for rule in schemas["model/*.yaml"]["allOf"]:
+        if "then" in rule and "propertyNames" in rule["then"] and "required" in rule["if"]:
+            name = rule["if"]["properties"]["_target_"]["const"].rpartition(".")[2]
+            described[name] = {key: value.get("description") for key, value in rule["then"]["properties"].items()}
+    assert "first-order" in (described["DeepFM"]["embedding_dim"] or "")
+    assert described["DCN"]["embedding_dim"] is None
+    assert described["HSTU"]["max_length"] != described["Sequence"]["max_length"]
+
+
 def test_the_command_writes_them_and_the_editors_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "a" / "schemas"
     assert command.main(["--out", str(folder)]) == 0

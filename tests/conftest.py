@@ -5,6 +5,7 @@ import os
 from collections import Counter
 
 import pytest
+from hypothesis import settings
 
 from recsys_lab.config.calibrated import VARIABLE
 
@@ -12,6 +13,9 @@ os.environ[VARIABLE] = "none"
 #: OpenMP's threads sleep while they wait. By default they spin, and several test processes share two cores:
 #: spinning took two thirds of the CPU time of tests/models, tests/simulate and tests/kernels. Read when torch loads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+#: An example may take its time: other processes share the cores.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 #: Folders whose files hold few tests and run for minutes: they start processes.
 STARTING = ("end_to_end", "experiments", "package")
 

@@ -53,7 +53,7 @@ def calibration(profile: Profile = figures.START, words: tuple[str, ...] = (), m
     return Calibration(brief(["data=synthetic_brief", *words]), measured, (), made, profile)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.floats(0.5, 10), st.floats(0.5, 10), st.floats(10, 300), st.floats(10, 300))
 def test_links_fitted_to_collectives_tell_them_again(bandwidth: float, ring: float, latency: float, message: float) -> None:
     link = replace(cluster().intra_host, bandwidth_gb_s=bandwidth, ring_gb_s=ring, latency_us=latency, message_us=message)
@@ -88,7 +88,7 @@ def test_a_network_that_nothing_crossed_stays_as_it_was_said_to_be() -> None:
     assert found.cross_host == on_file().cross_host and found.intra_host.source == "fitted"
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.floats(0.2, 0.9), st.floats(0.2, 0.9), st.floats(2.0, 50.0))
 def test_layers_give_the_shares_of_the_peak_and_the_launches_that_made_them(mfu: float, small: float, launch_us: float) -> None:
     """Small layers and large ones are computed by two libraries, each with a share of its own."""

@@ -58,7 +58,7 @@ VALUES = st.recursive(BARE | ESCAPED | QUOTED, written, max_leaves=5)
 
 
 @given(value=VALUES, more=st.none() | VALUES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_other_letters_mean_what_ascii_ones_do(value: str, more: str | None) -> None:
     """What Hydra reads with x and y for letters, it reads with é and ü for them."""
     word = f"k={value}" if more is None else f"k={value},{more}"

@@ -21,7 +21,7 @@ from recsys_lab.tables import power_law_access
 from tests.data.helpers import FRAPPE_HEADER, FRAPPE_LINES, array_data, frappe_options, interactions_options, write
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(max_rows=st.integers(1, 1200), asked=st.lists(st.integers(0, 99), min_size=1, max_size=30))
 def test_ids_are_in_range_and_everything_else_is_the_same(max_rows: int, asked: list[int]) -> None:
     data = array_data(100)
@@ -99,14 +99,14 @@ def test_held_out_items_are_looked_up_in_the_smaller_table(tmp_path: Path, max_r
             assert mine.read(rows).ids.tolist() == (theirs.read(rows).ids % held_out.item_rows).tolist()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=50), rows=st.integers(1, 60))
 def test_folded_counts(counts: list[int], rows: int) -> None:
     folded = fold_counts(np.array(counts), rows)
     assert folded.tolist() == [sum(counts[i::rows]) if i < len(counts) else 0 for i in range(rows)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rows=st.integers(1, 10**6), cap=st.integers(1, 10**6), exponent=st.sampled_from([0.0, 1.0, 1.2]))
 def test_a_folded_formula_keeps_rows_order_and_look_ups(rows: int, cap: int, exponent: float) -> None:
     folded = fold_access(power_law_access("t", rows, 3.0, exponent), cap)

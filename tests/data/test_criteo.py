@@ -126,7 +126,7 @@ def test_days_are_read_in_order_and_the_last_validates(tmp_path: Path) -> None:
     assert data.splits["train"].rows == 30 and data.splits["validation"].rows == 1
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(data=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=30), min_size=1, max_size=5), min_count=st.integers(1, 4))
 def test_counting_in_blocks_equals_counting_at_once(data: list[list[int]], min_count: int) -> None:
     in_blocks, at_once = ValueCounter(1), ValueCounter(1)
@@ -145,7 +145,7 @@ def test_counting_in_blocks_equals_counting_at_once(data: list[list[int]], min_c
 FIELD = st.one_of(st.just(""), st.from_regex(r"[0-9a-fA-F]{1,9}", fullmatch=True), st.text("0123456789abcdefAx+-. \"'#\x00é", max_size=4))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from([0, 5, 13, 14, 39]), FIELD, st.integers(0, 3)), min_size=1, max_size=4))
 def test_the_fast_and_the_slow_reader_agree(edits: list[tuple[int, str, int]]) -> None:
     """A block parses as a whole exactly when no line of it is complained about."""

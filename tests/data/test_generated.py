@@ -45,7 +45,7 @@ def bags(rows: Rows) -> list[list[tuple]]:
     return [flat[f * count : (f + 1) * count] for f in range(len(rows.lengths))]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(asked=st.lists(st.integers(0, 2999), min_size=1, max_size=40))
 def test_a_row_does_not_depend_on_how_it_is_asked_for(tmp_path_factory: pytest.TempPathFactory, asked: list[int]) -> None:
     data = synthetic(tmp_path_factory.getbasetemp() / "cache", WANTED)

@@ -173,7 +173,7 @@ def test_a_user_that_had_everything_is_left_out(tmp_path: Path) -> None:
     assert click.splits["test"].rows == 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=20), min_size=1, max_size=6))
 def test_unseen_items_are_all_the_others_in_rising_order(histories: list[list[int]]) -> None:
     users = np.repeat(np.arange(len(histories)), [len(h) for h in histories])
@@ -184,7 +184,7 @@ def test_unseen_items_are_all_the_others_in_rising_order(histories: list[list[in
         assert unseen.item(np.full(len(rest), user), np.arange(len(rest))).tolist() == rest
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 30), st.integers(1, 10), st.integers(0, 10**6))
 def test_drawn_numbers_are_distinct_and_below_the_limit(limit: int, wanted: int, counter: int) -> None:
     stream = hashing.key("test")

@@ -212,7 +212,7 @@ FIELD = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(LAYOUTS), st.lists(st.lists(FIELD, min_size=0, max_size=5), min_size=1, max_size=4))
 def test_a_block_is_parsed_if_and_only_if_no_line_has_a_complaint(layout: Layout, fields: list[list[str]]) -> None:
     lines = [layout.separator.join(line) for line in fields]
@@ -223,7 +223,7 @@ def test_a_block_is_parsed_if_and_only_if_no_line_has_a_complaint(layout: Layout
         assert len(parsed) == len(lines)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 10**10)), min_size=1, max_size=30))
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, events: list[tuple[int, int, int]]) -> None:
     path = write(tmp_path_factory.mktemp("log") / "log.csv", ["user,item,time", *(f"{u},{i},{t}" for u, i, t in events)])

@@ -39,7 +39,7 @@ def prefetch_threads() -> int:
     return sum(t.name == "recsys_lab-prefetch" for t in threading.enumerate())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rows=st.integers(1, 200), batch_size=st.integers(1, 64), world_size=st.integers(1, 9), shuffle=st.booleans())
 def test_ranks_together_are_the_unsharded_batch(rows: int, batch_size: int, world_size: int, shuffle: bool) -> None:
     data = array_data(rows)
@@ -59,7 +59,7 @@ def test_ranks_together_are_the_unsharded_batch(rows: int, batch_size: int, worl
             assert not m.sparse.lengths().view(2, -1)[:, m.valid :].any()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows=st.integers(1, 300), world_size=st.integers(1, 6), epoch=st.integers(0, 3))
 def test_no_rank_reads_anothers_rows(rows: int, world_size: int, epoch: int) -> None:
     read = []
@@ -72,7 +72,7 @@ def test_no_rank_reads_anothers_rows(rows: int, world_size: int, epoch: int) -> 
     assert sorted(r for rows_of_rank in read for r in rows_of_rank) == list(range(rows))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows=st.integers(1, 150), epoch=st.integers(0, 4), data=st.data())
 def test_a_resumed_position_gives_the_rest_of_the_epoch(rows: int, epoch: int, data: st.DataObject) -> None:
     made = array_data(rows)

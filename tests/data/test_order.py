@@ -11,14 +11,14 @@ from recsys_lab.data.order import ShuffledOrder
 seeds = st.integers(min_value=0, max_value=2**63)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(rows=st.integers(1, 5000), seed=seeds, epoch=st.integers(0, 10**6))
 def test_every_row_comes_once(rows: int, seed: int, epoch: int) -> None:
     order = ShuffledOrder(rows, seed, epoch).at(np.arange(rows))
     assert np.array_equal(np.sort(order), np.arange(rows))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows=st.integers(10**6, 2**40), seed=seeds, data=st.data())
 def test_a_position_alone_equals_the_position_among_others(rows: int, seed: int, data: st.DataObject) -> None:
     positions = np.array(data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=50, unique=True)))

@@ -112,7 +112,7 @@ def test_one_file_is_divided_by_shares(tmp_path: Path, held_out: str) -> None:
     assert (data.splits["train"].read(np.arange(80)).labels.tolist() == [i % 2 for i in range(80)]) == (held_out == "last")
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(st.text("abcdef ,\"'ä", max_size=4), min_size=4, max_size=30), rows=st.integers(1, 9))
 def test_hashed_ids_are_in_their_table_and_equal_for_equal_words(tmp_path: Path, words: list[str], rows: int) -> None:
     path = tmp_path / "h.parquet"

@@ -27,7 +27,6 @@ def count_without_fault(examples: SearchStrategy[T], count: int, fault: Callable
         max_examples=count,
         derandomize=True,
         database=None,
-        deadline=None,
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )

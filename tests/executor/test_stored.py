@@ -28,7 +28,7 @@ def floats(bits: list[int]) -> torch.Tensor:
     return torch.tensor(bits, dtype=torch.int64).to(torch.int32).view(torch.float32)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(BITS, min_size=1, max_size=40))
 def test_halves_join_to_the_same_bits(bits: list[int]) -> None:
     weight = floats(bits)

@@ -34,7 +34,7 @@ def flat(features: tuple[list[list[int]], ...]) -> tuple[torch.Tensor, torch.Ten
     return torch.tensor([i for f in features for bag in f for i in bag], dtype=torch.int64), lengths.cumsum(0), len(features[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(bags, st.sampled_from(["sum", "mean"]))
 def test_look_up_and_row_gradients_equal_embedding_bag(features: tuple[list[list[int]], ...], mode: str) -> None:
     torch.manual_seed(0)

@@ -42,7 +42,7 @@ def splits(draw: st.DrawFn) -> tuple[list[Table], dict[str, dict[str, int]], dic
     return tables, rows_of_tier, remaps, batch
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(splits())
 def test_each_id_goes_where_the_remapping_says(drawn) -> None:
     tables, rows_of_tier, remaps, batch = drawn
@@ -72,7 +72,7 @@ def test_each_id_goes_where_the_remapping_says(drawn) -> None:
     assert torch.equal(came_back, ids)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 2), max_size=30))
 def test_rows_go_back_to_their_places_and_gradients_to_the_rows(tiers: list[int]) -> None:
     tier = torch.tensor(tiers, dtype=torch.int64)

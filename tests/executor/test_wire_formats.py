@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_lab.errors import UserError
@@ -43,7 +43,6 @@ FLAT: list[tuple[tuple[Table, ...], How]] = [
 ]
 
 
-@settings(deadline=None)
 @given(st.floats(2.0**-24, 32.0, width=32), st.sampled_from(["fp16", "bf16"]), st.integers(1, 512))
 def test_gradients_of_any_size_keep_the_format_s_digits(size: float, name: str, ranks: int) -> None:
     """From 6e-8 on, where FP16 alone would keep one bit; the mean over ranks from as far down as each rank's share reaches."""

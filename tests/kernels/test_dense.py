@@ -31,7 +31,7 @@ def both(x, weight, lead):
     return dots.detach(), x.grad
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     *(st.integers(0, 9), st.integers(2, 70), st.integers(1, 300), st.sampled_from(dense.FORMATS), st.booleans(), st.booleans()),
     st.integers(0, 2**31),
@@ -74,7 +74,7 @@ def test_vectors_may_lie_anywhere():
     assert torch.equal(torch.cat(dense.pair_dots_backward(apart, grad), 1), dense.pair_dots_backward(whole, grad.contiguous())[0])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 70), st.integers(1, 70), st.sampled_from(dense.FORMATS), st.integers(0, 2**31))
 def test_relu_backward(rows, cols, dtype, seed):
     torch.manual_seed(seed)
@@ -102,7 +102,7 @@ def test_a_turned_gradient_is_the_transpose(rows, cols, dtype):
     assert in_place is grad and all(torch.equal(a, b) for a, b in zip((grad, *others), (found, turned, sums)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 70), st.integers(1, 70), st.sampled_from(dense.FORMATS), st.integers(0, 2**31))
 def test_the_way_back_through_a_layer_with_one_output(rows, cols, dtype, seed):
     torch.manual_seed(seed)
@@ -131,7 +131,7 @@ def test_the_number_of_threads_changes_no_bit(dtype):
 
 
 @needs_tiles
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(1, 600), outputs=st.integers(1, 1100), inputs=st.integers(1, 130), swapped=st.booleans(), seed=st.integers(0, 2**31)
 )

@@ -163,7 +163,7 @@ def has_the_definitions_bits(start: torch.Tensor, lookups: Lookups, grad: torch.
         assert torch.equal(found, expected), (len(start), threads)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     firsts=st.lists(st.integers(0, 60), min_size=1, max_size=9),
     most=st.lists(st.sampled_from((0, 3, 200, 400)), min_size=9, max_size=9),

@@ -22,7 +22,7 @@ def floats(bits: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.skipif(not available(), reason=f"no C++ kernels: {why_not()}")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     ROWS,
     ROWS,

@@ -112,7 +112,7 @@ def test_updates_are_the_definitions_bits(shape: tuple[int, ...], rule: str, mon
 
 
 @runs
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.integers(1, 40), st.sampled_from([0.5, 0.1, 1e-30, 1e30]), st.sampled_from([0.0, 0.01]), st.sampled_from([*RULES]))
 def test_halves_move_as_fp32_does(data: st.DataObject, dim: int, lr: float, decay: float, name: str) -> None:
     """Whatever bits: denormals, infinities, NaNs and both zeros too."""

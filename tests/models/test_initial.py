@@ -19,7 +19,7 @@ from recsys_lab.tables import Table
 from tests.models.inputs import SETTINGS, TABLES, K, batch, built
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 300), st.integers(1, 9), st.integers(0, 2**40), st.data())
 def test_any_shard_is_a_cut_of_the_whole(rows, dim, seed, data):
     table = Table("t", rows, dim, ("t",))

@@ -21,7 +21,7 @@ from tests.models.sequences import CLICK, KINDS, NEXT_ITEM, SETTINGS, D, built, 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(LENGTHS)
 def test_packing_undoes_padding(lengths: list[int]) -> None:
     places = Places.of(torch.tensor(lengths), torch.device("cpu"))
@@ -36,7 +36,7 @@ def test_packing_undoes_padding(lengths: list[int]) -> None:
     assert places.to_end.tolist() == [n - 1 - t for n in lengths for t in range(n)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(LENGTHS)
 def test_groups_have_every_row_once_and_little_padding(lengths: list[int]) -> None:
     groups = Places.groups(torch.tensor(lengths), torch.device("cpu"))

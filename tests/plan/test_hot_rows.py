@@ -20,7 +20,7 @@ def skewed(exponent: float) -> AccessStatistics:
     return AccessStatistics({t.name: power_law_access(t.name, t.rows, even[t.name].mean_length, exponent) for t in TABLES})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 10**7), st.floats(0.01, 50), st.floats(0, 2), st.lists(st.integers(1, 10**6), min_size=1, max_size=64))
 def test_every_look_up_is_served_once(rows: int, length: float, exponent: float, sizes: list[int]) -> None:
     starts = np.cumsum([0, *sizes[:-1]])
@@ -36,7 +36,7 @@ def test_without_skew_ranks_are_nearly_alike_and_with_it_one_has_the_hottest_row
     assert hot.max() >= hottest > 5
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(FLAT_SCHEMES), min_size=1, max_size=3).map(tuple), st.integers(1, 4), st.integers(1, 4), st.floats(0, 1.5))
 def test_skew_moves_work_between_ranks_and_makes_none(kinds: tuple[str, ...], hosts: int, ranks: int, exponent: float) -> None:
     sharding, work, statistics = plan(kinds, hosts, ranks), workload(512, dense_parameters=1_000_000), skewed(exponent)

@@ -45,7 +45,7 @@ def spread(values: tuple[float, ...], world: int) -> list[float]:
     return list(values) if len(values) == world else [values[0]] * world
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lowered())
 def test_what_is_sent_is_received(steps: Steps) -> None:
     for step in steps.collectives:
@@ -55,7 +55,7 @@ def test_what_is_sent_is_received(steps: Steps) -> None:
                 assert math.isclose(sum(sent[r] for r in group), sum(received[r] for r in group), rel_tol=1e-9), step.name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lowered())
 def test_groups_are_disjoint_and_real_and_the_order_is_serial(steps: Steps) -> None:
     earlier: set[str] = set()
@@ -112,7 +112,7 @@ def test_16_bits_halve_every_exchange_but_that_of_ids(scheme: str) -> None:
         assert b.bytes_of_rank == tuple(size if a.phase == "input" else size / 2 for size in a.bytes_of_rank), a.name
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 1000), st.floats(1e-6, 1.0)), min_size=1, max_size=5), st.integers(1, 5000))
 def test_distinct_rows_are_at_most_the_rows_and_at_most_the_look_ups(buckets: list[tuple[int, float]], samples: int) -> None:
     rows, p = zip(*buckets)

@@ -53,7 +53,7 @@ def with_shard(sharding: ShardingPlan, table: int, index: int, shard: Shard | No
     return dataclasses.replace(sharding, placements=tuple(placements))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(plans(), st.data())
 def test_a_valid_plan_covers_each_cell_once_and_a_changed_one_is_refused(sharding: ShardingPlan, data: st.DataObject) -> None:
     validate(sharding)
@@ -99,7 +99,7 @@ def test_rows_must_lie_in_the_order_of_the_ranks() -> None:
         validate(swapped)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(plans())
 def test_a_saved_plan_loads_as_it_was(tmp_path_factory: pytest.TempPathFactory, sharding: ShardingPlan) -> None:
     path = save_plan(sharding, tmp_path_factory.mktemp("plan") / "plan.json")

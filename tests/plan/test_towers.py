@@ -89,7 +89,7 @@ def works(towers: int, columns: int = 5) -> tuple[TowerWork, ...]:
     return tuple(TowerWork(100 * (t + 1), columns, 1e3, 2e3, 40.0) for t in range(towers))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_steps_are_whole(data: st.DataObject) -> None:
     """Any towers: what is sent is received, the order is serial, and look-ups read each row once for each id."""

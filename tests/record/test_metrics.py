@@ -89,7 +89,6 @@ def test_diverged_predictions_are_refused_not_averaged(bad):
         quality([0.0, bad, 1.0], [0, 1, 1])
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=20), st.integers(1, 12))
 def test_places_are_means_over_all_orders_of_equals(counts, places):
     """Each order of the held-out item among its equals is one place, and all are as likely."""

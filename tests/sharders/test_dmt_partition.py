@@ -86,7 +86,7 @@ def test_the_same_affinity_and_seed_give_the_same_bits() -> None:
     assert balanced_groups(once[0], 4, 2.0, seed=2) == balanced_groups(again[0], 4, 2.0, seed=2)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_every_item_is_in_one_group_and_sizes_keep_the_bound(data: st.DataObject) -> None:
     items = data.draw(st.integers(2, 20))
@@ -146,7 +146,7 @@ def test_loads_decide_between_groups_of_nearly_the_same_tightness(
     assert seeds == [*range(16), *range(48, 64)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
 def test_adjusted_rand_index_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     one, other = ([[str(i) for i, p in enumerate(pairs) if p[side] == g] for g in range(4)] for side in (0, 1))

@@ -56,7 +56,7 @@ def planned(own_tables: tuple[Table, ...], cluster: Cluster, towers: int, *each:
     return plan(own_tables, lengths(own_tables, *each), cluster, FP32, workload(), strided(own_tables, towers), **options)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_towers_fill_their_sites(data: st.DataObject) -> None:
     hosts, ranks = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.integers(1, 4))

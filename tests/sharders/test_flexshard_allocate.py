@@ -40,7 +40,7 @@ def ms_of(trade: Trade, split: Split) -> float:
 
 
 @given(P, settings_of(), BUDGETS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_two_tiers_are_the_best_of_all_assignments_within_the_budget(p: list[float], setting: Setting, budget: float) -> None:
     trade = Trade(one_table(p), setting)
     split, best = two_tier(trade, budget), least_communication(p, ("replicated", "row_sharded"), setting, budget)
@@ -51,7 +51,7 @@ def test_two_tiers_are_the_best_of_all_assignments_within_the_budget(p: list[flo
 
 
 @given(P, settings_of(), BUDGETS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_three_tiers_by_the_optimal_rule_are_the_best_of_all_assignments(p: list[float], setting: Setting, budget: float) -> None:
     trade = Trade(one_table(p), setting)
     split, best = optimal_three_tier(trade, budget), least_communication(p, tuple(TIER_COSTS), setting, budget)
@@ -62,7 +62,6 @@ def test_three_tiers_by_the_optimal_rule_are_the_best_of_all_assignments(p: list
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), settings_of(), BUDGETS)
-@settings(deadline=None)
 def test_a_third_tier_never_leaves_more_to_the_global_exchange_and_never_costs_more_memory(p, setting, budget) -> None:
     trade = Trade(one_table(p), setting)
     two, three, best = two_tier(trade, budget), three_tier(trade, budget), optimal_three_tier(trade, budget)
@@ -78,7 +77,6 @@ TABLES = st.lists(st.tuples(st.lists(st.floats(0, 1), min_size=1, max_size=20), 
 
 
 @given(TABLES, settings_of())
-@settings(deadline=None)
 def test_tables_are_planned_as_their_union_and_every_row_that_moves_is_hotter_than_those_that_stay(tables, setting) -> None:
     rows = Rows.merged([(np.ones(len(p), np.int64), np.sort(p)[::-1], dim) for p, dim in tables])
     assert rows.total == sum(len(p) for p, _ in tables)
@@ -105,7 +103,6 @@ def test_of_equal_rows_the_earlier_table_comes_first_every_time() -> None:
 
 
 @given(st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.25, 0.2501])), min_size=1, max_size=200), settings_of(), BUDGETS)
-@settings(deadline=None)
 def test_rows_in_any_order_are_split_as_all_rows_in_order(p: list[float], setting: Setting, budget: float) -> None:
     whole = Trade(one_table(p), setting)
     for rule in (two_tier, three_tier):
@@ -138,7 +135,6 @@ def test_buckets_plan_nearly_as_rows_do() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40), settings_of())
-@settings(deadline=None)
 def test_points_of_figure_5_are_what_they_say(p: list[float], setting: Setting) -> None:
     trade = Trade(one_table(p), setting)
     marks, line = points(trade), curve(trade, steps=len(p))

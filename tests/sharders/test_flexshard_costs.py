@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_lab.cluster import Cluster, Device, Link
@@ -56,7 +56,6 @@ def test_tables_2_and_3(strategy, static, ids, rows, dynamic, dynamic_s, static_
 
 
 @given(settings_of(), st.lists(st.floats(0, 2), min_size=1, max_size=20))
-@settings(deadline=None)
 def test_a_table_costs_what_its_rows_cost(setting: Setting, p: list[float]) -> None:
     """Section 4.2: L of the rows is the sum of their p."""
     for strategy in STRATEGIES:
@@ -67,7 +66,6 @@ def test_a_table_costs_what_its_rows_cost(setting: Setting, p: list[float]) -> N
 
 
 @given(settings_of())
-@settings(deadline=None)
 def test_break_points_are_where_costs_cross(setting: Setting) -> None:
     for one, other in ((replication, row_sharding), (flex, row_sharding), (replication, flex)):
         for metric in ("memory_bytes", "communication_ms"):

@@ -53,7 +53,7 @@ def rows_of(sharding: ShardingPlan, table: str) -> tuple[int, int, int]:
 @given(
     st.sampled_from([(1, 1), (1, 4), (4, 1), (2, 2), (3, 2)]), st.sampled_from([2, 3]), st.floats(0, 2), st.integers(1, 5000), st.booleans()
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_plan_is_valid_and_the_same_when_made_again(shape, tiers: int, exponent: float, batch_size: int, align: bool) -> None:
     inputs = PlanInputs(TABLES, statistics(exponent=exponent), cluster(*shape), FP32, workload(batch_size=batch_size))
     shardings = [FlexShard(tiers=tiers, align=align).plan(inputs) for _ in range(2)]

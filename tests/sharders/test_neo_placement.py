@@ -25,7 +25,7 @@ def sums(costs: list[float], bins: list[float], assignment: list[int]) -> np.nda
     return totals
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(COSTS, BINS, st.sampled_from(sorted(HEURISTICS)))
 def test_every_piece_has_one_bin_the_same_every_time_and_no_bin_beats_the_bound(costs, bins, name):
     assignment = HEURISTICS[name](costs, bins)
@@ -34,7 +34,7 @@ def test_every_piece_has_one_bin_the_same_every_time_and_no_bin_beats_the_bound(
     assert sums(costs, bins, assignment).max() >= bound_of_placement(costs, bins) * (1 - 1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(COSTS.filter(bool), st.integers(1, 6))
 def test_greedy_keeps_graham_s_bound(costs, m):
     """In falling cost: at most 4/3 - 1/(3m) times the best, which is no less than a piece and no less than the mean."""
@@ -70,7 +70,7 @@ def test_differencing_beats_greedy_where_pieces_are_many() -> None:
     assert sums(costs, bins, karmarkar_karp(costs, bins)).max() < 1.001 * bound_of_placement(costs, bins)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(0.01, 9.0), st.integers(1, 50), st.integers(0, 9)), max_size=14), st.integers(1, 5), st.integers(20, 90)
 )

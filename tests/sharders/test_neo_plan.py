@@ -45,7 +45,7 @@ def schemes(sharding: ShardingPlan) -> list[str]:
     return [p.scheme for p in sharding.placements]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_tables_are_covered_once_in_memory_and_the_same_every_time(data: st.DataObject) -> None:
     hosts, ranks = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))

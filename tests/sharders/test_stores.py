@@ -113,7 +113,7 @@ def test_every_sharder_keeps_a_budget(sharder: str, kind: str) -> None:
     assert kinds and kinds <= ({DISK_CACHED} if kind == "cpu" else {HOST, HOST_CACHED})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.floats(0.004, 0.04), st.sampled_from(POLICIES), st.sampled_from([1, 2]), st.sampled_from(["auto", HOST_CACHED, DISK_CACHED]))
 def test_any_budget_is_kept_or_refused_with_one_that_works(budget: float, policy: str, in_flight: int, store: str) -> None:
     inputs = inputs_on(cluster("cuda", 16.0))

@@ -85,7 +85,7 @@ def test_the_least_memory_has_what_must_stay() -> None:
         stores.at(inputs, plan, least * 0.9999)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.floats(50.0, 400.0), st.floats(5.0, 200.0), st.sampled_from([AUTO, HOST, HOST_CACHED]), st.sampled_from([1, 2]))
 def test_a_plan_fits_its_hosts_or_is_refused(host_gb: float, device_gb: float, store: str, hosts: int) -> None:
     inputs = inputs_of(host_gb, device_gb, hosts)

@@ -26,7 +26,7 @@ def busy(gaps: list[tuple[float, float]]) -> list[First]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(times, times), max_size=6), times, times)
 def test_what_goes_last_has_the_link_when_nothing_else_does(gaps: list[tuple[float, float]], begin: float, ms: float) -> None:
     first = busy(gaps)

@@ -99,7 +99,7 @@ sizes = st.floats(0, 1e10)
 speeds = st.floats(0.1, 1e4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(COLLECTIVES), sizes, st.integers(1, 8), st.integers(1, 8), speeds, speeds, st.floats(1, 100), st.floats(1, 100))
 def test_more_bandwidth_is_never_slower_and_more_bytes_never_faster(
     kind: str, size: float, hosts: int, ranks: int, intra: float, cross: float, more: float, further: float

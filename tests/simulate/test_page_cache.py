@@ -120,7 +120,7 @@ def test_nothing_is_rewritten_without_its_rate_or_before_a_file_is_full() -> Non
         assert known == beside_page_cache(steps, here, profile(), made, MEMORY)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(["cpu", "cuda"]), st.floats(0.01, 10.0), st.floats(1.0, 4.0), st.floats(0.5, 4.0), st.floats(1e-6, 1e-4))
 def test_more_that_is_rewritten_is_never_faster_and_a_faster_page_cache_never_slower(
     kind: str, gb_s: float, more: float, factor: float, host_gb: float
@@ -137,7 +137,7 @@ def test_more_that_is_rewritten_is_never_faster_and_a_faster_page_cache_never_sl
     assert ms(gb_s, 0.0) <= base * (1 + 1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from(["cpu", "cuda"]), st.floats(1e-6, 1e-4), st.floats(1.0, 4.0))
 def test_more_memory_is_never_slower_where_nothing_hides_reads(kind: str, gb: float, more: float) -> None:
     made, work = stored(), workload(512)

@@ -126,7 +126,7 @@ def test_the_synthetic_models_are_as_large_as_their_authors_say() -> None:
         assert len(made) == tables and sum(t.weight_bytes for t in made) / 2**30 == pytest.approx(gib, abs=0.06)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(2, 8), st.integers(1, 8), st.floats(1, 8), st.floats(1e3, 1e9))
 def test_fewer_links_above_the_leaves_are_never_faster(hosts: int, ranks: int, oversubscription: float, size: float) -> None:
     flat = cluster(hosts, ranks, kind="cpu")

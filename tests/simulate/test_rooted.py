@@ -79,7 +79,7 @@ def test_gathers_of_all_ranks_carry_what_an_all_to_all_does(own_links: bool) -> 
     assert cost.wire_ms == pytest.approx(collective_ms(Step("a", "all_to_all", "forward", (80 * MB,), (EACH,)), on))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(ROOTED), st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 3))
 def test_every_part_moves_once(kind: str, roots: list[int], threads: int, per_host: int) -> None:
     hosts = tuple(rank // per_host for rank in range(6))
@@ -100,7 +100,7 @@ def lowered(exchange: str, hosts: int, ranks: int, precision=FP32) -> tuple[Step
     return lower(made, access(TABLES, LENGTHS), precision, work, exchange=exchange, overlap=False), (made, work)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(EXCHANGES), st.integers(1, 4), st.integers(1, 4), st.sampled_from(["cpu", "cuda"]), st.booleans(), factors, factors)
 def test_faster_links_are_never_slower_and_pieces_lie_in_their_exchange(
     exchange: str, hosts: int, ranks: int, kind: str, one_link: bool, intra: float, cross: float

@@ -44,7 +44,7 @@ def lowered(kinds: tuple[str, ...], hosts: int, ranks: int, batch_size: int = 51
     return lower(made, access(TABLES, LENGTHS), FP32, work), (made, work)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(schemes, sizes, sizes, st.sampled_from(OVERLAPS))
 def test_phases_sum_to_the_iteration(kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...]) -> None:
     steps, planned = lowered(kinds, hosts, ranks)
@@ -58,7 +58,7 @@ def test_phases_sum_to_the_iteration(kinds: tuple[str, ...], hosts: int, ranks: 
     assert [c.name for c in made.collectives] == [e.step.name for e in timeline.events if e.step.is_collective]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     schemes,
     sizes,
@@ -92,7 +92,7 @@ def test_faster_hardware_is_never_slower(
     assert fast.iteration_ms <= slow.iteration_ms * (1 + 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(schemes, sizes, sizes, st.sampled_from(OVERLAPS))
 def test_no_stream_is_busy_twice_at_once(kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...]) -> None:
     """On every rank; and a collective begins and ends at the same time on all ranks of its group."""
@@ -113,7 +113,7 @@ def test_no_stream_is_busy_twice_at_once(kinds: tuple[str, ...], hosts: int, ran
             assert len({one.start[r] for r in group}) == len({one.end[r] for r in group}) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(schemes, sizes, sizes, st.sampled_from(OVERLAPS), factors)
 def test_a_link_of_which_more_is_free_is_never_slower(
     kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...], line: float
@@ -147,7 +147,7 @@ def test_without_overlap_the_iteration_is_the_sum_of_its_steps() -> None:
 launches_us = st.sampled_from([0.0, 1.0, 20.0, 1000.0])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(schemes, sizes, sizes, st.sampled_from(OVERLAPS), launches_us, launches_us, st.sampled_from(["cuda", "cpu"]))
 def test_a_faster_host_is_never_slower(
     kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...], one_us: float, other_us: float, kind: str
@@ -160,7 +160,7 @@ def test_a_faster_host_is_never_slower(
     assert fast.iteration_ms <= slow.iteration_ms * (1 + 1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(schemes, sizes, sizes, st.sampled_from(OVERLAPS), launches_us)
 def test_an_iteration_is_the_longer_of_two_timelines(
     kinds: tuple[str, ...], hosts: int, ranks: int, overlaps: tuple[str, ...], us: float

@@ -233,7 +233,7 @@ def test_without_its_figures_or_on_a_gpu_a_cache_costs_no_core() -> None:
     assert with_bookkeeping(kernels_read, on(kind="cpu"), profile(**SOFTWARE, **KEPT)) == kernels_read
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.tuples(*[st.floats(0, 1e3)] * 3), st.tuples(*[st.floats(1, 5)] * 3), st.sampled_from([(), ("input",)]))
 def test_a_cheaper_cache_makes_no_iteration_slower(costs: tuple, dearer: tuple, overlaps: tuple[str, ...]) -> None:
     here = on(kind="cpu")
@@ -249,7 +249,7 @@ factors = st.sampled_from([1.0, 1.3, 10.0])
 OVERLAPS = [(), ("copy",), ("input",), ("input", "collectives"), ("copy", "bottom")]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.tuples(*[ms] * 7), st.sampled_from(["cuda", "cpu"]), st.sampled_from(OVERLAPS), st.tuples(*[factors] * 6))
 def test_nothing_faster_makes_an_iteration_slower(
     took: tuple[float, ...], kind: str, overlaps: tuple[str, ...], faster: tuple[float, ...]

@@ -61,7 +61,7 @@ def test_blocking_collectives_follow_one_another() -> None:
     assert len(blocking) > 1 and all(a.end_ms <= b.start_ms for a, b in zip(blocking, blocking[1:]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(schemes, sizes, sizes, factors, factors, st.sampled_from(["cpu", "cuda"]))
 def test_together_is_never_slower(kinds: tuple[str, ...], hosts: int, ranks: int, cross: float, latency: float, kind: str) -> None:
     steps, planned = lowered(kinds, hosts, ranks)

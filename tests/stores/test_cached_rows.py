@@ -35,7 +35,7 @@ def opened(folder: Path | str, policy: str = LFU, rows: int = ROWS, slots: int =
     return cached
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches, st.sampled_from([LFU, LRU]))
 def test_hits_values_and_what_leaves_are_those_of_a_plain_list(taken: list[list[int]], policy: str) -> None:
     cached, values = opened("", policy), first(np.arange(ROWS))

@@ -21,13 +21,13 @@ def untied(values: list[float]) -> bool:
     return len({abs(v) for v in values}) == len(values) and 0 not in values
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SAMPLES.filter(untied))
 def test_the_paired_test_is_scipys(differences):
     assert ours.signed_rank_p(differences) == pytest.approx(wilcoxon(differences, method="exact").pvalue, abs=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SAMPLES, SAMPLES)
 def test_mann_whitney_is_scipys(a, b):
     if len({*a, *b}) == len(a) + len(b):
@@ -35,7 +35,7 @@ def test_mann_whitney_is_scipys(a, b):
     assert ours.cliffs_delta(a, b) == pytest.approx(2 * mannwhitneyu(a, b).statistic / (len(a) * len(b)) - 1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(TIED, TIED)
 def test_with_ties_both_are_scipys_tests_over_all_permutations(a, b):
     every = PermutationMethod(n_resamples=10_000)
@@ -49,7 +49,7 @@ def test_identical_values_give_no_evidence_at_all():
     assert ours.paired_difference([0.0, 0.0, 0.0], 0.05) == ours.Estimate(0, 0, 0, 0.75)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(SAMPLES.filter(untied), st.sampled_from([0.05, 0.2, 0.3]))
 def test_the_interval_holds_just_what_the_test_does_not_refuse(differences, level):
     """Its definition: a shift is inside where the test of the shifted differences has p > level."""
@@ -67,7 +67,7 @@ def test_the_interval_holds_just_what_the_test_does_not_refuse(differences, leve
         assert ours.signed_rank_p([d - inside for d in differences]) > level or interval.low == interval.high
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SAMPLES, SAMPLES, st.sampled_from([0.05, 0.2]))
 def test_the_unpaired_interval_is_scipys_test_inverted(a, b, level):
     interval = ours.unpaired_difference(a, b, level)
@@ -92,7 +92,7 @@ def _holds(interval: ours.Estimate) -> bool:
     return interval.low <= 0 <= interval.high
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_holm_is_the_closed_test_of_bonferroni(p_values):
     """Its definition: a claim holds where Bonferroni refuses every set of hypotheses that it is in."""

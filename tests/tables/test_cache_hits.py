@@ -29,7 +29,7 @@ def test_the_long_run_is_where_early_batches_lead() -> None:
 laws = st.tuples(st.integers(50, 5000), st.floats(0.5, 20), st.floats(0, 2))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(laws, st.sampled_from([LFU, LRU]), st.integers(1, 200), st.integers(1, 2), st.sampled_from([0.0, 3.0, 40.0, math.inf]))
 def test_more_cache_and_more_batches_never_hit_less(law: tuple, policy: str, samples: int, in_flight: int, after: float) -> None:
     access = power_law_access("t", law[0], law[1], law[2])

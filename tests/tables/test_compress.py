@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_lab.tables import compress, measured_access
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=200), st.integers(31, 40))
-@settings(deadline=None)
 def test_few_distinct_counts_are_kept_exactly(counts: list[int], buckets: int) -> None:
     rows, values = compress(np.array(counts), buckets)
     assert np.repeat(values, rows).tolist() == sorted(counts, reverse=True)
 
 
 @given(st.lists(st.one_of(st.just(0.0), st.floats(1e-9, 1e3)), min_size=1, max_size=200), st.integers(2, 20))
-@settings(deadline=None)
 def test_many_distinct_values_share_buckets_within_the_promised_factor(p: list[float], buckets: int) -> None:
     rows, values = compress(np.array(p), buckets)
     assert len(rows) <= buckets

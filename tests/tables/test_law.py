@@ -7,7 +7,7 @@ from math import log
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_lab.errors import UserError
@@ -23,7 +23,6 @@ def laws(draw) -> RankLaw:
 
 
 @given(laws())
-@settings(deadline=None)
 def test_shares_rise_to_one_and_ever_more_slowly(law: RankLaw) -> None:
     shares = law.share(np.arange(law.rows + 1))
     assert shares[0] == 0 and shares[-1] == pytest.approx(1)
@@ -33,7 +32,6 @@ def test_shares_rise_to_one_and_ever_more_slowly(law: RankLaw) -> None:
 
 
 @given(laws(), st.floats(0, 1, exclude_max=True))
-@settings(deadline=None)
 def test_a_draw_is_the_row_at_whose_share_it_lies(law: RankLaw, u: float) -> None:
     rank = int(law.ranks(np.array([u]))[0])
     assert law.share(rank) <= u + 1e-9
@@ -41,7 +39,6 @@ def test_a_draw_is_the_row_at_whose_share_it_lies(law: RankLaw, u: float) -> Non
 
 
 @given(laws(), st.integers(1, 300))
-@settings(deadline=None)
 def test_buckets_cover_the_rows_and_keep_the_shares(law: RankLaw, buckets: int) -> None:
     access = law.access("t", law.rows, 7.0, buckets)
     assert sum(access.bucket_rows) == law.rows

@@ -25,7 +25,7 @@ def pieces_of(key: str, tensor: torch.Tensor, rows: list[int], cols: list[int]) 
     return [Piece(key, (a, c), tensor[a:b, c:d].clone()) for a, b in zip(rows, rows[1:]) for c, d in zip(cols, cols[1:])]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data(), rows=st.integers(1, 9), cols=st.integers(1, 7))
 def test_any_placement_reads_what_any_other_wrote(tmp_path_factory, data, rows, cols):
     folder = tmp_path_factory.mktemp("ck") / "step=1"
@@ -73,7 +73,7 @@ def pieces_by_id(key: str, tensor: torch.Tensor, held: list[list[int] | range], 
     return made
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), rows=st.integers(1, 12), cols=st.integers(1, 5), chunk=st.sampled_from([1, 6, 1 << 20]), vector=st.booleans())
 def test_rows_anywhere_are_read_by_id(tmp_path_factory, data, rows, cols, chunk, vector):
     from recsys_lab.train import tensor_file

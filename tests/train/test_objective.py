@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
@@ -22,7 +22,6 @@ def of_labels(labels: torch.Tensor, padded: int, global_valid: int) -> Batch:
     return Batch(None, empty, full, len(labels), global_valid)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) > 0), st.integers(0, 2**31))
 def test_mean_over_processes_is_the_global_mean(sizes, seed):
     torch.manual_seed(seed)
@@ -38,7 +37,6 @@ def test_mean_over_processes_is_the_global_mean(sizes, seed):
         assert z.grad is not None and not z.grad[n:].any()
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 6), max_size=4), min_size=1, max_size=4).filter(lambda parts: any(parts)), st.integers(0, 2**31))
 def test_next_item_losses_add_up_to_that_of_one_process(parts, seed):
     """`parts`: for each process the places of its rows. A process without any place takes part with a whole graph and no gradient."""

@@ -41,7 +41,7 @@ numbers = st.floats(0, 2, width=32)
 
 
 @pytest.mark.parametrize("kernels", [True, False])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.integers(1, 40), numbers, st.sampled_from([0.0, 0.9]), st.sampled_from([0.0, 0.01, 0.5]))
 def test_split_sgd_is_fp32_sgd_bit_for_bit(kernels: bool, data: st.DataObject, size: int, lr: float, momentum: float, decay: float) -> None:
     """Whatever weights and gradients: denormals, infinities, NaNs and both zeros too."""

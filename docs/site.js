@@ -7,24 +7,40 @@ const BUTTON = 7; // letters that the button which copies hides
 const BESIDE_BUTTON = 3; // lines that it stands on
 const PHONE = matchMedia("(max-width: 600px)").matches;
 
-// The words of code: none broken behind the hyphens of an option, a long one behind its marks if anywhere.
-const OPTION = /^-\S{1,24}$/;
-const MARKS = /(?<=[,=/._])(?=\w|\[)/;
-function whole(line, long = 24) {
+// The words of code: none broken behind a hyphen, a long one behind its marks if anywhere. No short ending, as of a file, stands alone.
+const SHORT = 24; // letters
+const MARKS = /(?<=[,=])(?=\w|\[)|(?<=[/_])(?=\w{3})|(?<=\w\.)(?=\w{6})/;
+function span(name, ...parts) {
+  const made = document.createElement("span");
+  made.className = name;
+  made.append(...parts);
+  return made;
+}
+function whole(line, long = SHORT) {
+  const piece = (word) => (word.includes("-") && word.length <= long ? span("option", word) : word);
   return line.split(/(\s+)/).map((word) => {
-    const option = OPTION.test(word);
-    if (!option && word.length <= long) return word;
-    const part = document.createElement("span");
-    part.className = option ? "option" : "long";
-    part.append(...word.split(option ? "\n" : MARKS).flatMap((piece, at) => (at ? [document.createElement("wbr"), piece] : [piece])));
-    return part;
+    if (word.length <= long) return piece(word);
+    if (word.startsWith("-") && word.length <= SHORT) return span("option", word);
+    return span("long", ...word.split(MARKS).flatMap((one, at) => (at ? [document.createElement("wbr"), piece(one)] : [piece(one)])));
   });
+}
+
+// An output is as small as its longest line needs, on a phone and in a list too. Smaller than can be read, columns scroll and sentences wrap.
+const WIDTH_OF_LETTER = 0.605;
+// On a desk a block has one size: that in which no line is broken, where it can be read. Else all its remarks stand below their lines.
+const LEAST = { columns: PHONE ? 5.5 : 10, sentences: PHONE ? 7.5 : 11, whole: PHONE ? Infinity : 11.5 }; // pixels
+const widest = (text) => Math.max(...text.split("\n").map((line) => line.length));
+function sizeFor(code, columns) { // pixels of a letter at which so many stand beside each other
+  const style = getComputedStyle(code);
+  return (code.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight)) / columns / WIDTH_OF_LETTER;
 }
 
 const letters = (line, further) => `${line.search(/\S|$/) + further}ch`;
 for (const code of document.querySelectorAll("pre > code")) {
   const text = code.textContent.trimEnd();
-  const lines = text.split("\n");
+  // Where lines must be broken, a command that goes on in the next one becomes one line, which breaks where the page ends.
+  const joined = !code.querySelector("span, a") && sizeFor(code, widest(text)) < LEAST.whole;
+  const lines = (joined ? text.replaceAll(/ *\\\n\s*/g, " ") : text).split("\n");
   code.dataset.copy = text; // what the button copies
   const needs = lines.map((line, at) => line.length + (at < BESIDE_BUTTON ? BUTTON : 0));
   code.dataset.longest = Math.max(...needs);
@@ -62,26 +78,21 @@ for (const code of document.querySelectorAll(".md-typeset :not(pre) > code")) {
   if (!code.children.length) code.replaceChildren(...whole(code.textContent, PHONE && code.closest("td") ? 12 : 24));
 }
 
-// An output is as small as its longest line needs, on a phone and in a list too. Smaller than can be read, columns scroll and sentences wrap.
-const WIDTH_OF_LETTER = 0.605;
-// On a desk a block has one size: that in which no line is broken, where it can be read. Else all its remarks stand below their lines.
-const LEAST = { columns: PHONE ? 5.5 : 10, sentences: PHONE ? 7.5 : 11, whole: PHONE ? Infinity : 11.5 }; // pixels
 function fit() {
   for (const code of document.querySelectorAll("pre > code[data-longest]")) {
     code.style.removeProperty("--fit");
     delete code.dataset.below;
-    const style = getComputedStyle(code);
-    const width = code.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
-    const whole = width / code.dataset.longest / WIDTH_OF_LETTER;
+    const usual = parseFloat(getComputedStyle(code).fontSize);
+    const whole = sizeFor(code, code.dataset.longest);
     if (whole >= LEAST.whole) {
-      if (whole < parseFloat(style.fontSize)) code.style.setProperty("--fit", `${whole}px`);
+      if (whole < usual) code.style.setProperty("--fit", `${whole}px`);
       continue;
     }
-    if (!PHONE && width / code.dataset.remarked / WIDTH_OF_LETTER < parseFloat(style.fontSize)) code.dataset.below = "";
+    if (!PHONE && sizeFor(code, code.dataset.remarked) < usual) code.dataset.below = "";
     if (!code.dataset.columns) continue;
-    const size = width / code.dataset.columns / WIDTH_OF_LETTER;
+    const size = sizeFor(code, code.dataset.columns);
     const sentences = "sentences" in code.dataset;
-    if (size >= parseFloat(style.fontSize) || (sentences && size < LEAST.sentences)) continue;
+    if (size >= usual || (sentences && size < LEAST.sentences)) continue;
     code.style.setProperty("--fit", `${Math.max(size, LEAST.columns)}px`);
   }
 }
@@ -117,7 +128,7 @@ for (const table of document.querySelectorAll(".md-typeset table:not([class])"))
     for (const row of table.rows) [...row.cells].forEach((cell, at) => (cell.hidden = empty(at)));
   }
   if (heads.length < MANY) continue;
-  table.dataset.stacked = "";
+  table.dataset.stacked = "keys" in table.dataset ? "" : heads[0] && "named"; // whether the first column's name stands too
   for (const row of table.querySelectorAll("tbody tr")) {
     [...row.cells].forEach((cell, at) => {
       cell.dataset.column = heads[at] ?? "";

@@ -19,9 +19,12 @@ from recsys_lab.config.described import GROUPS, comments, is_global
 from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of
 
 _COMMAND = re.compile(r"^(?:python|torchrun)\b")
-#: model.dropout, data=table, +cluster/disk@cluster.disk=nvme4_x8
 _NAMES = "|".join(GROUPS)
-_KEY_WORD = re.compile(rf"(?<![\w./@=+-])(\+?(?:{_NAMES})(?:[./@][\w/@.]*\w)?=[\w./:@=,-]*\w|(?:{_NAMES})\.\w[\w.]*\w)")
+#: model.dropout, data=table, +cluster/disk@cluster.disk=nvme4_x8; commands; variables of the environment
+_KEY_WORD = re.compile(
+    rf"(?<![\w./@=+-])(\+?(?:{_NAMES})(?:[./@][\w/@.]*\w)?=[\w./:@=,-]*\w|(?:{_NAMES})\.\w[\w.]*\w"
+    r"|python -m recsys_lab \w+|kubectl apply|[A-Z]+(?:_[A-Z]+)+(?:=\w+)?)"
+)
 MOST_SHOWN = 60  # letters of a value's parts
 
 #: What a group's page links to.
@@ -83,8 +86,9 @@ def _group_page(conf: Path, group: str, about: str) -> str:
     for path in paths:
         name = _name(conf, group, path)
         parts.append(f"| [`{name}`](#{name.replace('/', '')}) | {_escaped(_coded(_first_sentence(path)))} |")
+    told: set[str] = set()
     for path in paths:
-        parts += ["", *_choice(conf, group, path, shared)]
+        parts += ["", *_choice(conf, group, path, shared, told)]
     return "\n".join([*parts, ""])
 
 
@@ -109,7 +113,8 @@ def _config(conf: Path, group: str, path: Path) -> Any:
     return config.get(group, config) if is_global(path) else config
 
 
-def _choice(conf: Path, group: str, path: Path, shared: dict[tuple[str, str], str]) -> Iterator[str]:
+def _choice(conf: Path, group: str, path: Path, shared: dict[tuple[str, str], str], told: set[str]) -> Iterator[str]:
+    """A choice's part of its group's page. `told`: what has been explained on it."""
     words, commands = _head(path)
     name = _name(conf, group, path)
     yield f"## {name}"
@@ -134,11 +139,13 @@ def _choice(conf: Path, group: str, path: Path, shared: dict[tuple[str, str], st
         rows = list(_of_target("", config, meanings, BESIDE_TARGET.get(group)))
     yield from _table(rows)
     target = config.planner._target_ if group == "sharder" else config.get("study", config).get("_target_")
-    if target and (told := inspect.getdoc(get_object(target))):
+    if target and (doc := inspect.getdoc(get_object(target))):
         file = get_object(target).__module__.replace(".", "/") + ".py"
         file = file if (conf.parent / file).is_file() else file.removesuffix(".py") + "/__init__.py"
         yield ""
-        yield f"[`{target}`](../../{file}): {_escaped(told.split(chr(10) * 2)[0].replace(chr(10), ' '))}"
+        says = "" if target in told else f": {_escaped(doc.split(chr(10) * 2)[0].replace(chr(10), ' '))}"
+        told.add(target)
+        yield f"[`{target}`](../../{file}){says}"
 
 
 def loaded(conf: Path, group: str, choice: str) -> Any:
@@ -279,4 +286,4 @@ def _coded(words: str) -> str:
 def _escaped(words: str) -> str:
     """Words of a cell. A brace at its end would be taken for attributes; in code it cannot be."""
     words = words.replace("|", "\\|").replace("<", "&lt;")
-    return "`".join(part if number % 2 else part.replace("{", "&#123;") for number, part in enumerate(words.split("`")))
+    return "`".join(part if number % 2 else part.replace("{", "&#123;").replace("*", "\\*") for number, part in enumerate(words.split("`")))

@@ -24,7 +24,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking")
 WIDTH = 960
 #: Of a phone, in CSS pixels; its pictures have twice as many.
-PHONE, PHONE_HEIGHT = 400, 840
+PHONE = 400
 NARROWEST = 500  # window of Chromium
 #: A scheme, and what makes Chromium ask for it.
 SCHEMES = {"light": "--blink-settings=preferredColorScheme=1", "dark": "--blink-settings=preferredColorScheme=0"}
@@ -35,12 +35,16 @@ CODE, ROOMS = IMAGES / "screens.sha256", ("report", "decide", "sweeps")
 
 @dataclass(frozen=True)
 class Screen:
-    """`command`: arguments of Python, with FOLDER for an empty folder. `page`: what it writes there. `height`: pixels that are shown."""
+    """`command`: arguments of Python, with FOLDER for an empty folder. `page`: what it writes there.
+
+    `height`, `phone_height`: CSS pixels that are shown, to the end of a table, a chart or a row of cards.
+    """
 
     name: str
     command: tuple[str, ...]
     page: str
     height: int
+    phone_height: int
 
 
 SCREENS = (
@@ -49,6 +53,7 @@ SCREENS = (
         ("run.py", "model=dlrm", "sharder=neo_4d", "cluster=h100x64", "logger=none", "hydra.run.dir=FOLDER/run"),
         "run/report.html",
         1066,
+        754,
     ),
     Screen(
         "decide",
@@ -56,6 +61,7 @@ SCREENS = (
         + ("--page", "FOLDER/decide.html"),
         "decide.html",
         1270,
+        850,
     ),
     Screen(
         "ablation",
@@ -63,6 +69,7 @@ SCREENS = (
         + ("hydra.sweep.dir=FOLDER/sweep",),
         "sweep/ablation.html",
         690,
+        672,
     ),
 )
 
@@ -83,7 +90,7 @@ def write_screens(names: list[str]) -> None:
             for scheme in SCHEMES:
                 page = Path(folder) / screen.page
                 photograph(browser, page, IMAGES / f"{screen.name}_{scheme}.png", (WIDTH, screen.height), scheme)
-                photograph(browser, page, IMAGES / f"{screen.name}_phone_{scheme}.png", (PHONE, PHONE_HEIGHT), scheme)
+                photograph(browser, page, IMAGES / f"{screen.name}_phone_{scheme}.png", (PHONE, screen.phone_height), scheme)
         print(IMAGES / f"{screen.name}_*.png")
     if not names:
         CODE.write_text(code_of_pages() + "\n", encoding="utf-8")

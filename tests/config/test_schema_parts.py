@@ -116,7 +116,7 @@ ONE, TWO = f"{one.__module__}.one", f"{two.__module__}.two"
 
 
 def test_keys_of_targets_are_those_of_the_one_that_is_named() -> None:
-    schema = of_targets(iter([ONE, TWO]), "nowhere", None, {"rate": "how fast"})
+    schema = of_targets(iter([ONE, TWO]), "nowhere", None, lambda _: {"rate": "how fast"})
     inherits, of_one, of_two, required = schema["allOf"]
     assert schema["properties"]["_target_"]["anyOf"][0] == {"enum": [ONE, TWO]}
     assert inherits["then"]["propertyNames"] == {"enum": ["width", "rate", "name", "defaults"]}
@@ -157,12 +157,12 @@ def test_keys_of_targets_are_those_of_the_one_that_is_named() -> None:
     ],
 )
 def test_what_a_group_of_two_targets_takes(config: Any, accepted: bool) -> None:
-    schema = of_targets([ONE, TWO], "nowhere", None, {}) | {"$defs": json_schema.DEFINED}
+    schema = of_targets([ONE, TWO], "nowhere", None, lambda _: {}) | {"$defs": json_schema.DEFINED}
     assert Draft202012Validator(schema).is_valid(config) == accepted
 
 
 def test_a_single_target_has_no_alternatives() -> None:
-    inherits, *_ = of_targets([ONE], "nowhere", None, {})["allOf"]
+    inherits, *_ = of_targets([ONE], "nowhere", None, lambda _: {})["allOf"]
     assert inherits["then"]["properties"]["width"] == {"anyOf": [{"type": "integer"}, INTERPOLATION]}
 
 

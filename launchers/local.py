@@ -16,6 +16,8 @@ from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 COLLECTIVES, SHARED_MEMORY = "RECSYS_LAB_COLLECTIVES", "shared_memory"
 #: The cores of a rank, as `executor/threads.py` reads them; `any` leaves them to the system.
 CORES = "RECSYS_LAB_CORES"
+#: Of a rank among those of this machine, as `executor/device.py` reads it.
+PLACE = "RECSYS_LAB_PLACE"
 #: The launchers whose ranks are processes of this machine.
 HERE = ("launchers.local.launch", "launchers.emulated.launch")
 
@@ -67,7 +69,7 @@ def launch(
         ranks = [
             processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s)
             | here
-            | {CORES: os.environ.get(CORES, shared[rank])}
+            | {CORES: os.environ.get(CORES, shared[rank]), PLACE: f"{rank}/{world}"}
             for rank in range(world)
         ]
         return processes.run(work, arguments, folder, ranks, listener=listener)

@@ -9,19 +9,20 @@ from typing import Any
 
 
 def _import() -> None:
+    import torch
     from lightning_utilities.core import imports as installed
 
     imports: Any = installed
-    available = imports.package_available
+    available, has_gpu = imports.package_available, torch.cuda.is_available
     imports.package_available = lambda name: name != "matplotlib" and available(name)  # torchmetrics would import it, and nobody plots here
+    torch.cuda.is_available = lambda: False  # FBGEMM asks: the driver would open here, and no rank could use what this process opened
     try:
-        import lightning.pytorch  # noqa: F401
-    finally:
-        imports.package_available = available
-    import torchrec.distributed.model_parallel  # noqa: F401
+        import torchrec.distributed.model_parallel  # noqa: F401
 
-    import recsys_lab.pipeline
-    import recsys_lab.train.rank  # noqa: F401
+        import recsys_lab.pipeline
+        import recsys_lab.train.rank  # noqa: F401
+    finally:
+        imports.package_available, torch.cuda.is_available = available, has_gpu
 
 
 _collected = gc.isenabled()

@@ -7,6 +7,7 @@ environment variables that torchrun sets.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import multiprocessing
 import os
@@ -38,6 +39,8 @@ ON_THIS_MACHINE = {"GLOO_SOCKET_IFNAME": LOOPBACK, "NCCL_SOCKET_IFNAME": LOOPBAC
 GRACE_S = 3.0
 #: How long a rank that lost its peers tries to reach the first host. So a host that is cut off can be named.
 REACH_S = 2.0
+#: The driver's own library (NVML) is asked for GPUs. CUDA itself would start, and cannot start again in a rank that was forked from it.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 #: Rounds that a thread of OpenMP waits in a loop before it sleeps; its own 300,000 make an iteration twenty times as long as soon as
 #: something else runs on the machine (docs/decisions/waiting-threads.md). Read when torch is loaded, which is later than here.
 SPINS = "3000"
@@ -91,6 +94,7 @@ def _forked_server(_path: bytes, _args: Sequence[str], handles: Sequence[int]) -
     if process:
         return process
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as launchers/deaf.py
+    _close_driver()
     kept, serve = sorted(handles), cast(Callable[..., None], forkserver.main)
     for first, last in zip((3, *(handle + 1 for handle in kept)), (*kept, os.sysconf("SC_OPEN_MAX"))):
         os.closerange(first, last)  # the other end of what is to end, among them
@@ -98,6 +102,17 @@ def _forked_server(_path: bytes, _args: Sequence[str], handles: Sequence[int]) -
         serve(*handles, [])
     finally:
         os._exit(0)
+
+
+def _close_driver() -> None:
+    """Ends NVIDIA's NVML where a library began it: the files that it has open are closed next, and a rank could not begin it again."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return
+    for _ in range(100):  # it counts who began it
+        if nvml.nvmlShutdown() != 0:
+            return
 
 
 def run(

@@ -134,6 +134,8 @@ def unwritable(error: OSError, where: object) -> UserError | None:
     return cannot_write(error, where) if error.errno in UNWRITABLE else None
 
 
+#: Libraries that come with NVIDIA's driver, which a host without a GPU lacks.
+OF_DRIVER = ("libnvidia-ml.so", "libcuda.so")
 #: What an extra of ours installs beside the package itself.
 OF_EXTRAS = ("torch", "torchrec", "fbgemm_gpu", "lightning", "tensordict", "torchmetrics")
 
@@ -144,6 +146,10 @@ def broken_install(error: BaseException) -> UserError | None:
         return UserError("not installed", where=error.name, remedy="pip install 'recsys_lab[cpu]', or [cuda] where there is a GPU")
     if not isinstance(error, OSError | ImportError) or "fbgemm_gpu" not in str(error):
         return None
+    cause = error.__cause__ or error
+    if any(library in str(cause) for library in OF_DRIVER):
+        remedy = "run where NVIDIA's driver is, or install for a CPU: make env LOCK=cpu, pip install 'recsys_lab[cpu]'"
+        return UserError("FBGEMM's libraries for CUDA need NVIDIA's driver", where="fbgemm_gpu", given=cause, remedy=remedy)
     remedy = f"mend it with: {fbgemm_again()}; recsys-lab doctor says more"
     return UserError("FBGEMM's libraries cannot be loaded", where="fbgemm_gpu", given=error, remedy=remedy)
 

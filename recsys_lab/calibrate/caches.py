@@ -25,6 +25,7 @@ import torch.distributed as dist
 from recsys_lab import kernels
 from recsys_lab.calibrate import disk, ranks
 from recsys_lab.calibrate.measured import CacheTime
+from recsys_lab.executor.device import device_here
 from recsys_lab.kernels.memory import empty_in_huge_pages
 from recsys_lab.kernels.row_cache import RowCache
 from recsys_lab.store_names import places_of
@@ -54,7 +55,7 @@ Say = Callable[[str], None]
 
 def measure(say: Say, each_s: float = EACH_S) -> tuple[CacheTime, ...]:
     """Collective. Empty on GPUs, whose caches are kernels', and where some rank can write no file."""
-    if ranks.device_here().type != "cpu":
+    if device_here().type != "cpu":
         return ()
     times, in_memory = [], _InMemory()
     for ids, slots in (*CASES, MADE):

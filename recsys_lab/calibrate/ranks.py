@@ -8,9 +8,9 @@ Ranks that share cores slow each other down, as they do in training. So all rank
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 import torch
@@ -19,20 +19,55 @@ from torch import Tensor, nn
 
 from recsys_lab import kernels
 from recsys_lab.calibrate.measured import DenseTime, DotsTime, Machine, TableTime
+from recsys_lab.executor.device import device_here
 from recsys_lab.models.linear import MLP, Linear, on_cpu, product
 from recsys_lab.units import GB, MS_PER_S
 
-COPY_BYTES = 1 << 26
-#: Of the matrix products whose rate is the peak: rows, inner, columns.
-PRODUCT = (1024, 512, 512)
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-#: From layers that torch computes on a CPU to those that models have oneDNN compute.
-DEPTH, WIDTHS, BATCHES = 4, (32, 128, 512, 1024), (64, 512, 2048)
-VECTORS, DOT_BATCH = 27, 512
-#: A table larger than a processor's caches, and batches that take turns, so that no row is there from the same batch before.
-TABLE_BYTES, TURNS, DIMS = 1 << 27, 16, (16, 128)
-#: (look-ups, bags): one each, as on a rank that holds a quarter of the rows, and of bags with several ids.
-BAGS = ((1 << 9, 1 << 9), (1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 15, 1 << 17), (1 << 16, 1 << 13))
+DEPTH, WIDTHS = 4, (32, 128, 512, 1024)
+VECTORS, TURNS, DIMS = 27, 16, (16, 128)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is timed on a kind of device. It is large enough to fill the device, and larger than its caches.
+
+    Attributes:
+        copy_bytes: of the copy whose rate is the memory's.
+        product: rows, inner, columns of the product whose rate is the peak.
+        batches: of layers of every width.
+        dot_batch: samples whose vectors are multiplied.
+        table_bytes: of a table. Batches take turns, so that no row is there from the same batch before.
+        bags: (look-ups, bags): one each, as on a rank that holds a quarter of the rows, and of bags with several ids.
+    """
+
+    copy_bytes: int
+    product: tuple[int, int, int]
+    batches: tuple[int, ...]
+    dot_batch: int
+    table_bytes: int
+    bags: tuple[tuple[int, int], ...]
+
+
+SIZES = {
+    # from layers that torch computes to those that models have oneDNN compute
+    "cpu": Sizes(
+        1 << 26,
+        (1024, 512, 512),
+        (64, 512, 2048),
+        512,
+        1 << 27,
+        ((1 << 9, 1 << 9), (1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 15, 1 << 17), (1 << 16, 1 << 13)),
+    ),
+    "cuda": Sizes(
+        1 << 30,
+        (8192, 8192, 8192),
+        (512, 4096, 32768),
+        8192,
+        1 << 29,
+        ((1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 17, 1 << 19), (1 << 18, 1 << 15)),
+    ),
+}
 #: Of the power laws of ids: all rows alike, and as in click data.
 SKEWS = (0.0, 1.05)
 #: Each figure is the mean over so long; and no fewer than twice, after once.
@@ -40,40 +75,37 @@ EACH_S = 0.4
 Say = Callable[[str], None]
 
 
-def device_here() -> torch.device:
-    """What this rank computes on, as in training."""
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else torch.device("cpu")
-
-
 def finish() -> None:
     """Waits until the device has done what it was given."""
-    if torch.cuda.is_available():
+    if device_here().type == "cuda":
         torch.cuda.synchronize(device_here())
 
 
 def measure(say: Say, each_s: float = EACH_S) -> Machine:
     """Collective: every rank calls it, and gets the means over all. `say` is called with each figure as it is known."""
-    bandwidth = 2 * COPY_BYTES / _seconds(_copy(), each_s) / GB
+    sizes = SIZES[device_here().type]
+    bandwidth = 2 * sizes.copy_bytes / _seconds(_copy(sizes.copy_bytes), each_s) / GB
     say(f"memory {bandwidth:.1f} GB/s a rank")
     peaks = {}
     for name, dtype in FORMATS.items():
-        rows, inner, columns = PRODUCT
-        fastest = min(_seconds(work, each_s) for work in _products(dtype))
+        rows, inner, columns = sizes.product
+        fastest = min(_seconds(work, each_s) for work in _products(dtype, sizes.product))
         peaks[name] = 2 * rows * inner * columns / fastest / 1e12
         say(f"matrix products {name} {peaks[name] * 1e3:.1f} GFLOP/s a rank")
     dense = []
-    for width, batch in itertools.product(WIDTHS, BATCHES):
+    for width, batch in itertools.product(WIDTHS, sizes.batches):
         dense.append(DenseTime(batch, width, DEPTH, _seconds(layers(batch, width), each_s) * MS_PER_S))
-    say(f"{DEPTH} layers of {WIDTHS[0]}, batch {BATCHES[0]}: {dense[0].ms:.2f} ms forward and backward")
+    say(f"{DEPTH} layers of {WIDTHS[0]}, batch {sizes.batches[0]}: {dense[0].ms:.2f} ms forward and backward")
     dots = []
     for dim in DIMS:
-        dots.append(DotsTime(DOT_BATCH, VECTORS, dim, _seconds(_dots(DOT_BATCH, VECTORS, dim), each_s) * MS_PER_S))
-    say(f"dots of {VECTORS} vectors of {DIMS[0]}: {dots[0].ms:.2f} ms forward and backward of {DOT_BATCH}")
+        dots.append(DotsTime(sizes.dot_batch, VECTORS, dim, _seconds(_dots(sizes.dot_batch, VECTORS, dim), each_s) * MS_PER_S))
+    say(f"dots of {VECTORS} vectors of {DIMS[0]}: {dots[0].ms:.2f} ms forward and backward of {sizes.dot_batch}")
     tables = []
-    for dim, skew, (ids, bags) in itertools.product(DIMS, SKEWS, BAGS):
-        batches = _batches(dim, ids, bags, skew)
+    for dim, skew, (ids, bags) in itertools.product(DIMS, SKEWS, sizes.bags):
+        rows = sizes.table_bytes // (4 * dim)
+        batches = _batches(rows, dim, ids, bags, skew)
         different = fmean(len(batch.ids.unique()) for batch in batches)
-        look_up, update = (_seconds(work, each_s) * MS_PER_S for work in _table(dim, bags, batches))
+        look_up, update = (_seconds(work, each_s) * MS_PER_S for work in _table(rows, dim, bags, batches))
         tables.append(TableTime(ids, bags, dim, different, look_up, update))
     last = tables[-1]
     many = f"{last.ids:,} skewed look-ups in {last.bags:,} bags of {last.dim} columns"
@@ -105,14 +137,14 @@ def _seconds(work: Callable[[], object], each_s: float) -> float:
     return mean_over_ranks((time.perf_counter() - began) / calls)
 
 
-def _copy() -> Callable[[], object]:
-    here, there = (torch.ones(COPY_BYTES, dtype=torch.uint8, device=device_here()) for _ in range(2))
+def _copy(size: int) -> Callable[[], object]:
+    here, there = (torch.ones(size, dtype=torch.uint8, device=device_here()) for _ in range(2))
     return lambda: there.copy_(here)
 
 
-def _products(dtype: torch.dtype) -> Iterator[Callable[[], object]]:
+def _products(dtype: torch.dtype, shape: tuple[int, int, int]) -> Iterator[Callable[[], object]]:
     """The same product by each library that models use for it: torch's and, on a CPU, oneDNN."""
-    rows, inner, columns = PRODUCT
+    rows, inner, columns = shape
     left, right = (torch.ones(*shape, dtype=dtype, device=device_here()) for shape in ((rows, inner), (inner, columns)))
     yield lambda: left @ right
     if on_cpu(left, right) and torch.backends.mkldnn.is_available():
@@ -144,10 +176,10 @@ def _dots(batch: int, vectors: int, dim: int) -> Callable[[], object]:
     return work
 
 
-def _batches(dim: int, ids: int, bags: int, skew: float) -> list[kernels.Lookups]:
-    """Batches of one id in `ids` of the bags, or of as many ids a bag, by a power law over the rows of a table of `dim` columns."""
+def _batches(rows: int, dim: int, ids: int, bags: int, skew: float) -> list[kernels.Lookups]:
+    """Batches of one id in `ids` of the bags, or of as many ids a bag, by a power law over the `rows` of a table of `dim` columns."""
     offsets = (torch.arange(bags + 1, device=device_here()) * ids).div(bags, rounding_mode="floor")
-    drawn = skewed_ids(TABLE_BYTES // (4 * dim), ids, skew, seed=dim + ids)
+    drawn = skewed_ids(rows, ids, skew, seed=dim + ids)
     return [kernels.Lookups(one.to(device_here()), offsets, 1) for one in drawn]
 
 
@@ -160,9 +192,9 @@ def skewed_ids(rows: int, ids: int, skew: float, seed: int) -> list[Tensor]:
     return [row_of[torch.searchsorted(upto, one).clamp_(max=rows - 1)] for one in drawn]
 
 
-def _table(dim: int, bags: int, batches: Sequence[kernels.Lookups]) -> Iterator[Callable[[], object]]:
+def _table(rows: int, dim: int, bags: int, batches: Sequence[kernels.Lookups]) -> Iterator[Callable[[], object]]:
     """A look-up, and its update by row-wise Adagrad, of `batches` in turn."""
-    device, rows = device_here(), TABLE_BYTES // (4 * dim)
+    device = device_here()
     weight: Tensor = torch.ones(rows, dim, device=device)
     turns = itertools.cycle(batches)
     yield lambda: kernels.bags(weight, next(turns))

@@ -17,6 +17,8 @@ TRAINS = ("auto", "train")
 DENSE_OPTIMIZERS = ("sgd", "adagrad", "adam")
 SPARSE_OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
 SCHEDULES = ("constant", "linear", "cosine", "step")
+#: Where ranks compute: auto takes a GPU for each rank, where there are so many.
+DEVICES = AUTO_DEVICE, CPU, CUDA = ("auto", "cpu", "cuda")
 METRICS = ("auc", "ne", "log_loss", "ndcg_10", "hit_rate_10")
 
 LearningRate = Annotated[float, Range(0, 1e6)]
@@ -107,6 +109,7 @@ class TrainerOptions:
     measure_steps: Annotated[int, Range(1, 10**5)]
     replan_saving: NotNegative  # of the global exchange: from here on the report advises a new plan for tables that are placed row by row
     progress_bar: bool
+    device: Annotated[str, OneOf(DEVICES)] = AUTO_DEVICE
     start_from_baseline: bool | None = None  # null: false
 
     @property

@@ -1,9 +1,9 @@
 """A torch.distributed backend that records every collective: kind, ranks, bytes and time.
 
 `register()` makes the backend `recorded` known; `dist.init_process_group("recorded")` then uses it for the world and for every
-`new_group` of it. It delegates to gloo for CPU tensors, or to memory that ranks of one machine share (shared_memory.py), and to NCCL for
-CUDA tensors. TorchRec, the reducer of DistributedDataParallel and object collectives all go through a process group, so nothing of
-theirs is patched.
+`new_group` of it. CPU tensors go through gloo, or through memory that ranks of one machine share (shared_memory.py); CUDA tensors through
+NCCL, or through gloo where ranks share a GPU (device.py). TorchRec, the reducer of DistributedDataParallel and object collectives all go
+through a process group, so nothing of theirs is patched.
 
 Bytes are those that this rank puts in, its own part included, as in `recsys_lab.plan.steps`. Barriers, sends and receives pass
 unrecorded, and so does what a group of one rank does. Off (the usual case), a collective costs one Python call more.
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from recsys_lab.executor.device import backend_of, device_here
 from recsys_lab.executor.shared_memory import SharedMemoryGroup, shared_memory
 
 BACKEND = "recorded"
@@ -247,14 +248,17 @@ def _create(options: Any, _backend_options: Any = None) -> RecordedProcessGroup:
     memory = shared_memory(store, rank, size, options.timeout)
     within = inner if memory is None else SharedMemoryGroup(inner, memory)
     outer = RecordedProcessGroup(within, tuple(options.global_ranks_in_group) or tuple(range(size)), rank, size)
-    backends: list[tuple[str, Any, Any]] = [("cpu", kinds.GLOO, dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout))]
-    if torch.cuda.is_available() and dist.is_nccl_available():
+    gloo, device = dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout), device_here()
+    backends: list[tuple[str, Any, Any]] = [("cpu", kinds.GLOO, gloo)]
+    if device.type == "cuda" and backend_of(device) == "gloo":
+        backends.append(("cuda", kinds.GLOO, gloo))
+    elif device.type == "cuda":
         nccl_options = dist.ProcessGroupNCCL.Options()
         nccl_options._timeout = options.timeout
         nccl = dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, size, nccl_options)
         backends.append(("cuda", kinds.NCCL, nccl))
     for group in (inner, outer):  # the outer one too: torch asks a group for its devices, its backend and its default timeout
-        for device, kind, backend in backends:
-            group._register_backend(torch.device(device), kind, backend)
+        for of_device, kind, backend in backends:
+            group._register_backend(torch.device(of_device), kind, backend)
         group._set_default_backend(backends[-1][1])
     return outer

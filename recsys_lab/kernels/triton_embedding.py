@@ -125,7 +125,8 @@ class _Runs:
 
 def _runs(lookups: Lookups, weight: torch.Tensor, grad: torch.Tensor) -> _Runs:
     rows = lookups.rows()
-    ordered, order = rows.sort(stable=True)
+    bounds = [*rows.aminmax(), *(() if lookups.source is None else lookups.source.aminmax())]
+    ordered, order = (rows.int() if len(weight) < 2**31 else rows).sort(stable=True)  # in half the time
     fresh = torch.ones_like(ordered, dtype=torch.bool)
     torch.ne(ordered[1:], ordered[:-1], out=fresh[1:])
     begins = fresh.nonzero().squeeze(1)
@@ -133,8 +134,7 @@ def _runs(lookups: Lookups, weight: torch.Tensor, grad: torch.Tensor) -> _Runs:
     counts = begins.diff()
     pieces = (counts + torch_embedding.PIECE - 1) // torch_embedding.PIECE
     many = torch.where(counts > torch_embedding.PIECE, pieces, 0)
-    bounds = [many.sum(), ordered[0], ordered[-1], *(() if lookups.source is None else lookups.source.aminmax())]
-    parts, least, most, *of_sources = torch.stack([bound.long() for bound in bounds]).tolist()
+    parts, least, most, *of_sources = torch.stack([bound.long() for bound in (many.sum(), *bounds)]).tolist()
     if least < 0 or most >= len(weight):
         place = int(((rows < 0) | (rows >= len(weight))).nonzero()[0])
         raise IndexError(f"id {int(lookups.ids[place])} at place {place} means row {int(rows[place])} of a table with {len(weight)} rows")

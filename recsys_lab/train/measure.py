@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import resource
-import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
@@ -17,6 +17,7 @@ from recsys_lab.cluster import ranks_text
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.executor.ahead import AHEAD
+from recsys_lab.executor.device import backend_of
 from recsys_lab.executor.recorded import Recorded, shares_memory, start_recording, stop_recording
 from recsys_lab.executor.shared_memory import SHARED_MEMORY
 from recsys_lab.executor.times import Times, mean_times, take_times
@@ -24,8 +25,21 @@ from recsys_lab.plan import Steps
 from recsys_lab.record.result import WARM_UP, Checkpoints, Collective, IterationTime, LinkBytes, Measured, WireBytes
 from recsys_lab.train.links import LinkCounter, own_device
 from recsys_lab.train.memory import peak_bytes
+from recsys_lab.train.moment import Moment, moment, ms_between
 from recsys_lab.train.transfer import transfers
 from recsys_lab.train.wire import wire_bytes
+
+#: Iterations whose times are read together.
+AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class _Iteration:
+    """When the one before ended, and this one's start, forward and backward pass and end."""
+
+    moments: tuple[Moment, Moment, Moment, Moment, Moment]
+    waited_ms: float
+    examples: int
 
 
 class Measure(pl.Callback):
@@ -50,8 +64,9 @@ class Measure(pl.Callback):
         self._stores_before: dict[str, dict[str, int]] = {}
         self.stores: dict[str, dict[str, float]] = {}
         self.checkpoints: Checkpoints | None = None
-        self._ended: float | None = None
-        self._marks: dict[str, float] = {}
+        self._ended: Moment | None = None
+        self._marks: dict[str, Moment] = {}
+        self._timed: list[_Iteration] = []
         self._waited_s = 0.0
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -59,42 +74,51 @@ class Measure(pl.Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
         self._mark_links()
-        self._marks = {"start": time.perf_counter()}
+        self._marks = {"start": moment()}
         if self._steps >= WARM_UP and len(self.recorded) < self.record_steps:
             start_recording()
 
     def on_before_zero_grad(self, trainer: pl.Trainer, module: pl.LightningModule, optimizer: Any) -> None:
-        self._marks["forward"] = time.perf_counter()
+        self._marks["forward"] = moment()
 
     def on_after_backward(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._marks["backward"] = time.perf_counter()
+        self._marks["backward"] = moment()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        now = time.perf_counter()
+        now = moment()
         waited, self._waited_s = self.loader.wait_s - self._waited_s, self.loader.wait_s
         whole = batch.global_valid == self.loader.batch_size
         if self._steps >= WARM_UP and len(self.recorded) < self.record_steps:
             seen = stop_recording()
-            times = take_times(seen, self._marks.get("backward", now))
+            times = take_times(seen, self._marks.get("backward", now).s)
             if whole and self.steady():
                 self.recorded.append(sorted(seen, key=lambda one: one.name != AHEAD))  # an iteration's steps begin with ids
                 self.exchange.append(times)
         if self._steps >= WARM_UP and self._ended is not None and whole and "backward" in self._marks:
-            start, forward, backward = (self._marks[k] for k in ("start", "forward", "backward"))
-            total = (now - self._ended) * 1e3
+            start, forward, backward = (self._marks[name] for name in ("start", "forward", "backward"))
+            self._timed.append(_Iteration((self._ended, start, forward, backward, now), waited * 1e3, batch.global_valid))
+            if len(self._timed) == AT_ONCE:
+                self.count_timed()
+        self._steps += 1
+        self._ended = now
+
+    def count_timed(self) -> None:
+        """Iterations whose moments are known. A GPU's are once it has got there, so this waits for it."""
+        timed, self._timed = self._timed, []
+        for one in timed:
+            ended, start, forward, backward, now = one.moments
+            total = ms_between(ended, now)
             phases = {
-                "data_wait": waited * 1e3,
-                "forward": (forward - start) * 1e3,
-                "backward": (backward - forward) * 1e3,
-                "optimizer": (now - backward) * 1e3,
+                "data_wait": one.waited_ms,
+                "forward": ms_between(start, forward),
+                "backward": ms_between(forward, backward),
+                "optimizer": ms_between(backward, now),
             }
             phases["other"] = total - sum(phases.values())
             self.iterations_ms.append(total)
-            self.examples += batch.global_valid
+            self.examples += one.examples
             for name, ms in phases.items():
                 self.phases_ms[name].append(ms)
-        self._steps += 1
-        self._ended = now
 
     def _mark_links(self) -> None:
         """At the begin of the first iteration after warm-up, and of the one after the last that is recorded."""
@@ -120,6 +144,7 @@ class Measure(pl.Callback):
             self.stores[table] = {name: (count - self._stores_before[table][name]) / steps for name, count in counts.items()}
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.count_timed()
         written: list[float] = trainer.strategy.checkpoint_s  # type: ignore[attr-defined]
         self.checkpoints = Checkpoints(len(written), float(np.mean(written))) if written else None
         peak = peak_bytes(trainer.strategy.root_device)
@@ -132,7 +157,7 @@ class Measure(pl.Callback):
 
     def result(self, steps: Steps, hosts: int, ranks_per_host: int, device: torch.device) -> Measured | None:
         """The record's `measured`; collective. None when too few steps ran to measure any."""
-        backend = "nccl" if device.type == "cuda" else "gloo"
+        backend = backend_of(device)
         mine = {
             "peak": _peak_memory_bytes(device),
             "added": self.added,
@@ -151,7 +176,7 @@ class Measure(pl.Callback):
         total_ms = sum(self.iterations_ms)
         return Measured(
             backend=backend,
-            transport=SHARED_MEMORY if backend == "gloo" and shares_memory() else backend,
+            transport=SHARED_MEMORY if device.type == "cpu" and shares_memory() else backend,
             world_size=hosts * ranks_per_host,
             hosts=hosts,
             ranks_per_host=ranks_per_host,

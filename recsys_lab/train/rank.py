@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from recsys_lab.config.options import PruneOptions, TrainerOptions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
+from recsys_lab.executor.device import CHOICE, device_here, why_no_gpu
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.experiment import Experiment
 from recsys_lab.kernels.row_cache import SCRATCH
@@ -33,6 +35,7 @@ from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
 from recsys_lab.record.result import Measured, Result, write_result
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.train import FROM_CHECKPOINT, callbacks, checkpoint_folder
+from recsys_lab.train.accelerator import accelerator_of
 from recsys_lab.train.ahead import InputAhead
 from recsys_lab.train.coverage import Seen, WatchTiers, coverage, gather, hot_rows
 from recsys_lab.train.evaluate import evaluate
@@ -77,10 +80,15 @@ def train(job: Job) -> dict[str, Any] | None:
     skip_ranges()
     keep_memory()
     experiment, options = job.experiment, job.experiment.trainer
+    os.environ.setdefault(CHOICE, options.device)
+    device = device_here()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     start_process_group()
     seed_rank(experiment.seed, dist.get_rank())
+    if dist.get_rank() == 0 and (why := why_no_gpu(device)):
+        print(why, file=sys.stderr, flush=True)
     data = experiment.open_data(job.most_rows)
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if torch.cuda.is_available() else torch.device("cpu")
     loader = partial(_loader, data, experiment, device)
     train_loader = loader("train")
     steps_per_epoch = len(train_loader)
@@ -218,7 +226,7 @@ def _trainer(
     if every and start is not None:
         hooks.insert(0, callbacks.JudgeStart())  # before what counts look-ups or time
     trainer = pl.Trainer(
-        accelerator="cuda" if torch.cuda.is_available() else "cpu",
+        accelerator=accelerator_of(device_here()),
         devices=launcher.ranks_per_host,
         num_nodes=launcher.hosts,
         strategy=strategy,

@@ -94,7 +94,7 @@ def test_layers_give_the_shares_of_the_peak_and_the_launches_that_made_them(mfu:
     """Small layers and large ones are computed by two libraries, each with a share of its own."""
     least = float(LEAST_WORK[torch.float32])
     true = replace(figures.START, dense_mfu=mfu, small_mfu=small, small_multiply_adds=least, launch_overhead_us=launch_us)
-    shapes = [DenseTime(batch, width, 4, 0.0) for batch in ranks.BATCHES for width in ranks.WIDTHS]
+    shapes = [DenseTime(batch, width, 4, 0.0) for batch in ranks.SIZES["cpu"].batches for width in ranks.WIDTHS]
     found = figures.dense_figures(figures.START, cluster(), [replace(t, ms=figures.layers_ms(t, cluster(), true)) for t in shapes])
     assert (found.dense_mfu, found.small_mfu, found.launch_overhead_us) == pytest.approx((mfu, small, launch_us), rel=0.05)
     assert found.small_multiply_adds == least
@@ -319,9 +319,9 @@ def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_batches_of_look_ups_are_skewed_and_take_turns() -> None:
     """By a power law fewer rows get the same look-ups, as many as access statistics expect; no batch is another."""
-    rows = ranks.TABLE_BYTES // (4 * 128)
+    rows = ranks.SIZES["cpu"].table_bytes // (4 * 128)
     for skew in ranks.SKEWS:
-        batches = ranks._batches(128, 4096, 512, skew)
+        batches = ranks._batches(rows, 128, 4096, 512, skew)
         assert len(batches) == ranks.TURNS and all(len(batch.ids) == 4096 and len(batch.offsets) == 513 for batch in batches)
         different = [len(batch.ids.unique()) for batch in batches]
         expected = power_law_access("t", rows, 1.0, skew, buckets=rows).distinct_rows(4096)
@@ -331,7 +331,8 @@ def test_batches_of_look_ups_are_skewed_and_take_turns() -> None:
 
 def calibrated_here() -> str:
     said: list[str] = []
-    ranks.WIDTHS, ranks.BATCHES, ranks.BAGS, ranks.TABLE_BYTES = (32,), (64,), ((512, 512),), 1 << 20
+    ranks.WIDTHS = (32,)
+    ranks.SIZES["cpu"] = replace(ranks.SIZES["cpu"], batches=(64,), bags=((512, 512),), table_bytes=1 << 20)
     machine = ranks.measure(said.append, each_s=0.0)
     return json.dumps([machine.memory_bandwidth_gb_s, machine.peak_tflops["fp32"], len(collectives.measure(1, 2, said.append)), len(said)])
 

@@ -36,6 +36,7 @@ STATED = {
     "optimizer.schedule.final_ratio": SHARE,
     "optimizer.schedule.step_epochs": SOME,
     "optimizer.schedule.gamma": SHARE,
+    "trainer.device": "auto, cpu, cuda",
     "trainer.max_epochs": f"1 or more, at most {MILLION}",
     "trainer.max_minutes": SOME,
     "trainer.max_steps": f"-1 or more, at most {BILLION}",
@@ -108,7 +109,7 @@ def test_defaults_are_those_of_the_files() -> None:
     common = yaml.safe_load((CONF / "sharder" / "common" / "stores.yaml").read_text())
     assert defaults(PLAIN[""]) == {key: config[key] for key in ("overwrite", "baselines")} == {"overwrite": False, "baselines": True}
     assert defaults(SharderCommon) == common | {"tower_modules": False}
-    assert defaults(PLAIN["ablation"]) == {"prune": None} and defaults(PLAIN["trainer"]) == {"start_from_baseline": None}
+    assert defaults(PLAIN["ablation"]) == {"prune": None} and defaults(PLAIN["trainer"]) == {"start_from_baseline": None, "device": "auto"}
 
 
 def test_the_executor_s_defaults() -> None:

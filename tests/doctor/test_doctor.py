@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from rich.console import Console
 
+from recsys_lab import errors
 from recsys_lab.commands import doctor as command
 from recsys_lab.doctor import examine, kernels, machine, trials, versions
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
@@ -198,3 +199,15 @@ def test_warnings_alone_leave_the_machine_fit() -> None:
     console = Console(record=True, width=120)
     command.show([Row("CPU", "avx512f", WARNING, "no", "keep precision=fp32")], console)
     assert "can work (warnings: 1)" in console.export_text()
+
+
+def test_the_cuda_build_without_a_driver_is_told_from_a_broken_one() -> None:
+    """A cluster's login host has no GPU: its FBGEMM is whole, and installing it again would not help."""
+    lacks = OSError("libnvidia-ml.so.1: cannot open shared object file: No such file or directory")
+    broken = OSError("Could not load this library: site-packages/fbgemm_gpu/fbgemm_gpu_py.so")
+    broken.__cause__ = lacks
+    mistake = errors.broken_install(broken)
+    assert mistake is not None and "NVIDIA's driver" in str(mistake) and "libnvidia-ml.so.1" in str(mistake)
+    assert "force-reinstall" not in str(mistake)
+    broken.__cause__ = None
+    assert "force-reinstall" in str(errors.broken_install(broken))

@@ -27,7 +27,10 @@ def check_stores(plan: ShardingPlan, device: torch.device) -> None:
             )
         if device.type != "cpu":
             raise UserError(
-                "stores run on CPUs", where=where, given=f"{placement.store.kind} on {device.type}", remedy="mode=simulate prices it"
+                "stores run on CPUs",
+                where=where,
+                given=f"{placement.store.kind} on {device.type}",
+                remedy="trainer.device=cpu trains it, mode=simulate prices it",
             )
         if placement.store.kind != HOST and not kernels.available():
             raise UserError("a cache needs the C++ kernels", where=where, given=why_not(), remedy="install a C++ compiler")

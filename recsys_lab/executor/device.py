@@ -1,0 +1,70 @@
+"""Which device a rank computes on.
+
+| trainer.device | where |
+|---|---|
+| auto | on a GPU of its own where this machine has one for each of its ranks, else on the CPU |
+| cpu | on the CPU |
+| cuda | on a GPU; where ranks are more than GPUs they share them, and exchange through gloo: NCCL wants a GPU a rank |
+
+RECSYS_LAB_DEVICE says the same where no config speaks, and before one that does.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+
+from recsys_lab.config.options import AUTO_DEVICE, CPU, CUDA, DEVICES
+from recsys_lab.errors import UserError
+from recsys_lab.units import counted
+
+CHOICE = "RECSYS_LAB_DEVICE"
+#: "RANK/RANKS" of those on this machine, where a launcher starts the ranks of several hosts on one.
+PLACE = "RECSYS_LAB_PLACE"
+
+
+def device_here() -> torch.device:
+    """Of this rank.
+
+    Raises:
+        UserError: where cuda is asked for and torch finds no GPU.
+    """
+    choice, (rank, ranks), gpus = os.environ.get(CHOICE, AUTO_DEVICE), _place(), gpus_here()
+    if choice not in DEVICES:
+        raise UserError("no such device", where=CHOICE, given=choice, allowed=", ".join(DEVICES))
+    if choice == CUDA and not gpus:
+        raise UserError("no GPU is here", where="trainer.device", given=CUDA, allowed=CPU, remedy="recsys-lab doctor says what torch finds")
+    if choice == CPU or not gpus or (choice == AUTO_DEVICE and gpus < ranks):
+        return torch.device("cpu")
+    return torch.device("cuda", rank % gpus)
+
+
+def why_no_gpu(device: torch.device) -> str:
+    """Why `auto` left the GPUs of this machine alone, in one line. Empty where it did not."""
+    gpus, (_, ranks) = gpus_here(), _place()
+    if device.type == "cuda" or not gpus or os.environ.get(CHOICE, AUTO_DEVICE) != AUTO_DEVICE:
+        return ""
+    return (
+        f"trains on the CPU: {counted(ranks, 'rank')}, {counted(gpus, 'GPU')} here; trainer.device=cuda shares them"
+    )
+
+
+def backend_of(device: torch.device) -> Literal["nccl", "gloo"]:
+    """What exchanges tensors of `device`: NCCL where each rank of this machine has a GPU of its own."""
+    alone = device.type == "cuda" and dist.is_nccl_available() and gpus_here() >= _place()[1]
+    return "nccl" if alone else "gloo"
+
+
+def gpus_here() -> int:
+    """GPUs that torch can use in this process."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _place() -> tuple[int, int]:
+    """The number of this rank on its machine, and how many are there."""
+    named = os.environ.get(PLACE) or f"{os.environ.get('LOCAL_RANK', 0)}/{os.environ.get('LOCAL_WORLD_SIZE', 1)}"
+    rank, ranks = named.split("/")
+    return int(rank), int(ranks)

@@ -1,0 +1,33 @@
+"""When something happened: to the host, and to the GPU that has its work from it. A GPU is behind; its times are those of its own clock."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Moment:
+    """`s`: the host's, by `time.perf_counter`. `event`: on the GPU's current stream, where this process has begun to use one."""
+
+    s: float
+    event: torch.cuda.Event | None = None
+
+
+def moment() -> Moment:
+    """Now. Costs a GPU nothing and waits for nothing."""
+    if not torch.cuda.is_initialized():
+        return Moment(time.perf_counter())
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return Moment(time.perf_counter(), event)
+
+
+def ms_between(first: Moment, second: Moment) -> float:
+    """Of the GPU where both have its event, which this waits for; else of the host."""
+    if first.event is None or second.event is None:
+        return (second.s - first.s) * 1e3
+    second.event.synchronize()
+    return first.event.elapsed_time(second.event)

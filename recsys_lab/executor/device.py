@@ -47,9 +47,7 @@ def why_no_gpu(device: torch.device) -> str:
     gpus, (_, ranks) = gpus_here(), _place()
     if device.type == "cuda" or not gpus or os.environ.get(CHOICE, AUTO_DEVICE) != AUTO_DEVICE:
         return ""
-    return (
-        f"trains on the CPU: {counted(ranks, 'rank')}, {counted(gpus, 'GPU')} here; trainer.device=cuda shares them"
-    )
+    return f"trains on the CPU: {counted(ranks, 'rank')}, {counted(gpus, 'GPU')} here; trainer.device=cuda shares them"
 
 
 def backend_of(device: torch.device) -> Literal["nccl", "gloo"]:

@@ -10,14 +10,13 @@ from typing import Any
 from omegaconf import DictConfig
 
 from launchers import processes
+from recsys_lab.devices import PLACE
 from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 
 #: How CPU ranks exchange: through the memory of this machine, unless the user's own variable says `gloo`.
 COLLECTIVES, SHARED_MEMORY = "RECSYS_LAB_COLLECTIVES", "shared_memory"
 #: The cores of a rank, as `executor/threads.py` reads them; `any` leaves them to the system.
 CORES = "RECSYS_LAB_CORES"
-#: Of a rank among those of this machine, as `executor/device.py` reads it.
-PLACE = "RECSYS_LAB_PLACE"
 #: The launchers whose ranks are processes of this machine.
 HERE = ("launchers.local.launch", "launchers.emulated.launch")
 

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from recsys_lab import kernels
 from recsys_lab.calibrate import disk, ranks
 from recsys_lab.calibrate.measured import CacheTime
-from recsys_lab.executor.device import device_here
+from recsys_lab.devices import device_here
 from recsys_lab.kernels.memory import empty_in_huge_pages
 from recsys_lab.kernels.row_cache import RowCache
 from recsys_lab.store_names import places_of

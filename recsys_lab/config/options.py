@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from recsys_lab.devices import AUTO as AUTO_DEVICE
+from recsys_lab.devices import DEVICES
 from recsys_lab.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Range, Seed, Share, ShareBelowOne, Text
 from recsys_lab.store_names import AUTO, LFU, NONE, POLICIES, STORES
 
@@ -17,8 +19,6 @@ TRAINS = ("auto", "train")
 DENSE_OPTIMIZERS = ("sgd", "adagrad", "adam")
 SPARSE_OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
 SCHEDULES = ("constant", "linear", "cosine", "step")
-#: Where ranks compute: auto takes a GPU for each rank, where there are so many.
-DEVICES = AUTO_DEVICE, CPU, CUDA = ("auto", "cpu", "cuda")
 METRICS = ("auc", "ne", "log_loss", "ndcg_10", "hit_rate_10")
 
 LearningRate = Annotated[float, Range(0, 1e6)]

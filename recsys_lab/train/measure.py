@@ -16,8 +16,8 @@ import torch.distributed as dist
 from recsys_lab.cluster import ranks_text
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
+from recsys_lab.devices import backend_of
 from recsys_lab.executor.ahead import AHEAD
-from recsys_lab.executor.device import backend_of
 from recsys_lab.executor.recorded import Recorded, shares_memory, start_recording, stop_recording
 from recsys_lab.executor.shared_memory import SHARED_MEMORY
 from recsys_lab.executor.times import Times, mean_times, take_times

@@ -20,8 +20,8 @@ from recsys_lab.config.frozen import identity
 from recsys_lab.config.options import PruneOptions, TrainerOptions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import DataSet
+from recsys_lab.devices import CHOICE, device_here, why_no_gpu
 from recsys_lab.errors import UserError
-from recsys_lab.executor.device import CHOICE, device_here, why_no_gpu
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.experiment import Experiment
 from recsys_lab.kernels.row_cache import SCRATCH

@@ -8,7 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEAVES = frozenset(
-    {"errors", "units", "quiet", "arguments", "files", "ranges", "shapes", "places", "packages", "store_names", "streams", "child"}
+    {
+        "errors",
+        "units",
+        "quiet",
+        "arguments",
+        "files",
+        "ranges",
+        "shapes",
+        "places",
+        "packages",
+        "store_names",
+        "streams",
+        "child",
+        "devices",
+    }
 )
 DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
 
@@ -20,6 +34,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "units": frozenset(),
     "quiet": frozenset(),
     "streams": frozenset({"errors"}),
+    "devices": frozenset({"errors", "units"}),
     "arguments": frozenset({"errors"}),
     "files": frozenset({"errors"}),
     "shapes": frozenset({"errors"}),
@@ -74,7 +89,7 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
     "ray": frozenset({"launchers"}),
     "mlflow": frozenset({"record/mlflow_run.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
-    | {"model_choice", "experiment", "partition", "doctor", "calibrate", "launchers", "torchrec_plans", "lightning"},
+    | {"model_choice", "experiment", "partition", "doctor", "calibrate", "launchers", "torchrec_plans", "lightning", "devices"},
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})
     | {"torchrec_plans", "lightning"},
     "lightning": frozenset({"record", "train", "launchers", "lightning"}),

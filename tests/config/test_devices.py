@@ -6,14 +6,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from recsys_lab import devices
+from recsys_lab.devices import CHOICE, PLACE, backend_of, device_here
 from recsys_lab.errors import UserError
-from recsys_lab.executor import device
-from recsys_lab.executor.device import CHOICE, PLACE, backend_of, device_here
 
 
 def as_rank(patch: pytest.MonkeyPatch, choice: str | None, gpus: int, rank: int, ranks: int) -> None:
     """A process that has so many GPUs before it."""
-    patch.setattr(device, "gpus_here", lambda: gpus)
+    patch.setattr(devices, "gpus_here", lambda: gpus)
     patch.setenv("LOCAL_RANK", str(rank))
     patch.setenv("LOCAL_WORLD_SIZE", str(ranks))
     patch.delenv(PLACE, raising=False)
@@ -60,10 +60,10 @@ def test_ranks_that_share_a_gpu_exchange_through_gloo(gpus: int, ranks: int, exp
 def test_gpus_that_are_left_alone_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where nobody chose: a laptop with one GPU starts four ranks by default."""
     as_rank(monkeypatch, "auto", 1, 0, 4)
-    assert device.why_no_gpu(device_here()).startswith("trains on the CPU: 4 ranks, 1 GPU here; ")
+    assert devices.why_no_gpu(device_here()).startswith("trains on the CPU: 4 ranks, 1 GPU here; ")
     for choice, gpus, ranks in (("auto", 4, 4), ("auto", 0, 4), ("cpu", 1, 4), ("cuda", 1, 4)):
         as_rank(monkeypatch, choice, gpus, 0, ranks)
-        assert device.why_no_gpu(device_here()) == ""
+        assert devices.why_no_gpu(device_here()) == ""
 
 
 @pytest.mark.parametrize(("choice", "told"), [("cuda", "no GPU is here"), ("tpu", "no such device")])

@@ -6,21 +6,22 @@
 | cpu | on the CPU |
 | cuda | on a GPU; where ranks are more than GPUs they share them, and exchange through gloo: NCCL wants a GPU a rank |
 
-RECSYS_LAB_DEVICE says the same where no config speaks, and before one that does.
+RECSYS_LAB_DEVICE says the same where no config speaks, and before one that does. torch is imported where it is needed: a config knows only
+the names.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-import torch.distributed as dist
-
-from recsys_lab.config.options import AUTO_DEVICE, CPU, CUDA, DEVICES
 from recsys_lab.errors import UserError
 from recsys_lab.units import counted
 
+if TYPE_CHECKING:
+    import torch
+
+DEVICES = AUTO, CPU, CUDA = ("auto", "cpu", "cuda")
 CHOICE = "RECSYS_LAB_DEVICE"
 #: "RANK/RANKS" of those on this machine, where a launcher starts the ranks of several hosts on one.
 PLACE = "RECSYS_LAB_PLACE"
@@ -32,12 +33,14 @@ def device_here() -> torch.device:
     Raises:
         UserError: where cuda is asked for and torch finds no GPU.
     """
-    choice, (rank, ranks), gpus = os.environ.get(CHOICE, AUTO_DEVICE), _place(), gpus_here()
+    import torch
+
+    choice, (rank, ranks), gpus = os.environ.get(CHOICE, AUTO), _place(), gpus_here()
     if choice not in DEVICES:
         raise UserError("no such device", where=CHOICE, given=choice, allowed=", ".join(DEVICES))
     if choice == CUDA and not gpus:
         raise UserError("no GPU is here", where="trainer.device", given=CUDA, allowed=CPU, remedy="recsys-lab doctor says what torch finds")
-    if choice == CPU or not gpus or (choice == AUTO_DEVICE and gpus < ranks):
+    if choice == CPU or not gpus or (choice == AUTO and gpus < ranks):
         return torch.device("cpu")
     return torch.device("cuda", rank % gpus)
 
@@ -45,19 +48,23 @@ def device_here() -> torch.device:
 def why_no_gpu(device: torch.device) -> str:
     """Why `auto` left the GPUs of this machine alone, in one line. Empty where it did not."""
     gpus, (_, ranks) = gpus_here(), _place()
-    if device.type == "cuda" or not gpus or os.environ.get(CHOICE, AUTO_DEVICE) != AUTO_DEVICE:
+    if device.type == "cuda" or not gpus or os.environ.get(CHOICE, AUTO) != AUTO:
         return ""
     return f"trains on the CPU: {counted(ranks, 'rank')}, {counted(gpus, 'GPU')} here; trainer.device=cuda shares them"
 
 
 def backend_of(device: torch.device) -> Literal["nccl", "gloo"]:
     """What exchanges tensors of `device`: NCCL where each rank of this machine has a GPU of its own."""
+    import torch.distributed as dist
+
     alone = device.type == "cuda" and dist.is_nccl_available() and gpus_here() >= _place()[1]
     return "nccl" if alone else "gloo"
 
 
 def gpus_here() -> int:
     """GPUs that torch can use in this process."""
+    import torch
+
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import types
@@ -25,6 +26,8 @@ _KEY_WORD = re.compile(
     rf"(?<![\w./@=+-])(\+?(?:{_NAMES})(?:[./@][\w/@.]*\w)?=[\w./:@=,-]*\w|(?:{_NAMES})\.\w[\w.]*\w"
     r"|python -m recsys_lab \w+|kubectl apply|[A-Z]+(?:_[A-Z]+)+(?:=\w+)?)"
 )
+_ATTRIBUTE = re.compile(r"    (\w+(?:, \w+)*): (.+)")
+DEFAULTS_SAY = "Below, a choice has the keys that it sets to something else than the default. One without a default is in each."
 MOST_SHOWN = 60  # letters of a value's parts
 
 #: What a group's page links to.
@@ -86,10 +89,22 @@ def _group_page(conf: Path, group: str, about: str) -> str:
     for path in paths:
         name = _name(conf, group, path)
         parts.append(f"| [`{name}`](#{name.replace('/', '')}) | {_escaped(_coded(_first_sentence(path)))} |")
-    told: set[str] = set()
+    schema, told = _schema_of_all(conf, group, paths), set[str]()
+    if schema is not None:
+        meanings = {key: said for (_, key), said in shared.items()}
+        parts += ["", "## Keys of every choice", "", DEFAULTS_SAY, ""]
+        parts += _table([*_defaults("", schema, meanings)], "default")
     for path in paths:
-        parts += ["", *_choice(conf, group, path, shared, told)]
+        parts += ["", *_choice(conf, group, path, shared, told, schema)]
     return "\n".join([*parts, ""])
+
+
+def _schema_of_all(conf: Path, group: str, paths: list[Path]) -> type | None:
+    """What every choice of a group builds, where it is the same and they are several."""
+    if group in PLAIN or group in ("experiment", "sharder") or len(paths) == 1:
+        return None
+    targets = {_config(conf, group, path).get("_target_") for path in paths}
+    return schema_of(get_object(targets.pop()), BESIDE_TARGET.get(group)) if len(targets) == 1 else None
 
 
 def _meanings(group: str, path: Path) -> dict[str, str]:
@@ -113,8 +128,8 @@ def _config(conf: Path, group: str, path: Path) -> Any:
     return config.get(group, config) if is_global(path) else config
 
 
-def _choice(conf: Path, group: str, path: Path, shared: dict[tuple[str, str], str], told: set[str]) -> Iterator[str]:
-    """A choice's part of its group's page. `told`: what has been explained on it."""
+def _choice(conf: Path, group: str, path: Path, shared: dict[tuple[str, str], str], told: set[str], schema: type | None) -> Iterator[str]:
+    """A choice's part of its group's page. `told`: what has been explained on it. `schema`: of all choices, whose keys are explained."""
     words, commands = _head(path)
     name = _name(conf, group, path)
     yield f"## {name}"
@@ -127,7 +142,10 @@ def _choice(conf: Path, group: str, path: Path, shared: dict[tuple[str, str], st
     config = _config(conf, group, path)
     at = _targets_of(conf, group, path)
     meanings = {key: said for (target, key), said in shared.items() if target == _target_at(at, key)} | _meanings(group, path)
-    if group == "experiment":
+    if schema is not None:
+        own, usual = _meanings(group, path), {key: default for key, _, default, _ in _defaults("", schema, {})}
+        rows = [(key, "", value, own.get(key, "")) for key, _, value, _ in _rows("", schema, config, {}) if value != usual.get(key)]
+    elif group == "experiment":
         rows = [(key, "", value, meanings.get(key, "")) for key, value in _flat(config) if not key.startswith("defaults")]
     elif group == "sharder":
         rows = [
@@ -184,7 +202,36 @@ def _rows(prefix: str, schema: type, config: Any, meanings: dict[str, str]) -> I
         if dataclasses.is_dataclass(hint) and isinstance(value, dict):
             yield from _rows(key, typing.cast(type, hint), OmegaConf.create(value), meanings)
         else:
-            yield key, _type_words(hint), value, meanings.get(key, "")
+            yield key, _type_words(hint), value, meanings.get(key) or _documented(schema).get(field.name, "")
+
+
+def _defaults(prefix: str, schema: type, meanings: dict[str, str]) -> Iterator[tuple[str, str, Any, str]]:
+    """(key, type, default or None, meaning) of every field of `schema`, and in place of a dataclass its own fields."""
+    hints = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        key, hint = f"{prefix}.{field.name}".strip("."), hints[field.name]
+        inner = [kind for kind in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(kind)]
+        if hint not in inner:  # a dataclass may be null
+            needed = field.default is field.default_factory is dataclasses.MISSING
+            said = meanings.get(key) or _documented(schema).get(field.name, "")
+            yield key, _type_words(hint), "" if needed else _default(field), said
+        if inner:
+            yield from _defaults(key, typing.cast(type, inner[0]), meanings)
+
+
+@functools.cache
+def _documented(kind: type) -> dict[str, str]:
+    """Attribute -> what the docstring of `kind` says of it. `hosts, ranks: ...` is of both."""
+    says, names = {}, []
+    for line in (inspect.getdoc(kind) or "").partition("Attributes:\n")[2].splitlines():
+        if entry := _ATTRIBUTE.match(line):
+            names = entry[1].split(", ")
+            says |= dict.fromkeys(names, entry[2])
+        elif line.startswith(" " * 8):
+            says |= {name: f"{says[name]} {line.strip()}" for name in names}
+        elif line.strip():
+            break
+    return {name: said.removesuffix(".").replace("None:", "null:") for name, said in says.items()}
 
 
 def _default(field: Any) -> Any:
@@ -246,15 +293,19 @@ def _name(conf: Path, group: str, path: Path) -> str:
     return path.relative_to(conf / group).with_suffix("").as_posix()
 
 
-def _table(rows: list[tuple[str, str, Any, str]]) -> Iterator[str]:
+def _table(rows: list[tuple[str, str, Any, str]], value_is: str = "value") -> Iterator[str]:
+    """Of (key, type, value, meaning). A column in which nothing stands is left out."""
     if not rows:
         yield "It has no keys."
         return
-    yield "| key | type | value | what it is |"
-    yield "|---|---|---|---|"
+    heads = ("key", "type", value_is, "what it is")
+    kept = [at for at in range(4) if at in (0, 2) or any(row[at] for row in rows)]
+    yield "| " + " | ".join(heads[at] for at in kept) + " |"
+    yield "|---" * len(kept) + "|"
     for key, kind, value, said in rows:
         shown = _shown(value)
-        yield f"| `{key}` | {_escaped(kind)} | {f'`{shown}`' if shown else ''} | {_escaped(_coded(said))} |".replace("`|`", "`\\|`")
+        cells = (f"`{key}`", _escaped(kind), f"`{shown}`" if shown else "", _escaped(_coded(said)))
+        yield f"| {' | '.join(cells[at] for at in kept)} |".replace("`|`", "`\\|`")
 
 
 def _shown(value: Any) -> str:

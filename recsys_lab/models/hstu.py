@@ -27,6 +27,9 @@ from recsys_lab.models.layers import embedding_rows, feature_names
 from recsys_lab.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
 from recsys_lab.tables import LawOptions
 
+#: Of a sequence, so many rows look back together. Longer ones so never make the half of the square that causality cuts off.
+ROWS_AT_ONCE = 256
+
 
 class HSTUBlock(nn.Module):
     """One layer. `max_length`: distances told apart, and what weights are divided by, so that a row does not depend on its company."""
@@ -54,19 +57,24 @@ class HSTUBlock(nn.Module):
         attended = torch.zeros_like(values)
         for own, places in groups:
             v, q, k = (self._heads(part[own], places) for part in (values, queries, keys))
-            weights = silu(q @ k.transpose(2, 3) + self._relative(places.longest)) / self.max_length
-            part = (weights.tril() @ v).transpose(1, 2).flatten(2)
-            attended = attended.index_copy(0, own, places.packed(part))
+            blocks = range(0, places.longest, ROWS_AT_ONCE)
+            part = torch.cat([self._attend(q, k, v, start, min(start + ROWS_AT_ONCE, places.longest)) for start in blocks], dim=2)
+            attended = attended.index_copy(0, own, places.packed(part.transpose(1, 2).flatten(2)))
         return rows + self.mix(self.dropout(self.after(attended) * gate))
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, start: int, stop: int) -> Tensor:
+        """[b, h, T, d] each -> [b, h, stop - start, d]: what the rows from `start` to `stop` see of those up to themselves."""
+        weights = q[:, :, start:stop] @ k[:, :, :stop].transpose(2, 3) + self._relative(start, stop)
+        return (silu(weights) / self.max_length).tril(start) @ v[:, :, :stop]
 
     def _heads(self, rows: Tensor, places: Places) -> Tensor:
         """[n, h * d] -> [b, h, T, d], padded at the end, where no earlier row looks."""
         return places.padded(rows).unflatten(2, (self.heads, -1)).transpose(1, 2)
 
-    def _relative(self, longest: int) -> Tensor:
-        """[T, T]: the bias of row i towards row j, by i - j. What is later is cut off behind it."""
-        places = torch.arange(longest, device=self.bias.weight.device)
-        return self.bias((places[:, None] - places[None]).clamp(0, self.max_length - 1)).squeeze(2)
+    def _relative(self, start: int, stop: int) -> Tensor:
+        """[stop - start, stop]: the bias of row i from `start` on towards row j, by i - j. What is later is cut off behind it."""
+        places = torch.arange(stop, device=self.bias.weight.device)
+        return self.bias((places[start:, None] - places[None]).clamp(0, self.max_length - 1)).squeeze(2)
 
 
 class HSTU(ClickModel):

@@ -31,13 +31,13 @@ def test_every_group_has_a_page_with_every_choice_and_key() -> None:
     studies = pages["config/experiment.md"]
     for path in (ROOT / "conf" / "experiment").glob("*/*.yaml"):
         assert f"\n## {path.parent.name}/{path.stem}\n" in studies, path
-    assert "| `study.within` |  | `0.02` | how far off an amount may be, a share |" in studies
+    assert "| `study.within` | `0.02` | how far off an amount may be, a share |" in studies
     assert "| [`dmt/table3`](#dmttable3) | DMT, table 3: SPTT alone leaves the model as it is. |" in studies
     trainer = pages["config/trainer.md"]
     assert "| `max_steps` | int | `-1` | -1: all of max_epochs |" in trainer
     assert "| `early_stopping.metric` | str | `auc` | auc \\| ne" in trainer
-    assert "| `device.cache_mb` | float or null | `40.0` |" in pages["config/cluster.md"]
-    assert "| `device.memory_gb` | float | `80.0` |" in pages["config/cluster.md"]  # from another file, by its defaults list
+    assert "| `device.cache_mb` | `40.0` |" in pages["config/cluster.md"]
+    assert "| `device.memory_gb` | `80.0` |" in pages["config/cluster.md"]  # from another file, by its defaults list
     assert "or some of &#123;a2a_global_gb_s, " in pages["config/sharder.md"]  # a brace at a cell's end would be taken for attributes
     assert "| `planner.column_shards` |" in pages["config/sharder.md"] and "| `seed` | int | `1` |" in pages["config/index.md"]
 
@@ -55,6 +55,22 @@ def test_a_meaning_is_shared_by_choices_that_build_the_same_and_values_stand_as_
     assert "`What share of the processor's peak do an MLP's products reach?`" in pages["config/experiment.md"]
     assert "nothing starts unless `launcher.submit=true`." in pages["config/launcher.md"]
     assert "\nIt has no keys.\n" in pages["config/logger.md"] and "what it is |\n|---|---|---|---|\n\n" not in "".join(pages.values())
+
+
+def test_keys_that_all_choices_of_a_group_have_are_explained_once() -> None:
+    """A choice then has those that it sets to something else than the default."""
+    for group in ("cluster", "profile"):
+        whole, *choices = config_pages(ROOT)[f"config/{group}.md"].split("## Keys of every choice\n")[1].split("\n## ")
+        rows = {line.split(" | ")[0]: line.split(" | ")[2].strip("` |") for line in whole.splitlines() if line.startswith("| `")}
+        assert len(rows) > 20 and len(choices) > 4
+        for choice in choices:
+            own = [line.split(" | ") for line in choice.splitlines() if line.startswith("| `")]
+            assert own and all(key in rows for key, *_ in own), choice
+            assert all(value.strip("` |") != rows[key] for key, value, *_ in own), choice
+            assert {key for key, default in rows.items() if not default and "." not in key} <= {key for key, *_ in own}
+    page = config_pages(ROOT)["config/cluster.md"]
+    assert "| `cross_host.message_us` | float or null | `null` | cost of each message of an all-to-all; null: `latency_us` |" in page
+    assert page.count("cost of each collective that uses the link") == 2  # within a host and across hosts
 
 
 def test_a_comment_is_that_of_its_key(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import layer_norm, linear, silu
 
 from recsys_lab.errors import UserError
-from recsys_lab.models import describe, fill_tables, initialise_dense
+from recsys_lab.models import describe, fill_tables, hstu, initialise_dense
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.hstu import HSTU
 from recsys_lab.ranges import check_fields
@@ -82,6 +82,18 @@ def test_a_place_sees_nothing_later_and_no_other_sample() -> None:
         after = model(None, keyed(other))
         assert torch.equal(after[:changed], first[:changed]) and torch.equal(after[11:], first[11:])
         assert not torch.allclose(after[changed], first[changed])
+
+
+def test_a_long_history_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of three rows, the last of them cut short, give what one block of all rows gives. So do gradients."""
+    found = []
+    for rows in (256, 3):
+        monkeypatch.setattr(hstu, "ROWS_AT_ONCE", rows)
+        model = built().double()
+        logits = model(None, keyed(drawn(NEXT_ITEM, [11, 1, 8])))
+        logits.square().sum().backward()
+        found.append([logits, *(p.grad for p in model.parameters())])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)
 
 
 def test_company_and_empty_histories_change_nothing() -> None:

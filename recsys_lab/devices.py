@@ -45,6 +45,18 @@ def device_here() -> torch.device:
     return torch.device("cuda", rank % gpus)
 
 
+def take(device: torch.device) -> None:
+    """Makes a GPU this process's. Products of FP32 matrices are then in TF32, as the simulator prices them and TorchRec's example has it.
+
+    NVIDIA_TF32_OVERRIDE=0 keeps them in FP32. A CPU needs nothing.
+    """
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("high")
+
+
 def why_no_gpu(device: torch.device) -> str:
     """Why `auto` left the GPUs of this machine alone, in one line. Empty where it did not."""
     gpus, (_, ranks) = gpus_here(), _place()

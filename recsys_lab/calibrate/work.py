@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from recsys_lab.calibrate import caches, collectives, ranks
 from recsys_lab.calibrate.measured import Measured
+from recsys_lab.devices import device_here, take
 from recsys_lab.train.memory import keep_memory
 from recsys_lab.train.strategy import start_process_group
 
@@ -19,6 +20,7 @@ def measure(hosts: int, ranks_per_host: int) -> Measured:
     """As the rank that the environment names. Progress goes to the first rank's stderr."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # torch renames its collectives
     keep_memory()  # as training does: buffers are not cleared and mapped again each time
+    take(device_here())
     start_process_group()
     began = time.perf_counter()
 

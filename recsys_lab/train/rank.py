@@ -20,7 +20,7 @@ from recsys_lab.config.frozen import identity
 from recsys_lab.config.options import PruneOptions, TrainerOptions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import DataSet
-from recsys_lab.devices import CHOICE, device_here, why_no_gpu
+from recsys_lab.devices import CHOICE, device_here, take, why_no_gpu
 from recsys_lab.errors import UserError
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.experiment import Experiment
@@ -81,9 +81,7 @@ def train(job: Job) -> dict[str, Any] | None:
     keep_memory()
     experiment, options = job.experiment, job.experiment.trainer
     os.environ.setdefault(CHOICE, options.device)
-    device = device_here()
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    take(device := device_here())
     start_process_group()
     seed_rank(experiment.seed, dist.get_rank())
     if dist.get_rank() == 0 and (why := why_no_gpu(device)):

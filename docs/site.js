@@ -29,7 +29,7 @@ function whole(line, long = SHORT) {
 const WIDTH_OF_LETTER = 0.605;
 // On a desk a block has one size: that in which no line is broken, where it can be read. Else all its remarks stand below their lines.
 const LEAST = { columns: PHONE ? 5.5 : 10, sentences: PHONE ? 7.5 : 11, whole: PHONE ? Infinity : 11.5 }; // pixels
-const widest = (text) => Math.max(...text.split("\n").map((line) => line.length));
+const columnsOf = (line, at) => line.length + (at < BESIDE_BUTTON ? BUTTON : 0); // what a line wants, beside the button too
 function sizeFor(code, columns) { // pixels of a letter at which so many stand beside each other
   const style = getComputedStyle(code);
   return (code.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight)) / columns / WIDTH_OF_LETTER;
@@ -39,10 +39,10 @@ const letters = (line, further) => `${line.search(/\S|$/) + further}ch`;
 for (const code of document.querySelectorAll("pre > code")) {
   const text = code.textContent.trimEnd();
   // Where lines must be broken, a command that goes on in the next one becomes one line, which breaks where the page ends.
-  const joined = !code.querySelector("span, a") && sizeFor(code, widest(text)) < LEAST.whole;
+  const joined = !code.querySelector("span, a") && sizeFor(code, Math.max(...text.split("\n").map(columnsOf))) < LEAST.whole;
   const lines = (joined ? text.replaceAll(/ *\\\n\s*/g, " ") : text).split("\n");
   code.dataset.copy = text; // what the button copies
-  const needs = lines.map((line, at) => line.length + (at < BESIDE_BUTTON ? BUTTON : 0));
+  const needs = lines.map(columnsOf);
   code.dataset.longest = Math.max(...needs);
   code.dataset.remarked = Math.max(0, ...needs.filter((_, at) => remark.test(lines[at])));
   if (code.querySelector("span, a")) { // coloured code: no mark of it goes over the end of a line

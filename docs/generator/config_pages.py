@@ -26,6 +26,7 @@ _KEY_WORD = re.compile(
     rf"(?<![\w./@=+-])(\+?(?:{_NAMES})(?:[./@][\w/@.]*\w)?=[\w./:@=,-]*\w|(?:{_NAMES})\.\w[\w.]*\w"
     r"|python -m recsys_lab \w+|kubectl apply|[A-Z]+(?:_[A-Z]+)+(?:=\w+)?)"
 )
+_BESIDE = re.compile(r"^    (\w+): [^#\n]*?  # (.+)$", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"    (\w+(?:, \w+)*): (.+)")
 DEFAULTS_SAY = "Below, a choice has the keys that it sets to something else than the default. One without a default is in each."
 MOST_SHOWN = 60  # letters of a value's parts
@@ -143,8 +144,9 @@ def _choice(conf: Path, group: str, path: Path, shared: dict[tuple[str, str], st
     at = _targets_of(conf, group, path)
     meanings = {key: said for (target, key), said in shared.items() if target == _target_at(at, key)} | _meanings(group, path)
     if schema is not None:
-        own, usual = _meanings(group, path), {key: default for key, _, default, _ in _defaults("", schema, {})}
-        rows = [(key, "", value, own.get(key, "")) for key, _, value, _ in _rows("", schema, config, {}) if value != usual.get(key)]
+        usual, common = {key: (default, said) for key, _, default, said in _defaults("", schema, {})}, {*shared.values()}
+        own = {key: said for key, said in _meanings(group, path).items() if said not in common and said != usual[key][1]}
+        rows = [(key, "", value, own.get(key, "")) for key, _, value, _ in _rows("", schema, config, {}) if value != usual[key][0]]
     elif group == "experiment":
         rows = [(key, "", value, meanings.get(key, "")) for key, value in _flat(config) if not key.startswith("defaults")]
     elif group == "sharder":
@@ -213,7 +215,7 @@ def _defaults(prefix: str, schema: type, meanings: dict[str, str]) -> Iterator[t
         inner = [kind for kind in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(kind)]
         if hint not in inner:  # a dataclass may be null
             needed = field.default is field.default_factory is dataclasses.MISSING
-            said = meanings.get(key) or _documented(schema).get(field.name, "")
+            said = _documented(schema).get(field.name) or meanings.get(key, "")
             yield key, _type_words(hint), "" if needed else _default(field), said
         if inner:
             yield from _defaults(key, typing.cast(type, inner[0]), meanings)
@@ -221,7 +223,7 @@ def _defaults(prefix: str, schema: type, meanings: dict[str, str]) -> Iterator[t
 
 @functools.cache
 def _documented(kind: type) -> dict[str, str]:
-    """Attribute -> what the docstring of `kind` says of it. `hosts, ranks: ...` is of both."""
+    """Attribute -> what the docstring of `kind` says of it, or the comment behind it. `hosts, ranks: ...` is of both."""
     says, names = {}, []
     for line in (inspect.getdoc(kind) or "").partition("Attributes:\n")[2].splitlines():
         if entry := _ATTRIBUTE.match(line):
@@ -231,7 +233,12 @@ def _documented(kind: type) -> dict[str, str]:
             says |= {name: f"{says[name]} {line.strip()}" for name in names}
         elif line.strip():
             break
-    return {name: said.removesuffix(".").replace("None:", "null:") for name, said in says.items()}
+    try:
+        source = inspect.getsource(kind)
+    except OSError:  # it was made from a signature
+        source = ""
+    beside = {found[1]: found[2] for found in _BESIDE.finditer(source)}
+    return {name: said.removesuffix(".").replace("None:", "null:") for name, said in {**beside, **says}.items()}
 
 
 def _default(field: Any) -> Any:

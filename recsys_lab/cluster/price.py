@@ -13,8 +13,12 @@ GIVEN = "given"
 class ListPrice:
     """What a provider asked on a day, on demand. Its cluster checks it.
 
-    `device`: the name of the device that it is of, and of no other; None: whatever the cluster has. `devices`: of the machine that it is
-    of. Clusters of another size are priced as so many of it. None: of any size.
+    Attributes:
+        usd_per_device_hour: dollars.
+        date: of the day.
+        source: where it was seen.
+        device: the name of the device that it is of, and of no other; None: whatever the cluster has.
+        devices: of the machine that it is of. Clusters of another size are priced as so many of it. None: of any size.
     """
 
     usd_per_device_hour: Positive

@@ -35,6 +35,7 @@ class Profile:
             `dense_mfu`. What holds products far below the peak of tensor cores does not hold them as far below that of FP32 cores.
         small_mfu: the share of the peak that FP32 products of fewer than `small_multiply_adds` reach, where another library computes
             them, as ours on CPU; None: `dense_mfu`.
+        table_overhead_us: of each table or piece of one, forward and again backward, where tables have kernels of their own.
         cached_table_us, cached_lookup_ns, cached_miss_ns: of the cores of a CPU rank, where a table's rows are in files behind a cache: for
             each piece of such a table, each of its look-ups (its row's slot is found, kept and given back), and each row that it does not
             hold (which is made, where it was never written; which one leaves for it, and the copy into the page cache).
@@ -66,9 +67,7 @@ class Profile:
     link_efficiency: ShareOfPeak = 1.0
     host_link_efficiency: ShareOfPeak = 1.0  # of a GPU's link to its host's memory
     lookup_ns: NotNegative = 0.0  # of each look-up of an update beside its bytes: sorting ids, adding up gradients of equal ones
-    table_overhead_us: NotNegative = (
-        0.0  # of each table or piece of one, forward and again backward, where tables have kernels of their own
-    )
+    table_overhead_us: NotNegative = 0.0
     tier_overhead_us: NotNegative = 0.0  # of each table's part in one of FlexShard's tiers: ids and rows are sorted out table by table
     cached_table_us: NotNegative = 0.0
     cached_lookup_ns: NotNegative = 0.0

@@ -18,7 +18,7 @@ from sklearn.metrics import adjusted_rand_score
 from recsys_lab.errors import UserError
 from recsys_lab.sharders.dmt import TowerOptions
 from recsys_lab.sharders.dmt.affinity import affinity, coordinates, distances
-from recsys_lab.sharders.dmt.partition import balanced_groups, size_bounds, strided
+from recsys_lab.sharders.dmt.partition import SEEDS, balanced_groups, size_bounds, strided
 from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index, load_partition
 from recsys_lab.tables import Table
 from tests.simulate.clusters import cluster
@@ -143,7 +143,7 @@ def test_loads_decide_between_groups_of_nearly_the_same_tightness(
     monkeypatch.setitem(sys.modules, "k_means_constrained", SimpleNamespace(KMeansConstrained=EachSeedAnother))
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.02], [1.0, 1.02]])
     assert balanced_groups(corners, 2, loads=loads) == balanced_groups(corners, 2, loads=loads, seed=3) == expected
-    assert seeds == [*range(16), *range(48, 64)]
+    assert seeds == [*range(SEEDS), *range(3 * SEEDS, 4 * SEEDS)]
 
 
 @settings(max_examples=30)

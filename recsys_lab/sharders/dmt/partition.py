@@ -14,8 +14,9 @@ import numpy as np
 
 from recsys_lab.errors import UserError
 
-#: K-means is started from so many seeds for each bound on the sizes. At most so many bounds are tried.
-SEEDS, MOST_BOUNDS = 16, 8
+#: K-means starts from so many seeds for each bound on the sizes, of which one in ten finds eight planted groups. At most so many bounds are
+#: tried.
+SEEDS, MOST_BOUNDS = 64, 8
 #: Among groupings whose inertia is within this factor of the least, the one whose look-ups are most even counts.
 INERTIA_SLACK = 1.05
 

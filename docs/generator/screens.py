@@ -61,7 +61,7 @@ SCREENS = (
         + ("--page", "FOLDER/decide.html"),
         "decide.html",
         1270,
-        850,
+        840,
     ),
     Screen(
         "ablation",

@@ -122,8 +122,8 @@ def fingerprint(config: DictConfig) -> str:
 
 
 def identity(config: Mapping[str, Any]) -> str:
-    """The fingerprint of a run's plain `config` less its launcher. A run that resumes on other ranks is the same run."""
-    return _digest(config, (*NOT_IDENTITY, "launcher"))
+    """The fingerprint of a run's plain `config` less its launcher and device. A run that resumes on other ranks is the same run."""
+    return _digest(config, (*NOT_IDENTITY, "launcher", "trainer.device"))
 
 
 def _digest(config: Mapping[str, Any], apart: tuple[str, ...]) -> str:

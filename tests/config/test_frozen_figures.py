@@ -14,7 +14,13 @@ from recsys_lab.config.kinds import check_kind
 from recsys_lab.config.schema import leaves, schema_of, unknown_key
 from recsys_lab.errors import UserError
 
-BASE = {"seed": 1, "cluster": {"hosts": 2, "list_price": {"x": 1}}, "sharder": {"scratch": "a", "store": "b"}, "launcher": {"hosts": 1}}
+BASE: dict[str, Any] = {
+    "seed": 1,
+    "cluster": {"hosts": 2, "list_price": {"x": 1}},
+    "sharder": {"scratch": "a", "store": "b"},
+    "launcher": {"hosts": 1},
+    "trainer": {"device": "auto", "max_steps": 5},
+}
 
 
 @pytest.mark.parametrize(
@@ -22,6 +28,9 @@ BASE = {"seed": 1, "cluster": {"hosts": 2, "list_price": {"x": 1}}, "sharder": {
     [
         ({"seed": 2}, False, False),
         ({"launcher": {"hosts": 2}}, False, True),
+        ({"trainer": {"device": "cuda", "max_steps": 5}}, False, True),
+        ({"trainer": {"max_steps": 5}}, False, True),  # of a run from before that key was there
+        ({"trainer": {"device": "auto", "max_steps": 6}}, False, False),
         ({"cluster": {"hosts": 2, "list_price": {"x": 2}}}, True, True),
         ({"cluster": {"hosts": 2}}, True, True),
         ({"cluster": {"hosts": 3, "list_price": {"x": 1}}}, False, False),

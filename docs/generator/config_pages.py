@@ -28,7 +28,7 @@ _KEY_WORD = re.compile(
 )
 _BESIDE = re.compile(r"^    (\w+): [^#\n]*?  # (.+)$", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"    (\w+(?:, \w+)*): (.+)")
-DEFAULTS_SAY = "Below, a choice has the keys that it sets to something else than the default. One without a default is in each."
+DEFAULTS_SAY = "Each choice below lists only the keys that differ from the default. Keys without a default are always listed."
 MOST_SHOWN = 60  # letters of a value's parts
 
 #: What a group's page links to.

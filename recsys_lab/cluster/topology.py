@@ -100,7 +100,8 @@ class Cluster:
 
     Attributes:
         name: for records.
-        hosts, ranks_per_host: H and R; rank r is on host r // R.
+        hosts: H.
+        ranks_per_host: R; rank r is on host r // R.
         device: that of each rank.
         intra_host, cross_host: links of one rank, within a host and across hosts.
         reserved_memory_share: for activations, buffers and the framework; TorchRec's planner keeps back as much.

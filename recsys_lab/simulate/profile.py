@@ -36,9 +36,10 @@ class Profile:
         small_mfu: the share of the peak that FP32 products of fewer than `small_multiply_adds` reach, where another library computes
             them, as ours on CPU; None: `dense_mfu`.
         table_overhead_us: of each table or piece of one, forward and again backward, where tables have kernels of their own.
-        cached_table_us, cached_lookup_ns, cached_miss_ns: of the cores of a CPU rank, where a table's rows are in files behind a cache: for
-            each piece of such a table, each of its look-ups (its row's slot is found, kept and given back), and each row that it does not
-            hold (which is made, where it was never written; which one leaves for it, and the copy into the page cache).
+        cached_table_us: of a CPU rank's cores, for each piece of a table whose rows are in files behind a cache.
+        cached_lookup_ns: the same for each of its look-ups: its row's slot is found, kept and given back.
+        cached_miss_ns: the same for each row that the cache does not hold. It is made, where it was never written, another one leaves for
+            it, and is copied into the page cache.
         cache_speed: a processor's caches give rows that a look-up or an update has read before so many times as fast as memory.
         exchanges_ids: False: each rank reads the ids that it serves from its own input.
         copies_exchanged: True: what a collective sends is copied into a buffer before it, and out of one after it.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from lightning.pytorch.accelerators import Accelerator, CPUAccelerator, CUDAAccelerator
 
+from recsys_lab.devices import device_here
+
 
 class Gpus(CUDAAccelerator):
-    """A GPU for each rank of a host, shared in turn where ranks are more."""
+    """The GPU of this rank, whatever the number that the launcher's host gives it: several such hosts may be one machine."""
 
     @staticmethod
     def parse_devices(devices: int) -> int:  # type: ignore[override]
@@ -15,7 +17,7 @@ class Gpus(CUDAAccelerator):
 
     @staticmethod
     def get_parallel_devices(devices: int) -> list[torch.device]:  # type: ignore[override]
-        return [torch.device("cuda", rank % torch.cuda.device_count()) for rank in range(devices)]
+        return [device_here()] * devices
 
 
 def accelerator_of(device: torch.device) -> Accelerator:

@@ -122,11 +122,7 @@ for (const table of PHONE ? [] : document.querySelectorAll(".md-typeset table:no
 const MANY = 3;
 for (const table of document.querySelectorAll(".md-typeset table:not([class])")) {
   const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
-  if (heads[0] === "key" && heads[2] === "value") {
-    table.dataset.keys = "";
-    const empty = (at) => [...table.tBodies[0].rows].every((row) => !row.cells[at]?.textContent.trim());
-    for (const row of table.rows) [...row.cells].forEach((cell, at) => (cell.hidden = empty(at)));
-  }
+  if (heads[0] === "key" && ["value", "default"].includes(heads[2])) table.dataset.keys = "";
   if (heads.length < MANY) continue;
   table.dataset.stacked = "keys" in table.dataset ? "" : heads[0] && "named"; // whether the first column's name stands too
   for (const row of table.querySelectorAll("tbody tr")) {

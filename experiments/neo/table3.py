@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.neo.priced import QUANTISED, Case, base, priced, published
+from experiments.neo.priced import OF_MODEL, Case, base, priced, published
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.models.workload import describe
 from recsys_lab.studies.study import Line, Study
@@ -11,7 +11,7 @@ QUESTION = "three models in production: sizes, work and throughput"
 NOTES = (
     "conf/model/neo_*.yaml are written from the table; parameters and FLOPs are counted on the modules. Free choices: README.md.",
     "FLOPs are of one forward pass: three times as many, and gradients of as many weights, give MAD-Max's times (README.md).",
-    "Throughput: neo_4d on 128 A100, FP16 tables, FP16 and BF16 all-to-alls; simulated, with a profile that is not fitted to it.",
+    "Throughput: neo_4d on 128 A100, FP16 tables (I: FP32), FP16 and BF16 all-to-alls; simulated, with a profile that is not fitted to it.",
 )
 
 
@@ -51,7 +51,7 @@ def _counted(model: str, given: dict) -> list[Line]:
 
 
 def _case(model: str) -> Case:
-    return Case(model, batch_of_gpu=published()["table3"][model]["batch_of_gpu"], precision=QUANTISED)
+    return Case(model, batch_of_gpu=published()["table3"][model]["batch_of_gpu"], precision=OF_MODEL[model])
 
 
 def _queries(model: str) -> Line:

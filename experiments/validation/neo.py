@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from experiments.neo.priced import FP32, HOSTS, QUANTISED, Case, cluster, priced
+from experiments.neo.priced import FP32, HOSTS, OF_MODEL, Case, cluster, priced
 from experiments.validation.fit import Point
 from experiments.validation.models import published
 from recsys_lab.simulate import Profile
@@ -15,13 +15,13 @@ from recsys_lab.units import MS_PER_S
 def points() -> list[Point[Profile]]:
     found = []
     for given in published().neo.points:
-        precision = FP32 if given.get("precision") == "fp32" else QUANTISED
+        precision = FP32 if given.get("precision") == "fp32" else OF_MODEL[given.model]
         case = Case(given.model, HOSTS, given.batch_of_gpu, precision, given.get("placement", "karmarkar_karp"))
         samples = given.batch_of_gpu * cluster(HOSTS).world_size
         least = bool(given.get("at_most"))  # queries below a figure: more ms than that
         found.append(Point("neo", given.what, samples / given.queries * MS_PER_S, _ms(case), bound=least))
     for given in published().neo.scaling:
-        many, one = (_ms(Case(given.model, hosts, given.batch_of_gpu, QUANTISED)) for hosts in (HOSTS, 1))
+        many, one = (_ms(Case(given.model, hosts, given.batch_of_gpu, OF_MODEL[given.model])) for hosts in (HOSTS, 1))
         found.append(Point("neo", given.what, given.percent, _share(one, many), unit="%", change="scale"))
     return found
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from recsys_lab.kernels import dense, native
-from recsys_lab.kernels.products import widened
+from recsys_lab.kernels.products import multiplies_bf16, widened
 from recsys_lab.models.linear import product
 from recsys_lab.plan.workload import DenseLayer
 
@@ -77,9 +77,14 @@ def measure_machine(buffer: Tensor, samples: int) -> Machine:
     """Of GEMMs the best of two sizes, each through oneDNN and through torch: 2,048 x 1,024 x 1,024 and 2,048 cubed."""
     gemms = {}
     for name, dtype in FORMATS.items():
-        gemms[name] = max(gemm_gflop_s(multiply, samples, wide, wide, dtype) for wide in (1024, 2048) for multiply in (product, torch.mm))
+        gemms[name] = max(gemm_gflop_s(multiply, samples, wide, wide, dtype) for wide in (1024, 2048) for multiply in products_of(dtype))
     read_s, update_s = median_s(buffer.sum, 4), median_s(lambda: buffer.mul_(1.0), 4)
     return Machine(gemms, buffer.nbytes / read_s / 1e9, 2 * buffer.nbytes / update_s / 1e9)
+
+
+def products_of(dtype: torch.dtype) -> tuple[Callable[[Tensor, Tensor], Tensor], ...]:
+    """Ours, and torch's own, unless that is a plain loop over BF16, which would take minutes."""
+    return (product, torch.mm) if dtype != torch.bfloat16 or multiplies_bf16() else (product,)
 
 
 def gemm_gflop_s(multiply: Callable[[Tensor, Tensor], Tensor], n: int, k: int, m: int, dtype: torch.dtype) -> float:
@@ -103,7 +108,8 @@ def best_product_s(n: int, k: int, m: int, dtype: torch.dtype, runs: int = 4) ->
     In BF16 also the product of FP32 matrices, for which nothing is widened or rounded, and our own in tiles.
     """
     if dtype == torch.bfloat16 and widened():
-        return min(best_product_s(n, k, m, torch.float32, runs), median_s(partial(torch.mm, *_operands(n, k, m, dtype)), runs))
+        halves = [partial(torch.mm, *_operands(n, k, m, dtype))] if multiplies_bf16() else []
+        return min([best_product_s(n, k, m, torch.float32, runs), *(median_s(call, runs) for call in halves)])
     a, b = _operands(n, k, m, dtype)
     layouts = itertools.product((a, a.t().contiguous().t()), (b, b.t().contiguous().t()), (product, torch.mm))
     calls = [partial(multiply, a, b) for a, b, multiply in layouts]

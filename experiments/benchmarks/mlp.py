@@ -29,10 +29,10 @@ from unittest import mock
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from experiments.benchmarks.limits import FORMATS, best_product_s, gemm_gflop_s, layer_products
+from experiments.benchmarks.limits import FORMATS, best_product_s, gemm_gflop_s, layer_products, products_of
 from recsys_lab.kernels import dense
 from recsys_lab.models.layers import mlp
-from recsys_lab.models.linear import MLP, product
+from recsys_lab.models.linear import MLP
 from recsys_lab.plan.workload import DenseLayer
 from recsys_lab.record.environment import cpu_model
 from recsys_lab.train.memory import keep_memory
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def one_round(dtype: torch.dtype) -> dict:
-    alone: dict[tuple, list[float]] = {(f, wide): [] for f in (product, torch.mm) for wide in (1024, 2048)}
+    alone: dict[tuple, list[float]] = {(f, wide): [] for f in products_of(dtype) for wide in (1024, 2048)}
     flops = gemm_s = step_s = best_s = 0.0
     sizes: dict[str, dict[str, float]] = {}
     for c in SIZES:

@@ -16,7 +16,8 @@ ALL_TO_ALL = ("all_to_all", "reduce_scatter", "all_gather")  # of rows and their
 #: What of `profile=neo` and its link is from MAD-Max's split of model A.
 OF_MAD_MAX = ("dense", "all_reduce")
 NOTES = (
-    "neo_4d, FP16 tables of A and FP32 tables of I, FP16 and BF16 all-to-alls; rows in proportion to the hosts, the batch of a GPU held, as the paper has it (8.3).",
+    "neo_4d, FP16 tables of A and FP32 tables of I, FP16 and BF16 all-to-alls; rows in proportion to the hosts, the batch of a GPU held, "
+    "as the paper has it (8.3).",
     SIMULATED,
 )
 

@@ -7,11 +7,13 @@
 | `by_tiles`: BF16 products by weights through our own kernel | Intel with AMX: oneDNN transposes the gradient first |
 | `by_turning`: the same of wide layers through oneDNN, of a gradient that the ReLU has transposed | Intel with AMX |
 
+A processor whose BF16 oneDNN does not know (x86 without AVX-512) is not asked: there BF16 is always widened.
+
 A product of two BF16 numbers is exact in FP32, and sums are FP32's either way. So only the order of sums depends on the answers.
 
 Variables decide without it: RECSYS_LAB_BF16_PRODUCTS=bf16 or fp32, RECSYS_LAB_FP32_PRODUCTS=onednn or torch,
 RECSYS_LAB_BF16_BY_WEIGHTS=onednn or tiles, and for wide layers RECSYS_LAB_BF16_WIDE=as_others or turned. Where the processor has no tiles
-the third changes nothing.
+the third changes nothing, and without oneDNN's BF16 the first and the last do not.
 """
 
 from __future__ import annotations
@@ -44,9 +46,20 @@ WIDE_SHAPE = (1024, 1024, 2048)
 WIDE = 1 << 21
 
 
+@functools.cache
+def multiplies_bf16() -> bool:
+    """Whether oneDNN multiplies BF16 matrices on this processor. torch's own loops over them take 6 to 400 times as long as FP32."""
+    one = torch.ones(1, 1, dtype=torch.bfloat16)
+    try:
+        torch.ops.mkldnn._linear_pointwise(one, one, None, "none", [], "")
+    except (RuntimeError, AttributeError):  # no such product, or a torch without oneDNN
+        return False
+    return True
+
+
 def widened() -> bool:
     """Whether BF16 matrices are to be multiplied in FP32."""
-    return _answer("widened")
+    return not multiplies_bf16() or _answer("widened")
 
 
 def by_torch() -> bool:
@@ -61,7 +74,7 @@ def by_tiles() -> bool:
 
 def by_turning() -> bool:
     """Whether the BF16 product by weights of a layer with WIDE weights is to be oneDNN's, of `dense.relu_backward_turned`'s transpose."""
-    return available() and _answer("by_turning")
+    return multiplies_bf16() and available() and _answer("by_turning")
 
 
 def by_widening(multiply: Callable[..., Tensor], *given: Tensor | None) -> Tensor:
@@ -87,16 +100,17 @@ def _measured() -> dict[str, bool]:
     turned = a.t().contiguous().t()  # a view, as the gradient's transpose is
     half = (a.bfloat16(), b.bfloat16())
     ways: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-        "widened": (lambda: torch.mm(*half), lambda: by_widening(torch.mm, *half)),
         "by_torch": (
             lambda: torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], ""),
             lambda: torch.mm(turned, b),
         ),
     }
+    if multiplies_bf16():
+        ways["widened"] = (lambda: torch.mm(*half), lambda: by_widening(torch.mm, *half))
     if dense.has_tiles():
         grad, x = a.bfloat16(), torch.ones(n, m, dtype=torch.bfloat16)
         ways["by_tiles"] = (lambda: torch.mm(grad.t(), x), lambda: dense.product_by_weights(grad, x))
-    if available():
+    if multiplies_bf16() and available():
         ways["by_turning"] = _wide_ways()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # whose own time is measured, whatever else runs on the machine

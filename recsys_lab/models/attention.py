@@ -14,6 +14,7 @@ from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
+from recsys_lab.models.linear import Linear
 
 #: Sequences of like length: which rows they have, and where each belongs.
 Groups = Sequence[tuple[Tensor, Places]]
@@ -29,11 +30,11 @@ class CausalBlock(nn.Module):
         super().__init__()
         self.heads = heads
         self.before_attention = LayerNorm(dim, device=device)
-        self.query_key_value = nn.Linear(dim, 3 * dim, device=device)
-        self.mix = nn.Linear(dim, dim, device=device)
+        self.query_key_value = Linear(dim, 3 * dim, device=device)
+        self.mix = Linear(dim, dim, device=device)
         self.before_wide = LayerNorm(dim, device=device)
-        self.wide = nn.Linear(dim, feed_forward, device=device)
-        self.narrow = nn.Linear(feed_forward, dim, device=device)
+        self.wide = Linear(dim, feed_forward, device=device)
+        self.narrow = Linear(feed_forward, dim, device=device)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, rows: Tensor, groups: Groups) -> Tensor:
@@ -57,7 +58,7 @@ class TargetAttention(nn.Module):
 
     def __init__(self, dim: int, dropout: float, device: torch.device | None):
         super().__init__()
-        self.question = nn.Linear(dim, dim, device=device)
+        self.question = Linear(dim, dim, device=device)
         self.dropout = dropout
 
     def forward(self, target: Tensor, rows: Tensor, places: Places) -> Tensor:

@@ -17,6 +17,7 @@ from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import LowRankCross, check_arch, mlp
+from recsys_lab.models.linear import Linear
 from recsys_lab.models.towers import TowerModel, TowerModules, passes_through
 from recsys_lab.ranges import DenseFeatures, DepthFromZero, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 
@@ -118,7 +119,7 @@ class DCNTower(nn.Module):
         self.normalise = LayerNorm(width, device=device) if normalise else nn.Identity()
         self.cross = LowRankCross(features * width, tower.cross_layers, tower.cross_rank, device)
         passes = passes_through(features, width, vectors, dim)
-        self.project = nn.Identity() if passes else nn.Linear(features * width, vectors * dim, device=device)
+        self.project = nn.Identity() if passes else Linear(features * width, vectors * dim, device=device)
 
     def forward(self, embeddings: Tensor) -> Tensor:
         return self.project(self.cross(self.normalise(embeddings).flatten(1)))

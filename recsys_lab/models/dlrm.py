@@ -19,6 +19,7 @@ from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel, side_by_side, with_bottom
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_arch, dot_interaction, mlp
+from recsys_lab.models.linear import Linear
 from recsys_lab.models.towers import TowerModel, TowerModules, passes_through
 from recsys_lab.ranges import DenseFeatures, DepthFromZero, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 
@@ -128,8 +129,8 @@ class DLRMTower(nn.Module):
     def __init__(self, features: int, width: int, c: int, p: int, dim: int, device: torch.device | None, *, normalise: bool = False):
         super().__init__()
         self.normalise = LayerNorm(width, device=device) if normalise else nn.Identity()
-        self.combine = nn.Linear(width * features, p * dim, device=device) if p else None
-        self.project = nn.Linear(width, c * dim, device=device) if c else None
+        self.combine = Linear(width * features, p * dim, device=device) if p else None
+        self.project = Linear(width, c * dim, device=device) if c else None
 
     def forward(self, embeddings: Tensor) -> Tensor:
         embeddings, parts = self.normalise(embeddings), []

@@ -24,6 +24,7 @@ from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import embedding_rows, feature_names
+from recsys_lab.models.linear import Linear, matmul
 from recsys_lab.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
 from recsys_lab.tables import LawOptions
 
@@ -41,10 +42,10 @@ class HSTUBlock(nn.Module):
         self.heads, self.max_length = heads, max_length
         self.sizes = [heads * linear_dim, heads * linear_dim, heads * attention_dim, heads * attention_dim]
         self.before = LayerNorm(dim, device=device)
-        self.project = nn.Linear(dim, sum(self.sizes), device=device)
+        self.project = Linear(dim, sum(self.sizes), device=device)
         self.bias = nn.Embedding(max_length, 1, device=device)  # by distance; farther ones share the last
         self.after = LayerNorm(heads * linear_dim, device=device)
-        self.mix = nn.Linear(heads * linear_dim, dim, device=device)
+        self.mix = Linear(heads * linear_dim, dim, device=device)
         self.dropout = nn.Dropout(dropout)
 
     def reset_parameters(self) -> None:
@@ -64,8 +65,8 @@ class HSTUBlock(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, start: int, stop: int) -> Tensor:
         """[b, h, T, d] each -> [b, h, stop - start, d]: what the rows from `start` to `stop` see of those up to themselves."""
-        weights = q[:, :, start:stop] @ k[:, :, :stop].transpose(2, 3) + self._relative(start, stop)
-        return (silu(weights) / self.max_length).tril(start) @ v[:, :, :stop]
+        weights = matmul(q[:, :, start:stop], k[:, :, :stop].transpose(2, 3)) + self._relative(start, stop)
+        return matmul((silu(weights) / self.max_length).tril(start), v[:, :, :stop])
 
     def _heads(self, rows: Tensor, places: Places) -> Tensor:
         """[n, h * d] -> [b, h, T, d], padded at the end, where no earlier row looks."""

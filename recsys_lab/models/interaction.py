@@ -16,7 +16,7 @@ from torchrec.sparse.jagged_tensor import KeyedTensor
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.layers import begin_silent, embedding_bags, feature_names
-from recsys_lab.models.linear import MLP
+from recsys_lab.models.linear import MLP, Linear
 from recsys_lab.tables import Table
 
 #: Of the usual first values of tables, where a component of them is added to the logit. There they are noise until they are learnt.
@@ -61,7 +61,7 @@ class InteractionModel(ClickModel):
         """Where `enabled`, the logit has a first-order part: the first component of each embedding is its id's weight too."""
         self.has_first_order = bool(enabled)
         self.initial_share = FIRST_ORDER_SHARE if enabled else 1.0
-        self.first_dense = nn.Linear(dense_width, 1, bias=False, device=device) if enabled and dense_width else None
+        self.first_dense = Linear(dense_width, 1, bias=False, device=device) if enabled and dense_width else None
 
     def first_order(self, logits: Tensor, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """`logits` [B] plus the first-order part, if there is one.

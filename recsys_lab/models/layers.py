@@ -14,7 +14,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from recsys_lab.errors import UserError
 from recsys_lab.kernels import available, dense
-from recsys_lab.models.linear import MLP, Linear
+from recsys_lab.models.linear import MLP, Linear, matmul
 from recsys_lab.models.table_configs import READ_TYPE, StoredBagConfig, StoredRowConfig
 from recsys_lab.tables import Table
 
@@ -195,7 +195,7 @@ def dots_of_all(x: Tensor) -> Tensor:
     """`dot_interaction` as one batched matrix product, of which half is thrown away."""
     features = x.shape[1]
     row, col = torch.triu_indices(features, features, offset=1, device=x.device)
-    return torch.bmm(x, x.transpose(1, 2)).flatten(1).index_select(1, row * features + col)
+    return matmul(x, x.transpose(1, 2)).flatten(1).index_select(1, row * features + col)
 
 
 def dots_of_pairs(x: Tensor) -> Tensor:

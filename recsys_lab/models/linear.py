@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from recsys_lab.kernels import available, dense
-from recsys_lab.kernels.products import WIDE, by_tiles, by_torch, by_turning, by_widening, widened
+from recsys_lab.kernels.products import WIDE, by_tiles, by_torch, by_turning, by_widening, multiplies_bf16, widened
 
 #: By format, multiply-adds B I O from which a layer is a step of oneDNN's. Small FP32 layers gain little and keep the bits of torch's own.
 LEAST_WORK = {torch.bfloat16: 1 << 23, torch.float32: 1 << 26}
@@ -32,9 +32,21 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False
     """
     if large(x, weight):
         return _Linear.apply(x, weight, bias, relu, read_once)
-    one = len(weight) == 1 and on_cpu(x, weight) and x.numel() >= LEAST_TO_ONE
-    y = _ToOne.apply(x, weight, bias) if one else F.linear(x, weight, bias)
+    if len(weight) == 1 and on_cpu(x, weight) and x.numel() >= LEAST_TO_ONE:
+        y = _ToOne.apply(x, weight, bias)
+    else:
+        y = by_widening(F.linear, x, weight, bias) if lacks_product(x) else F.linear(x, weight, bias)
     return F.relu(y) if relu else y
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b`, in FP32 and rounded once where the processor lacks a product of BF16."""
+    return by_widening(torch.matmul, a, b) if lacks_product(a) else a @ b
+
+
+def lacks_product(x: Tensor) -> bool:
+    """Whether `x` is BF16 on a CPU that has no fast product of it: products of any size are FP32's then."""
+    return x.device.type == "cpu" and x.dtype == torch.bfloat16 and not multiplies_bf16()
 
 
 def on_cpu(x: Tensor, weight: Tensor) -> bool:

@@ -19,6 +19,7 @@ from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel, with_bottom
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import LowRankCross, check_arch, dot_interaction, mlp
+from recsys_lab.models.linear import Linear, matmul
 from recsys_lab.models.towers import TowerModel, TowerModules
 from recsys_lab.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 
@@ -37,13 +38,13 @@ class InteractionLayer(nn.Module):
         super().__init__()
         self.dim = dim
         self.normalise = LayerNorm(dim, device=device)
-        self.dots = nn.Linear(vectors * (vectors - 1) // 2, outputs * dim, device=device)
+        self.dots = Linear(vectors * (vectors - 1) // 2, outputs * dim, device=device)
         self.cross = LowRankCross(vectors * dim, 1, cross_rank, device)
-        self.cross_mix = nn.Linear(vectors, outputs, device=device)
+        self.cross_mix = Linear(vectors, outputs, device=device)
         self.mlp = mlp(vectors * dim, [width, outputs * dim], device, linear_end=True)
-        self.query_key_value = nn.Linear(dim, 3 * dim, device=device)
-        self.attention_mix = nn.Linear(vectors, outputs, device=device)
-        self.mix = nn.Linear(vectors, OPERATORS * outputs, bias=False, device=device)
+        self.query_key_value = Linear(dim, 3 * dim, device=device)
+        self.attention_mix = Linear(vectors, outputs, device=device)
+        self.mix = Linear(vectors, OPERATORS * outputs, bias=False, device=device)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.normalise(x)
@@ -52,13 +53,13 @@ class InteractionLayer(nn.Module):
         crossed = mixed(self.cross_mix, self.cross(flat).view_as(x))
         perceived = self.mlp(flat).unflatten(1, (-1, self.dim))
         query, key, value = self.query_key_value(x).chunk(3, dim=2)
-        attended = mixed(self.attention_mix, torch.bmm(torch.bmm(query, key.mT).div(self.dim**0.5).softmax(2), value))
+        attended = mixed(self.attention_mix, matmul(matmul(query, key.mT).div(self.dim**0.5).softmax(2), value))
         return torch.cat([dots, crossed, perceived, attended], dim=1) + mixed(self.mix, x)
 
 
 def mixed(linear: nn.Linear, x: Tensor) -> Tensor:
     """[B, n, N] -> [B, m, N]: linear combinations of the n vectors. As `linear(x.mT).mT`, without keeping a turned copy of x."""
-    y = torch.bmm(linear.weight.expand(len(x), -1, -1), x)
+    y = matmul(linear.weight.expand(len(x), -1, -1), x)
     return y if linear.bias is None else y + linear.bias.unsqueeze(1)
 
 

@@ -24,6 +24,7 @@ def measured(monkeypatch, tmp_path):
     for variable, _ in module.CHOICES.values():
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(module, "least_s", least_s)
+    monkeypatch.setattr(module, "multiplies_bf16", lambda: True)
     return found
 
 
@@ -49,6 +50,16 @@ def test_products_by_weights_are_torchs_unless_onednn_is_clearly_faster(measured
     """Its transposed gradient costs as well."""
     measured["s"] = seconds
     assert asked("by_torch") is expected
+
+
+def test_without_onednns_bf16_it_is_widened_and_nothing_is_measured_of_it(measured, monkeypatch):
+    """A product of 1,024 samples would take seconds."""
+    monkeypatch.setattr(module, "multiplies_bf16", lambda: False)
+    monkeypatch.setattr(module.dense, "has_tiles", lambda: False)
+    monkeypatch.setenv(module.CHOICES["widened"][0], "bf16")
+    measured["s"] = [2.0, 1.0]
+    assert asked() and not asked("by_turning") and asked("by_torch")
+    assert measured["times"] == 1
 
 
 def test_tiles_are_used_only_where_the_processor_has_them(measured, monkeypatch):

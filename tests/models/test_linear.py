@@ -7,12 +7,14 @@ import itertools
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from recsys_lab.kernels import dense
+from recsys_lab.kernels import dense, products
 from recsys_lab.models import linear as module
 from recsys_lab.models.layers import mlp
 from recsys_lab.models.linear import MLP, Linear, linear, product
 
+needs_bf16 = pytest.mark.skipif(not products.multiplies_bf16(), reason="oneDNN has no BF16 product on this processor")
 needs_tiles = pytest.mark.skipif(not dense.has_tiles(), reason="the processor has no tiles (AMX)")
 EXACT = {torch.float32: {"rtol": 2e-5, "atol": 2e-5}, torch.bfloat16: {"rtol": 2e-2, "atol": 2e-2}}
 
@@ -37,6 +39,8 @@ def gradients(layer, x):
 @pytest.mark.parametrize(("dtype", "other_way"), list(itertools.product((torch.float32, torch.bfloat16), (False, True))))
 def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype, other_way, relu, bias, kernels):
     """In FP64, what torch gives: within the format's rounding. `other_way`: as another machine may multiply."""
+    if dtype == torch.bfloat16 and not other_way and not products.multiplies_bf16():
+        pytest.skip("oneDNN has no BF16 product on this processor")
     for question in ("widened", "by_torch"):
         monkeypatch.setattr(module, question, lambda: other_way)
     monkeypatch.setattr(module, "by_tiles", lambda: False)
@@ -72,6 +76,7 @@ def test_a_large_layers_gradient_by_tiles_is_torchs(all_are_large, monkeypatch, 
         torch.testing.assert_close(one, other, **(EXACT[torch.bfloat16] if number == 2 else {"rtol": 0, "atol": 0}))
 
 
+@needs_bf16
 @pytest.mark.parametrize("width", [64, 37])
 def test_a_wide_layers_gradient_by_the_transpose_is_torchs(all_are_large, monkeypatch, width):
     """Of the weight alone; and the transpose is made just for a layer that is wide enough."""
@@ -181,3 +186,44 @@ def test_a_layer_computes_in_the_format_of_its_weights():
     with torch.device("meta"):
         assert not module.large(torch.empty(4096, 4096), torch.empty(4096, 4096))
     assert linear(torch.ones(2, 3, 4), torch.ones(5, 4), None).shape == (2, 3, 5)
+
+
+@pytest.mark.parametrize(("outputs", "shape"), [(19, (53, 37)), (19, (4, 5, 37)), (1, (53, 37)), (1, (4, 5, 37))])
+@pytest.mark.parametrize("bias", [True, False])
+def test_without_bf16_products_a_layer_of_any_size_is_fp32s_rounded_once(monkeypatch, outputs, shape, bias):
+    """A processor without AVX-512: torch's own loop over BF16 takes 20 times as long."""
+    monkeypatch.setattr(module, "multiplies_bf16", lambda: False)
+    torch.manual_seed(1)
+    layer, x = Linear(37, outputs, bias=bias).bfloat16(), torch.randn(shape).bfloat16()
+    wide = nn.Linear(37, outputs, bias=bias)
+    wide.load_state_dict({name: weight.float() for name, weight in layer.state_dict().items()})
+    with _Products() as seen:
+        result = gradients(_With(layer, False), x)
+    assert seen.formats == {torch.float32}
+    expected = gradients(wide, x.float())
+    assert torch.equal(result[0], expected[0].bfloat16())
+    for one, other in zip(result, expected, strict=True):
+        assert one.dtype == torch.bfloat16
+        torch.testing.assert_close(one.float(), other, rtol=2e-2, atol=2e-2 * max(1.0, float(other.abs().max())))
+
+
+def test_without_bf16_products_matmul_is_fp32s_rounded_once(monkeypatch):
+    a, b = torch.randn(3, 4, 5).bfloat16(), torch.randn(3, 5, 6).bfloat16()
+    monkeypatch.setattr(module, "multiplies_bf16", lambda: False)
+    with _Products() as seen:
+        made = module.matmul(a, b)
+    assert torch.equal(made, (a.float() @ b.float()).bfloat16()) and seen.formats == {torch.float32}
+    assert torch.equal(module.matmul(a.double(), b.double()), a.double() @ b.double())
+
+
+class _Products(TorchDispatchMode):
+    """The formats of all matrix products within."""
+
+    def __init__(self):
+        super().__init__()
+        self.formats = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv"):
+            self.formats |= {one.dtype for one in args if isinstance(one, torch.Tensor)}
+        return func(*args, **(kwargs or {}))

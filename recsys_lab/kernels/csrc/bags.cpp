@@ -23,7 +23,7 @@ struct Bag {
     int64_t base;
 };
 
-// Adds a row's columns [at, at + 16 * V) to as many sums, the last `last` of sixteen.
+// Adds a row's columns [at, at + LANES * V) to as many sums, the last `last` of LANES.
 template <class Format, int V, bool weighted>
 INLINE void add_row(const Matrix& m, int64_t at, int last, float factor, f32v total[V]) {
     for (int v = 0; v < V; ++v) {
@@ -44,14 +44,14 @@ INLINE void add_row_in_pairs(const Matrix& m, int64_t at, float factor, f32v tot
 }
 template <int V>
 INLINE void columns_of_pairs(const f32v total[V], f32v* sum) {
-    const i32v low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23}, high = low + LANES / 2;
+    const i32v low = LANE / 2 + (LANE & 1) * LANES, high = low + LANES / 2;  // 0, LANES, 1, LANES + 1, ...
     for (int v = 0; v < V; v += 2) {
         sum[v] = __builtin_shuffle(total[v], total[v + 1], low);
         sum[v + 1] = __builtin_shuffle(total[v], total[v + 1], high);
     }
 }
 
-// Columns [col, col + 16 * V) of one bag, the last `last` of sixteen. `to`: where rows are asked for ahead.
+// Columns [col, col + LANES * V) of one bag, the last `last` of LANES. `to`: where rows are asked for ahead.
 template <class Format, int V, bool weighted, To to, class Id>
 INLINE void pool(const Table& t, const Bag<Id>& b, const float* weights, int64_t col, int last, f32v* sum, FirstBad& bad) {
     using Block = Ahead<V * LANES * Format::bytes>;

@@ -25,14 +25,14 @@ void write_sums(std::vector<float>& parts, int64_t cols, void* to) {
     }
 }
 
-// Sixteen of a gradient, zero where the ReLU gave nothing. Returned widened, and stored as they came.
+// LANES of a gradient, zero where the ReLU gave nothing. Returned widened, and stored as they came.
 INLINE f32v masked(const float* grad, const float* made, float* out, int n) {
     const f32v g = as_float(as_bits(load_f32(grad, n)) & (u32v)(load_f32(made, n) > f32v{}));
     store_f32(out, g, n);
     return g;
 }
 INLINE u16v masked(const uint16_t* grad, const uint16_t* made, int n) {
-    typedef int16_t i16v __attribute__((vector_size(32)));
+    typedef int16_t i16v __attribute__((vector_size(2 * LANES)));
     return load_u16(grad, n) & (u16v)((i16v)load_u16(made, n) > i16v{});  // a BF16 number's sign is that of its bits
 }
 INLINE f32v masked(const uint16_t* grad, const uint16_t* made, uint16_t* out, int n) {
@@ -72,7 +72,7 @@ void relu_backward_in(const Element* grad, const Element* made, int64_t rows, in
     write_sums<Format>(parts, cols, sums);
 }
 
-// Sixteen rows by sixteen columns, which `rows` and `cols` have whole, of the matrix from [rows, cols] to the transpose [cols, rows].
+// LANES rows by as many columns, which `rows` and `cols` have whole, of the matrix from [rows, cols] to the transpose [cols, rows].
 INLINE void turn_block(const float* from, int64_t row, int64_t column, int64_t rows, int64_t cols, float* to) {
     f32v g[LANES];
 #pragma GCC unroll 16

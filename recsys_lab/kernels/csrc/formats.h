@@ -1,5 +1,5 @@
-// Number formats of stored weights, sixteen at a time. Vectors are the compiler's own (AVX-512, two of AVX2, or what there is);
-// intrinsics stand only where the compiler finds no good code itself. Nothing here contracts a product and a sum.
+// Number formats of stored weights, a register at a time: sixteen with AVX-512, else eight. Vectors are the compiler's own; intrinsics
+// stand only where the compiler finds no good code itself. Nothing here contracts a product and a sum. No result depends on the width.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -13,22 +13,35 @@
 #else
 #define WIDE_MASKS 0
 #endif
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(__AVX512F__)
+#define HALF_WIDE 1
+#else
+#define HALF_WIDE 0
+#endif
 
 #define INLINE inline __attribute__((always_inline))
 
+#if defined(__AVX512F__)
 constexpr int LANES = 16;
-INLINE int lanes(int64_t dim, int64_t col) { return dim - col < LANES ? (int)(dim - col) : LANES; }  // of the sixteen columns from `col` on
-typedef float f32v __attribute__((vector_size(64)));
-typedef uint32_t u32v __attribute__((vector_size(64)));
-typedef int32_t i32v __attribute__((vector_size(64)));
+#else
+constexpr int LANES = 8;
+#endif
+INLINE int lanes(int64_t dim, int64_t col) { return dim - col < LANES ? (int)(dim - col) : LANES; }  // of the columns from `col` on
+typedef float f32v __attribute__((vector_size(4 * LANES)));
+typedef uint32_t u32v __attribute__((vector_size(4 * LANES)));
+typedef int32_t i32v __attribute__((vector_size(4 * LANES)));
+typedef uint16_t u16v __attribute__((vector_size(2 * LANES)));
+typedef uint8_t u8v __attribute__((vector_size(LANES)));
+#if defined(__AVX512F__)
 constexpr i32v LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-typedef uint16_t u16v __attribute__((vector_size(32)));
-typedef uint8_t u8v __attribute__((vector_size(16)));
+#else
+constexpr i32v LANE = {0, 1, 2, 3, 4, 5, 6, 7};
+#endif
 
 INLINE f32v as_float(u32v x) { return (f32v)x; }
 INLINE u32v as_bits(f32v x) { return (u32v)x; }
 
-// `n` of sixteen elements; the others read as zero and are not written. All sixteen go without a mask: masked stores are slow to be read.
+// `n` of LANES elements; the others read as zero and are not written. All of them go without a mask: masked stores are slow to be read.
 template <class V, class T>
 INLINE V load_all(const T* p) { V x; std::memcpy(&x, p, sizeof x); return x; }
 template <class V, class T>
@@ -46,10 +59,17 @@ INLINE void store_u16(uint16_t* p, u16v x, int n) { if (__builtin_expect(n == LA
 INLINE void store_u8(uint8_t* p, u8v x, int n) { if (__builtin_expect(n == LANES, 1)) store(p, x, LANES); else _mm_mask_storeu_epi8(p, SOME, (__m128i)x); }
 #undef SOME
 #else
+#if HALF_WIDE
+#define SOME (__m256i)(LANE < n)
+INLINE f32v load_f32(const float* p, int n) { return __builtin_expect(n == LANES, 1) ? load_all<f32v>(p) : (f32v)_mm256_maskload_ps(p, SOME); }
+INLINE void store_f32(float* p, f32v x, int n) { if (__builtin_expect(n == LANES, 1)) store(p, x, LANES); else _mm256_maskstore_ps(p, SOME, (__m256)x); }
+#undef SOME
+#else
 INLINE f32v load_f32(const float* p, int n) { return n == LANES ? load_all<f32v>(p) : load_some<f32v>(p, n); }
+INLINE void store_f32(float* p, f32v x, int n) { store(p, x, n); }
+#endif
 INLINE u16v load_u16(const uint16_t* p, int n) { return n == LANES ? load_all<u16v>(p) : load_some<u16v>(p, n); }
 INLINE u8v load_u8(const uint8_t* p, int n) { return n == LANES ? load_all<u8v>(p) : load_some<u8v>(p, n); }
-INLINE void store_f32(float* p, f32v x, int n) { store(p, x, n); }
 INLINE void store_u16(uint16_t* p, u16v x, int n) { store(p, x, n); }
 INLINE void store_u8(uint8_t* p, u8v x, int n) { store(p, x, n); }
 #endif
@@ -72,6 +92,8 @@ INLINE u16v to_bf16(f32v x) {
 INLINE f32v from_fp16(u16v x) {
 #if defined(__AVX512F__)
     return (f32v)_mm512_cvtph_ps((__m256i)x);
+#elif HALF_WIDE
+    return (f32v)_mm256_cvtph_ps((__m128i)x);
 #else
     f32v y;
     for (int i = 0; i < LANES; ++i) { _Float16 h; uint16_t b = x[i]; std::memcpy(&h, &b, 2); y[i] = (float)h; }
@@ -81,6 +103,8 @@ INLINE f32v from_fp16(u16v x) {
 INLINE u16v to_fp16(f32v x) {
 #if defined(__AVX512F__)
     return (u16v)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif HALF_WIDE
+    return (u16v)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
     u16v y;
     for (int i = 0; i < LANES; ++i) { _Float16 h = (_Float16)x[i]; uint16_t b; std::memcpy(&b, &h, 2); y[i] = b; }
@@ -89,12 +113,16 @@ INLINE u16v to_fp16(f32v x) {
 }
 
 INLINE f32v all(float x) {
-    return f32v{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+    f32v y;
+    for (int i = 0; i < LANES; ++i) y[i] = x;
+    return y;
 }
 // a b + c, rounded once.
 INLINE f32v multiply_add(f32v a, f32v b, f32v c) {
 #if defined(__AVX512F__)
     return (f32v)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif HALF_WIDE
+    return (f32v)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
     f32v y;
     for (int i = 0; i < LANES; ++i) y[i] = __builtin_fmaf(a[i], b[i], c[i]);
@@ -104,6 +132,8 @@ INLINE f32v multiply_add(f32v a, f32v b, f32v c) {
 INLINE f32v square_root(f32v x) {
 #if defined(__AVX512F__)
     return (f32v)_mm512_sqrt_ps((__m512)x);
+#elif HALF_WIDE
+    return (f32v)_mm256_sqrt_ps((__m256)x);
 #else
     f32v y;
     for (int i = 0; i < LANES; ++i) y[i] = std::sqrt(x[i]);
@@ -111,10 +141,10 @@ INLINE f32v square_root(f32v x) {
 #endif
 }
 
-// Sixteen rows of sixteen numbers, turned in place: blocks of 8, 4, 2 and 1 change sides.
+// LANES rows of as many numbers, turned in place: blocks of half as many, a quarter and so on change sides.
 INLINE void turn(f32v* r) {
 #pragma GCC unroll 4
-    for (int w = 8; w; w /= 2) {
+    for (int w = LANES / 2; w; w /= 2) {
         const i32v upper = (LANE & w) != 0;  // all ones there
         const i32v first = (LANE & ~upper) | (((LANE ^ w) + LANES) & upper), second = ((LANE ^ w) & ~upper) | ((LANE + LANES) & upper);
 #pragma GCC unroll 16

@@ -51,7 +51,7 @@ inline Gradient by_bag(const Table& t, const Lookups& l, const Gradient& g, int 
     return {to, bags, 0, keep, 0};
 }
 
-// Of a run: FP32, from zero, one after the other. `sum` has room for dim rounded up to 16.
+// Of a run: FP32, from zero, one after the other. `sum` has room for dim rounded up to LANES.
 struct Sum {
     int64_t dim;
     Lookups l;
@@ -90,8 +90,12 @@ struct Sum {
     template <class Format, bool weighted>
     INLINE void blocks(const uint32_t* sources, int64_t n, int64_t ahead, float* sum) const {
         int64_t col = 0;
-        if (dim == 64) { block<Format, 4, weighted>(sources, n, ahead, 0, LANES, sum); return; }  // the usual widths first
-        if (dim == 128) { block<Format, 8, weighted>(sources, n, ahead, 0, LANES, sum); return; }
+        constexpr int MOST = 8;  // sums that registers hold
+        if (dim == 64) { block<Format, 64 / LANES, weighted>(sources, n, ahead, 0, LANES, sum); return; }  // the usual widths first
+        if (dim == 128) {
+            for (; col < 128; col += MOST * LANES) block<Format, MOST, weighted>(sources, n, ahead, col, LANES, sum);
+            return;
+        }
         for (; col + 4 * LANES <= dim; col += 4 * LANES) block<Format, 4, weighted>(sources, n, ahead, col, LANES, sum);
         for (; col < dim; col += LANES) block<Format, 1, weighted>(sources, n, ahead, col, lanes(dim, col), sum);
     }

@@ -22,7 +22,7 @@ INLINE bool moves(int64_t dim, const float* g) {
     return any;
 }
 
-// `g` [dim, rounded up to 16], the rest zero. With weight decay a row whose gradient is zero rests, and otherwise decay * w joins g.
+// `g` [dim, rounded up to LANES], the rest zero. With weight decay a row whose gradient is zero rests, and otherwise decay * w joins g.
 template <class Format>
 INLINE bool decayed(const Table& t, const Rule& r, int64_t row, float* g) {
     if (r.weight_decay == 0.f) return true;
@@ -63,11 +63,13 @@ struct RowWiseAdagrad {
     template <class Format>
     static INLINE void apply(const Table& t, const Rule& r, int64_t row, float* g) {
         if (!decayed<Format>(t, r, row, g)) return;
-        f32v squares = {};
-        for (int64_t c = 0; c < t.dim; c += LANES) { const f32v x = load_f32(g + c, LANES); squares += x * x; }
-        float s[LANES];
+        constexpr int SUMS = 16;  // each of every sixteenth square, on any processor
+        f32v squares[SUMS / LANES] = {};
+        for (int64_t c = 0; c < t.dim; c += SUMS)
+            for (int k = 0; k < SUMS && c + k < t.dim; k += LANES) { const f32v x = load_f32(g + c + k, LANES); squares[k / LANES] += x * x; }
+        float s[SUMS];
         std::memcpy(s, &squares, sizeof s);
-        for (int half = LANES / 2; half; half /= 2) for (int i = 0; i < half; ++i) s[i] += s[i + half];
+        for (int half = SUMS / 2; half; half /= 2) for (int i = 0; i < half; ++i) s[i] += s[i + half];
         const float total = r.state[row] + s[0] / (float)t.dim;
         r.state[row] = total;
         const float rate = r.lr / (std::sqrt(total) + r.eps);

@@ -7,11 +7,11 @@ extern "C" float stream_read(const float* p, int64_t n, int threads) {
     float total = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : total)
     {
-        const int64_t me = omp_get_thread_num(), all = omp_get_num_threads(), lines = n / 64;
+        const int64_t me = omp_get_thread_num(), all = omp_get_num_threads(), lines = n / (4 * LANES);
         f32v a = {}, b = {}, c = {}, d = {};
         for (int64_t i = lines * me / all; i < lines * (me + 1) / all; ++i) {
-            const float* q = p + i * 64;
-            a += load_f32(q, LANES); b += load_f32(q + 16, LANES); c += load_f32(q + 32, LANES); d += load_f32(q + 48, LANES);
+            const float* q = p + i * 4 * LANES;
+            a += load_f32(q, LANES); b += load_f32(q + LANES, LANES); c += load_f32(q + 2 * LANES, LANES); d += load_f32(q + 3 * LANES, LANES);
         }
         a += b + c + d;
         for (int i = 0; i < LANES; ++i) total += a[i];

@@ -113,9 +113,7 @@ INLINE u16v to_fp16(f32v x) {
 }
 
 INLINE f32v all(float x) {
-    f32v y;
-    for (int i = 0; i < LANES; ++i) y[i] = x;
-    return y;
+    return x - f32v{};  // exact, a negative zero's sign included
 }
 // a b + c, rounded once.
 INLINE f32v multiply_add(f32v a, f32v b, f32v c) {

@@ -108,8 +108,8 @@ def best_product_s(n: int, k: int, m: int, dtype: torch.dtype, runs: int = 4) ->
     In BF16 also the product of FP32 matrices, for which nothing is widened or rounded, and our own in tiles.
     """
     if dtype == torch.bfloat16 and widened():
-        halves = [partial(torch.mm, *_operands(n, k, m, dtype))] if multiplies_bf16() else []
-        return min([best_product_s(n, k, m, torch.float32, runs), *(median_s(call, runs) for call in halves)])
+        in_fp32 = best_product_s(n, k, m, torch.float32, runs)
+        return min(in_fp32, median_s(partial(torch.mm, *_operands(n, k, m, dtype)), runs)) if multiplies_bf16() else in_fp32
     a, b = _operands(n, k, m, dtype)
     layouts = itertools.product((a, a.t().contiguous().t()), (b, b.t().contiguous().t()), (product, torch.mm))
     calls = [partial(multiply, a, b) for a, b, multiply in layouts]

@@ -11,9 +11,9 @@ A processor whose BF16 oneDNN does not know (x86 without AVX-512) is not asked: 
 
 A product of two BF16 numbers is exact in FP32, and sums are FP32's either way. So only the order of sums depends on the answers.
 
-Variables decide without it: RECSYS_LAB_BF16_PRODUCTS=bf16 or fp32, RECSYS_LAB_FP32_PRODUCTS=onednn or torch,
-RECSYS_LAB_BF16_BY_WEIGHTS=onednn or tiles, and for wide layers RECSYS_LAB_BF16_WIDE=as_others or turned. Where the processor has no tiles
-the third changes nothing, and without oneDNN's BF16 the first and the last do not.
+Variables decide without it. RECSYS_LAB_BF16_PRODUCTS is bf16 or fp32, RECSYS_LAB_FP32_PRODUCTS onednn or torch.
+RECSYS_LAB_BF16_BY_WEIGHTS is onednn or tiles, and for wide layers RECSYS_LAB_BF16_WIDE as_others or turned. Where the processor has no
+tiles the third changes nothing. Without oneDNN's BF16 the first and the last change nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WIDE = 1 << 21
 
 @functools.cache
 def multiplies_bf16() -> bool:
-    """Whether oneDNN multiplies BF16 matrices on this processor. torch's own loops over them take 6 to 400 times as long as FP32."""
+    """Whether oneDNN multiplies BF16 matrices on this processor. torch's own loops over them take 6 to 22 times as long as FP32."""
     one = torch.ones(1, 1, dtype=torch.bfloat16)
     try:
         torch.ops.mkldnn._linear_pointwise(one, one, None, "none", [], "")
@@ -107,11 +107,11 @@ def _measured() -> dict[str, bool]:
     }
     if multiplies_bf16():
         ways["widened"] = (lambda: torch.mm(*half), lambda: by_widening(torch.mm, *half))
+        if available():
+            ways["by_turning"] = _wide_ways()
     if dense.has_tiles():
         grad, x = a.bfloat16(), torch.ones(n, m, dtype=torch.bfloat16)
         ways["by_tiles"] = (lambda: torch.mm(grad.t(), x), lambda: dense.product_by_weights(grad, x))
-    if multiplies_bf16() and available():
-        ways["by_turning"] = _wide_ways()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # whose own time is measured, whatever else runs on the machine
     try:

@@ -144,7 +144,7 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", USE], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    ended = [process.communicate(timeout=550) for process in started]
+    ended = [process.communicate(timeout=250) for process in started]
     assert [out.split() for out, _ in ended] == [["True", "0.5"]] * 3
     assert sum("compiling" in err for _, err in ended) == 1
     (folder,) = (path for path in (tmp_path / "recsys_lab" / "kernels").iterdir() if path.is_dir())  # beside it: what was measured

@@ -14,7 +14,8 @@ from recsys_lab.models import linear as module
 from recsys_lab.models.layers import mlp
 from recsys_lab.models.linear import MLP, Linear, linear, product
 
-needs_bf16 = pytest.mark.skipif(not products.multiplies_bf16(), reason="oneDNN has no BF16 product on this processor")
+NO_BF16 = "oneDNN has no BF16 product on this processor"
+needs_bf16 = pytest.mark.skipif(not products.multiplies_bf16(), reason=NO_BF16)
 needs_tiles = pytest.mark.skipif(not dense.has_tiles(), reason="the processor has no tiles (AMX)")
 EXACT = {torch.float32: {"rtol": 2e-5, "atol": 2e-5}, torch.bfloat16: {"rtol": 2e-2, "atol": 2e-2}}
 
@@ -40,7 +41,7 @@ def gradients(layer, x):
 def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype, other_way, relu, bias, kernels):
     """In FP64, what torch gives: within the format's rounding. `other_way`: as another machine may multiply."""
     if dtype == torch.bfloat16 and not other_way and not products.multiplies_bf16():
-        pytest.skip("oneDNN has no BF16 product on this processor")
+        pytest.skip(NO_BF16)
     for question in ("widened", "by_torch"):
         monkeypatch.setattr(module, question, lambda: other_way)
     monkeypatch.setattr(module, "by_tiles", lambda: False)

@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -14,18 +15,20 @@ from launchers import slurm, torchrun
 from launchers.local import HERE
 from launchers.processes import warm
 from recsys_lab.calibrate import disk, figures, work
+from recsys_lab.calibrate.cores import SharedCores
 from recsys_lab.calibrate.measured import Measured
 from recsys_lab.calibrate.runs import Run, brief, runs
 from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.config.choices import built
 from recsys_lab.experiment import Experiment
 from recsys_lab.simulate import Profile
-from recsys_lab.units import grid
+from recsys_lab.units import counted, grid
 
 #: The trainings that the profile is fitted to, of one model. Under the first sharder a rank holds most pieces of tables, under the second
 #: fewest. Batches are shares of the config's.
 FIT_SHARDERS, FIT_BATCHES = ("flexshard_3tier", "dmt_sptt"), (1 / 4, 1, 2)
 ROUNDS = 2
+EMULATED = HERE[1]
 #: The profile on file whose error on more hosts stands for that of a calibrated one.
 TOLD_BY = "hugectr"
 OF_MORE_HOSTS = (
@@ -44,9 +47,13 @@ class Calibration:
     profile: Profile
 
     @property
-    def on_one_machine(self) -> bool:
-        """Whether all ranks, however many hosts they stand for, share the cores of this machine."""
-        return launched_by(self.experiment) in HERE
+    def cores(self) -> SharedCores | None:
+        """Of this machine, where all ranks share them, however many hosts they stand for."""
+        return cores_of(self.experiment, self.measured)
+
+    def simulated_ms(self, run: Run) -> float:
+        """The iteration of `run` on as many hosts as it had."""
+        return simulated_ms(run, self.profile, self.cluster, self.cores)
 
 
 def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool = False) -> Calibration | None:
@@ -66,13 +73,42 @@ def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool
     points = [(name, max(int(experiment.data.batch_size * share), 1)) for name in FIT_SHARDERS for share in FIT_BATCHES]
     if not torchrun.is_follower():
         tell(f"short trainings, to which {', '.join(figures.FITTED_TO_RUNS + figures.MEMORY_FITTED_TO_RUNS)} are fitted:")
-    trained = runs(points, overrides, ROUNDS, tell)
+    trained = [run for words in trainings(overrides, experiment) for run in runs(points, words, ROUNDS, tell)]
     if torchrun.is_rank():
         work.leave()
     if torchrun.is_follower():
         return None
-    profile = with_errors(figures.fitted_to(trained, cluster, figures.memory_fitted_to(trained, profile)), trained, cluster)
+    profile = figures.memory_fitted_to(trained, profile)
+    told = partial(simulated_ms, cluster=cluster, cores=cores_of(experiment, measured))
+    profile = with_errors(figures.fitted_to(trained, profile, told), trained, cluster, told)
     return Calibration(experiment, measured, trained, cluster, profile)
+
+
+def trainings(overrides: Sequence[str], experiment: Experiment) -> list[list[str]]:
+    """Words for the ranks to train on. Where hosts of this machine wait for a network, its first host trains by itself too.
+
+    That tells a rank's own work. While some ranks wait for the network, others have their cores.
+    """
+    if launched_by(experiment) != EMULATED or experiment.launcher.hosts == 1:
+        return [list(overrides)]
+    others = [word for word in overrides if not word.startswith(("cluster.hosts=", "launcher.hosts="))]
+    return [[*others, "cluster.hosts=1"], list(overrides)]
+
+
+def cores_of(experiment: Experiment, measured: Measured) -> SharedCores | None:
+    """Those that all ranks of its launcher share; None where they have machines of their own."""
+    launcher, links = launched_by(experiment), figures.links_crossed(measured.collectives)
+    if launcher not in HERE:
+        return None
+    return SharedCores(links, tuple(link for link in links if launcher != EMULATED or link == "intra_host"))
+
+
+def simulated_ms(run: Run, profile: Profile, cluster: Cluster, cores: SharedCores | None) -> float:
+    """The iteration of `run`, on as many hosts as it had."""
+    hosts = run.planned.plan.hosts
+    if cores is not None and hosts != cluster.hosts:
+        cluster, profile = cores.with_hosts(cluster, profile, hosts)
+    return run.simulated(cluster, profile).iteration_ms
 
 
 def launched_by(experiment: Experiment) -> str:
@@ -105,16 +141,16 @@ def described(measured: Measured, experiment: Experiment, drive: Disk | None) ->
     return cluster, figures.cache_figures(profile, measured.caches)
 
 
-def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster) -> Profile:
+def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster, told: figures.Told) -> Profile:
     """`profile` with what it was fitted to, the error of fits without each point, and that of more hosts."""
     errors = []
     for run in trained:
-        others = figures.fitted_to([other for other in trained if other is not run], cluster, profile)
-        errors.append(math.log(run.simulated(cluster, others).iteration_ms / run.iteration_ms))
+        others = figures.fitted_to([other for other in trained if other is not run], profile, told)
+        errors.append(math.log(told(run, others) / run.iteration_ms))
     within = math.sqrt(sum(error**2 for error in errors) / len(errors))
     return replace(
         profile,
-        fitted_on={run.name: run.iteration_ms for run in trained},
+        fitted_on={f"{run.name}, {counted(run.planned.plan.hosts, 'host')}": run.iteration_ms for run in trained},
         fitted_systems={cluster.device.name: cluster.hosts},
         relative_error=within,
         relative_error_hosts=error_of_more_hosts(within),

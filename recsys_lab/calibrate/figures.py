@@ -30,6 +30,7 @@ from recsys_lab.simulate.costs import compute_step_ms, launches
 from recsys_lab.simulate.memory import added_memory_bytes
 from recsys_lab.units import NS_PER_MS, US_PER_MS
 
+Told = Callable[[Run, Profile], float]
 NAME = "local"
 LINKS = ("intra_host", "cross_host")
 FITTED_TO_RUNS = ("iteration_overhead_ms", "tier_overhead_us", "memory_efficiency")
@@ -81,7 +82,7 @@ def with_host(cluster: Cluster, memory_gb: float, machines: float, disk: Disk | 
 
 def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str) -> Cluster:
     """`cluster` with the links that `times` tell of, fitted to all of them together, as the simulator prices them."""
-    told = [name for name, crossed in zip(LINKS, (any(t.local > 1 for t in times), any(t.hosts > 1 for t in times))) if crossed]
+    told = links_crossed(times)
     if not told:
         return cluster
 
@@ -95,6 +96,12 @@ def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str) -> 
 
     first = np.array([2.0, 2.0, 50.0, 50.0] * len(told) + [50.0])
     return with_links(_fit(errors, first, np.full(len(first), 1e6)))
+
+
+def links_crossed(times: Sequence[CollectiveTime]) -> tuple[str, ...]:
+    """Those of `LINKS` that some of `times` crossed."""
+    crossed = any(t.local > 1 for t in times), any(t.hosts > 1 for t in times)
+    return tuple(name for name, some in zip(LINKS, crossed) if some)
 
 
 def _link(link: Link, figures: np.ndarray, start_us: float, source: str) -> Link:
@@ -183,14 +190,14 @@ def cache_figures(profile: Profile, times: Sequence[CacheTime]) -> Profile:
     return with_figures(profile, names, costs * (US_PER_MS, NS_PER_MS, NS_PER_MS))
 
 
-def fitted_to(runs: Sequence[Run], cluster: Cluster, profile: Profile, names: Sequence[str] = FITTED_TO_RUNS) -> Profile:
-    """`profile` with the figures `names` that tell the iterations of `runs` best."""
+def fitted_to(runs: Sequence[Run], profile: Profile, told: Told, names: Sequence[str] = FITTED_TO_RUNS) -> Profile:
+    """`profile` with the figures `names` that tell the iterations of `runs` best. `told(run, profile)` is one, simulated, in ms."""
 
     def changed(x: np.ndarray) -> Profile:
         return with_figures(profile, names, x)
 
     def errors(x: np.ndarray) -> list[float]:
-        return [np.log(run.simulated(cluster, changed(x)).iteration_ms / run.iteration_ms) for run in runs]
+        return [np.log(told(run, changed(x)) / run.iteration_ms) for run in runs]
 
     most = np.array([1.0 if name.endswith("efficiency") else 1e4 for name in names])
     return changed(_fit(errors, np.minimum([max(getattr(profile, name), 0.1) for name in names], most / 2), most))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from recsys_lab.calibrate.cores import OF_BYTES, OF_MESSAGES, TIMES, SharedCores
 from recsys_lab.config.calibrated import FILES, core_share
 from recsys_lab.config.command_line import CONF
 from recsys_lab.errors import UserError
@@ -26,9 +27,6 @@ HEADS = {
 }
 #: A named cluster brings its profile.
 BRINGS = "defaults:\n  - override /profile@_global_.simulate.profile: {name}\n  - _self_\n"
-#: Figures of a profile that are times of a rank's own work.
-OF_CACHES = ("cached_table_us", "cached_lookup_ns", "cached_miss_ns")
-TIMES = ("launch_overhead_us", "lookup_ns", "tier_overhead_us", "iteration_overhead_ms", *OF_CACHES)
 HOSTS = "${cluster.hosts}"
 RANKS = f"{HOSTS},${{cluster.ranks_per_host}}"
 
@@ -55,8 +53,8 @@ def write(folder: Path, calibration: Calibration, name: str = OF_THIS_MACHINE) -
     words = f"cluster={name} cluster.hosts=8" if named else "cluster=local"
     cluster = _rounded(asdict(calibration.cluster) | ({"name": name} if named else {}))
     profile = _rounded(asdict(calibration.profile) | ({"name": name} if named else {}))
-    if named and calibration.on_one_machine:
-        _follow_ranks(cluster, profile, core_share(calibration.experiment.launcher.ranks))
+    if named and calibration.cores is not None:
+        _follow_ranks(cluster, profile, calibration.cores, core_share(calibration.experiment.launcher.ranks))
     targets = {"cluster": "recsys_lab.cluster.Cluster", "profile": "recsys_lab.simulate.Profile"}
     paths = []
     for (group, figures), path in zip((("cluster", cluster), ("profile", profile)), paths_of(folder, name)):
@@ -67,16 +65,28 @@ def write(folder: Path, calibration: Calibration, name: str = OF_THIS_MACHINE) -
     return paths
 
 
-def _follow_ranks(cluster: dict[str, Any], profile: dict[str, Any], share: float) -> None:
+def _follow_ranks(cluster: dict[str, Any], profile: dict[str, Any], cores: SharedCores, share: float) -> None:
     """Tells figures that were measured with `share` of a core by the part that a rank has of one."""
     device, hosts = cluster["device"], cluster["hosts"]
     for part in filter(None, (cluster["host"], cluster["disk"])):
         part |= {key: f"${{of_host:{HOSTS},{figure * hosts:.6g}}}" for key, figure in part.items() if isinstance(figure, float)}
     device["memory_gb"] = f"${{local_memory_gb:{RANKS}}}"
-    device["memory_bandwidth_gb_s"] = f"${{core_share:{device['memory_bandwidth_gb_s'] / share:.4g},{RANKS}}}"
-    device["peak_tflops"] = {form: f"${{core_share:{peak / share:.4g},{RANKS}}}" for form, peak in device["peak_tflops"].items()}
-    for key in TIMES:
-        profile[key] = f"${{core_time:{profile[key] * share:.4g},{RANKS}}}"
+    device["memory_bandwidth_gb_s"] = _rate(device["memory_bandwidth_gb_s"], share)
+    device["peak_tflops"] = {form: _rate(peak, share) for form, peak in device["peak_tflops"].items()}
+    for link in cores.messages:
+        cluster[link] |= {key: _time(cluster[link][key], share) for key in OF_MESSAGES}
+    for link in cores.copies:
+        cluster[link] |= {key: _rate(cluster[link][key], share) for key in OF_BYTES}
+    profile |= {key: _time(profile[key], share) for key in TIMES}
+
+
+def _time(figure: float, share: float) -> str:
+    """Of a rank's own work: what a core to itself makes of it."""
+    return f"${{core_time:{figure * share:.4g},{RANKS}}}"
+
+
+def _rate(figure: float, share: float) -> str:
+    return f"${{core_share:{figure / share:.4g},{RANKS}}}"
 
 
 def _rounded(value: Any) -> Any:

@@ -8,7 +8,7 @@
 
 Intra-host and cross-host bytes move at the same time. Bytes are those that a rank puts in (`recsys_lab.plan.steps`). Links above leaf
 switches carry a part of what hosts send (`Cluster.leaf_oversubscription`). A ring passes them once each way, an all-to-all with all. On CPU
-devices a reduce-scatter is priced as the all-reduce that gloo makes of it, with its copies.
+devices all-reduces are rings, as gloo's are, and a reduce-scatter is priced as the all-reduce that gloo makes of it, with its copies.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def group_cost(kind: str, shape: Shape, size_bytes: float, cluster: Cluster) -> 
         costs = [_ring(shape, size_bytes, 1, protocol, cluster) for protocol in protocols(cluster)]
     else:
         costs = [_ring(shape, size_bytes, 2, protocol, cluster) for protocol in protocols(cluster)]
-        costs += [_tree(shape, size_bytes, protocol, cluster) for protocol in protocols(cluster)]
+        if cluster.device.kind == "cuda":
+            costs += [_tree(shape, size_bytes, protocol, cluster) for protocol in protocols(cluster)]
         if cluster.intra_host.in_network_gb_s and shape.local > 1:
             costs.append(_in_network(shape, size_bytes, protocols(cluster)[-1], cluster))
     best = min(costs)

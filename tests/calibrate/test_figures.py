@@ -6,6 +6,7 @@ import functools
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.calibrate import caches, collectives, disk, figures, ranks
-from recsys_lab.calibrate.calibration import TOLD_BY, Calibration, error_of_more_hosts, with_errors
+from recsys_lab.calibrate.calibration import TOLD_BY, Calibration, error_of_more_hosts, simulated_ms, trainings, with_errors
+from recsys_lab.calibrate.cores import SharedCores
 from recsys_lab.calibrate.measured import CacheTime, CollectiveTime, DenseTime, DotsTime, Machine, Measured, TableTime
 from recsys_lab.calibrate.runs import Run, brief
 from recsys_lab.calibrate.written import check_name, write
@@ -169,8 +171,34 @@ def told(run: Run, ms: float, added: float | None = None) -> Run:
 def test_trainings_give_back_the_overheads_that_made_them(runs: list[Run]) -> None:
     wanted = {"iteration_overhead_ms": 9.0, "tier_overhead_us": 70.0, "memory_efficiency": 0.2}
     true, here = replace(figures.START, **wanted), cluster()
-    found = figures.fitted_to([told(run, run.simulated(here, true).iteration_ms) for run in runs], here, figures.START)
+    on_here = partial(simulated_ms, cluster=here, cores=None)
+    found = figures.fitted_to([told(run, on_here(run, true)) for run in runs], figures.START, on_here)
     assert {name: getattr(found, name) for name in wanted} == pytest.approx(wanted, rel=0.02)
+
+
+def test_trainings_on_one_host_and_on_two_give_back_the_overheads(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures are of four ranks on two cores. On one host two ranks have a core each, so their own work takes half as long."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    alone = brief(["launcher.hosts=1", "sharder=dmt_sptt", "data.batch_size=512", "data=synthetic_brief"])
+    points = [*runs, Run("dmt_sptt", 512, (), plan_for(alone, alone.open_data()))]
+    assert [run.planned.plan.hosts for run in points] == [2, 2, 2, 2, 1]
+    wanted = {"iteration_overhead_ms": 9.0, "tier_overhead_us": 70.0, "memory_efficiency": 0.2}
+    true, cores = replace(figures.START, **wanted), SharedCores(("intra_host", "cross_host"), ("intra_host",))
+    link = replace(cluster().intra_host, ring_gb_s=1.5, message_us=40.0, start_us=20.0)
+    here = replace(cluster(), intra_host=link, cross_host=link)
+    then, profile = cores.with_hosts(here, true, 1)
+    assert (profile.iteration_overhead_ms, then.hosts, then.device.memory_bandwidth_gb_s) == (4.5, 1, 40.0)
+    on_here = partial(simulated_ms, cluster=here, cores=cores)
+    assert on_here(points[-1], true) == points[-1].simulated(then, profile).iteration_ms
+    found = figures.fitted_to([told(run, on_here(run, true)) for run in points], figures.START, on_here)
+    assert {name: getattr(found, name) for name in wanted} == pytest.approx(wanted, rel=0.02)
+
+
+def test_hosts_that_wait_for_a_network_also_train_one_by_one() -> None:
+    words = ["launcher=emulated", "cluster.hosts=3", "data=synthetic_brief"]
+    assert trainings(words, brief(words)) == [["launcher=emulated", "data=synthetic_brief", "cluster.hosts=1"], words]
+    for alone in (["launcher=emulated", "cluster.hosts=1"], ["launcher.hosts=2"]):
+        assert trainings(alone, brief(alone)) == [alone]
 
 
 def test_trainings_give_back_the_memory_that_made_them(runs: list[Run]) -> None:
@@ -184,7 +212,8 @@ def test_a_calibrated_profile_is_less_sure_of_more_hosts_than_of_its_own(runs: l
     """Its trainings leave no error, and say nothing of other hosts: published predictions from one host to several do."""
     here = cluster()
     true = replace(figures.START, iteration_overhead_ms=12.0, tier_overhead_us=30.0, memory_efficiency=0.4)
-    made = with_errors(true, [told(run, run.simulated(here, true).iteration_ms) for run in runs], here)
+    on_here = partial(simulated_ms, cluster=here, cores=None)
+    made = with_errors(true, [told(run, on_here(run, true)) for run in runs], here, on_here)
     assert made.relative_error is not None and made.relative_error < 0.01
     assert made.relative_error_hosts == built("profile", TOLD_BY).relative_error_hosts > 0.2
     own, more = (interval(10.0, made, here.reshaped(hosts, 2)) for hosts in (2, 8))
@@ -244,6 +273,26 @@ def test_figures_of_a_named_cluster_follow_its_ranks_where_they_share_cores(tmp_
     assert same.cluster.device.peak_tflops["bf16"] == pytest.approx(0.4, rel=1e-3) == 2 * more.cluster.device.peak_tflops["bf16"]
     assert same.profile.iteration_overhead_ms == 8.0 == more.profile.iteration_overhead_ms / 2
     assert more.profile.overlaps == ["collectives"] and more.cluster.cross_host == here.cluster.cross_host
+
+
+@pytest.mark.parametrize(("launcher", "network"), [("emulated", True), ("local", False)])
+def test_links_of_one_machine_follow_its_cores(launcher: str, network: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cores send every message and copy every byte, but for those that wait for a network. What nothing crossed stays."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    times = [CollectiveTime(kind, 4, 2, 2, size, 0.1 + size / 1e6) for kind in collectives.KINDS for size in collectives.SIZES_BYTES]
+    for measured, told in ((times, ("intra_host", "cross_host")), ((), ())):
+        here = calibration(words=(f"launcher={launcher}",), made=figures.links_of(cluster(2, 2), measured, "fitted"))
+        write(tmp_path, replace(here, measured=replace(here.measured, collectives=tuple(measured))), "mine")
+        words = [f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine"]
+        same, more = brief(words).cluster, brief([*words, "cluster.hosts=8"]).cluster
+        for link in ("intra_host", "cross_host"):
+            then, now = getattr(same, link), getattr(more, link)
+            slower = 4 if link in told else 1
+            fewer = 1 if network and link == "cross_host" else slower
+            assert now.latency_us == pytest.approx(slower * then.latency_us, rel=0.01)
+            assert now.each_message_us == pytest.approx(slower * then.each_message_us, rel=0.01)
+            assert now.bandwidth_gb_s == pytest.approx(then.bandwidth_gb_s / fewer, rel=0.02)
+            assert now.around_gb_s == pytest.approx(then.around_gb_s / fewer, rel=0.02)
 
 
 def test_figures_of_a_named_cluster_stay_where_ranks_have_machines_of_their_own(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
     optimizer, samples = context.workload.sparse_optimizer, _samples(context)
     of_weight, of_row = STATE_PER_WEIGHT[optimizer], STATE_PER_ROW[optimizer]
     for table, placement in context.placed:
-        rank, shard_rows, cols, _ = placement.copies
+        rank, shard_rows, cols, *_ = placement.copies
         held, looked_up = shard_rows > 0, _looked_up(context, table, placement)
         different = context.access[table.name].distinct_rows(samples) * (shard_rows / table.rows)
         touched = shard_rows if context.averaged else different
@@ -323,9 +323,8 @@ def _looked_up(context: Context, table: Table, placement: Placement) -> np.ndarr
 
 def _served(context: Context, table: Table, placement: Placement) -> np.ndarray:
     """Of a table's look-ups, the share that falls to each shard: by its rows, or, where `context.hot_rows`, by what lies there."""
-    rows = np.array([shard.rows for shard in placement.shards])
     if not context.hot_rows or context.at_home:
-        return rows / table.rows
+        return placement.rows_of_shards / table.rows
     shares = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
     return np.array([shares[shard.row_start] if shard.rows else 0.0 for shard in placement.shards])
 

@@ -62,9 +62,8 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     weights = np.array(plan.weight_bytes_of_ranks())
     state, buffers, places, beneath = (np.zeros(world, dtype=np.int64) for _ in range(4))
     for table, placement in zip(plan.tables, plan.placements):
-        rank, rows, cols, of_shard = placement.copies
+        rank, rows, cols, of_shard, replicated = placement.copies
         store, near = placement.store, rows
-        replicated = np.array([len(shard.ranks) > 1 for shard in placement.shards])[of_shard]
         gradient = ELEMENT_BYTES[workload.replica_format] * rows * cols * replicated
         passing = np.ceil(2 * 4 * _served(table, placement, plan, workload)[of_shard] * cols).astype(np.int64) + gradient
         if store is not None:

@@ -6,6 +6,8 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -48,21 +50,27 @@ class Shard:
 
 def even_blocks(rows: int, count: int) -> list[tuple[int, int]]:
     """`rows` in `count` blocks of ceil(rows / count), (first, one behind the last): five in four are 2, 2, 1 and 0."""
-    block = -(-rows // count)
-    edges = [min(i * block, rows) for i in range(count + 1)]
+    edges = edges_of_blocks(rows, count)
     return list(zip(edges, edges[1:]))
+
+
+def edges_of_blocks(rows: int, count: int) -> list[int]:
+    """Where those blocks begin, and where the last one ends: five rows in four begin at 0, 2, 4 and 5."""
+    block = -(-rows // count)
+    return np.minimum(np.arange(count + 1) * block, rows).tolist()
 
 
 class Copies(NamedTuple):
     """The copies of shards, one a rank, as arrays [N] in the order of shards and of their ranks: a plan may have a million.
 
-    `shard`: the place of its shard among the placement's.
+    `shard`: the place of its shard among the placement's. `others`: whether other ranks hold that shard too.
     """
 
     rank: np.ndarray
     rows: np.ndarray
     cols: np.ndarray
     shard: np.ndarray
+    others: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -86,12 +94,22 @@ class Placement:
         return tuple(sorted({rank for shard in self.shards for rank in shard.ranks}))
 
     @cached_property
+    def rows_of_shards(self) -> np.ndarray:
+        """[shards]."""
+        return self._of_shards("row_stop") - self._of_shards("row_start")
+
+    @cached_property
     def copies(self) -> Copies:
         """Of all shards, those without rows included."""
-        figures = [(s.row_stop - s.row_start, s.col_stop - s.col_start, len(s.ranks)) for s in self.shards]
-        rows, cols, many = np.array(figures, dtype=np.int64).reshape(-1, 3).T
-        rank = np.fromiter((rank for s in self.shards for rank in s.ranks), np.int64, int(many.sum()))
-        return Copies(rank, np.repeat(rows, many), np.repeat(cols, many), np.repeat(np.arange(len(many)), many))
+        ranks = [shard.ranks for shard in self.shards]
+        many = np.fromiter(map(len, ranks), np.int64, len(ranks))
+        rank = np.fromiter(chain.from_iterable(ranks), np.int64, int(many.sum()))
+        cols = self._of_shards("col_stop") - self._of_shards("col_start")
+        of_shard = np.repeat(np.arange(len(many)), many)
+        return Copies(rank, self.rows_of_shards[of_shard], cols[of_shard], of_shard, (many > 1)[of_shard])
+
+    def _of_shards(self, field: str) -> np.ndarray:
+        return np.fromiter(map(attrgetter(field), self.shards), np.int64, len(self.shards))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from dataclasses import replace
@@ -15,44 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.calibrate import caches, collectives, disk, figures, ranks
-from recsys_lab.calibrate.calibration import TOLD_BY, Calibration, error_of_more_hosts, simulated_ms, trainings, with_errors
-from recsys_lab.calibrate.cores import SharedCores
-from recsys_lab.calibrate.measured import CacheTime, CollectiveTime, DenseTime, DotsTime, Machine, Measured, TableTime
+from recsys_lab.calibrate.calibration import TOLD_BY, error_of_more_hosts, simulated_ms, with_errors
+from recsys_lab.calibrate.measured import CacheTime, CollectiveTime, DenseTime, DotsTime, TableTime
 from recsys_lab.calibrate.runs import Run, brief
 from recsys_lab.calibrate.written import check_name, write
-from recsys_lab.cluster import Cluster, Device, Disk, Host, Link
+from recsys_lab.cluster import Cluster, Disk, Host
 from recsys_lab.config.calibrated import VARIABLE
 from recsys_lab.config.choices import built
 from recsys_lab.errors import UserError
 from recsys_lab.kernels.row_cache import SCRATCH
 from recsys_lab.models.linear import LEAST_WORK
-from recsys_lab.planning import plan_for, this_machine
-from recsys_lab.simulate import Profile
+from recsys_lab.planning import this_machine
 from recsys_lab.simulate.collectives import Shape, group_ms
 from recsys_lab.simulate.simulated import interval
 from recsys_lab.tables.access import power_law_access
+from tests.calibrate.made_up import calibration, cluster, on_file, run_of, told
 from tests.ranks import run_ranks
 
-#: Of a launcher whose ranks are not on one machine.
-TORCHRUN = {"launcher": {"_target_": "launchers.torchrun.join"}}
-MACHINE = Machine(20.0, {"fp32": 0.1, "bf16": 0.4, "fp16": 0.002}, (), (), ())
 SHAPES = (Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1))
-
-
-def cluster(hosts: int = 2, ranks_per_host: int = 2) -> Cluster:
-    return figures.cluster_of(Measured(hosts, ranks_per_host, 2, MACHINE, ()), 4.0, on_file())
-
-
-@functools.cache
-def on_file() -> Cluster:
-    """What is known of a machine before it is measured."""
-    return Cluster("local", 2, 2, Device("any", "cpu", 4.0, 10.0, {"fp32": 0.1}, "nothing"), *(Link(n, 2.0, 90.0, "nothing") for n in "ab"))
-
-
-def calibration(profile: Profile = figures.START, words: tuple[str, ...] = (), made: Cluster | None = None) -> Calibration:
-    made = cluster() if made is None else made
-    measured = Measured(made.hosts, made.ranks_per_host, 2, MACHINE, ())
-    return Calibration(brief(["data=synthetic_brief", *words]), measured, (), made, profile)
 
 
 @settings(max_examples=5)
@@ -156,16 +135,7 @@ def test_caches_give_back_the_costs_that_made_their_times() -> None:
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
     """Plans of two sharders and two batches; what they measured is made up by each test."""
-    made = []
-    for sharder in ("flexshard_2tier", "dmt_sptt"):
-        for batch in (256, 2048):
-            experiment = brief([f"sharder={sharder}", f"data.batch_size={batch}", "data=synthetic_brief"])
-            made.append(Run(sharder, batch, (), plan_for(experiment, experiment.open_data())))
-    return made
-
-
-def told(run: Run, ms: float, added: float | None = None) -> Run:
-    return replace(run, measured=({"iteration_ms": {"median": ms}, "added_memory_bytes": added},))
+    return [run_of(sharder, batch) for sharder in ("flexshard_2tier", "dmt_sptt") for batch in (256, 2048)]
 
 
 def test_trainings_give_back_the_overheads_that_made_them(runs: list[Run]) -> None:
@@ -174,31 +144,6 @@ def test_trainings_give_back_the_overheads_that_made_them(runs: list[Run]) -> No
     on_here = partial(simulated_ms, cluster=here, cores=None)
     found = figures.fitted_to([told(run, on_here(run, true)) for run in runs], figures.START, on_here)
     assert {name: getattr(found, name) for name in wanted} == pytest.approx(wanted, rel=0.02)
-
-
-def test_trainings_on_one_host_and_on_two_give_back_the_overheads(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The figures are of four ranks on two cores. On one host two ranks have a core each, so their own work takes half as long."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    alone = brief(["launcher.hosts=1", "sharder=dmt_sptt", "data.batch_size=512", "data=synthetic_brief"])
-    points = [*runs, Run("dmt_sptt", 512, (), plan_for(alone, alone.open_data()))]
-    assert [run.planned.plan.hosts for run in points] == [2, 2, 2, 2, 1]
-    wanted = {"iteration_overhead_ms": 9.0, "tier_overhead_us": 70.0, "memory_efficiency": 0.2}
-    true, cores = replace(figures.START, **wanted), SharedCores(("intra_host", "cross_host"), ("intra_host",))
-    link = replace(cluster().intra_host, ring_gb_s=1.5, message_us=40.0, start_us=20.0)
-    here = replace(cluster(), intra_host=link, cross_host=link)
-    then, profile = cores.with_hosts(here, true, 1)
-    assert (profile.iteration_overhead_ms, then.hosts, then.device.memory_bandwidth_gb_s) == (4.5, 1, 40.0)
-    on_here = partial(simulated_ms, cluster=here, cores=cores)
-    assert on_here(points[-1], true) == points[-1].simulated(then, profile).iteration_ms
-    found = figures.fitted_to([told(run, on_here(run, true)) for run in points], figures.START, on_here)
-    assert {name: getattr(found, name) for name in wanted} == pytest.approx(wanted, rel=0.02)
-
-
-def test_hosts_that_wait_for_a_network_also_train_one_by_one() -> None:
-    words = ["launcher=emulated", "cluster.hosts=3", "data=synthetic_brief"]
-    assert trainings(words, brief(words)) == [["launcher=emulated", "data=synthetic_brief", "cluster.hosts=1"], words]
-    for alone in (["launcher=emulated", "cluster.hosts=1"], ["launcher.hosts=2"]):
-        assert trainings(alone, brief(alone)) == [alone]
 
 
 def test_trainings_give_back_the_memory_that_made_them(runs: list[Run]) -> None:
@@ -258,49 +203,6 @@ def test_both_files_are_choices_of_their_own(tmp_path: Path) -> None:
     experiment = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=calibrated", "profile@simulate.profile=calibrated"])
     assert experiment.cluster.device == cluster().device
     assert experiment.profile == figures.START
-
-
-def test_figures_of_a_named_cluster_follow_its_ranks_where_they_share_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measured with a quarter of a core each; on eight hosts of two ranks each has a sixteenth of two cores."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    profile = replace(figures.START, iteration_overhead_ms=8.0, overlaps=["collectives"])
-    here = calibration(profile, ("launcher=emulated",), cluster(4, 2))  # four hosts of two
-    write(tmp_path, here, "mine")
-    words = [f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine"]
-    same, more = brief(words), brief([*words, "cluster.hosts=8"])
-    assert (same.cluster.name, same.cluster.world_size, more.cluster.world_size) == ("mine", 8, 16)
-    assert same.cluster.device.memory_bandwidth_gb_s == pytest.approx(20.0) == 2 * more.cluster.device.memory_bandwidth_gb_s
-    assert same.cluster.device.peak_tflops["bf16"] == pytest.approx(0.4, rel=1e-3) == 2 * more.cluster.device.peak_tflops["bf16"]
-    assert same.profile.iteration_overhead_ms == 8.0 == more.profile.iteration_overhead_ms / 2
-    assert more.profile.overlaps == ["collectives"] and more.cluster.cross_host == here.cluster.cross_host
-
-
-@pytest.mark.parametrize(("launcher", "network"), [("emulated", True), ("local", False)])
-def test_links_of_one_machine_follow_its_cores(launcher: str, network: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cores send every message and copy every byte, but for those that wait for a network. What nothing crossed stays."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    times = [CollectiveTime(kind, 4, 2, 2, size, 0.1 + size / 1e6) for kind in collectives.KINDS for size in collectives.SIZES_BYTES]
-    for measured, told in ((times, ("intra_host", "cross_host")), ((), ())):
-        here = calibration(words=(f"launcher={launcher}",), made=figures.links_of(cluster(2, 2), measured, "fitted"))
-        write(tmp_path, replace(here, measured=replace(here.measured, collectives=tuple(measured))), "mine")
-        words = [f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine"]
-        same, more = brief(words).cluster, brief([*words, "cluster.hosts=8"]).cluster
-        for link in ("intra_host", "cross_host"):
-            then, now = getattr(same, link), getattr(more, link)
-            slower = 4 if link in told else 1
-            fewer = 1 if network and link == "cross_host" else slower
-            assert now.latency_us == pytest.approx(slower * then.latency_us, rel=0.01)
-            assert now.each_message_us == pytest.approx(slower * then.each_message_us, rel=0.01)
-            assert now.bandwidth_gb_s == pytest.approx(then.bandwidth_gb_s / fewer, rel=0.02)
-            assert now.around_gb_s == pytest.approx(then.around_gb_s / fewer, rel=0.02)
-
-
-def test_figures_of_a_named_cluster_stay_where_ranks_have_machines_of_their_own(tmp_path: Path) -> None:
-    there = replace(calibration(), experiment=replace(calibration().experiment, config=TORCHRUN))
-    write(tmp_path, there, "mine")
-    experiment = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine", "cluster.hosts=64"])
-    assert experiment.cluster == replace(there.cluster, name="mine", hosts=64)
-    assert experiment.profile == replace(there.profile, name="mine")
 
 
 @pytest.mark.parametrize("name", ["h100x64", "local", "../mine", "Mine", "", "8gpus"])

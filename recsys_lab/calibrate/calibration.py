@@ -51,6 +51,10 @@ class Calibration:
         """Of this machine, where all ranks share them, however many hosts they stand for."""
         return cores_of(self.experiment, self.measured)
 
+    def name_of(self, run: Run) -> str:
+        """For people."""
+        return name_of(run, self.cluster)
+
     def simulated_ms(self, run: Run) -> float:
         """The iteration of `run` on as many hosts as it had."""
         return simulated_ms(run, self.profile, self.cluster, self.cores)
@@ -111,6 +115,12 @@ def simulated_ms(run: Run, profile: Profile, cluster: Cluster, cores: SharedCore
     return run.simulated(cluster, profile).iteration_ms
 
 
+def name_of(run: Run, cluster: Cluster) -> str:
+    """Its own, by which `validate --local` knows it, and its hosts where they are not all of `cluster`."""
+    hosts = run.planned.plan.hosts
+    return run.name if hosts == cluster.hosts else f"{run.name}, {counted(hosts, 'host')}"
+
+
 def launched_by(experiment: Experiment) -> str:
     """The `_target_` of its launcher."""
     return str(experiment.config["launcher"]["_target_"])
@@ -150,7 +160,7 @@ def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster, told
     within = math.sqrt(sum(error**2 for error in errors) / len(errors))
     return replace(
         profile,
-        fitted_on={f"{run.name}, {counted(run.planned.plan.hosts, 'host')}": run.iteration_ms for run in trained},
+        fitted_on={name_of(run, cluster): run.iteration_ms for run in trained},
         fitted_systems={cluster.device.name: cluster.hosts},
         relative_error=within,
         relative_error_hosts=error_of_more_hosts(within),

@@ -16,7 +16,6 @@ from recsys_lab.config.runless import check_runless
 from recsys_lab.errors import UserError
 from recsys_lab.files import check_writable, path_of
 from recsys_lab.quiet import quiet_torchrec
-from recsys_lab.units import counted
 
 if TYPE_CHECKING:
     from recsys_lab.calibrate.calibration import Calibration
@@ -79,8 +78,7 @@ def _show(paths: Sequence[Path], calibration: Calibration) -> None:
     print(f"profile: {profile.iteration_overhead_ms:.1f} ms an iteration, {profile.launch_overhead_us:.0f} us a launch; {memory}")
     for run in calibration.trained:
         simulated = calibration.simulated_ms(run)
-        off, hosts = f"{simulated / run.iteration_ms - 1:+.0%}", run.planned.plan.hosts
-        name = run.name if hosts == cluster.hosts else f"{run.name}, {counted(hosts, 'host')}"
-        print(f"fitted: {name}: measured {run.iteration_ms:.1f} ms, simulated {simulated:.1f} ms ({off})")
+        off = f"{simulated / run.iteration_ms - 1:+.0%}"
+        print(f"fitted: {calibration.name_of(run)}: measured {run.iteration_ms:.1f} ms, simulated {simulated:.1f} ms ({off})")
     print(f"written: {', '.join(map(str, paths))}")
     print("predictions of what was not fitted: python -m recsys_lab validate --local")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recsys_lab.calibrate import collectives, figures
-from recsys_lab.calibrate.calibration import simulated_ms, trainings
+from recsys_lab.calibrate.calibration import name_of, simulated_ms, trainings
 from recsys_lab.calibrate.cores import SharedCores
 from recsys_lab.calibrate.measured import CollectiveTime
 from recsys_lab.calibrate.runs import brief
@@ -74,6 +74,7 @@ def test_trainings_on_one_host_and_on_two_give_back_the_overheads(monkeypatch: p
     then, profile = cores.with_hosts(here, true, 1)
     assert (profile.iteration_overhead_ms, then.hosts, then.device.memory_bandwidth_gb_s) == (4.5, 1, 40.0)
     on_here = partial(simulated_ms, cluster=here, cores=cores)
+    assert [name_of(run, here) for run in points[-2:]] == ["dmt_sptt, batch 2048", "dmt_sptt, batch 512, 1 host"]
     assert on_here(points[-1], true) == points[-1].simulated(then, profile).iteration_ms
     found = figures.fitted_to([told(run, on_here(run, true)) for run in points], figures.START, on_here)
     assert {name: getattr(found, name) for name in wanted} == pytest.approx(wanted, rel=0.02)

@@ -160,6 +160,7 @@ def test_a_calibrated_profile_is_less_sure_of_more_hosts_than_of_its_own(runs: l
     on_here = partial(simulated_ms, cluster=here, cores=None)
     made = with_errors(true, [told(run, on_here(run, true)) for run in runs], here, on_here)
     assert made.relative_error is not None and made.relative_error < 0.01
+    assert set(made.fitted_on) == {run.name for run in runs}  # by which `validate --local` knows them
     assert made.relative_error_hosts == built("profile", TOLD_BY).relative_error_hosts > 0.2
     own, more = (interval(10.0, made, here.reshaped(hosts, 2)) for hosts in (2, 8))
     assert own is not None and more is not None and own.high < 10.2 and more.high == pytest.approx(10 * (1 + 1.645 * 0.275), rel=0.05)

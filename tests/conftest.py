@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 #: Folders whose files hold few tests and run for minutes: they start processes.
-STARTING = ("end_to_end", "experiments", "package")
+STARTING = ("end_to_end", "experiments", "package", "executor", "schemes", "torchrec_plans", "launchers")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

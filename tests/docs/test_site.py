@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -22,8 +23,14 @@ from tests.docs.pages import PAGES, ROOT
 from tests.record.fake_run import make_plan
 
 
+@functools.cache
+def pages_of_groups() -> dict[str, str]:
+    """Made once: they take seconds."""
+    return config_pages(ROOT)
+
+
 def test_every_group_has_a_page_with_every_choice_and_key() -> None:
-    pages = config_pages(ROOT)
+    pages = pages_of_groups()
     assert set(CONFIG_GROUPS) <= set(GROUPS)
     for group in GROUPS:
         for path in (ROOT / "conf" / group).glob("*.yaml"):
@@ -43,7 +50,7 @@ def test_every_group_has_a_page_with_every_choice_and_key() -> None:
 
 
 def test_a_meaning_is_shared_by_choices_that_build_the_same_and_values_stand_as_a_command_takes_them() -> None:
-    pages = config_pages(ROOT)
+    pages = pages_of_groups()
     dcn, deepfm = (pages["config/model.md"].split(f"\n## {name}\n")[1].split("\n## ")[0] for name in ("dcn", "deepfm"))
     assert "first-order weight" in deepfm and "first-order weight" not in dcn
     assert "| `link_gb_s` | float | `${host_link_gb_s:${cluster.ranks_per_host}," in pages["config/launcher.md"]
@@ -60,7 +67,7 @@ def test_a_meaning_is_shared_by_choices_that_build_the_same_and_values_stand_as_
 def test_keys_that_all_choices_of_a_group_have_are_explained_once() -> None:
     """A choice then has those that it sets to something else than the default."""
     for group in ("cluster", "profile"):
-        whole, *choices = config_pages(ROOT)[f"config/{group}.md"].split("## Keys of every choice\n")[1].split("\n## ")
+        whole, *choices = pages_of_groups()[f"config/{group}.md"].split("## Keys of every choice\n")[1].split("\n## ")
         rows = {line.split(" | ")[0]: line.split(" | ")[2].strip("` |") for line in whole.splitlines() if line.startswith("| `")}
         assert len(rows) > 20 and len(choices) > 4
         for choice in choices:
@@ -68,7 +75,7 @@ def test_keys_that_all_choices_of_a_group_have_are_explained_once() -> None:
             assert own and all(key in rows for key, *_ in own), choice
             assert all(value.strip("` |") != rows[key] for key, value, *_ in own), choice
             assert {key for key, default in rows.items() if not default and "." not in key} <= {key for key, *_ in own}
-    page = config_pages(ROOT)["config/cluster.md"]
+    page = pages_of_groups()["config/cluster.md"]
     assert "| `cross_host.message_us` | float or null | `null` | cost of each message of an all-to-all; null: `latency_us` |" in page
     assert page.count("cost of each collective that uses the link") == 2  # within a host and across hosts
 

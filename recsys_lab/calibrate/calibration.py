@@ -22,7 +22,7 @@ from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.config.choices import built
 from recsys_lab.experiment import Experiment
 from recsys_lab.simulate import Profile
-from recsys_lab.units import counted, grid
+from recsys_lab.units import grid
 
 #: The trainings that the profile is fitted to, of one model. Under the first sharder a rank holds most pieces of tables, under the second
 #: fewest. Batches are shares of the config's.
@@ -50,10 +50,6 @@ class Calibration:
     def cores(self) -> SharedCores | None:
         """Of this machine, where all ranks share them, however many hosts they stand for."""
         return cores_of(self.experiment, self.measured)
-
-    def name_of(self, run: Run) -> str:
-        """For people."""
-        return name_of(run, self.cluster)
 
     def simulated_ms(self, run: Run) -> float:
         """The iteration of `run` on as many hosts as it had."""
@@ -115,12 +111,6 @@ def simulated_ms(run: Run, profile: Profile, cluster: Cluster, cores: SharedCore
     return run.simulated(cluster, profile).iteration_ms
 
 
-def name_of(run: Run, cluster: Cluster) -> str:
-    """Its own, by which `validate --local` knows it, and its hosts where they are not all of `cluster`."""
-    hosts = run.planned.plan.hosts
-    return run.name if hosts == cluster.hosts else f"{run.name}, {counted(hosts, 'host')}"
-
-
 def launched_by(experiment: Experiment) -> str:
     """The `_target_` of its launcher."""
     return str(experiment.config["launcher"]["_target_"])
@@ -160,7 +150,7 @@ def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster, told
     within = math.sqrt(sum(error**2 for error in errors) / len(errors))
     return replace(
         profile,
-        fitted_on={name_of(run, cluster): run.iteration_ms for run in trained},
+        fitted_on={run.name_on(cluster): run.iteration_ms for run in trained},
         fitted_systems={cluster.device.name: cluster.hosts},
         relative_error=within,
         relative_error_hosts=error_of_more_hosts(within),

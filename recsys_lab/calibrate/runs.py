@@ -16,6 +16,7 @@ from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.planning import Planned, plan_for, price
 from recsys_lab.report import say
 from recsys_lab.simulate import Profile, Simulated
+from recsys_lab.units import counted
 
 STEPS = 45
 #: Few rows, no logger, no checkpoint: an iteration is the same.
@@ -44,6 +45,11 @@ class Run:
     @property
     def name(self) -> str:
         return f"{self.sharder}, batch {self.batch_size}"
+
+    def name_on(self, cluster: Cluster) -> str:
+        """Its name, by which `validate --local` knows it, and its hosts where they are not all of `cluster`."""
+        hosts = self.planned.plan.hosts
+        return self.name if hosts == cluster.hosts else f"{self.name}, {counted(hosts, 'host')}"
 
     @property
     def iteration_ms(self) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from recsys_lab.calibrate.cores import OF_BYTES, OF_MESSAGES, TIMES, SharedCores
+from recsys_lab.calibrate.cores import SharedCores
 from recsys_lab.config.calibrated import FILES, core_share
 from recsys_lab.config.command_line import CONF
 from recsys_lab.errors import UserError
@@ -71,22 +71,12 @@ def _follow_ranks(cluster: dict[str, Any], profile: dict[str, Any], cores: Share
     for part in filter(None, (cluster["host"], cluster["disk"])):
         part |= {key: f"${{of_host:{HOSTS},{figure * hosts:.6g}}}" for key, figure in part.items() if isinstance(figure, float)}
     device["memory_gb"] = f"${{local_memory_gb:{RANKS}}}"
-    device["memory_bandwidth_gb_s"] = _rate(device["memory_bandwidth_gb_s"], share)
-    device["peak_tflops"] = {form: _rate(peak, share) for form, peak in device["peak_tflops"].items()}
-    for link in cores.messages:
-        cluster[link] |= {key: _time(cluster[link][key], share) for key in OF_MESSAGES}
-    for link in cores.copies:
-        cluster[link] |= {key: _rate(cluster[link][key], share) for key in OF_BYTES}
-    profile |= {key: _time(profile[key], share) for key in TIMES}
-
-
-def _time(figure: float, share: float) -> str:
-    """Of a rank's own work: what a core to itself makes of it."""
-    return f"${{core_time:{figure * share:.4g},{RANKS}}}"
-
-
-def _rate(figure: float, share: float) -> str:
-    return f"${{core_share:{figure / share:.4g},{RANKS}}}"
+    cores.follow(
+        cluster,
+        profile,
+        rate=lambda figure: f"${{core_share:{figure / share:.4g},{RANKS}}}",
+        time=lambda figure: f"${{core_time:{figure * share:.4g},{RANKS}}}",
+    )
 
 
 def _rounded(value: Any) -> Any:

@@ -79,6 +79,6 @@ def _show(paths: Sequence[Path], calibration: Calibration) -> None:
     for run in calibration.trained:
         simulated = calibration.simulated_ms(run)
         off = f"{simulated / run.iteration_ms - 1:+.0%}"
-        print(f"fitted: {calibration.name_of(run)}: measured {run.iteration_ms:.1f} ms, simulated {simulated:.1f} ms ({off})")
+        print(f"fitted: {run.name_on(cluster)}: measured {run.iteration_ms:.1f} ms, simulated {simulated:.1f} ms ({off})")
     print(f"written: {', '.join(map(str, paths))}")
     print("predictions of what was not fitted: python -m recsys_lab validate --local")

@@ -40,5 +40,9 @@ def run_of(sharder: str, batch: int, *words: str) -> Run:
     return Run(sharder, batch, (), plan_for(experiment, experiment.open_data()))
 
 
+def runs_of_two_sharders() -> list[Run]:
+    return [run_of(sharder, batch) for sharder in ("flexshard_2tier", "dmt_sptt") for batch in (256, 2048)]
+
+
 def told(run: Run, ms: float, added: float | None = None) -> Run:
     return replace(run, measured=({"iteration_ms": {"median": ms}, "added_memory_bytes": added},))

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from recsys_lab.calibrate import collectives, figures
-from recsys_lab.calibrate.calibration import name_of, simulated_ms, trainings
+from recsys_lab.calibrate.calibration import simulated_ms, trainings
 from recsys_lab.calibrate.cores import SharedCores
 from recsys_lab.calibrate.measured import CollectiveTime
 from recsys_lab.calibrate.runs import brief
 from recsys_lab.calibrate.written import write
-from tests.calibrate.made_up import TORCHRUN, calibration, cluster, run_of, told
+from tests.calibrate.made_up import TORCHRUN, calibration, cluster, run_of, runs_of_two_sharders, told
 
 
 def test_figures_of_a_named_cluster_follow_its_ranks_where_they_share_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +64,7 @@ def test_links_of_one_machine_follow_its_cores(launcher: str, network: bool, tmp
 def test_trainings_on_one_host_and_on_two_give_back_the_overheads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures are of four ranks on two cores. On one host two ranks have a core each, so their own work takes half as long."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    points = [run_of(sharder, batch) for sharder in ("flexshard_2tier", "dmt_sptt") for batch in (256, 2048)]
-    points.append(run_of("dmt_sptt", 512, "launcher.hosts=1"))
+    points = [*runs_of_two_sharders(), run_of("dmt_sptt", 512, "launcher.hosts=1")]
     assert [run.planned.plan.hosts for run in points] == [2, 2, 2, 2, 1]
     wanted = {"iteration_overhead_ms": 9.0, "tier_overhead_us": 70.0, "memory_efficiency": 0.2}
     true, cores = replace(figures.START, **wanted), SharedCores(("intra_host", "cross_host"), ("intra_host",))
@@ -74,7 +73,7 @@ def test_trainings_on_one_host_and_on_two_give_back_the_overheads(monkeypatch: p
     then, profile = cores.with_hosts(here, true, 1)
     assert (profile.iteration_overhead_ms, then.hosts, then.device.memory_bandwidth_gb_s) == (4.5, 1, 40.0)
     on_here = partial(simulated_ms, cluster=here, cores=cores)
-    assert [name_of(run, here) for run in points[-2:]] == ["dmt_sptt, batch 2048", "dmt_sptt, batch 512, 1 host"]
+    assert [run.name_on(here) for run in points[-2:]] == ["dmt_sptt, batch 2048", "dmt_sptt, batch 512, 1 host"]
     assert on_here(points[-1], true) == points[-1].simulated(then, profile).iteration_ms
     found = figures.fitted_to([told(run, on_here(run, true)) for run in points], figures.START, on_here)
     assert {name: getattr(found, name) for name in wanted} == pytest.approx(wanted, rel=0.02)

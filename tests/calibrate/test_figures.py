@@ -28,7 +28,7 @@ from recsys_lab.planning import this_machine
 from recsys_lab.simulate.collectives import Shape, group_ms
 from recsys_lab.simulate.simulated import interval
 from recsys_lab.tables.access import power_law_access
-from tests.calibrate.made_up import calibration, cluster, on_file, run_of, told
+from tests.calibrate.made_up import calibration, cluster, on_file, runs_of_two_sharders, told
 from tests.ranks import run_ranks
 
 SHAPES = (Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1))
@@ -135,7 +135,7 @@ def test_caches_give_back_the_costs_that_made_their_times() -> None:
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
     """Plans of two sharders and two batches; what they measured is made up by each test."""
-    return [run_of(sharder, batch) for sharder in ("flexshard_2tier", "dmt_sptt") for batch in (256, 2048)]
+    return runs_of_two_sharders()
 
 
 def test_trainings_give_back_the_overheads_that_made_them(runs: list[Run]) -> None:

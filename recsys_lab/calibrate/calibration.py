@@ -20,6 +20,8 @@ from recsys_lab.calibrate.measured import Measured
 from recsys_lab.calibrate.runs import Run, brief, runs
 from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.config.choices import built
+from recsys_lab.devices import CPU
+from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment
 from recsys_lab.simulate import Profile
 from recsys_lab.units import grid
@@ -56,10 +58,10 @@ class Calibration:
         return simulated_ms(run, self.profile, self.cluster, self.cores)
 
 
-def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool = False) -> Calibration | None:
+def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool = False, named: bool = False) -> Calibration | None:
     """Measures and fits. Writes nothing. None on ranks that follow, under torchrun or srun. Raises UserError.
 
-    `overrides`: as for run.py. `tell` hears of each step. `young`: as in run.py.
+    `overrides`: as for run.py. `tell` hears of each step. `young`: as in run.py. `named`: the cluster gets a name of its own.
     """
     if "launcher=slurm" in overrides:
         slurm.become_task()
@@ -68,6 +70,13 @@ def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool
     if young and launched_by(experiment) in HERE:
         warm()
     measured = measure(experiment, tell)
+    if measured.machine.kind != "cpu" and not named:
+        raise UserError(
+            "cluster=local is the CPU of this machine",
+            where="--name",
+            given=f"none, for ranks that compute on {measured.machine.device}",
+            remedy=f"--name NAME, then cluster=NAME; or trainer.device={CPU}",
+        )
     drive = None if torchrun.is_follower() else disk.measure(lambda text: tell(f"  {text}"))
     cluster, profile = described(measured, experiment, drive)
     points = [(name, max(int(experiment.data.batch_size * share), 1)) for name in FIT_SHARDERS for share in FIT_BATCHES]
@@ -96,9 +105,9 @@ def trainings(overrides: Sequence[str], experiment: Experiment) -> list[list[str
 
 
 def cores_of(experiment: Experiment, measured: Measured) -> SharedCores | None:
-    """Those that all ranks of its launcher share; None where they have machines of their own."""
+    """Those that all ranks of its launcher share; None where they have machines or GPUs of their own."""
     launcher, links = launched_by(experiment), figures.links_crossed(measured.collectives)
-    if launcher not in HERE:
+    if launcher not in HERE or measured.machine.kind != "cpu":
         return None
     return SharedCores(links, tuple(link for link in links if launcher != EMULATED or link == "intra_host"))
 
@@ -122,7 +131,8 @@ def measure(experiment: Experiment, tell: Callable[[str], None]) -> Measured:
     if not torchrun.is_follower():
         tell(f"{grid(hosts, ranks)} ({experiment.choices['launcher']}), all at it at once:")
     with tempfile.TemporaryDirectory() as logs:
-        measured: Measured = experiment.launcher.launch(work.measure, {"hosts": hosts, "ranks_per_host": ranks}, Path(logs))
+        words = {"hosts": hosts, "ranks_per_host": ranks, "device": experiment.trainer.device}
+        measured: Measured = experiment.launcher.launch(work.measure, words, Path(logs))
     return measured
 
 
@@ -133,7 +143,8 @@ def described(measured: Measured, experiment: Experiment, drive: Disk | None) ->
     hosts_here, memory_gb = measured.hosts if launched_by(experiment) in HERE else 1, psutil.virtual_memory().total / 1e9
     cluster = figures.cluster_of(measured, memory_gb / hosts_here / measured.ranks_per_host, experiment.cluster)
     cluster = figures.with_host(cluster, memory_gb, hosts_here, drive)
-    overlaps = [] if launched_by(experiment) == HERE[0] else ["collectives"]  # there collectives wait for links, here for cores
+    waits = launched_by(experiment) == HERE[0] and cluster.device.kind == "cpu"  # collectives for cores, elsewhere for links
+    overlaps = [] if waits else ["collectives"]
     start = replace(figures.START, overlaps=overlaps, fitted_kind=cluster.device.kind)
     profile = figures.dense_figures(start, cluster, measured.machine.dense)
     profile = figures.dots_figures(profile, cluster, measured.machine.dots)

@@ -13,7 +13,7 @@ from launchers import torchrun
 from recsys_lab import pipeline
 from recsys_lab.cluster import Cluster
 from recsys_lab.experiment import Experiment, of_words
-from recsys_lab.planning import Planned, plan_for, price
+from recsys_lab.planning import Planned, most_rows_here, plan_for, plan_here, price
 from recsys_lab.report import say
 from recsys_lab.simulate import Profile, Simulated
 from recsys_lab.units import counted
@@ -102,8 +102,14 @@ def runs(points: Sequence[tuple[str, int]], overrides: Sequence[str], rounds: in
                 tell(f"  round {number + 1} of {rounds}: {name}, batch {batch}: {trained[-1]['iteration_ms']['median']:.1f} ms")
     if torchrun.is_follower():
         return []
-    planned = [plan_for(experiment, experiment.open_data()) for experiment in experiments]
-    return [Run(*point, tuple(trained), plan) for point, trained, plan in zip(points, measured, planned)]
+    return [Run(*point, tuple(trained), plan_run(experiment)) for point, trained, experiment in zip(points, measured, experiments)]
+
+
+def plan_run(experiment: Experiment) -> Planned:
+    """What its training ran, on as many ranks as its launcher starts."""
+    data = experiment.open_data()
+    named = plan_for(experiment, data)
+    return plan_here(experiment, data, named, most_rows_here(experiment, named))
 
 
 def _of_batch(batch: int, ranks: int) -> tuple[str, ...]:

@@ -11,15 +11,16 @@ import torch.distributed as dist
 
 from recsys_lab.calibrate import caches, collectives, ranks
 from recsys_lab.calibrate.measured import Measured
-from recsys_lab.devices import device_here, take
+from recsys_lab.devices import CHOICE, device_here, take
 from recsys_lab.train.memory import keep_memory
 from recsys_lab.train.strategy import start_process_group
 
 
-def measure(hosts: int, ranks_per_host: int) -> Measured:
-    """As the rank that the environment names. Progress goes to the first rank's stderr."""
+def measure(hosts: int, ranks_per_host: int, device: str) -> Measured:
+    """As the rank that the environment names, on `device`, of DEVICES. Progress goes to the first rank's stderr."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # torch renames its collectives
     keep_memory()  # as training does: buffers are not cleared and mapped again each time
+    os.environ.setdefault(CHOICE, device)
     take(device_here())
     start_process_group()
     began = time.perf_counter()

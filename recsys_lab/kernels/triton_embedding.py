@@ -27,14 +27,14 @@ ELEMENTS_A_WARP = 256
 def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor) -> None:
     """`out` [B, F * D], FP32 or BF16, its rows with any stride."""
     assert lookups.offsets is not None
-    rows = lookups.rows().long()
-    _assert_inside(rows, weight, lookups.offsets)
+    if not weight.is_cuda:
+        _check_inside(lookups.rows(), weight, lookups.offsets)
     if len(lookups.offsets) == 1 or not weight.shape[1]:
         return
     with torch.cuda.device_of(weight):
         triton_kernels.pool_bags[(len(lookups.offsets) - 1,)](
-            *(_bits(out), _bits(weight), rows, lookups.weights, lookups.offsets.contiguous()),
-            *(lookups.samples, out.stride(0)),
+            *(_bits(out), _bits(weight), lookups.ids.contiguous(), lookups.first_rows, lookups.weights, lookups.offsets.contiguous()),
+            *(lookups.samples, len(weight), len(lookups.ids), out.stride(0)),
             FORMAT=FORMATS[weight.dtype],
             WEIGHTED=lookups.weights is not None,
             MEAN=lookups.mode == "mean",
@@ -45,12 +45,13 @@ def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor) -> None:
 
 def rows(weight: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> None:
     """`out` [N, D], FP32 or BF16, its rows with any stride."""
-    _assert_inside(ids, weight)
+    if not weight.is_cuda:
+        _check_inside(ids, weight)
     if not len(ids) or not weight.shape[1]:
         return
     with torch.cuda.device_of(weight):
         triton_kernels.read_rows[(len(ids),)](
-            *(_bits(out), _bits(weight), ids.long().contiguous(), out.stride(0)),
+            *(_bits(out), _bits(weight), ids.contiguous(), len(weight), out.stride(0)),
             FORMAT=FORMATS[weight.dtype],
             OUT_BF16=out.dtype == torch.bfloat16,
             **_columns(weight),
@@ -151,18 +152,12 @@ def _pieces(runs: _Runs) -> tuple[torch.Tensor, torch.Tensor]:
     return begins, torch.minimum(begins + torch_embedding.PIECE, runs.begins[row + 1])
 
 
-def _assert_inside(rows: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor | None = None) -> None:
-    """Every row is one of the table's, and offsets rise from 0 to the number of ids."""
-    right = [torch.ones((), dtype=torch.bool, device=rows.device)]
-    if len(rows):
-        least, most = rows.aminmax()
-        right += [least >= 0, most < len(weight)]
-    if offsets is not None:
-        right += [offsets[0] == 0, offsets[-1] == len(rows), (offsets.diff() >= 0).all()]
-    told = f"an id is not among the table's {len(weight)} rows, or offsets do not rise from 0 to the number of ids, {len(rows)}"
-    if rows.is_cuda:
-        torch._assert_async(torch.stack(right).all(), told)
-    elif not torch.stack(right).all():
+def _check_inside(rows: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor | None = None) -> None:
+    """What the kernels assert on a GPU, for Triton's interpreter: IndexError."""
+    inside = not len(rows) or (int(rows.min()) >= 0 and int(rows.max()) < len(weight))
+    rise = offsets is None or bool(offsets[0] == 0 and offsets[-1] == len(rows) and (offsets.diff() >= 0).all())
+    if not (inside and rise):
+        told = f"an id is not among the table's {len(weight)} rows, or offsets do not rise from 0 to the number of ids, {len(rows)}"
         raise IndexError(told)
 
 

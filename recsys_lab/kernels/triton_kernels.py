@@ -17,26 +17,36 @@ import triton.language as tl
 #: of a hot row, 4,096 occurrences, then held an update up for 7 ms on an H100 (docs/decisions/gpu.md).
 IDS_AHEAD = tl.constexpr(4)
 OCCURRENCES_AHEAD = tl.constexpr(8)
-#: How every kernel is compiled.
-OPTIONS = {"enable_fp_fusion": False}
+#: How every kernel is compiled. `debug` keeps assertions in; sums of integers are not looked at.
+OPTIONS = {"enable_fp_fusion": False, "debug": True, "sanitize_overflow": False}
 
 
 @triton.jit
 def pool_bags(
-    out, weight, rows, factors, offsets, samples, out_stride,
+    out, weight, ids, first_rows, factors, offsets, samples, table_rows, id_count, out_stride,
     DIM: tl.constexpr, BLOCK: tl.constexpr, FORMAT: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr, OUT_BF16: tl.constexpr,
 ):  # fmt: skip
-    """Bag f * B + b -> columns [f D, (f + 1) D) of row b of `out`. `rows` [N] int64, `offsets` [F B + 1] int64."""
+    """Bag f * B + b -> columns [f D, (f + 1) D) of row b of `out`. `ids` [N], `first_rows` [F] or None, `offsets` [F B + 1] int64.
+
+    The assertion ends the process. No memory outside the table is read before.
+    """
     bag = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     inside = columns < DIM
     begin, end = tl.load(offsets + bag), tl.load(offsets + bag + 1)
+    right = (begin <= end) & (begin >= 0) & (end <= id_count)
+    right = right & ((bag > 0) | (begin == 0)) & ((bag < tl.num_programs(0) - 1) | (end == id_count))
+    begin, end = tl.maximum(begin, 0), tl.minimum(end, id_count)
+    first_row = tl.zeros([], dtype=tl.int64)
+    if first_rows is not None:
+        first_row = tl.load(first_rows + bag // samples)
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for first in range(begin, end, IDS_AHEAD):
         for number in tl.static_range(IDS_AHEAD):
             place = first + number
-            there = place < end
-            row = tl.load(rows + place, mask=there, other=0)
+            row = tl.load(ids + place, mask=place < end, other=0).to(tl.int64) + first_row
+            there = (place < end) & (row >= 0) & (row < table_rows)
+            right = right & (there | (place >= end))
             values = _read(weight, None, row * DIM + columns, inside & there, FORMAT, None)
             if WEIGHTED:
                 values = values * tl.load(factors + place, mask=there, other=0.0)
@@ -45,18 +55,22 @@ def pool_bags(
         total = tl.div_rn(total, tl.maximum(end - begin, 1).to(tl.float32))
     at = (bag % samples).to(tl.int64) * out_stride + (bag // samples) * DIM + columns
     _write_out(out, at, inside, total, OUT_BF16)
+    tl.device_assert(right, "an id is not among the table's rows, or offsets do not rise from 0 to the number of ids")
 
 
 @triton.jit
 def read_rows(
-    out, weight, rows, out_stride, DIM: tl.constexpr, BLOCK: tl.constexpr, FORMAT: tl.constexpr, OUT_BF16: tl.constexpr
+    out, weight, ids, table_rows, out_stride, DIM: tl.constexpr, BLOCK: tl.constexpr, FORMAT: tl.constexpr, OUT_BF16: tl.constexpr
 ):  # fmt: skip
-    """Id i -> row i of `out`."""
+    """Id i -> row i of `out`. The assertion ends the process."""
     place = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < DIM
-    values = _read(weight, None, tl.load(rows + place) * DIM + columns, inside, FORMAT, None)
+    row = tl.load(ids + place).to(tl.int64)
+    right = (row >= 0) & (row < table_rows)
+    values = _read(weight, None, row * DIM + columns, inside & right, FORMAT, None)
     _write_out(out, place * out_stride + columns, inside, values, OUT_BF16)
+    tl.device_assert(right, "an id is not among the table's rows")
 
 
 @triton.jit

@@ -165,6 +165,23 @@ def test_an_id_outside_the_table_changes_nothing(wrong: int) -> None:
     assert (weight == 1).all()
 
 
+@pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize(
+    "call", ["bags(w, Lookups(t([1, 9]), t([0, 1, 2])))", "bags(w, Lookups(t([1, 2]), t([0, 2, 1, 2])))", "rows(w, t([-1]))"]
+)
+def test_a_wrong_look_up_ends_a_gpus_process(call: str) -> None:
+    """After that CUDA answers nothing in it."""
+    lines = (
+        "import torch",
+        "from recsys_lab import kernels",
+        "from recsys_lab.kernels import Lookups",
+        "w = torch.ones(7, 8, device='cuda')",
+    )
+    lines += "t = lambda values: torch.tensor(values, device='cuda')", f"kernels.{call}", "torch.cuda.synchronize()"
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode != 0 and "an id is not among the table's rows" in done.stderr, done.stderr[-2000:]
+
+
 @runs
 @pytest.mark.usefixtures("by_triton")
 def test_nothing_looked_up_and_empty_tables() -> None:

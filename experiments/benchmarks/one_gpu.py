@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -59,7 +58,7 @@ def main() -> None:
 def calibrate(conf: Path) -> None:
     """As a user would, on the default model."""
     words = ("-m", "recsys_lab", "calibrate", "--name", NAME, "--out", str(conf), f"cluster={SHEET}", *ONE)
-    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, stdout=sys.stderr, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, stdout=sys.stderr)
 
 
 def words_of(model: str) -> list[str]:

@@ -143,13 +143,18 @@ def described(measured: Measured, experiment: Experiment, drive: Disk | None) ->
     hosts_here, memory_gb = measured.hosts if launched_by(experiment) in HERE else 1, psutil.virtual_memory().total / 1e9
     cluster = figures.cluster_of(measured, memory_gb / hosts_here / measured.ranks_per_host, experiment.cluster)
     cluster = figures.with_host(cluster, memory_gb, hosts_here, drive)
-    waits = launched_by(experiment) == HERE[0] and cluster.device.kind == "cpu"  # collectives for cores, elsewhere for links
-    overlaps = [] if waits else ["collectives"]
-    start = replace(figures.START, overlaps=overlaps, fitted_kind=cluster.device.kind)
+    start = replace(figures.START, overlaps=overlaps_of(launched_by(experiment), cluster.device.kind), fitted_kind=cluster.device.kind)
     profile = figures.dense_figures(start, cluster, measured.machine.dense)
     profile = figures.dots_figures(profile, cluster, measured.machine.dots)
     profile = figures.table_figures(profile, cluster, measured.machine.tables)
     return cluster, figures.cache_figures(profile, measured.caches)
+
+
+def overlaps_of(launcher: str, kind: str) -> list[str]:
+    """What runs beside compute in our executors. Collectives wait for links; on the cores of one machine they wait for cores."""
+    if kind == "cuda":
+        return ["host", "collectives"]
+    return [] if launcher == HERE[0] else ["collectives"]
 
 
 def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster, told: figures.Told) -> Profile:

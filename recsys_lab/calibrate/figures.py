@@ -130,16 +130,15 @@ def dense_figures(profile: Profile, cluster: Cluster, times: Sequence[DenseTime]
 
 
 def layers_ms(time: DenseTime, cluster: Cluster, profile: Profile) -> float:
-    """What the simulator says of the layers of `time`."""
+    """What the simulator says of the layers of `time`. A GPU computes them while its host issues them."""
     weights = time.depth * time.width**2
     layers = (DenseLayer(1.0, time.width, time.width),) * time.depth
     work = Workload(time.batch, weights, 2.0 * weights, 4.0 * weights, 4.0 * time.depth * time.width, "sgd", "sgd", layers=layers)
     precision = Precision("fp32")
     steps = [dense_forward(precision, work, ()), *dense_backward(1, precision, work)]
-    return sum(
-        float(compute_step_ms(s, cluster, profile, work)[0]) + launches(s, profile, work) * profile.launch_overhead_us / US_PER_MS
-        for s in steps
-    )
+    computed = sum(float(compute_step_ms(s, cluster, profile, work)[0]) for s in steps)
+    issued = sum(launches(s, profile, work) for s in steps) * profile.launch_overhead_us / US_PER_MS
+    return computed + issued if cluster.device.kind == "cpu" else max(computed, issued)
 
 
 def dots_figures(profile: Profile, cluster: Cluster, times: Sequence[DotsTime]) -> Profile:
@@ -158,23 +157,28 @@ def table_figures(profile: Profile, cluster: Cluster, times: Sequence[TableTime]
     """`profile` with the measured cost of look-ups and updates.
 
     Both get a share of the memory bandwidth; look-ups have one for reads and one for their output. An update also gets a cost for each
-    look-up. What either reads again comes from the caches, which are some times as fast. Each has a launch beside it, as the profile says.
+    look-up. What either reads again comes from the caches, which are some times as fast. Beside it a CPU has one launch of each, as the
+    profile says. On a GPU each takes some time of its own, which does not count here: trainings tell it, with all else that a host issues.
     """
     names = ("lookup_efficiency_forward", "output_efficiency", "lookup_efficiency_backward", "lookup_ns", "cache_speed")
     gb_s = cluster.device.memory_bandwidth_gb_s * 1e6  # bytes a ms
-    launch_ms = profile.launch_overhead_us / US_PER_MS
+    launch_ms, on_cpu = profile.launch_overhead_us / US_PER_MS, cluster.device.kind == "cpu"
 
     def errors(x: np.ndarray) -> list[float]:
         residuals = []
+        look_up_ms, update_ms = (launch_ms, launch_ms) if on_cpu else x[5:]
         for t in times:
             first = min(t.bags, t.ids)
             read, made = 4 * t.dim * (t.distinct + (t.ids - t.distinct) / (1 + x[4])), 4 * t.bags * t.dim
             updated = 4 * t.dim * (first + (t.ids - first) / (1 + x[4])) + 8 * t.distinct * (t.dim + 1)
-            residuals.append(np.log((launch_ms + (read / x[0] + made / x[1]) / gb_s) / t.look_up_ms))
-            residuals.append(np.log((launch_ms + updated / (gb_s * x[2]) + t.ids * x[3] / 1e6) / t.update_ms))
+            residuals.append(np.log((look_up_ms + (read / x[0] + made / x[1]) / gb_s) / t.look_up_ms))
+            residuals.append(np.log((update_ms + updated / (gb_s * x[2]) + t.ids * x[3] / 1e6) / t.update_ms))
         return residuals
 
-    solution = _fit(errors, np.array([0.3, 0.3, 0.3, 10.0, 1.0]), np.array([1.0, 1.0, 1.0, 1e6, 1e3]))
+    first, most = [0.3, 0.3, 0.3, 10.0, 1.0], [1.0, 1.0, 1.0, 1e6, 1e3]
+    if not on_cpu:
+        first, most = [*first, 0.1, 1.0], [*most, 10.0, 10.0]
+    solution = _fit(errors, np.array(first), np.array(most))
     return with_figures(profile, names, (*solution[:4], solution[4] + 1))
 
 

@@ -37,6 +37,7 @@ class Sizes:
         product: rows, inner, columns of the product whose rate is the peak.
         batches: of layers of every width.
         dot_batch: samples whose vectors are multiplied.
+        dot_dims: of those vectors.
         table_bytes: of a table. Batches take turns, so that no row is there from the same batch before.
         bags: (look-ups, bags): one each, as on a rank that holds a quarter of the rows, and of bags with several ids.
     """
@@ -45,6 +46,7 @@ class Sizes:
     product: tuple[int, int, int]
     batches: tuple[int, ...]
     dot_batch: int
+    dot_dims: tuple[int, ...]
     table_bytes: int
     bags: tuple[tuple[int, int], ...]
 
@@ -56,6 +58,7 @@ SIZES = {
         product=(1024, 512, 512),
         batches=(64, 512, 2048),
         dot_batch=512,
+        dot_dims=DIMS,
         table_bytes=1 << 27,
         bags=((1 << 9, 1 << 9), (1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 15, 1 << 17), (1 << 16, 1 << 13)),
     ),
@@ -63,9 +66,10 @@ SIZES = {
         copy_bytes=1 << 30,
         product=(8192, 8192, 8192),
         batches=(512, 4096, 32768),
-        dot_batch=8192,
-        table_bytes=1 << 29,
-        bags=((1 << 12, 1 << 12), (1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 17, 1 << 19), (1 << 18, 1 << 15)),
+        dot_batch=65536,
+        dot_dims=(128,),  # narrower ones take the host as long to issue
+        table_bytes=1 << 32,
+        bags=((1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 18, 1 << 20), (1 << 21, 1 << 21), (1 << 21, 1 << 17)),
     ),
 }
 #: Of the power laws of ids: all rows alike, and as in click data.
@@ -97,9 +101,9 @@ def measure(say: Say, each_s: float = EACH_S) -> Machine:
         dense.append(DenseTime(batch, width, DEPTH, _seconds(layers(batch, width), each_s) * MS_PER_S))
     say(f"{DEPTH} layers of {WIDTHS[0]}, batch {sizes.batches[0]}: {dense[0].ms:.2f} ms forward and backward")
     dots = []
-    for dim in DIMS:
+    for dim in sizes.dot_dims:
         dots.append(DotsTime(sizes.dot_batch, VECTORS, dim, _seconds(_dots(sizes.dot_batch, VECTORS, dim), each_s) * MS_PER_S))
-    say(f"dots of {VECTORS} vectors of {DIMS[0]}: {dots[0].ms:.2f} ms forward and backward of {sizes.dot_batch}")
+    say(f"dots of {VECTORS} vectors of {sizes.dot_dims[0]}: {dots[0].ms:.2f} ms forward and backward of {sizes.dot_batch}")
     tables = []
     for dim, skew, (ids, bags) in itertools.product(DIMS, SKEWS, sizes.bags):
         rows = sizes.table_bytes // (4 * dim)
@@ -145,7 +149,7 @@ def _copy(size: int) -> Callable[[], object]:
 def _products(dtype: torch.dtype, shape: tuple[int, int, int]) -> Iterator[Callable[[], object]]:
     """The same product by each library that models use for it: torch's and, on a CPU, oneDNN."""
     rows, inner, columns = shape
-    left, right = (torch.ones(*shape, dtype=dtype, device=device_here()) for shape in ((rows, inner), (inner, columns)))
+    left, right = (torch.randn(*shape, device=device_here()).to(dtype) for shape in ((rows, inner), (inner, columns)))
     if not lacks_product(left):
         yield lambda: left @ right
     if on_cpu(left, right) and torch.backends.mkldnn.is_available():
@@ -180,16 +184,16 @@ def _dots(batch: int, vectors: int, dim: int) -> Callable[[], object]:
 def _batches(rows: int, dim: int, ids: int, bags: int, skew: float) -> list[kernels.Lookups]:
     """Batches of one id in `ids` of the bags, or of as many ids a bag, by a power law over the `rows` of a table of `dim` columns."""
     offsets = (torch.arange(bags + 1, device=device_here()) * ids).div(bags, rounding_mode="floor")
-    drawn = skewed_ids(rows, ids, skew, seed=dim + ids)
-    return [kernels.Lookups(one.to(device_here()), offsets, 1) for one in drawn]
+    return [kernels.Lookups(one, offsets, 1) for one in skewed_ids(rows, ids, skew, seed=dim + ids)]
 
 
 def skewed_ids(rows: int, ids: int, skew: float, seed: int) -> list[Tensor]:
     """`TURNS` batches of ids by a power law."""
-    chance = torch.Generator().manual_seed(seed)
-    upto = torch.arange(1, rows + 1, dtype=torch.float64).pow(-skew).cumsum(0)
-    row_of = torch.randperm(rows, generator=chance)  # the rank of a row says nothing of where it lies
-    drawn = (torch.rand(ids, generator=chance, dtype=torch.float64) * upto[-1] for _ in range(TURNS))
+    device = device_here()
+    chance = torch.Generator(device).manual_seed(seed)
+    upto = torch.arange(1, rows + 1, dtype=torch.float64, device=device).pow(-skew).cumsum(0)
+    row_of = torch.randperm(rows, generator=chance, device=device)  # the rank of a row says nothing of where it lies
+    drawn = (torch.rand(ids, generator=chance, dtype=torch.float64, device=device) * upto[-1] for _ in range(TURNS))
     return [row_of[torch.searchsorted(upto, one).clamp_(max=rows - 1)] for one in drawn]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from recsys_lab.cluster.topology import KINDS, NUMBER_FORMATS
 from recsys_lab.ranges import Factor, Hosts, NotNegative, OneOf, Positive, Range, ShareBelowOne, ShareOfPeak, check_fields
 
-OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives")
+OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives", "host")
 COMPUTE_FORMATS = ("fp32", "fp16", "bf16")
 
 
@@ -27,6 +27,7 @@ class Profile:
             weight_gradients: with bottom, the exchange of embeddings' gradients also beside the gradients of dense weights, computed last.
             collectives: all that are issued before one is needed, on process groups with threads of their own (gloo's).
                 A rank waits only for what its next step needs. Updates are the optimizer's, after the last collective is issued.
+            host: a GPU's host does what `iteration_overhead_ms` counts while the device is still at the iteration before.
         peak_of_format: the entry of `device.peak_tflops` that dense work in a compute format uses; fp32: tf32 where that is allowed.
         sources: where each figure is from, by field.
         launch_overhead_us: the host's time to issue a kernel. Each step is one, and each product of a dense layer (`host.py`).

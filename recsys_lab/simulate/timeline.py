@@ -52,13 +52,15 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
     """
     ranks = 1 if _all_alike(steps) else steps.world_size
     cluster, streams = of_profile(cluster, profile), {name: np.zeros(ranks) for name in (*STREAMS, *LINKS)}
-    streams["compute"] += profile.iteration_overhead_ms
+    overhead_ms = np.full(ranks, profile.iteration_overhead_ms)
+    if "host" not in profile.overlaps or cluster.device.kind == "cpu":
+        streams["compute"] += overhead_ms
     placed: dict[str, Placed] = {}
     todo = [step for step in ordered(steps.steps, profile, workload) if _is_done(step, cluster, profile)]
     beside = {step.name: step for step in todo if step.is_collective and step.phase == "input" and _overlaps(step, profile)}
     rows = [step for step in todo if of_next_batch(step, profile)]
     inline = [step for step in todo if step.name not in beside and step not in rows]
-    host = host_of(inline, cluster, profile, streams["compute"])
+    host = host_of(inline, cluster, profile, overhead_ms)
     for pieces in exchanges(inline):
         step, number = pieces[0], sum(launches(one, profile, workload) for one in pieces)
         host, overhead = host.issue(number), host.on_device_ms(number)

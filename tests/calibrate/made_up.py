@@ -16,6 +16,7 @@ from recsys_lab.simulate import Profile
 #: Of a launcher whose ranks are not on one machine.
 TORCHRUN = {"launcher": {"_target_": "launchers.torchrun.join"}}
 MACHINE = Machine(20.0, {"fp32": 0.1, "bf16": 0.4, "fp16": 0.002}, (), (), ())
+GPU = replace(MACHINE, device="some GPU", kind="cuda", memory_gb=80.0)
 
 
 def cluster(hosts: int = 2, ranks_per_host: int = 2) -> Cluster:
@@ -28,9 +29,13 @@ def on_file() -> Cluster:
     return Cluster("local", 2, 2, Device("any", "cpu", 4.0, 10.0, {"fp32": 0.1}, "nothing"), *(Link(n, 2.0, 90.0, "nothing") for n in "ab"))
 
 
+def on_gpus(hosts: int = 1, ranks_per_host: int = 1) -> Cluster:
+    return figures.cluster_of(Measured(hosts, ranks_per_host, 2, GPU, ()), 4.0, on_file())
+
+
 def calibration(profile: Profile = figures.START, words: tuple[str, ...] = (), made: Cluster | None = None) -> Calibration:
     made = cluster() if made is None else made
-    measured = Measured(made.hosts, made.ranks_per_host, 2, MACHINE, ())
+    measured = Measured(made.hosts, made.ranks_per_host, 2, GPU if made.device.kind == "cuda" else MACHINE, ())
     return Calibration(brief(["data=synthetic_brief", *words]), measured, (), made, profile)
 
 

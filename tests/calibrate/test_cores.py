@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from recsys_lab.calibrate import calibration as of_ranks
 from recsys_lab.calibrate import collectives, figures
 from recsys_lab.calibrate.calibration import simulated_ms, trainings
 from recsys_lab.calibrate.cores import SharedCores
-from recsys_lab.calibrate.measured import CollectiveTime
+from recsys_lab.calibrate.measured import CollectiveTime, Measured
 from recsys_lab.calibrate.runs import brief
 from recsys_lab.calibrate.written import write
-from tests.calibrate.made_up import TORCHRUN, calibration, cluster, run_of, runs_of_two_sharders, told
+from recsys_lab.errors import UserError
+from tests.calibrate.made_up import GPU, TORCHRUN, calibration, cluster, on_gpus, run_of, runs_of_two_sharders, told
 
 
 def test_figures_of_a_named_cluster_follow_its_ranks_where_they_share_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +41,22 @@ def test_figures_of_a_named_cluster_stay_where_ranks_have_machines_of_their_own(
     experiment = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine", "cluster.hosts=64"])
     assert experiment.cluster == replace(there.cluster, name="mine", hosts=64)
     assert experiment.profile == replace(there.profile, name="mine")
+
+
+def test_figures_of_gpus_follow_no_cores(tmp_path: Path) -> None:
+    """Each rank has a GPU, whose memory is its own, though the machine is one."""
+    here = calibration(words=("launcher=local",), made=on_gpus())
+    write(tmp_path, here, "mine")
+    experiment = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine", "cluster.hosts=64"])
+    assert here.cores is None and experiment.cluster == replace(here.cluster, name="mine", hosts=64)
+    assert experiment.cluster.device.memory_gb == 80.0 and experiment.profile == replace(here.profile, name="mine")
+
+
+def test_figures_of_gpus_want_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cluster=local is the machine's CPU."""
+    monkeypatch.setattr(of_ranks, "measure", lambda experiment, tell: Measured(1, 1, 2, GPU, ()))
+    with pytest.raises(UserError, match="given none, for ranks that compute on some GPU"):
+        of_ranks.calibrate(["data=synthetic_brief", "launcher.hosts=1", "launcher.ranks_per_host=1"], print)
 
 
 @pytest.mark.parametrize(("launcher", "network"), [("emulated", True), ("local", False)])

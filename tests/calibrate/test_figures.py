@@ -28,7 +28,7 @@ from recsys_lab.planning import this_machine
 from recsys_lab.simulate.collectives import Shape, group_ms
 from recsys_lab.simulate.simulated import interval
 from recsys_lab.tables.access import power_law_access
-from tests.calibrate.made_up import calibration, cluster, on_file, runs_of_two_sharders, told
+from tests.calibrate.made_up import calibration, cluster, on_file, on_gpus, runs_of_two_sharders, told
 from tests.ranks import run_ranks
 
 SHAPES = (Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1))
@@ -84,8 +84,7 @@ def test_layers_give_the_shares_of_the_peak_and_the_launches_that_made_them(mfu:
 def test_where_one_library_computes_all_layers_there_is_one_share() -> None:
     shapes = [DenseTime(batch, 64, 4, 0.0) for batch in (64, 512, 2048)]
     true = replace(figures.START, dense_mfu=0.4, launch_overhead_us=5.0)
-    on_gpu = replace(cluster(), device=replace(cluster().device, kind="cuda"))
-    for here, widths in ((cluster(), (64,)), (on_gpu, (64, 2048))):
+    for here, widths in ((cluster(), (64,)), (on_gpus(), (64, 2048))):
         given = [replace(t, width=width) for t in shapes for width in widths]
         found = figures.dense_figures(figures.START, here, [replace(t, ms=figures.layers_ms(t, here, true)) for t in given])
         assert (found.small_mfu, found.small_multiply_adds) == (None, 0.0) and found.dense_mfu == pytest.approx(0.4, rel=0.05)
@@ -118,9 +117,11 @@ def test_tables_give_shares_of_the_memory_and_the_cost_of_a_look_up(cache_speed:
             moved = 4 * dim * (first + (ids - first) / cache_speed) + 8 * distinct * (dim + 1)
             look_up_ms = 0.01 + 4 * read * dim / 5e6 + 4 * bags * dim / 8e6
             times.append(TableTime(ids, bags, dim, distinct, look_up_ms, 0.01 + moved / 10e6 + ids * 40 / 1e6))
-    found = figures.table_figures(figures.START, cluster(), times)
-    shares = (found.lookup_efficiency_forward, found.output_efficiency, found.lookup_efficiency_backward, found.lookup_ns)
-    assert shares == pytest.approx((0.25, 0.4, 0.5, 40.0), rel=0.02) and found.cache_speed == pytest.approx(cache_speed, rel=0.05)
+    of_gpu = [replace(t, look_up_ms=t.look_up_ms + 0.1, update_ms=t.update_ms + 0.5) for t in times]  # which have times of their own
+    for here, measured in ((cluster(), times), (on_gpus(), of_gpu)):
+        found = figures.table_figures(figures.START, here, measured)
+        shares = (found.lookup_efficiency_forward, found.output_efficiency, found.lookup_efficiency_backward, found.lookup_ns)
+        assert shares == pytest.approx((0.25, 0.4, 0.5, 40.0), rel=0.02) and found.cache_speed == pytest.approx(cache_speed, rel=0.05)
 
 
 def test_caches_give_back_the_costs_that_made_their_times() -> None:

@@ -103,7 +103,12 @@ def test_collectives_at_once_share_a_link_and_hold_up_only_what_needs_them() -> 
 
 @pytest.mark.parametrize(
     ("overlaps", "copied", "ids", "lookup"),
-    [((), (0.5, 1.5), 1.5, 3.525), (("copy",), (0.0, 1.0), 0.5, 2.525), (("input",), (0.0, 1.0), None, 0.5)],
+    [
+        ((), (0.5, 1.5), 1.5, 3.525),
+        (("copy",), (0.0, 1.0), 0.5, 2.525),
+        (("input",), (0.0, 1.0), None, 0.5),
+        (("host",), (0.0, 1.0), 1.0, 3.025),  # the host begins while the device is at the iteration before
+    ],
 )
 def test_a_gpus_host_begins_an_iteration_copies_and_runs_ahead(
     overlaps: tuple[str, ...], copied: tuple[float, float], ids: float | None, lookup: float

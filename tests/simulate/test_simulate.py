@@ -33,6 +33,7 @@ OVERLAPS = [
     ("collectives",),
     ("input", "collectives"),
     ("input", "dense_sync", "host_tier", "bottom", "collectives"),
+    ("host", "collectives"),
 ]
 schemes = st.lists(st.sampled_from(FLAT_SCHEMES), min_size=1, max_size=3).map(tuple)
 sizes = st.integers(1, 4)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+import launchers.preload  # noqa: F401  # before torch and what else asks for GPUs: their driver stays shut until ranks are forked
 from launchers import slurm, torchrun
 from launchers.local import HERE
 from launchers.processes import warm

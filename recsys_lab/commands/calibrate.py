@@ -44,8 +44,7 @@ def main(argv: list[str]) -> int:
         raise UserError("no folder to write to", where=VARIABLE, given="none", remedy="--out DIR")
     for path in paths_of(where, options.name or OF_THIS_MACHINE):
         check_writable(path)
-    import launchers.preload  # noqa: F401  # torch, which neither help nor a mistake needs, and all else, with the GPU's driver kept shut
-    from recsys_lab.calibrate.calibration import calibrate
+    from recsys_lab.calibrate.calibration import calibrate  # with torch, which neither help nor a mistake needs
 
     calibration = calibrate(options.overrides, _say, young=True, named=options.name is not None)
     if calibration is None:

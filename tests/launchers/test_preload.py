@@ -15,14 +15,16 @@ ASKS = """
 import torch
 asked = []
 ours = torch.cuda.is_available = torch.cuda.device_count = lambda: asked.append(1) or 0
-import launchers.preload, recsys_lab.train.rank
+import {modules}
 assert torch.cuda.is_available is ours, "it is what it was again"
 print(len(asked), "fbgemm_gpu" in __import__("sys").modules)
 """
 
 
-def test_importing_the_libraries_asks_for_no_gpu() -> None:
-    done = subprocess.run([sys.executable, "-c", ASKS], cwd=ROOT, capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("modules", ["launchers.preload, recsys_lab.train.rank", "recsys_lab.calibrate.calibration"])
+def test_importing_the_libraries_asks_for_no_gpu(modules: str) -> None:
+    """The server is forked from calibrate's own process, too, which has imported all of them by then."""
+    done = subprocess.run([sys.executable, "-c", ASKS.format(modules=modules)], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["0", "True"]
 
 

@@ -75,15 +75,13 @@ def update(
     runs = _runs(lookups, weight, grad)
     summed: dict[str, Any] = {
         "grad": _bits(grad),
-        "order": runs.order,
-        "sources": sources,
-        "factors": None if lookups.weights is None else lookups.weights.contiguous(),
+        "sources": runs.order if sources is None else sources[runs.order],
+        "factors": None if lookups.weights is None else lookups.weights[runs.order],
         "offsets": None if lookups.offsets is None else lookups.offsets.contiguous(),
         "features": lookups.features,
         "samples": lookups.samples,
         "grad_stride": grad.stride(0),
         "GRAD_BF16": grad.dtype == torch.bfloat16,
-        "SOURCED": sources is not None,
         "WEIGHTED": lookups.weights is not None,
         "MEAN": lookups.mode == "mean",
         **_columns(weight),

@@ -75,32 +75,32 @@ def read_rows(
 
 @triton.jit
 def sum_pieces(
-    parts, begins, ends, grad, order, sources, factors, offsets, features, samples, grad_stride,
-    DIM: tl.constexpr, BLOCK: tl.constexpr, GRAD_BF16: tl.constexpr, SOURCED: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr,
+    parts, begins, ends, grad, sources, factors, offsets, features, samples, grad_stride,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, GRAD_BF16: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
     """Piece p of a row with many occurrences -> its summed gradient, row p of `parts` (FP32).
 
-    The piece is places [begins[p], ends[p]) of `order`.
+    The piece is places [begins[p], ends[p]) of `sources`.
     """
     piece = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < DIM
     begin, end = tl.load(begins + piece), tl.load(ends + piece)
     total = _summed(
-        grad, order, sources, factors, offsets, begin, end, columns, inside, features, samples, grad_stride,
-        DIM, BLOCK, GRAD_BF16, SOURCED, WEIGHTED, MEAN,
+        grad, sources, factors, offsets, begin, end, columns, inside, features, samples, grad_stride,
+        DIM, BLOCK, GRAD_BF16, WEIGHTED, MEAN,
     )  # fmt: skip
     tl.store(parts + piece * DIM + columns, total, mask=inside)
 
 
 @triton.jit
 def move_rows(
-    weight, low, state, squares, touched, begins, parts, first_parts, grad, order, sources, factors, offsets, features, samples,
-    grad_stride, rate, eps, decay, new_mean, old_square, new_square,
+    weight, low, state, squares, touched, begins, parts, first_parts, grad, sources, factors, offsets, features, samples, grad_stride,
+    rate, eps, decay, new_mean, old_square, new_square,
     DIM: tl.constexpr, BLOCK: tl.constexpr, PIECE: tl.constexpr, FORMAT: tl.constexpr, RULE: tl.constexpr, DECAYS: tl.constexpr,
-    GRAD_BF16: tl.constexpr, SOURCED: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr, LOW: tl.constexpr,
+    GRAD_BF16: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr, LOW: tl.constexpr,
 ):  # fmt: skip
-    """Distinct row u, touched[u], sums its gradient over places [begins[u], begins[u + 1]) of `order` and moves once.
+    """Distinct row u, touched[u], sums its gradient over places [begins[u], begins[u + 1]) of `sources` and moves once.
 
     A row with more than PIECE occurrences sums its `parts` from first_parts[u] on instead. `rate` to `new_square`: as Rule, in FP32.
     """
@@ -111,8 +111,8 @@ def move_rows(
     begin, end = tl.load(begins + number), tl.load(begins + number + 1)
     if end - begin <= PIECE:
         total = _summed(
-            grad, order, sources, factors, offsets, begin, end, columns, inside, features, samples, grad_stride,
-            DIM, BLOCK, GRAD_BF16, SOURCED, WEIGHTED, MEAN,
+            grad, sources, factors, offsets, begin, end, columns, inside, features, samples, grad_stride,
+            DIM, BLOCK, GRAD_BF16, WEIGHTED, MEAN,
         )  # fmt: skip
     else:
         total = tl.zeros([BLOCK], dtype=tl.float32)
@@ -149,20 +149,20 @@ def move_rows(
 
 @triton.jit
 def _summed(
-    grad, order, sources, factors, offsets, begin, end, columns, inside, features, samples, grad_stride,
-    DIM: tl.constexpr, BLOCK: tl.constexpr, GRAD_BF16: tl.constexpr, SOURCED: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr,
+    grad, sources, factors, offsets, begin, end, columns, inside, features, samples, grad_stride,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, GRAD_BF16: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of places [begin, end) of `order`, one after the other from zero, in FP32 [BLOCK]."""
+    """The gradients of places [begin, end) of `sources`, one after the other from zero, in FP32 [BLOCK].
+
+    `sources` [N]: rows of the gradient, a pooled one seen as [B * F, D]; `factors` [N] or None. Both by row of the table.
+    """
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for first in range(begin, end, OCCURRENCES_AHEAD):
         for number in tl.static_range(OCCURRENCES_AHEAD):
             place = first + number
             there = place < end
-            position = tl.load(order + place, mask=there, other=0)
-            source = position
-            if SOURCED:
-                source = tl.load(sources + position, mask=there, other=0).to(tl.int64)
-            sample, feature = source.to(tl.int32) // features, source.to(tl.int32) % features
+            source = tl.load(sources + place, mask=there, other=0).to(tl.int32)
+            sample, feature = source // features, source % features
             at = grad + sample.to(tl.int64) * grad_stride + feature * DIM + columns
             if GRAD_BF16:
                 values = _widened(tl.load(at, mask=inside & there, other=0))
@@ -173,7 +173,7 @@ def _summed(
                 length = tl.maximum(tl.load(bag + 1, mask=there, other=1) - tl.load(bag, mask=there, other=0), 1)
                 values = tl.div_rn(values, length.to(tl.float32))
             if WEIGHTED:
-                values = values * tl.load(factors + position, mask=there, other=0.0)
+                values = values * tl.load(factors + place, mask=there, other=0.0)
             total = tl.where(there, total + values, total)
     return total
 

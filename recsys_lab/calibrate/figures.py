@@ -28,7 +28,7 @@ from recsys_lab.simulate import Profile
 from recsys_lab.simulate.collectives import Shape, group_ms
 from recsys_lab.simulate.costs import compute_step_ms, launches
 from recsys_lab.simulate.memory import added_memory_bytes
-from recsys_lab.units import NS_PER_MS, US_PER_MS
+from recsys_lab.units import NS_PER_MS, US_PER_MS, counted
 
 Told = Callable[[Run, Profile], float]
 NAME = "local"
@@ -55,8 +55,9 @@ START = Profile(
 def cluster_of(measured: Measured, memory_gb: float, base: Cluster) -> Cluster:
     """`base` with the ranks of `measured`, of `memory_gb` each unless it is their own. A link that no group of theirs crosses stays."""
     ranks = measured.hosts * measured.ranks_per_host
-    how = f"by calibrate on {measured.cores} cores, {ranks} processes of one thread all at it"
     machine = measured.machine
+    where = f"{measured.cores} cores, {counted(ranks, 'process')} of one thread" if machine.kind == "cpu" else counted(ranks, "GPU")
+    how = f"by calibrate on {where}, all at it"
     peaks = dict(machine.peak_tflops)
     of_device = (machine.memory_gb or memory_gb, machine.memory_bandwidth_gb_s, peaks, f"measured {how}")
     device = Device(machine.device, machine.kind, *of_device, host_link_gb_s=base.device.host_link_gb_s)

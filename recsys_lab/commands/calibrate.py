@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
         }
         print(json.dumps(record, indent=2))
     else:
-        _show(paths, calibration)
+        _show(paths, calibration, options.name)
     return 0
 
 
@@ -67,13 +67,13 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _show(paths: Sequence[Path], calibration: Calibration) -> None:
+def _show(paths: Sequence[Path], calibration: Calibration, name: str | None) -> None:
     cluster, profile = calibration.cluster, calibration.profile
     device = cluster.device
-    peaks = ", ".join(f"{name} {peak * 1e3:.0f}" for name, peak in device.peak_tflops.items())
+    peaks = ", ".join(f"{form} {peak * 1e3:.0f}" for form, peak in device.peak_tflops.items())
     print(f"a rank's part: memory {device.memory_bandwidth_gb_s:.1f} GB/s, matrix products in GFLOP/s: {peaks}")
-    for name, link in (("within hosts", cluster.intra_host), ("across hosts", cluster.cross_host)):
-        print(f"links {name}: {link.bandwidth_gb_s:.2f} GB/s, ring {link.around_gb_s:.2f} GB/s, {link.latency_us:.0f} us a step")
+    for where, link in (("within hosts", cluster.intra_host), ("across hosts", cluster.cross_host)):
+        print(f"links {where}: {link.bandwidth_gb_s:.2f} GB/s, ring {link.around_gb_s:.2f} GB/s, {link.latency_us:.0f} us a step")
     memory = f"{profile.process_memory_mb:.0f} MB a process, {profile.buffer_factor:.2f} times the plan's buffers"
     print(f"profile: {profile.iteration_overhead_ms:.1f} ms an iteration, {profile.launch_overhead_us:.0f} us a launch; {memory}")
     for run in calibration.trained:
@@ -81,4 +81,9 @@ def _show(paths: Sequence[Path], calibration: Calibration) -> None:
         off = f"{simulated / run.iteration_ms - 1:+.0%}"
         print(f"fitted: {run.name_on(cluster)}: measured {run.iteration_ms:.1f} ms, simulated {simulated:.1f} ms ({off})")
     print(f"written: {', '.join(map(str, paths))}")
-    print("predictions of what was not fitted: python -m recsys_lab validate --local")
+    if name is None:
+        print("predictions of what was not fitted: python -m recsys_lab validate --local")
+        return
+    folder = paths[0].parents[1]
+    found = "" if folder == HERE else f"hydra.searchpath=[file://{folder.resolve()}] "
+    print(f"more hosts of it: python run.py mode=simulate {found}cluster={name} cluster.hosts=8")

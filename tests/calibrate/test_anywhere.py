@@ -22,6 +22,7 @@ def calibrated(command: list[str], folder: Path, variables: dict[str, str]) -> N
         [*command, "--out", str(folder)], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=800, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert f"python run.py mode=simulate hydra.searchpath=[file://{folder}] cluster=there cluster.hosts=8" in done.stdout
     assert done.stdout.count("written: ") == 1 and done.stderr.count("1 host x 2 ranks") == 1  # once, not a line a rank
     assert {str(path.relative_to(folder)) for path in folder.rglob("*.yaml")} == {"cluster/there.yaml", "profile/there.yaml"}
     words = [f"hydra.searchpath=[file://{folder}]", "cluster=there"]

@@ -49,6 +49,7 @@ def test_figures_of_gpus_follow_no_cores(tmp_path: Path) -> None:
     write(tmp_path, here, "mine")
     experiment = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine", "cluster.hosts=64"])
     assert here.cores is None and experiment.cluster == replace(here.cluster, name="mine", hosts=64)
+    assert experiment.cluster.device.source == "measured by calibrate on 1 GPU, all at it"
     assert experiment.cluster.device.memory_gb == 80.0 and experiment.profile == replace(here.profile, name="mine")
 
 

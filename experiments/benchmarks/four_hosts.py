@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -58,9 +57,7 @@ def name_of(hosts: int) -> str:
 def calibrate(hosts: int, conf: Path) -> None:
     """As a user would."""
     words = ("-m", "recsys_lab", "calibrate", "--name", name_of(hosts), "--out", str(conf), *NETWORK, f"cluster.hosts={hosts}")
-    subprocess.run(
-        [sys.executable, *words, *MODELS["dcn"]], cwd=ROOT, check=True, stdout=sys.stderr, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
+    subprocess.run([sys.executable, *words, *MODELS["dcn"]], cwd=ROOT, check=True, stdout=sys.stderr)
 
 
 def predictions(conf: Path, sharders: Sequence[str], rounds: int) -> dict[str, Any]:

@@ -67,7 +67,7 @@ SIZES = {
         product=(8192, 8192, 8192),
         batches=(512, 4096, 32768),
         dot_batch=65536,
-        dot_dims=(128,),  # narrower ones take the host as long to issue
+        dot_dims=(128,),  # of MLPerf's models
         table_bytes=1 << 32,
         bags=((1 << 15, 1 << 15), (1 << 18, 1 << 18), (1 << 18, 1 << 20), (1 << 21, 1 << 21), (1 << 21, 1 << 17)),
     ),

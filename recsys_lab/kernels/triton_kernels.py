@@ -13,8 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-#: A sum loads so many of its terms before it adds the first, in their order still. One at a time would wait for memory each time: a piece
-#: of a hot row, 4,096 occurrences, then held an update up for 7 ms on an H100 (docs/decisions/gpu.md).
+#: A sum loads so many of its terms before it adds the first, in their order still. One at a time would wait for memory each time. An
+#: update of skewed ids took 8.5 ms on an H100 then, and 5.4 so (experiments/benchmarks/2026-11_gpu.md).
 IDS_AHEAD = tl.constexpr(4)
 OCCURRENCES_AHEAD = tl.constexpr(8)
 #: How every kernel is compiled. `debug` keeps assertions in; sums of integers are not looked at.

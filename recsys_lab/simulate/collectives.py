@@ -41,6 +41,11 @@ class Cost:
     spans: tuple[tuple[float, float], ...] = ((0.0, 1.0),)
     spare_ms: float = 0.0
 
+    @property
+    def messages_ms(self) -> float:
+        """While no bytes move: to start, to send and receive its messages, and to copy what it brings."""
+        return self.ms - self.wire_ms - self.spare_ms
+
 
 @lru_cache(maxsize=4096)
 def _shape(group: tuple[int, ...], ranks_per_host: int) -> Shape:

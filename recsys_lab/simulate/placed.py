@@ -14,6 +14,8 @@ COPY, DISK = "copy", "disk"
 #: gradients. The other streams are what comes from the host, what goes there, and what its disk reads and writes.
 STREAMS = ("compute", "input", "across", "within", "dense_sync", COPY, DISK)
 LINKS = ("far", "near")
+#: What a CPU rank's cores do for collectives that run beside each other: one message after another.
+MESSAGES = "messages"
 BACKGROUND = ("input", "dense_sync")
 
 

@@ -6,8 +6,9 @@ While a collective has only its latency to bear, others may use the link. They m
 (`background.py`). A collective begins when the last of its group is ready. So ranks with more to do hold the others up. What the profile
 names runs beside compute; all else waits its turn. A GPU's host issues the steps one after another and runs ahead of the device
 (`host.py`). A CPU issues and computes on the same cores. Where it names `collectives`, process groups have threads of their own. A
-collective is in flight from when it is issued. Latencies pass side by side, and a rank waits only for what its next step needs. Rows that a
-cache takes in or gives up use the host's link and its disk beside compute, as input does (`stores.py`).
+collective is in flight from when it is issued, and a rank waits only for what its next step needs. Latencies pass side by side on GPUs. On
+a CPU the cores send and receive every message, so a rank's collectives have their latencies one after another. Rows that a cache takes in
+or gives up use the host's link and its disk beside compute, as input does (`stores.py`).
 
 Every time here grows with every cost, so that nothing faster makes an iteration slower.
 """
@@ -28,7 +29,7 @@ from recsys_lab.simulate.collectives import Cost
 from recsys_lab.simulate.costs import collective_step_cost, copy_ms, device_step_ms, launches, of_profile
 from recsys_lab.simulate.host import host_of, stops_host
 from recsys_lab.simulate.order import is_dense_work, ordered
-from recsys_lab.simulate.placed import BACKGROUND, COPY, LINKS, STREAMS, Event, Placed, Schedule
+from recsys_lab.simulate.placed import BACKGROUND, COPY, LINKS, MESSAGES, STREAMS, Event, Placed, Schedule
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.rooted import exchanges
 from recsys_lab.simulate.stores import behind_kernels, in_the_open, is_brought, next_rows, of_next_batch
@@ -51,7 +52,7 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
     of them is placed for all. A CPU's input is there and not copied.
     """
     ranks = 1 if _all_alike(steps) else steps.world_size
-    cluster, streams = of_profile(cluster, profile), {name: np.zeros(ranks) for name in (*STREAMS, *LINKS)}
+    cluster, streams = of_profile(cluster, profile), {name: np.zeros(ranks) for name in (*STREAMS, *LINKS, MESSAGES)}
     overhead_ms = np.full(ranks, profile.iteration_overhead_ms)
     if "host" not in profile.overlaps or cluster.device.kind == "cpu":
         streams["compute"] += overhead_ms
@@ -117,7 +118,8 @@ def _collective(
     """One, or all pieces of an exchange, by name."""
     step, costs, ranks = pieces[0], collective_step_cost(pieces, cluster, profile), len(ready)
     beside, link = _overlaps(step, profile), _link_of(step, cluster)
-    together = "collectives" in profile.overlaps and not step.blocks
+    side_by_side = "collectives" in profile.overlaps
+    together, by_cores = side_by_side and not step.blocks, side_by_side and cluster.device.kind == "cpu"
     stream = _stream_of(step, link)
     if beside and step.role == DENSE_SYNC:
         ready = _first_bucket_ms(step, max(costs).ms, placed, profile)
@@ -128,7 +130,9 @@ def _collective(
     spans = np.zeros((2, len(pieces), ranks))
     background = beside and stream in BACKGROUND
     for at, cost in _groups(step, ranks, costs):
-        begin = ready[at].max()
+        since = np.maximum(ready[at], streams[MESSAGES][at]) if by_cores else ready[at]
+        streams[MESSAGES][at] = since + cost.messages_ms
+        begin = since.max()
         if background:
             done = max(begin + cost.ms, at_rest_ms(begin, cost.ms - cost.spare_ms, _first(at, link, placed.values())))
         else:

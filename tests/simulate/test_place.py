@@ -46,8 +46,8 @@ UNEVEN = Steps(
 )  # fmt: skip
 
 
-def spans(steps: Steps, *overlaps: str, kind: str = "cpu", **software: float) -> Spans:
-    on = cluster(2, 2, kind=kind, cross_us=0.0, intra_us=0.0)
+def spans(steps: Steps, *overlaps: str, kind: str = "cpu", message_us: float = 0.0, **software: float) -> Spans:
+    on = cluster(2, 2, kind=kind, cross_us=message_us, intra_us=message_us)
     whole = place(steps, on, profile(*overlaps, dense_bucket_mib=BUCKET_MIB, **{"launch_overhead_us": 0.0} | software))
     return {p.step.name: (p.start.round(9).tolist(), p.end.round(9).tolist()) for p in whole.placed}
 
@@ -99,6 +99,16 @@ def test_collectives_at_once_share_a_link_and_hold_up_only_what_needs_them() -> 
     apart = replace(UNEVEN, steps=tuple(replace(s, blocks=s.is_collective) for s in UNEVEN.steps))
     apart = replace(apart, steps=tuple(sorted(apart.steps, key=lambda s: s.kind == "update")))
     assert spans(apart, "collectives", "host_tier", "bottom") == spans(replace(UNEVEN, steps=apart.steps))
+
+
+def test_messages_of_collectives_at_once_follow_one_another_on_a_cpu() -> None:
+    """A message takes 1 ms. Rank 0 sends its message of `near` at 6, and then that of `far`, though `near` waits for rank 1."""
+    found = spans(UNEVEN, "collectives", message_us=1000.0)
+    assert found["ids"] == alike(0, 5) and found["lookup"] == ([5, 5, 5, 5], [6, 7, 6, 8])
+    assert found["near"] == ([7, 7, 8, 8], [9, 9, 10, 10]) and found["far"] == ([7, 9, 7, 9], [9, 12, 9, 12])
+    assert found["dense.forward"] == ([9, 12, 10, 12], [12, 15, 13, 15])
+    on_gpu = spans(UNEVEN, "collectives", kind="cuda", message_us=1000.0)
+    assert on_gpu["far"][0] == [max(on_gpu["lookup"][1][rank] for rank in group) for group in ((0, 2), (1, 3)) * 2]
 
 
 @pytest.mark.parametrize(

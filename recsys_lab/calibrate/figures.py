@@ -35,7 +35,7 @@ NAME = "local"
 LINKS = ("intra_host", "cross_host")
 FITTED_TO_RUNS = ("iteration_overhead_ms", "tier_overhead_us", "memory_efficiency")
 MEMORY_FITTED_TO_RUNS = ("buffer_factor", "process_memory_mb")
-LEAST = 1e-4
+LEAST, OUTLIER = 1e-4, 0.2
 #: What calibration starts from: how the executors work, and where the fits begin.
 START = Profile(
     name=NAME,
@@ -96,7 +96,15 @@ def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str) -> 
         return [np.log(group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, made) / t.ms) for t in times]
 
     first = np.array([2.0, 2.0, 50.0, 50.0] * len(told) + [50.0])
-    return with_links(_fit(errors, first, np.full(len(first), 1e6)))
+    return with_links(_fit(errors, first, np.full(len(first), 1e6), loss="soft_l1"))
+
+
+def with_messages_of_host(cluster: Cluster) -> Cluster:
+    """`cluster` with messages between hosts as those within one. Hosts that are parts of this machine have them from the same cores."""
+    near, far = cluster.intra_host, cluster.cross_host
+    messages = {"latency_us": near.latency_us, "message_us": near.message_us, "start_us": near.start_us}
+    source = f"{far.source}; messages as within a host, {near.source}"
+    return replace(cluster, cross_host=replace(far, **messages, source=source))  # type: ignore[arg-type]
 
 
 def links_crossed(times: Sequence[CollectiveTime]) -> tuple[str, ...]:
@@ -230,6 +238,10 @@ def with_figures(profile: Profile, names: Sequence[str], values: Sequence[float]
     return replace(profile, **figures)
 
 
-def _fit(errors: Callable[[np.ndarray], Sequence[float]], first: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """The figures above zero and below `most` that make `errors` (logarithms) least. Deterministic."""
-    return least_squares(errors, first, bounds=(np.full(len(first), LEAST), most), x_scale=first, diff_step=1e-3).x
+def _fit(errors: Callable[[np.ndarray], Sequence[float]], first: np.ndarray, most: np.ndarray, loss: str = "linear") -> np.ndarray:
+    """The figures above zero and below `most` that make `errors` (logarithms) least. Deterministic.
+
+    `loss`: scipy's. With soft_l1, errors beyond `OUTLIER` count as they are and not squared: a pause of the machine moves little.
+    """
+    bounds = (np.full(len(first), LEAST), most)
+    return least_squares(errors, first, bounds=bounds, x_scale=first, diff_step=1e-3, loss=loss, f_scale=OUTLIER).x

@@ -50,6 +50,17 @@ def test_links_fitted_to_collectives_tell_them_again(bandwidth: float, ring: flo
         assert group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, found) == pytest.approx(t.ms, rel=0.1)
 
 
+def test_a_pause_of_the_machine_moves_no_other_collective() -> None:
+    """One time of five is three times as long as it would be."""
+    link = replace(cluster().intra_host, bandwidth_gb_s=1.0, ring_gb_s=0.8, latency_us=250.0, message_us=150.0, start_us=200.0)
+    true, shape, sizes = replace(cluster(1, 2), intra_host=link), Shape(2, 1, 2), collectives.SIZES_BYTES
+    times = {(kind, size): group_ms(kind, shape, size, true) for kind in collectives.KINDS for size in sizes}
+    paused = [CollectiveTime(*(kind, 2, 1, 2, size), ms * (3 if size == sizes[1] else 1)) for (kind, size), ms in times.items()]
+    found = figures.links_of(cluster(1, 2), paused, "fitted")
+    for (kind, size), ms in times.items():
+        assert group_ms(kind, shape, size, found) == pytest.approx(ms, rel=0.25)
+
+
 @pytest.mark.parametrize("size", [2, 3, 6, 8])
 def test_every_rank_of_a_group_has_as_many_numbers(size: int) -> None:
     """Gloo's all-to-all of six ranks refuses 32 numbers."""

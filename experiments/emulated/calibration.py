@@ -13,7 +13,7 @@ from typing import Any
 
 from launchers.emulated import launch
 from recsys_lab.calibrate import work
-from recsys_lab.calibrate.calibration import cluster_of, profile_of
+from recsys_lab.calibrate.calibration import described
 from recsys_lab.cluster import Cluster, Link
 from recsys_lab.experiment import of_words
 from recsys_lab.simulate import Profile
@@ -68,8 +68,7 @@ def calibrate(hosts: int, ranks_per_host: int, link_gb_s: float) -> Calibrated:
             timeout_s=TIMEOUT_S,
         )
     experiment = of_words(["launcher=emulated", f"cluster.hosts={hosts}"], where="emulated")
-    cluster = cluster_of(measured, experiment, None)
-    return Calibrated(link_gb_s, cluster, profile_of(measured, experiment, cluster))
+    return Calibrated(link_gb_s, *described(measured, experiment, None))
 
 
 def _of_link(name: str, link: Link) -> list[str]:

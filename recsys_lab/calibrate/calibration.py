@@ -79,8 +79,7 @@ def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool
             remedy=f"--name NAME, then cluster=NAME; or trainer.device={CPU}",
         )
     drive = None if torchrun.is_follower() else disk.measure(lambda text: tell(f"  {text}"))
-    cluster = cluster_of(measured, experiment, drive)
-    profile = profile_of(measured, experiment, cluster)
+    cluster, profile = described(measured, experiment, drive)
     points = [(name, max(int(experiment.data.batch_size * share), 1)) for name in FIT_SHARDERS for share in FIT_BATCHES]
     if not torchrun.is_follower():
         tell(f"short trainings, to which {', '.join(figures.FITTED_TO_RUNS + figures.MEMORY_FITTED_TO_RUNS)} are fitted:")
@@ -111,14 +110,7 @@ def cores_of(experiment: Experiment, measured: Measured) -> SharedCores | None:
     launcher, links = launched_by(experiment), figures.links_crossed(measured.collectives)
     if launcher not in HERE or measured.machine.kind != "cpu":
         return None
-    messages = figures.LINKS if lacks_network(experiment, measured) else links
-    return SharedCores(messages, tuple(link for link in links if launcher != EMULATED or link == "intra_host"))
-
-
-def lacks_network(experiment: Experiment, measured: Measured) -> bool:
-    """Whether one host of this machine was measured: its CPU ranks sent messages to each other, and none to another host."""
-    alone = figures.links_crossed(measured.collectives) == ("intra_host",)
-    return launched_by(experiment) == EMULATED and measured.machine.kind == "cpu" and alone
+    return SharedCores(links, tuple(link for link in links if launcher != EMULATED or link == "intra_host"))
 
 
 def simulated_ms(run: Run, profile: Profile, cluster: Cluster, cores: SharedCores | None) -> float:
@@ -145,21 +137,18 @@ def measure(experiment: Experiment, tell: Callable[[str], None]) -> Measured:
     return measured
 
 
-def cluster_of(measured: Measured, experiment: Experiment, drive: Disk | None) -> Cluster:
-    """What `measured` and `drive` tell of the machines. What they do not, such as one host's network, is `experiment`'s."""
+def described(measured: Measured, experiment: Experiment, drive: Disk | None) -> tuple[Cluster, Profile]:
+    """What `measured` and `drive` say without any training. What they do not tell, such as the network where there is one host, is
+    `experiment`'s.
+    """
     hosts_here, memory_gb = measured.hosts if launched_by(experiment) in HERE else 1, psutil.virtual_memory().total / 1e9
     cluster = figures.cluster_of(measured, memory_gb / hosts_here / measured.ranks_per_host, experiment.cluster)
     cluster = figures.with_host(cluster, memory_gb, hosts_here, drive)
-    return figures.with_messages_of_host(cluster) if lacks_network(experiment, measured) else cluster
-
-
-def profile_of(measured: Measured, experiment: Experiment, cluster: Cluster) -> Profile:
-    """What `measured` tells of our software on `cluster`, without any training."""
     start = replace(figures.START, overlaps=overlaps_of(launched_by(experiment), cluster.device.kind), fitted_kind=cluster.device.kind)
     profile = figures.dense_figures(start, cluster, measured.machine.dense)
     profile = figures.dots_figures(profile, cluster, measured.machine.dots)
     profile = figures.table_figures(profile, cluster, measured.machine.tables)
-    return figures.cache_figures(profile, measured.caches)
+    return cluster, figures.cache_figures(profile, measured.caches)
 
 
 def overlaps_of(launcher: str, kind: str) -> list[str]:

@@ -99,14 +99,6 @@ def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str) -> 
     return with_links(_fit(errors, first, np.full(len(first), 1e6), loss="soft_l1"))
 
 
-def with_messages_of_host(cluster: Cluster) -> Cluster:
-    """`cluster` with messages between hosts as those within one. Hosts that are parts of this machine have them from the same cores."""
-    near, far = cluster.intra_host, cluster.cross_host
-    messages = {"latency_us": near.latency_us, "message_us": near.message_us, "start_us": near.start_us}
-    source = f"{far.source}; messages as within a host, {near.source}"
-    return replace(cluster, cross_host=replace(far, **messages, source=source))  # type: ignore[arg-type]
-
-
 def links_crossed(times: Sequence[CollectiveTime]) -> tuple[str, ...]:
     """Those of `LINKS` that some of `times` crossed."""
     crossed = any(t.local > 1 for t in times), any(t.hosts > 1 for t in times)

@@ -17,7 +17,7 @@ from recsys_lab.calibrate.measured import CollectiveTime, Measured
 from recsys_lab.calibrate.runs import brief
 from recsys_lab.calibrate.written import write
 from recsys_lab.errors import UserError
-from tests.calibrate.made_up import GPU, MACHINE, TORCHRUN, calibration, cluster, on_gpus, run_of, runs_of_two_sharders, told
+from tests.calibrate.made_up import GPU, TORCHRUN, calibration, cluster, on_gpus, run_of, runs_of_two_sharders, told
 
 
 def test_figures_of_a_named_cluster_follow_its_ranks_where_they_share_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,22 +78,6 @@ def test_links_of_one_machine_follow_its_cores(launcher: str, network: bool, tmp
             assert now.each_message_us == pytest.approx(slower * then.each_message_us, rel=0.01)
             assert now.bandwidth_gb_s == pytest.approx(then.bandwidth_gb_s / fewer, rel=0.02)
             assert now.around_gb_s == pytest.approx(then.around_gb_s / fewer, rel=0.02)
-
-
-def test_hosts_of_this_machine_that_were_not_measured_send_as_ranks_of_one_host_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the same cores. How fast their network carries bytes is what the launcher sets."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    times = [CollectiveTime(kind, 2, 1, 2, size, 0.1 + size / 1e6) for kind in collectives.KINDS for size in collectives.SIZES_BYTES]
-    experiment = brief(["launcher=emulated", "cluster=emulated_4x2", "cluster.hosts=1", "data=synthetic_brief"])
-    measured = Measured(1, 2, 2, MACHINE, tuple(times))
-    made = of_ranks.cluster_of(measured, experiment, None)
-    near, far, given = made.intra_host, made.cross_host, experiment.cluster.cross_host
-    assert (far.latency_us, far.message_us, far.start_us) == (near.latency_us, near.message_us, near.start_us)
-    assert (far.bandwidth_gb_s, far.shared) == (given.bandwidth_gb_s, given.shared) and given.latency_us != near.latency_us
-    assert far.source == f"{given.source}; messages as within a host, {near.source}"
-    write(tmp_path, replace(calibration(made=made), experiment=experiment, measured=measured), "mine")
-    four = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine", "cluster.hosts=4"]).cluster.cross_host
-    assert four.each_message_us == pytest.approx(4 * far.each_message_us, rel=0.01) and four.bandwidth_gb_s == far.bandwidth_gb_s
 
 
 def test_trainings_on_one_host_and_on_two_give_back_the_overheads(monkeypatch: pytest.MonkeyPatch) -> None:

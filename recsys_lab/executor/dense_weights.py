@@ -1,6 +1,7 @@
-"""The dense arch's weights where they are not plain FP32. The model's parameters are BF16. What the optimizer needs lies beside them.
+"""The dense arch's weights as one store: in formats other than FP32, and FP32 ones where they are few.
 
-All parameters of a rank lie one after the other in one store, and each parameter is a view of it. One update moves them all.
+All parameters of a rank lie one after the other in it, and each is a view of it. One update moves them all. Parameters in BF16 have beside
+them what the optimizer needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""torch's optimizers on weights that are not plain FP32: joined, updated, split again.
+"""torch's optimizers on all dense weights as one vector. Those that are not plain FP32 are joined, updated, split again.
 
 With hi/lo split weights and torch's SGD this is Split-SGD-BF16 (Kalamkar et al. 2020, section VII). The update is FP32's to the last bit.
 It keeps nothing but the hi/lo parts and the optimizer's own state. With a master it is the usual training in mixed precision. All

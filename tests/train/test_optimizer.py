@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recsys_lab.config.options import DenseOptimizer, OptimizerOptions, Schedule, SparseOptimizer
-from recsys_lab.train.optimizer import DenseAndTables, rate_ratio, scheduler, torch_optimizer
-from recsys_lab.train.stored_optimizer import make_state
+from recsys_lab.executor.sharded_model import ShardedModel
+from recsys_lab.train import optimizer as optimizer_of_dense
+from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer, rate_ratio, scheduler, torch_optimizer
+from recsys_lab.train.stored_optimizer import StoredOptimizer, make_state
 from recsys_lab.train.strategy import json_of
 
 
@@ -99,6 +102,26 @@ def test_state_made_in_advance_changes_nothing(name):
             optimizer.step()
         ends.append(weight.detach().clone())
     assert torch.equal(*ends)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
+def test_few_weights_move_as_many_do(name, monkeypatch):
+    """They are one vector, of which each parameter is a part. The bits are torch's of each alone."""
+    ends = []
+    for few in (0, optimizer_of_dense.FEW):
+        monkeypatch.setattr(optimizer_of_dense, "FEW", few)
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(13, 33), torch.nn.ReLU(), torch.nn.Linear(33, 1))
+        nothing: Any = None
+        given = DenseOptimizer(name=name, lr=0.1, eps=1e-8, weight_decay=0.01, momentum=0.9)
+        optimizer = dense_optimizer(ShardedModel(model, nothing, nothing, "tables"), given)
+        assert isinstance(optimizer, StoredOptimizer) == (name != "sgd" and few > 0)
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.randn(64, 13)).square().mean().backward()
+            optimizer.step()
+        ends.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+    assert torch.equal(*ends) and len({p.untyped_storage().data_ptr() for p in model.parameters()}) == (4 if name == "sgd" else 1)
 
 
 def test_what_is_not_plain_is_not_written():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from recsys_lab.config.options import DenseOptimizer
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
 from recsys_lab.kernels.choice import native_for
+from recsys_lab.kernels.stored import MODEL_DTYPE
 from recsys_lab.train import stored_optimizer
 from recsys_lab.train.optimizer import torch_optimizer
 from recsys_lab.train.stored_optimizer import StoredOptimizer
@@ -28,7 +29,7 @@ def optimizer_of(weights: DenseWeights, given: DenseOptimizer) -> StoredOptimize
 
 
 def stored(format: str, first: dict[str, torch.Tensor]) -> DenseWeights:
-    parameters = [(name, torch.nn.Parameter(values.to(torch.bfloat16))) for name, values in first.items()]
+    parameters = [(name, torch.nn.Parameter(values.to(MODEL_DTYPE[format]))) for name, values in first.items()]
     return DenseWeights.of(format, parameters, first)
 
 
@@ -63,7 +64,7 @@ def test_split_sgd_is_fp32_sgd_bit_for_bit(kernels: bool, data: st.DataObject, s
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
-@pytest.mark.parametrize("format", ["split_bf16", "bf16_master"])
+@pytest.mark.parametrize("format", ["split_bf16", "bf16_master", "fp32"])
 def test_every_optimizer_moves_the_joined_weights_as_fp32s(name: str, format: str) -> None:
     torch.manual_seed(0)
     first = {"weight": torch.randn(33, 70), "bias": torch.randn(7), "scalar": torch.randn(())}
@@ -74,7 +75,7 @@ def test_every_optimizer_moves_the_joined_weights_as_fp32s(name: str, format: st
         for optimizer in (mine, theirs):
             optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
         for key, parameter in kept.items():
-            gradient = torch.randn(parameter.shape).to(torch.bfloat16)
+            gradient = torch.randn(parameter.shape).to(MODEL_DTYPE[format])
             ours.parameters[key].grad, parameter.grad = gradient, gradient.float()
         mine.step()
         theirs.step()
@@ -83,8 +84,8 @@ def test_every_optimizer_moves_the_joined_weights_as_fp32s(name: str, format: st
             for what, state in theirs.state[parameter].items():
                 assert torch.equal(mine.state[ours.parameters[key]][what], state), (key, what)
     model = ours.parameters["weight"]
-    rounded = kept["weight"].data.to(torch.bfloat16)
-    assert torch.equal(model, rounded) if format == "bf16_master" else (model.float().abs() <= kept["weight"].abs()).all()
+    rounded = kept["weight"].data.to(model.dtype)
+    assert torch.equal(model, rounded) if format != "split_bf16" else (model.float().abs() <= kept["weight"].abs()).all()
 
 
 @pytest.mark.parametrize(("format", "bytes_a_weight"), [("split_bf16", 4), ("split_bf16_8", 3), ("bf16_master", 6), ("bf16", 2)])

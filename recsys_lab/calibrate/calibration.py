@@ -17,7 +17,7 @@ from launchers.local import HERE
 from launchers.processes import warm
 from recsys_lab.calibrate import disk, figures, work
 from recsys_lab.calibrate.cores import SharedCores
-from recsys_lab.calibrate.measured import Measured
+from recsys_lab.calibrate.measured import CollectiveTime, Measured
 from recsys_lab.calibrate.runs import Run, brief, runs
 from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.config.choices import built
@@ -32,6 +32,8 @@ from recsys_lab.units import grid
 FIT_SHARDERS, FIT_BATCHES = ("flexshard_3tier", "dmt_sptt"), (1 / 4, 1, 2)
 ROUNDS = 2
 EMULATED = HERE[1]
+#: One emulated host also times the collectives of so many times as many ranks.
+CROWD = 4
 #: The profile on file whose error on more hosts stands for that of a calibrated one.
 TOLD_BY = "hugectr"
 OF_MORE_HOSTS = (
@@ -71,6 +73,8 @@ def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool
     if young and launched_by(experiment) in HERE:
         warm()
     measured = measure(experiment, tell)
+    if lacks_network(experiment, measured):
+        measured = replace(measured, crowded=tuple(crowded(overrides, measured.ranks_per_host, tell)))
     if measured.machine.kind != "cpu" and not named:
         raise UserError(
             "cluster=local is the CPU of this machine",
@@ -110,7 +114,9 @@ def cores_of(experiment: Experiment, measured: Measured) -> SharedCores | None:
     launcher, links = launched_by(experiment), figures.links_crossed(measured.collectives)
     if launcher not in HERE or measured.machine.kind != "cpu":
         return None
-    return SharedCores(links, tuple(link for link in links if launcher != EMULATED or link == "intra_host"))
+    return SharedCores(
+        figures.LINKS if measured.crowded else links, tuple(link for link in links if launcher != EMULATED or link == "intra_host")
+    )
 
 
 def simulated_ms(run: Run, profile: Profile, cluster: Cluster, cores: SharedCores | None) -> float:
@@ -135,6 +141,23 @@ def measure(experiment: Experiment, tell: Callable[[str], None]) -> Measured:
         words = {"hosts": hosts, "ranks_per_host": ranks, "device": experiment.trainer.device}
         measured: Measured = experiment.launcher.launch(work.measure, words, Path(logs))
     return measured
+
+
+def lacks_network(experiment: Experiment, measured: Measured) -> bool:
+    """Whether one host of this machine was measured: its CPU ranks sent messages to each other, and none to another host."""
+    alone = figures.links_crossed(measured.collectives) == ("intra_host",)
+    return launched_by(experiment) == EMULATED and measured.machine.kind == "cpu" and alone
+
+
+def crowded(overrides: Sequence[str], ranks_per_host: int, tell: Callable[[str], None]) -> list[CollectiveTime]:
+    """Collectives of as many ranks as `CROWD` hosts have, all on one. Hosts that are added share its cores, and messages wait for these."""
+    ranks = CROWD * ranks_per_host
+    experiment = brief([*overrides, "launcher.hosts=1", f"launcher.ranks_per_host={ranks}"])
+    tell(f"{grid(1, ranks)} on the same cores, collectives alone:")
+    with tempfile.TemporaryDirectory() as logs:
+        words = {"hosts": 1, "ranks_per_host": ranks, "device": CPU}
+        times: list[CollectiveTime] = experiment.launcher.launch(work.measure_collectives, words, Path(logs))
+    return times
 
 
 def described(measured: Measured, experiment: Experiment, drive: Disk | None) -> tuple[Cluster, Profile]:

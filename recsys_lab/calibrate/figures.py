@@ -19,6 +19,7 @@ from scipy.optimize import least_squares, nnls
 from recsys_lab.calibrate.measured import CacheTime, CollectiveTime, DenseTime, DotsTime, Measured, TableTime
 from recsys_lab.calibrate.runs import Run
 from recsys_lab.cluster import Cluster, Device, Disk, Host, Link
+from recsys_lab.config.calibrated import core_share
 from recsys_lab.models.linear import LEAST_WORK
 from recsys_lab.plan.dense import dense_backward, dense_forward
 from recsys_lab.plan.memory import bytes_of_ranks
@@ -62,7 +63,8 @@ def cluster_of(measured: Measured, memory_gb: float, base: Cluster) -> Cluster:
     of_device = (machine.memory_gb or memory_gb, machine.memory_bandwidth_gb_s, peaks, f"measured {how}")
     device = Device(machine.device, machine.kind, *of_device, host_link_gb_s=base.device.host_link_gb_s)
     made = replace(base, hosts=measured.hosts, ranks_per_host=measured.ranks_per_host, device=device)
-    return links_of(made, measured.collectives, f"fitted to collectives measured {how}")
+    made = links_of(made, measured.collectives, f"fitted to collectives measured {how}", measured.crowded)
+    return with_messages_of_host(made) if measured.crowded else made
 
 
 def with_host(cluster: Cluster, memory_gb: float, machines: float, disk: Disk | None) -> Cluster:
@@ -81,8 +83,11 @@ def with_host(cluster: Cluster, memory_gb: float, machines: float, disk: Disk | 
     return replace(cluster, host=Host("this machine", memory_gb / machines, bandwidth, f"of all its ranks: {cluster.device.source}"))
 
 
-def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str) -> Cluster:
-    """`cluster` with the links that `times` tell of, fitted to all of them together, as the simulator prices them."""
+def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str, crowded: Sequence[CollectiveTime] = ()) -> Cluster:
+    """`cluster` with the links that `times` tell of, fitted to all of them together, as the simulator prices them.
+
+    `crowded`: of more ranks of one host, which have a smaller part of its cores each.
+    """
     told = links_crossed(times)
     if not told:
         return cluster
@@ -93,10 +98,29 @@ def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str) -> 
 
     def errors(x: np.ndarray) -> list[float]:
         made = with_links(x)
-        return [np.log(group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, made) / t.ms) for t in times]
+        on = [(t, made) for t in times] + [(t, _crowded(made, t.size)) for t in crowded]
+        return [np.log(group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, those) / t.ms) for t, those in on]
 
     first = np.array([2.0, 2.0, 50.0, 50.0] * len(told) + [50.0])
     return with_links(_fit(errors, first, np.full(len(first), 1e6), loss="soft_l1"))
+
+
+def _crowded(cluster: Cluster, ranks: int) -> Cluster:
+    """`cluster` as so many ranks of its one host have it: with a smaller part of its cores, and so of what these send and copy."""
+    part = core_share(ranks) / core_share(cluster.world_size)
+    near, device = cluster.intra_host, cluster.device
+    slower = {"latency_us": near.latency_us / part, "message_us": near.each_message_us / part, "start_us": near.start_us / part}
+    less = {"bandwidth_gb_s": near.bandwidth_gb_s * part, "ring_gb_s": near.around_gb_s * part}
+    copies = replace(device, memory_bandwidth_gb_s=device.memory_bandwidth_gb_s * part)
+    return replace(cluster, intra_host=replace(near, **slower, **less), device=copies)  # type: ignore[arg-type]
+
+
+def with_messages_of_host(cluster: Cluster) -> Cluster:
+    """`cluster` with messages between hosts as those within one: hosts that are parts of this machine have them from the same cores."""
+    near, far = cluster.intra_host, cluster.cross_host
+    messages = {"latency_us": near.latency_us, "message_us": near.message_us, "start_us": near.start_us}
+    source = f"{far.source}; messages as within a host, {near.source}"
+    return replace(cluster, cross_host=replace(far, **messages, source=source))  # type: ignore[arg-type]
 
 
 def links_crossed(times: Sequence[CollectiveTime]) -> tuple[str, ...]:

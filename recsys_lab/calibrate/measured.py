@@ -77,7 +77,7 @@ class CollectiveTime:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of `hosts` x `ranks_per_host` processes on `cores` cores."""
+    """Of `hosts` x `ranks_per_host` processes on `cores` cores. `crowded`: of more processes of one host, on the same cores."""
 
     hosts: int
     ranks_per_host: int
@@ -85,3 +85,4 @@ class Measured:
     machine: Machine
     collectives: tuple[CollectiveTime, ...]
     caches: tuple[CacheTime, ...] = ()
+    crowded: tuple[CollectiveTime, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,13 +12,14 @@ import pytest
 
 from recsys_lab.calibrate import calibration as of_ranks
 from recsys_lab.calibrate import collectives, figures
-from recsys_lab.calibrate.calibration import simulated_ms, trainings
+from recsys_lab.calibrate.calibration import lacks_network, simulated_ms, trainings
 from recsys_lab.calibrate.cores import SharedCores
 from recsys_lab.calibrate.measured import CollectiveTime, Measured
 from recsys_lab.calibrate.runs import brief
 from recsys_lab.calibrate.written import write
 from recsys_lab.errors import UserError
-from tests.calibrate.made_up import GPU, TORCHRUN, calibration, cluster, on_gpus, run_of, runs_of_two_sharders, told
+from recsys_lab.experiment import Experiment
+from tests.calibrate.made_up import GPU, MACHINE, TORCHRUN, calibration, cluster, on_gpus, run_of, runs_of_two_sharders, told
 
 
 def test_figures_of_a_named_cluster_follow_its_ranks_where_they_share_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +80,42 @@ def test_links_of_one_machine_follow_its_cores(launcher: str, network: bool, tmp
             assert now.each_message_us == pytest.approx(slower * then.each_message_us, rel=0.01)
             assert now.bandwidth_gb_s == pytest.approx(then.bandwidth_gb_s / fewer, rel=0.02)
             assert now.around_gb_s == pytest.approx(then.around_gb_s / fewer, rel=0.02)
+
+
+def test_hosts_that_were_not_measured_send_as_a_crowd_on_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same cores. How fast their network carries bytes is what the launcher sets."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    experiment = brief(["launcher=emulated", "cluster=emulated_4x2", "cluster.hosts=1", "data=synthetic_brief"])
+    times, crowd = (
+        tuple(CollectiveTime(kind, n, 1, n, size, n / 20 + size / 1e6) for kind in collectives.KINDS for size in collectives.SIZES_BYTES)
+        for n in (2, 8)
+    )
+    alone = Measured(1, 2, 2, MACHINE, times)
+    assert lacks_network(experiment, alone) and not lacks_network(brief(["data=synthetic_brief", "launcher.hosts=1"]), alone)
+    measured = replace(alone, crowded=crowd)
+    made, given = figures.cluster_of(measured, 4.0, experiment.cluster), experiment.cluster.cross_host
+    near, far = made.intra_host, made.cross_host
+    assert figures.cluster_of(alone, 4.0, experiment.cluster).cross_host == given
+    assert (far.latency_us, far.message_us, far.start_us) == (near.latency_us, near.message_us, near.start_us)
+    assert (far.bandwidth_gb_s, far.shared) == (given.bandwidth_gb_s, given.shared) and given.latency_us != near.latency_us
+    assert far.source == f"{given.source}; messages as within a host, {near.source}"
+    write(tmp_path, replace(calibration(made=made), experiment=experiment, measured=measured), "mine")
+    four = brief([f"hydra.searchpath=[file://{tmp_path}]", "cluster=mine", "cluster.hosts=4"]).cluster.cross_host
+    assert four.latency_us == pytest.approx(4 * far.latency_us, rel=0.01) and four.bandwidth_gb_s == far.bandwidth_gb_s
+
+
+def test_a_crowd_is_as_many_ranks_as_four_hosts_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+
+    def told(words: Sequence[str]) -> Experiment:
+        made = brief(words)
+        launcher = made.launcher
+        start = lambda work, words, folder: started.append((launcher.hosts, launcher.ranks_per_host, words))  # noqa: E731
+        return replace(made, launcher=replace(launcher, launch=start))
+
+    monkeypatch.setattr(of_ranks, "brief", told)
+    of_ranks.crowded(["launcher=emulated", "cluster.hosts=1", "data=synthetic_brief"], 2, print)
+    assert started == [(1, 8, {"hosts": 1, "ranks_per_host": 8, "device": "cpu"})]
 
 
 def test_trainings_on_one_host_and_on_two_give_back_the_overheads(monkeypatch: pytest.MonkeyPatch) -> None:

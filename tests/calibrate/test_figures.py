@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from recsys_lab.calibrate import caches, collectives, disk, figures, ranks
 from recsys_lab.calibrate.calibration import TOLD_BY, error_of_more_hosts, simulated_ms, with_errors
+from recsys_lab.calibrate.cores import SharedCores
 from recsys_lab.calibrate.measured import CacheTime, CollectiveTime, DenseTime, DotsTime, TableTime
 from recsys_lab.calibrate.runs import Run, brief
 from recsys_lab.calibrate.written import check_name, write
@@ -59,6 +60,26 @@ def test_a_pause_of_the_machine_moves_no_other_collective() -> None:
     found = figures.links_of(cluster(1, 2), paused, "fitted")
     for (kind, size), ms in times.items():
         assert group_ms(kind, shape, size, found) == pytest.approx(ms, rel=0.25)
+
+
+def test_ranks_that_crowd_a_host_tell_a_start_from_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks send one message each, so their time is the sum of both. Eight on the same cores send seven, at a quarter of the pace."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    link = replace(cluster().intra_host, bandwidth_gb_s=2.0, ring_gb_s=1.5, latency_us=300.0, message_us=50.0, start_us=200.0)
+    true = replace(cluster(1, 2), intra_host=link)
+    cores = SharedCores(("intra_host",), ("intra_host",))
+    slow = replace(cores.with_hosts(true, figures.START, 4)[0], hosts=1, ranks_per_host=8)
+    times, crowded = (
+        [
+            CollectiveTime(kind, n, 1, n, size, group_ms(kind, Shape(n, 1, n), size, on))
+            for kind in collectives.KINDS
+            for size in collectives.SIZES_BYTES
+        ]
+        for n, on in ((2, true), (8, slow))
+    )
+    found = figures.links_of(cluster(1, 2), times, "fitted", crowded).intra_host
+    for name in ("bandwidth_gb_s", "ring_gb_s", "latency_us", "message_us", "start_us"):
+        assert getattr(found, name) == pytest.approx(getattr(link, name), rel=0.05), name
 
 
 @pytest.mark.parametrize("size", [2, 3, 6, 8])

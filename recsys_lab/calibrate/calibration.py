@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -72,7 +73,7 @@ def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool
     experiment = brief(overrides)
     if young and launched_by(experiment) in HERE:
         warm()
-    measured = measure(experiment, tell)
+    measured: Measured = measure(experiment, tell)
     if lacks_network(experiment, measured):
         measured = replace(measured, crowded=tuple(crowded(overrides, measured.ranks_per_host, tell)))
     if measured.machine.kind != "cpu" and not named:
@@ -114,9 +115,8 @@ def cores_of(experiment: Experiment, measured: Measured) -> SharedCores | None:
     launcher, links = launched_by(experiment), figures.links_crossed(measured.collectives)
     if launcher not in HERE or measured.machine.kind != "cpu":
         return None
-    return SharedCores(
-        figures.LINKS if measured.crowded else links, tuple(link for link in links if launcher != EMULATED or link == "intra_host")
-    )
+    messages = figures.LINKS if measured.crowded else links
+    return SharedCores(messages, tuple(link for link in links if launcher != EMULATED or link == "intra_host"))
 
 
 def simulated_ms(run: Run, profile: Profile, cluster: Cluster, cores: SharedCores | None) -> float:
@@ -132,15 +132,14 @@ def launched_by(experiment: Experiment) -> str:
     return str(experiment.config["launcher"]["_target_"])
 
 
-def measure(experiment: Experiment, tell: Callable[[str], None]) -> Measured:
-    """All ranks that the launcher of `experiment` starts, or that are there, at once."""
+def measure(experiment: Experiment, tell: Callable[[str], None], task: Callable[..., Any] = work.measure) -> Any:
+    """What `task` returns on the first of the ranks that the launcher of `experiment` starts, or that are there, all at once."""
     hosts, ranks = experiment.launcher.hosts, experiment.launcher.ranks_per_host
     if not torchrun.is_follower():
         tell(f"{grid(hosts, ranks)} ({experiment.choices['launcher']}), all at it at once:")
     with tempfile.TemporaryDirectory() as logs:
         words = {"hosts": hosts, "ranks_per_host": ranks, "device": experiment.trainer.device}
-        measured: Measured = experiment.launcher.launch(work.measure, words, Path(logs))
-    return measured
+        return experiment.launcher.launch(task, words, Path(logs))
 
 
 def lacks_network(experiment: Experiment, measured: Measured) -> bool:
@@ -151,12 +150,8 @@ def lacks_network(experiment: Experiment, measured: Measured) -> bool:
 
 def crowded(overrides: Sequence[str], ranks_per_host: int, tell: Callable[[str], None]) -> list[CollectiveTime]:
     """Collectives of as many ranks as `CROWD` hosts have, all on one. Hosts that are added share its cores, and messages wait for these."""
-    ranks = CROWD * ranks_per_host
-    experiment = brief([*overrides, "launcher.hosts=1", f"launcher.ranks_per_host={ranks}"])
-    tell(f"{grid(1, ranks)} on the same cores, collectives alone:")
-    with tempfile.TemporaryDirectory() as logs:
-        words = {"hosts": 1, "ranks_per_host": ranks, "device": CPU}
-        times: list[CollectiveTime] = experiment.launcher.launch(work.measure_collectives, words, Path(logs))
+    words = ("launcher.hosts=1", f"launcher.ranks_per_host={CROWD * ranks_per_host}", f"trainer.device={CPU}")
+    times: list[CollectiveTime] = measure(brief([*overrides, *words]), tell, work.measure_collectives)
     return times
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from scipy.optimize import least_squares, nnls
 
+from recsys_lab.calibrate.cores import SharedCores
 from recsys_lab.calibrate.measured import CacheTime, CollectiveTime, DenseTime, DotsTime, Measured, TableTime
 from recsys_lab.calibrate.runs import Run
 from recsys_lab.cluster import Cluster, Device, Disk, Host, Link
-from recsys_lab.config.calibrated import core_share
 from recsys_lab.models.linear import LEAST_WORK
 from recsys_lab.plan.dense import dense_backward, dense_forward
 from recsys_lab.plan.memory import bytes_of_ranks
@@ -88,7 +88,7 @@ def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str, cro
 
     `crowded`: of more ranks of one host, which have a smaller part of its cores each.
     """
-    told = links_crossed(times)
+    told, near = links_crossed(times), SharedCores(("intra_host",), ("intra_host",))
     if not told:
         return cluster
 
@@ -98,21 +98,13 @@ def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str, cro
 
     def errors(x: np.ndarray) -> list[float]:
         made = with_links(x)
-        on = [(t, made) for t in times] + [(t, _crowded(made, t.size)) for t in crowded]
+        hosts_of = {t.size: t.size // made.ranks_per_host for t in crowded}
+        slower = {size: near.with_hosts(made, START, hosts)[0] for size, hosts in hosts_of.items()}
+        on = [(t, made) for t in times] + [(t, slower[t.size]) for t in crowded]
         return [np.log(group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, those) / t.ms) for t, those in on]
 
     first = np.array([2.0, 2.0, 50.0, 50.0] * len(told) + [50.0])
     return with_links(_fit(errors, first, np.full(len(first), 1e6), loss="soft_l1"))
-
-
-def _crowded(cluster: Cluster, ranks: int) -> Cluster:
-    """`cluster` as so many ranks of its one host have it: with a smaller part of its cores, and so of what these send and copy."""
-    part = core_share(ranks) / core_share(cluster.world_size)
-    near, device = cluster.intra_host, cluster.device
-    slower = {"latency_us": near.latency_us / part, "message_us": near.each_message_us / part, "start_us": near.start_us / part}
-    less = {"bandwidth_gb_s": near.bandwidth_gb_s * part, "ring_gb_s": near.around_gb_s * part}
-    copies = replace(device, memory_bandwidth_gb_s=device.memory_bandwidth_gb_s * part)
-    return replace(cluster, intra_host=replace(near, **slower, **less), device=copies)  # type: ignore[arg-type]
 
 
 def with_messages_of_host(cluster: Cluster) -> Cluster:

@@ -130,8 +130,10 @@ def _collective(
     spans = np.zeros((2, len(pieces), ranks))
     background = beside and stream in BACKGROUND
     for at, cost in _groups(step, ranks, costs):
-        since = np.maximum(ready[at], streams[MESSAGES][at]) if by_cores else ready[at]
-        streams[MESSAGES][at] = since + cost.messages_ms
+        since = ready[at]
+        if by_cores:
+            since = np.maximum(since, streams[MESSAGES][at])
+            streams[MESSAGES][at] = since + cost.messages_ms
         begin = since.max()
         if background:
             done = max(begin + cost.ms, at_rest_ms(begin, cost.ms - cost.spare_ms, _first(at, link, placed.values())))

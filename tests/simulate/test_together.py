@@ -25,9 +25,9 @@ def gradients(events: list[Event]) -> list[Event]:
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("cross_us", [10.0, 10_000.0])
 def test_gradients_of_three_tiers_are_under_way_together(kind: str, cross_us: float) -> None:
-    """The dense gradients leave when the backward pass ends, those of the tiers when theirs are taken apart, the host-sharded tier's for a
-    second time when its first exchange is done. Across hosts bytes follow one another. So do the messages that a CPU's cores send. On GPUs
-    latencies pass side by side.
+    """The dense gradients leave when the backward pass ends. Those of the tiers leave when they are taken apart, and the host-sharded
+    tier's for a second time when its first exchange is done. Across hosts bytes follow one another. So do the messages that a CPU's cores
+    send. On GPUs latencies pass side by side.
     """
     steps, (_, work) = lowered(("flexshard",), 2, 2)
     on = cluster(2, 2, kind=kind, cross_us=cross_us)

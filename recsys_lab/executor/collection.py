@@ -1,7 +1,7 @@
 """TorchRec's two sharded collections, pooled and sequences (a row for each id), with our look-up in them.
 
-TorchRec keeps what it does well: who sends which ids to whom, and which rows come back. `TableBatch` replaces its look-up kernels. Its
-update is exact under every optimizer and sharding type (docs/decisions/sparse-optimizers.md).
+TorchRec keeps what it does well: which rank holds what, and which rows come back. `TableBatch` replaces its look-up kernels. Its update is
+exact under every optimizer and sharding type (docs/decisions/sparse-optimizers.md). On CPUs `IdExchange` lays out ids of pooled tables.
 
 Means of rows that lie on several ranks are divided here. TorchRec 1.8 divides them too. But where one table of a collection needs it,
 TorchRec also divides the tables of other sharding types. Sums become means, and means are divided twice.
@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torchrec.distributed.embedding import ShardedEmbeddingCollection
+from torchrec.distributed.embedding_sharding import EmbeddingShardingContext
 from torchrec.distributed.embedding_types import KJTList
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionContext, ShardedEmbeddingBagCollection
 from torchrec.distributed.types import Awaitable, LazyAwaitable, ParameterSharding, QuantizedCommCodecs, ShardingEnv
@@ -29,6 +30,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 from recsys_lab.executor.execution import Config, Execution, Part, Request, Running, keyed
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.groups import own_group
+from recsys_lab.executor.id_exchange import IdExchange, Leg, extents_of, order_of
 from recsys_lab.executor.lookup import BatchedLookup, Stores, shards_of
 from recsys_lab.executor.replicas import Replicas
 from recsys_lab.executor.table_batch import TableBatch
@@ -152,11 +154,13 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
     """A batch's output is a KeyedTensor."""
 
     _means: list[str]  # features
+    _ids: IdExchange | None  # of the batches so far
     _output_dists: Any
 
     def __init__(self, module: EmbeddingBagCollection, params: dict[str, ParameterSharding], *rest: Any):
         configs, schemes = module.embedding_bag_configs(), known_schemes()
         spread = [c for c in configs if c.pooling == PoolingType.MEAN and schemes[params[c.name].sharding_type].sums_across_ranks]
+        self.__dict__["_ids"] = None
         self.__dict__["_means"] = [feature for config in spread for feature in config.feature_names]
         summed = [replace(c, pooling=PoolingType.SUM) if c in spread else c for c in configs]
         super().__init__(EmbeddingBagCollection(summed, device=META), params, *rest)
@@ -165,7 +169,25 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
         if self._means:
             keys, lengths = features.keys(), features.lengths().view(-1, features.stride())
             ctx.divisor = torch.stack([lengths[keys.index(feature)] for feature in self._means]).clamp(min=1)
-        return super().input_dist(ctx, features)
+        if not IdExchange.takes(features):
+            return super().input_dist(ctx, features)
+        exchange = self._ids
+        if exchange is None or exchange.keys != features.keys():
+            exchange = self.__dict__["_ids"] = IdExchange(self._legs(), features.keys())
+        ctx.sharding_contexts = [EmbeddingShardingContext([features.stride()] * self._env.world_size) for _ in exchange.legs]
+        return exchange.begin(features)
+
+    def _legs(self) -> list[Leg]:
+        """One for each of TorchRec's shardings."""
+        return [self._leg(kind, sharding) for kind, sharding in zip(self._sharding_types, self._embedding_shardings)]
+
+    def _leg(self, kind: str, sharding: Any) -> Leg:
+        groups_of_ranks, group = sharding._grouped_embedding_configs_per_rank, self._env.process_group
+        if known_schemes()[kind].at_home:
+            return Leg([extents_of(groups_of_ranks[self._env.rank])], None, order_of(1, 1))
+        in_host = getattr(sharding, "_intra_pg", None)
+        stagger = 1 if in_host is None else group.size() // in_host.size()
+        return Leg([extents_of(groups) for groups in groups_of_ranks], group, order_of(group.size(), stagger))
 
     def compute_and_output_dist(self, ctx: EmbeddingBagCollectionContext, input: KJTList) -> LazyAwaitable[KeyedTensor]:
         waiting = super().compute_and_output_dist(ctx, input)

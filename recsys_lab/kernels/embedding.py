@@ -104,16 +104,16 @@ def update(
     """
     assert grad.dtype in OUT and grad.dim() == 2, "gradients are matrices in FP32 or BF16"
     assert weight.is_contiguous() and (low is None or (low.is_contiguous() and low.shape == weight.shape)), "tables are contiguous [E, D]"
-    expected = {None: None, "row": (len(weight),), "weight": tuple(weight.shape)}[STATE_OF[rule.name]]
+    expected = {None: None, "row": (weight.shape[0],), "weight": tuple(weight.shape)}[STATE_OF[rule.name]]
     assert (None if state is None else tuple(state.shape)) == expected, f"{rule.name}: state is {expected}"
     assert (squares is None) == (rule.name != "adam") and (squares is None or squares.shape == weight.shape), "squares are adam's, [E, D]"
     assert all(s is None or (s.dtype == torch.float32 and s.is_contiguous()) for s in (state, squares)), "states are FP32 and contiguous"
     if lookups.offsets is not None:
         assert grad.shape == (lookups.samples, lookups.features * weight.shape[1]), "the gradient of bags is [B, F * D]"
     else:
-        assert grad.shape[1] == weight.shape[1] and (lookups.source is not None or len(grad) == len(lookups.ids)), "a row a gradient"
-    assert len(weight) < 1 << 32, "rows are numbered in 32 bits"
-    if lookups.source is not None and len(lookups.ids) and (lookups.weights is not None or strategy != "default"):
+        assert grad.shape[1] == weight.shape[1] and (lookups.source is not None or grad.shape[0] == lookups.ids.numel()), "a row a gradient"
+    assert weight.shape[0] < 1 << 32, "rows are numbered in 32 bits"
+    if lookups.source is not None and lookups.ids.numel() and (lookups.weights is not None or strategy != "default"):
         assert 0 <= int(lookups.source.min()) <= int(lookups.source.max()) < len(grad), "sources are rows of the gradient"
     if strategy != "default":
         _allowed(strategy, weight, low, rule)

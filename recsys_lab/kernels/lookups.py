@@ -38,14 +38,14 @@ class Lookups:
             assert self.mode == "sum" and self.first_rows is None and self.features == 1, "only bags have a mean, features and first rows"
         else:
             assert self.source is None, "of bags, offsets say where a gradient comes from"
-            assert self.offsets.dtype == torch.int64 and (len(self.offsets) - 1) % self.features == 0, "offsets are [F * B + 1], int64"
+            assert self.offsets.dtype == torch.int64 and (self.offsets.numel() - 1) % self.features == 0, "offsets are [F * B + 1], int64"
         assert self.weights is None or (self.weights.dtype == torch.float32 and len(self.weights) == len(self.ids)), (
             "weights are [N], float32"
         )
 
     @property
     def samples(self) -> int:
-        return 0 if self.offsets is None else (len(self.offsets) - 1) // self.features
+        return 0 if self.offsets is None else (self.offsets.numel() - 1) // self.features
 
     def lengths(self) -> torch.Tensor:
         """Of the bags, [F * B]."""

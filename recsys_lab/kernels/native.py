@@ -63,6 +63,8 @@ def _functions() -> ctypes.CDLL:
         "update_rows": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int, ctypes.c_int),
         "update_by": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int, ctypes.c_int),
         "check_offsets": (_p, _i64, _i64),
+        "ids_to_shards": (_p, _p, _i64, _i64, _i64, _p, _i64, _p, _i64, _p, _i64, _p, _p, _p, ctypes.c_int),
+        "ids_of_ranks": (_p, _p, _i64, _i64, _i64, _p, _p, _p, _p),
     }.items():
         function = getattr(found, name)
         function.argtypes, function.restype = arguments, _i64
@@ -158,7 +160,7 @@ def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor, *, second_le
         out.stride(0),
         out.dtype == torch.bfloat16,
         second_level,
-        _threads(len(ids), weight),
+        _threads(ids.numel(), weight),
     )
     _check(code, lookups, weight)
     del kept
@@ -168,7 +170,7 @@ def rows(weight: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, *, second_l
     """`out` [N, D], FP32 or BF16, its rows with any stride. `second_level`: as of `bags`."""
     lookups = Lookups(ids.contiguous())
     looked, kept = _looked(lookups, lookups.ids)
-    threads = _threads(len(ids), weight)
+    threads = _threads(ids.numel(), weight)
     place = (out.data_ptr(), out.stride(0), out.dtype == torch.bfloat16)
     code = _functions().single_rows(_table(weight, None), looked, *place, second_level, threads)
     _check(code, lookups, weight)
@@ -196,17 +198,73 @@ def update(
     if bagged and lookups.weights is not None:  # then C++ goes by the positions of the ids, and asks for the bag of each
         source = torch.repeat_interleave(torch.arange(lookups.samples * lookups.features), lookups.lengths(), output_size=len(lookups.ids))
     looked, kept = _looked(lookups, lookups.ids.contiguous(), source)
-    gradient = _Gradient(grad.data_ptr(), len(grad), grad.stride(0), grad.dtype == torch.bfloat16, lookups.mode == "mean")
+    gradient = _Gradient(grad.data_ptr(), grad.shape[0], grad.stride(0), grad.dtype == torch.bfloat16, lookups.mode == "mean")
     places = (None if of is None else of.data_ptr() for of in (state, squares))
     shares = (1 - rule.beta1, rule.beta2, 1 - rule.beta2)
     given = _Rule(RULES.index(rule.name), rule.rate, rule.eps, rule.weight_decay, *places, *shares)
-    threads = _threads(len(lookups.ids), weight)
+    threads = _threads(lookups.ids.numel(), weight)
     if strategy == "default":
         code = _functions().update_rows(_table(weight, low), looked, gradient, given, read_first, threads)
     else:
         code = _functions().update_by(_table(weight, low), looked, gradient, given, STRATEGIES.index(strategy), threads)
     _check(code, lookups, weight)
     del kept
+
+
+def ids_to_shards(
+    lengths: torch.Tensor,
+    ids: torch.Tensor,
+    samples: int,
+    cuts: torch.Tensor,
+    blocks: torch.Tensor,
+    ends: torch.Tensor,
+    to_lengths: torch.Tensor,
+    to_ids: torch.Tensor,
+    sizes: torch.Tensor,
+) -> None:
+    """For each of S shards the ids in its rows, counted from its first, and how many each sample has.
+
+    Args:
+        lengths: int32 [F * B].
+        ids: int64 [N].
+        samples: B.
+        cuts: int64 [., 3]: a feature, its first block, and how many it has. Two cuts of a feature hold different columns.
+        blocks: int64 [S, 3]: a shard, its first row and the row past its last; those of a cut by rising rows.
+        ends: int64 [receivers]: past a receiver's last shard.
+        to_lengths: int32 [S * B], written.
+        to_ids: int64, shard after shard, written.
+        sizes: int64 [receivers, 3]: lengths, ids and samples for each, written.
+
+    Raises:
+        IndexError: lengths do not add up to N.
+    """
+    n = ids.numel()
+    given = (lengths.data_ptr(), ids.data_ptr(), n, lengths.numel() // samples if samples else 0, samples)
+    layout = (cuts.data_ptr(), cuts.shape[0], blocks.data_ptr(), blocks.shape[0], ends.data_ptr(), ends.numel())
+    threads = torch.get_num_threads() if n > FEW_ELEMENTS else 1
+    if _functions().ids_to_shards(*given, *layout, to_lengths.data_ptr(), to_ids.data_ptr(), sizes.data_ptr(), threads):
+        raise IndexError(f"lengths add up to {int(lengths.sum())}, and there are {n} ids")
+
+
+def ids_of_ranks(
+    lengths: torch.Tensor, ids: torch.Tensor, shards: int, samples: int, order: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What R ranks sent for the same S shards, as one batch of all their samples.
+
+    Args:
+        lengths: int32 [R * S * B].
+        ids: int64 [N], of the same order.
+        shards: S.
+        samples: B.
+        order: int64 [R]: whose samples come first, and so on.
+
+    Returns:
+        lengths int32 [S * R * B], their offsets int64 [S * R * B + 1], ids int64 [N].
+    """
+    made = (torch.empty_like(lengths), torch.empty(lengths.numel() + 1, dtype=torch.int64), torch.empty_like(ids))
+    given = (lengths.data_ptr(), ids.data_ptr(), order.numel(), shards, samples, order.data_ptr())
+    _functions().ids_of_ranks(*given, *(tensor.data_ptr() for tensor in made))
+    return made
 
 
 def _threads(ids: int, weight: torch.Tensor) -> int:
@@ -218,29 +276,24 @@ def _table(weight: torch.Tensor, low: torch.Tensor | None) -> _Table:
     return _Table(weight.data_ptr(), None if low is None else low.data_ptr(), weight.shape[0], weight.shape[1], code)
 
 
-def _looked(lookups: Lookups, ids: torch.Tensor, source: torch.Tensor | None = None) -> tuple[_Lookups, list[torch.Tensor]]:
+def _looked(lookups: Lookups, ids: torch.Tensor, source: torch.Tensor | None = None) -> tuple[_Lookups, list[torch.Tensor | None]]:
     """The struct, and the tensors that must live as long as it is used."""
-    kept = [t.contiguous() for t in (lookups.offsets, lookups.first_rows, source, lookups.weights) if t is not None]
-    named = dict(zip([n for n, t in _named(lookups, source) if t is not None], kept))
-
-    def address(name: str) -> int | None:
-        return named[name].data_ptr() if name in named else None
-
-    if "offsets" in named:
-        bags = len(named["offsets"]) - 1
-        wrong = _functions().check_offsets(address("offsets"), bags, len(ids))
+    given = (lookups.offsets, lookups.first_rows, source, lookups.weights)
+    offsets, first_rows, source, weights = kept = [None if one is None else one.contiguous() for one in given]
+    n = ids.numel()
+    if offsets is not None:
+        wrong = _functions().check_offsets(offsets.data_ptr(), offsets.numel() - 1, n)
         if wrong >= 0:
-            raise IndexError(f"offsets must rise from 0 to the number of ids, {len(ids)}; at {wrong} stands {int(named['offsets'][wrong])}")
-    wide_source = source is not None and source.dtype == torch.int64
+            raise IndexError(f"offsets must rise from 0 to the number of ids, {n}; at {wrong} stands {int(offsets[wrong])}")
     made = _Lookups(
-        *(ids.data_ptr(), len(ids), address("offsets"), lookups.features, lookups.samples, address("first_rows")),
-        *(address("source"), address("weights"), ids.dtype == torch.int64, wide_source),
+        *(ids.data_ptr(), n, _address(offsets), lookups.features, lookups.samples, _address(first_rows)),
+        *(_address(source), _address(weights), ids.dtype == torch.int64, source is not None and source.dtype == torch.int64),
     )
     return made, [ids, *kept]
 
 
-def _named(lookups: Lookups, source: torch.Tensor | None) -> tuple[tuple[str, torch.Tensor | None], ...]:
-    return (("offsets", lookups.offsets), ("first_rows", lookups.first_rows), ("source", source), ("weights", lookups.weights))
+def _address(tensor: torch.Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 def _check(code: int, lookups: Lookups, weight: torch.Tensor) -> None:

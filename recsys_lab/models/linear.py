@@ -32,7 +32,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False
     """
     if large(x, weight):
         return _Linear.apply(x, weight, bias, relu, read_once)
-    if len(weight) == 1 and on_cpu(x, weight) and x.numel() >= LEAST_TO_ONE:
+    if weight.shape[0] == 1 and on_cpu(x, weight) and x.numel() >= LEAST_TO_ONE:
         y = _ToOne.apply(x, weight, bias)
     else:
         y = by_widening(F.linear, x, weight, bias) if lacks_product(x) else F.linear(x, weight, bias)

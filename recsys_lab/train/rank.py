@@ -49,7 +49,7 @@ from recsys_lab.train.prune import Prune
 from recsys_lab.train.start import Start
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
 from recsys_lab.train.termination import EndOnSigterm, ask_less_often
-from recsys_lab.train.unprofiled import Unprofiled, skip_ranges
+from recsys_lab.train.unprofiled import Unprofiled, skip_empty_hooks, skip_ranges
 
 #: (rank, world size, split) -> that rank's batches.
 Loaders = Callable[[str], RankLoader]
@@ -78,6 +78,7 @@ def train(job: Job) -> dict[str, Any] | None:
     """Trains `job` as the rank that the environment names. Returns the record (JSON) on rank 0, None elsewhere."""
     _quiet()
     skip_ranges()
+    skip_empty_hooks()
     keep_memory()
     experiment, options = job.experiment, job.experiment.trainer
     os.environ.setdefault(CHOICE, options.device)

@@ -117,9 +117,10 @@ def test_a_limit_of_time_ends_training_at_the_next_look_and_outlives_a_checkpoin
         limit.on_train_batch_end(one, NOTHING, NOTHING, NOTHING, 0)
     assert (calm.should_stop, over.should_stop) == (False, True)
     resumed, again = TimeLimit(seconds=1e9, every_steps=4), trainer(4)
-    resumed.load_state_dict(limit.state_dict())
+    kept = limit.state_dict()
+    resumed.load_state_dict(kept)
     resumed.on_train_start(again, NOTHING)
-    assert again.should_stop and resumed.spent >= limit.state_dict()["spent"] * 0.5
+    assert again.should_stop and resumed.spent >= kept["spent"] > 0
 
 
 def test_lightning_has_the_broadcast_that_is_taken_out() -> None:

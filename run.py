@@ -37,7 +37,12 @@ def main(argv: list[str], young: bool = False) -> int:
             with Ending(torchrun.as_started(run.config), folder, outcome.codes, mine, writes=leads) as ending:
                 ending.say(ending.work()())
 
-        with composition.hydra_errors(), owned(line, not torchrun.is_follower()) as mine, show(line, outcome.codes, mine) as shown:
+        with (
+            composition.hydra_errors(),
+            composition.mode_is_read(),
+            owned(line, not torchrun.is_follower()) as mine,
+            show(line, outcome.codes, mine) as shown,
+        ):
             torchrun.remember(line.folder)
             sys.argv[1:] = line.argv
             job(line.begun_config(torchrun.is_follower()))  # passed on by Hydra as it is; without one, Hydra begins the run's folder

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 from hydra import compose
+from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -72,6 +73,16 @@ def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
         config.pop("hydra", None)
         config.choices = {str(group): choice for group, choice in choices.items() if "/" not in group and "@" not in group}
     return config
+
+
+@contextmanager
+def mode_is_read() -> Iterator[None]:
+    """Inside Hydra does as the line says. It would compose the whole config to ask it for `hydra.mode`, which no line can set."""
+    asks, Hydra.get_mode = Hydra.get_mode, lambda *_, **__: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Hydra.get_mode = asks  # type: ignore[method-assign]
 
 
 @contextmanager

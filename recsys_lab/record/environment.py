@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def environment(argv: list[str] | None = None, data: dict[str, Any] | None = Non
             "memory_bytes": psutil.virtual_memory().total,
             "gpus": _gpus(),
         },
-        "packages": dict(sorted((d.name.lower().replace("_", "-"), d.version) for d in distributions() if d.name)),
+        "packages": dict(sorted(filter(None, map(_name_and_version, distributions())))),
         "data": data,
     }
 
@@ -41,6 +41,13 @@ def environment(argv: list[str] | None = None, data: dict[str, Any] | None = Non
 def write_environment(folder: Path, argv: list[str] | None = None, data: dict[str, Any] | None = None) -> Path:
     """Write `folder`/environment.json."""
     return write_json(Path(folder) / ENVIRONMENT_FILE, environment(argv, data))
+
+
+def _name_and_version(package: Distribution) -> tuple[str, str] | None:
+    """None of a package that does not say. The two lines alone are read: `Distribution.version` takes the whole page apart, each time."""
+    head = (package.read_text("METADATA") or package.read_text("PKG-INFO") or "").partition("\n\n")[0]
+    said = dict(line.split(": ", 1) for line in head.splitlines() if line.startswith(("Name: ", "Version: ")))
+    return (said["Name"].lower().replace("_", "-"), said["Version"]) if len(said) == 2 else None
 
 
 def _output(*command: str) -> str | None:

@@ -78,11 +78,11 @@ def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
 @contextmanager
 def mode_is_read() -> Iterator[None]:
     """Inside Hydra does as the line says. It would compose the whole config to ask it for `hydra.mode`, which no line can set."""
-    asks, Hydra.get_mode = Hydra.get_mode, lambda *_, **__: None  # type: ignore[method-assign]
+    asks, Hydra.get_mode = Hydra.get_mode, lambda *_, **__: None
     try:
         yield
     finally:
-        Hydra.get_mode = asks  # type: ignore[method-assign]
+        Hydra.get_mode = asks
 
 
 @contextmanager

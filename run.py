@@ -2,10 +2,12 @@
 
 import sys
 
+from launchers import early
 from recsys_lab.streams import Streams, quiet_interrupts
 
 if __name__ == "__main__":
     quiet_interrupts()  # before libraries are imported, which takes a second
+    early.begin(sys.argv[1:])
 
 import hydra
 from omegaconf import DictConfig
@@ -20,6 +22,8 @@ from recsys_lab.sweeps.job import in_sweep, show
 
 def main(argv: list[str], young: bool = False) -> int:
     """The exit code of what `argv` asks for (`Outcome.code`). `young`: this process has computed nothing yet, so that it may be forked."""
+    if young:
+        early.begin(argv)
     with Streams() as streams, Outcome() as outcome:
         check_here()
         torchrun.check_variables()

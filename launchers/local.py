@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from omegaconf import DictConfig
 from launchers import processes
 from recsys_lab.devices import PLACE
 from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
+from recsys_lab.train.job import RANK
 
 #: How CPU ranks exchange: through the memory of this machine, unless the user's own variable says `gloo`.
 COLLECTIVES, SHARED_MEMORY = "RECSYS_LAB_COLLECTIVES", "shared_memory"
@@ -22,14 +24,18 @@ HERE = ("launchers.local.launch", "launchers.emulated.launch")
 
 
 def prepare(config: DictConfig | None, young: bool) -> None:
-    """Where `config` trains on this machine, the server of its ranks is forked now.
+    """Has the libraries imported with which `config` trains: in the server of its ranks, if these are processes of this machine.
 
-    It must be a `young` process: a program's, not a notebook's.
+    That server is forked from this process, which must be a `young` one: a program's, not a notebook's. Elsewhere they are imported here,
+    so that plans need no child process.
     """
-    if not young or config is None:
-        return
-    if config.mode in ("auto", "train") and config.study is None and config.launcher.get("_target_") in HERE:
+    trains = config is not None and config.mode in ("auto", "train") and config.study is None
+    if config is not None and trains and young and config.launcher.get("_target_") in HERE:
         processes.warm()
+        return
+    processes.cool()
+    if trains:
+        importlib.import_module(RANK)
 
 
 def launch(

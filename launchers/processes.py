@@ -1,18 +1,20 @@
 """One process a rank on this machine: started, listened to, and stopped. Nothing hangs and nothing is left.
 
 Processes are forked from a server that has imported the heavy libraries once. So a start costs tenths of a second a rank. The server is
-itself a fork of the process that starts first, `warm`. Where that was not called in time, it is a process of its own. Ranks see the same
-environment variables that torchrun sets.
+itself a fork of the process that starts first, `warm`, and imports while that one reads and plans. Where that was not called in time, it is
+a process of its own. Ranks see the same environment variables that torchrun sets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -24,10 +26,13 @@ from multiprocessing import connection, forkserver, resource_tracker, util
 from pathlib import Path
 from typing import Any, cast
 
+from recsys_lab import child
 from recsys_lab.errors import RankLost, Terminated, UserError, unwritable
 
 PRELOAD = "launchers.preload"
 DEAF = "launchers.deaf"
+#: Linux's number of what `prctl` is to set.
+PR_SET_PDEATHSIG = 1
 #: The files that this process has open, by number.
 OPEN_FILES = "/proc/self/fd"
 #: How long ranks may take to write a checkpoint after SIGTERM: SLURM and Kubernetes kill after 30 seconds.
@@ -63,21 +68,33 @@ class Failure:
 
 def warm() -> None:
     """Forks the server of ranks from this process. For one that has computed nothing: threads, groups and caches do not survive a fork."""
-    importlib.import_module(PRELOAD)
     resource_tracker.ensure_running()  # with what is replaced now
     inner: Any = util
     spawn, inner.spawnv_passfds = inner.spawnv_passfds, _forked_server
     try:
         _start_server()
+        child.fork = _forked_from_server  # it has torch, for which another child would wait
     finally:
         inner.spawnv_passfds = spawn
+
+
+def cool() -> None:
+    """Ends the server that `warm` forked, if it did: nothing is trained."""
+    server: Any = forkserver._forkserver
+    if child.fork is None or server._forkserver_pid is None:
+        return
+    child.fork = None
+    os.kill(server._forkserver_pid, signal.SIGKILL)
+    os.waitpid(server._forkserver_pid, 0)
+    os.close(server._forkserver_alive_fd)
+    server._forkserver_pid = server._forkserver_alive_fd = server._forkserver_address = None
 
 
 def _start_server() -> None:
     """Starts the server of ranks, unless it runs. Its socket has a name no longer than that takes, so that no kill leaves one."""
     server: Any = forkserver._forkserver
     kept = multiprocessing.current_process()._config  # type: ignore[attr-defined]
-    before, known = kept.get("tempdir"), server._forkserver_address
+    before, known, process = kept.get("tempdir"), server._forkserver_address, server._forkserver_pid
     with tempfile.TemporaryDirectory(prefix="recsys_lab-", dir="/tmp" if len(tempfile.gettempdir()) > 60 else None) as place:  # of 107
         kept["tempdir"] = place  # where Python puts the socket
         try:
@@ -86,6 +103,8 @@ def _start_server() -> None:
                 server._forkserver_address = f"{OPEN_FILES}/{os.open(server._forkserver_address, os.O_PATH | os.O_CLOEXEC)}"
         finally:
             kept["tempdir"] = before
+    if child.fork is not None and process not in (None, server._forkserver_pid):
+        importlib.import_module(PRELOAD)  # the first could not, and had no way to say why
 
 
 def _forked_server(_path: bytes, _args: Sequence[str], handles: Sequence[int]) -> int:
@@ -94,14 +113,45 @@ def _forked_server(_path: bytes, _args: Sequence[str], handles: Sequence[int]) -
     if process:
         return process
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as launchers/deaf.py
-    _close_driver()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent(signal.SIGKILL)  # until it listens, which tells it too
     kept, serve = sorted(handles), cast(Callable[..., None], forkserver.main)
     for first, last in zip((3, *(handle + 1 for handle in kept)), (*kept, os.sysconf("SC_OPEN_MAX"))):
         os.closerange(first, last)  # the other end of what is to end, among them
     try:
+        importlib.import_module(PRELOAD)
+        _close_driver()
+        _die_with_parent(0)
         serve(*handles, [])
     finally:
         os._exit(0)
+
+
+class _Forked:
+    """A process that was forked from the server, with the methods of `subprocess.Popen` by which it is ended."""
+
+    def __init__(self, function: Callable[..., None], *arguments: Any):
+        self._process = multiprocessing.get_context("forkserver").Process(target=function, args=arguments, daemon=True)
+        self._process.start()
+
+    def wait(self, timeout: float | None = None) -> None:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("a child of the server", timeout or 0.0)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _forked_from_server(line: socket.socket) -> _Forked:
+    """A child that answers the questions that come through `line`."""
+    return _Forked(child.serve, line)
+
+
+def _die_with_parent(signal_number: int) -> None:
+    """The signal that this process gets when its parent ends, where the system has that; 0: none."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal_number)
 
 
 def _close_driver() -> None:
@@ -129,6 +179,7 @@ def run(
     without one it listens at MASTER_PORT. Raises a rank's own UserError; RankLost when a process died, hangs or is cut off; RuntimeError
     with the rank's traceback for our bugs; Terminated where SIGTERM told this process or a rank to end.
     """
+    child.finish()  # ranks get its memory and its core
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOAD, DEAF])  # of a server that is not there yet
     _start_server()
@@ -141,7 +192,11 @@ def run(
             log = None if rank == 0 else logs / f"rank{rank}.log"
             meeting = listener if rank == 0 else None
             process = context.Process(target=_rank_main, args=(there, variables, log, enter, meeting, work, arguments), name=f"rank {rank}")
-            process.start()
+            try:
+                process.start()
+            except EOFError:  # the server ended while it imported
+                importlib.import_module(PRELOAD)
+                raise
             there.close()
             if meeting is not None:
                 meeting.close()  # of rank 0 alone from now on: when it dies, nobody answers

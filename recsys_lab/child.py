@@ -16,13 +16,14 @@ import json
 import os
 import platform
 import select
+import socket
 import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from recsys_lab import errors, places
 from recsys_lab.errors import UserError
@@ -120,23 +121,42 @@ def _sha256(path: str) -> str | None:
         return None
 
 
+class Process(Protocol):
+    """As `subprocess.Popen`."""
+
+    def wait(self, timeout: float | None = None) -> Any: ...
+    def kill(self) -> None: ...
+
+
+#: Starts a process that answers what comes through a socket. None: a new interpreter, which imports torch first.
+fork: Callable[[socket.socket], Process] | None = None
+
+
+def _new_interpreter(line: socket.socket) -> Process:
+    number = line.fileno()
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; import socket; from recsys_lab import child; child.serve(socket.socket(fileno={number}))"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=(number,))
+
+
 class _Child:
     """A process that answers questions, a line of JSON each."""
 
     def __init__(self) -> None:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from recsys_lab import child; child.serve()"
-        command, pipe = [sys.executable, "-c", code], subprocess.PIPE
         self.of = os.getpid()
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        here, there = socket.socketpair()
+        with here, there:
+            self.process = (fork or _new_interpreter)(there)
+            self.lines = here.makefile("rw", encoding="utf-8")
         atexit.register(self.end)
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any] | None:
         """Its reply; None where it has ended."""
-        assert self.process.stdin is not None and self.process.stdout is not None
         try:
-            self.process.stdin.write(json.dumps(question) + "\n")
-            self.process.stdin.flush()
-            return json.loads(self.process.stdout.readline())
+            self.lines.write(json.dumps(question) + "\n")
+            self.lines.flush()
+            return json.loads(self.lines.readline())
         except (OSError, ValueError):
             return None
 
@@ -144,9 +164,8 @@ class _Child:
         atexit.unregister(self.end)
         if self.of != os.getpid():
             return
-        for pipe in (self.process.stdin, self.process.stdout):
-            with contextlib.suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]  # both are pipes
+        with contextlib.suppress(OSError):
+            self.lines.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=5)
             return
@@ -155,6 +174,12 @@ class _Child:
 
 
 _CHILD: list[_Child] = []  # one at most
+
+
+def finish() -> None:
+    """Ends the child, if there is one."""
+    while _CHILD:
+        _CHILD.pop().end()
 
 
 def _asked(question: Mapping[str, Any], sources: str) -> dict[str, Any] | None:
@@ -168,7 +193,7 @@ def _asked(question: Mapping[str, Any], sources: str) -> dict[str, Any] | None:
         if not _CHILD:
             try:
                 _CHILD.append(_Child())
-            except OSError:
+            except (OSError, EOFError):
                 return None
         reply = _CHILD[0].ask(question)
         if reply is not None and "refused" in reply:
@@ -180,13 +205,15 @@ def _asked(question: Mapping[str, Any], sources: str) -> dict[str, Any] | None:
     return None
 
 
-def serve() -> None:
-    """Answers questions from the standard input until it ends, or is silent for `IDLE_S`."""
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no reply
+def serve(line: socket.socket) -> None:
+    """Answers questions that come through `line` until it ends, or is silent for `IDLE_S`. What libraries print is lost."""
+    with open(os.devnull, "w") as nowhere:
+        for stream in (1, 2):
+            os.dup2(nowhere.fileno(), stream)
+    asked, replies = line.makefile("r", encoding="utf-8"), line.makefile("w", encoding="utf-8")
     seen: dict[str, str | None] = {}
-    while select.select([sys.stdin], [], [], IDLE_S)[0] and (line := sys.stdin.readline()):
-        question = json.loads(line)
+    while select.select([line], [], [], IDLE_S)[0] and (words := asked.readline()):
+        question = json.loads(words)
         try:
             reply: dict[str, Any] = {"answer": _called(question["function"], question["asked"])}
             reply["sources"] = sources_of(tuple(question["rooms"]))

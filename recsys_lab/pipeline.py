@@ -29,6 +29,7 @@ from recsys_lab.report import say
 from recsys_lab.report.page import write_page
 from recsys_lab.simulate import write_trace
 from recsys_lab.store_curve import store_curve
+from recsys_lab.train.job import Job, train
 
 
 def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: bool = True) -> dict[str, Any] | None:
@@ -44,8 +45,6 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     experiment.check(data)
     say.data(data)
     say.chosen(experiment.chosen)
-    if experiment.trains:  # with torch and Lightning, which a simulation does not need; here, since plans then need no child process
-        from recsys_lab.train.rank import Job, train
     say.planning(experiment.cluster, len({feature.table_name for feature in data.features}))
     named = plan_for(experiment, data)
     say.plan(named.plan, named.cluster)

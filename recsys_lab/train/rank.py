@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,19 +26,18 @@ from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.experiment import Experiment
 from recsys_lab.kernels.row_cache import SCRATCH
 from recsys_lab.models.click_model import ClickModel
-from recsys_lab.plan import ShardingPlan, Steps
 from recsys_lab.plan.store_facts import expected_counts
 from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
 from recsys_lab.record.result import Measured, Result, write_result
-from recsys_lab.tables import AccessStatistics
 from recsys_lab.train import FROM_CHECKPOINT, callbacks, checkpoint_folder
 from recsys_lab.train.accelerator import accelerator_of
 from recsys_lab.train.ahead import InputAhead
 from recsys_lab.train.coverage import Seen, WatchTiers, coverage, gather, hot_rows
 from recsys_lab.train.evaluate import evaluate
+from recsys_lab.train.job import Job
 from recsys_lab.train.loader import NextEpoch, ResumableLoader
 from recsys_lab.train.manifest import broken
 from recsys_lab.train.measure import Measure
@@ -55,26 +54,7 @@ from recsys_lab.train.unprofiled import Unprofiled, skip_empty_hooks, skip_range
 Loaders = Callable[[str], RankLoader]
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a rank gets. `record`: what is known before training. `replan`: the plan that other access statistics would give.
-
-    `most_rows`: to how many rows tables are cut here, None for no limit. `sweep`: the name of the sweep that this run is a job of.
-    `start`: what the baseline has learnt, on rank 0.
-    """
-
-    experiment: Experiment
-    folder: Path
-    plan: ShardingPlan
-    steps: Steps
-    record: Result
-    replan: Callable[[AccessStatistics], ShardingPlan]
-    most_rows: int | None = None
-    sweep: str | None = None
-    start: Start | None = None
-
-
-def train(job: Job) -> dict[str, Any] | None:
+def train_here(job: Job) -> dict[str, Any] | None:
     """Trains `job` as the rank that the environment names. Returns the record (JSON) on rank 0, None elsewhere."""
     _quiet()
     skip_ranges()
@@ -310,4 +290,4 @@ def _quiet() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-__all__ = ["Job", "UserError", "train"]
+__all__ = ["UserError", "train_here"]

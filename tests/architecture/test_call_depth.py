@@ -12,13 +12,13 @@ import torch.distributed as dist
 
 import run
 from launchers import processes
-from recsys_lab import planning
+from recsys_lab import pipeline, planning
 from recsys_lab.config.choices import composed
 from recsys_lab.config.schema import resolved
 from recsys_lab.errors import UserError
 from recsys_lab.record.ownership import Ownership
-from recsys_lab.train import rank as train_rank
-from recsys_lab.train.rank import Job, train
+from recsys_lab.train.job import Job
+from recsys_lab.train.rank import train_here
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["data=synthetic_brief", "data.rows_train=512", "trainer.max_steps=2", "logger=none"]
@@ -89,7 +89,7 @@ def train_until_fit(job: Job) -> None:
         raise UserError("reached")
 
     pl.Trainer.fit = fit  # type: ignore[method-assign]
-    train(job)
+    train_here(job)
 
 
 @pytest.mark.timeout(240)
@@ -102,7 +102,7 @@ def test_training_is_seven_calls_away_at_most(monkeypatch: pytest.MonkeyPatch, t
         return start(*given, **more)
 
     monkeypatch.setattr(processes, "run", stand_in)
-    monkeypatch.setattr(train_rank, "train", train_until_fit)
+    monkeypatch.setattr(pipeline, "train", train_until_fit)
     words = ["mode=train", "trainer.checkpoint_every_steps=0", "launcher.hosts=1", "launcher.ranks_per_host=2"]
     monkeypatch.setattr(Ownership, "withdraw", lambda self: None)  # which would remove what the ranks left
     assert run.main([*WORDS, f"hydra.run.dir={tmp_path}", *words]) == 2

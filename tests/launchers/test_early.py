@@ -1,0 +1,116 @@
+"""The server of ranks starts before the line is read, where it will train here. A wrong guess leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launchers.early import trains_here
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["model=dcn", "sharder=dmt", "cluster=h100x64"],
+        ["mode=train", "launcher=emulated", "-m", "seed=1,2"],
+        ["mode=auto", "launcher=local", "resume=runs/one"],
+    ],
+)
+def test_a_line_that_trains_here(words: list[str]) -> None:
+    assert trains_here(words, {})
+    assert not trains_here(words, {"RANK": "0"})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["--cfg", "job"], ["mode=simulate"], ["mode=plan"], ["launcher=slurm"], ["experiment=dmt/frappe"], ["-m", "mode=plan"]],
+)
+def test_a_line_that_does_not(words: list[str]) -> None:
+    assert not trains_here(words, {})
+
+
+def started(*words: str) -> subprocess.Popen:
+    """run.py in a session of its own, whose processes are found by it."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "run.py", *words], cwd=ROOT, start_new_session=True, **pipes)
+
+
+def of_session(number: int) -> list[psutil.Process]:
+    """The processes of a session that still run."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == number and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+def wait_until(true, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "in vain"
+        time.sleep(0.02)
+
+
+def test_a_line_that_is_refused_ends_the_server_while_it_imports() -> None:
+    process = started("model=dnc")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2 and "did you mean 'dcn'" in said and "Traceback" not in said
+    wait_until(lambda: not of_session(process.pid), 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_process_that_is_ended_takes_the_importing_server_with_it(number: signal.Signals, tmp_path: Path) -> None:
+    process = started(f"hydra.run.dir={tmp_path / 'run'}", "logger=none")
+    wait_until(lambda: len(of_session(process.pid)) > 1, 20)
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode and "Traceback" not in said
+    wait_until(lambda: not of_session(process.pid), 2)
+
+
+def test_with_a_closed_stream_nothing_starts_early(tmp_path: Path) -> None:
+    """A pipe of the server would be taken for the stream."""
+    line = f"exec {sys.executable} run.py mode=auto model=dnc >&-"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2 and "did you mean 'dcn'" in done.stderr
+
+
+ASKS = """
+import json, os
+from launchers import processes
+from multiprocessing import forkserver
+from recsys_lab import child
+processes.warm()
+answers = [child.answer("tests.launchers.test_early:about_child", {"asked": number}, ()) for number in range(2)]
+child.finish()
+print(json.dumps([forkserver._forkserver._forkserver_pid, os.getpid(), *answers]))
+"""
+
+
+def about_child(asked: dict) -> dict:
+    return {**asked, "pid": os.getpid(), "parent": os.getppid(), "has_torch": "torch" in sys.modules}
+
+
+def test_questions_that_need_torch_are_answered_by_a_child_of_the_server(tmp_path: Path) -> None:
+    """Another process would import torch once more, beside it."""
+    cache = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", ASKS], cwd=ROOT, env=os.environ | cache, capture_output=True, text=True, check=True)
+    server, own, *answers = json.loads(done.stdout)
+    assert [answer["asked"] for answer in answers] == [0, 1]
+    assert {answer["parent"] for answer in answers} == {server} and len({answer["pid"] for answer in answers} - {own}) == 1
+    assert all(answer["has_torch"] for answer in answers)
+    assert not psutil.pid_exists(answers[0]["pid"])

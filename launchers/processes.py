@@ -179,7 +179,8 @@ def run(
     without one it listens at MASTER_PORT. Raises a rank's own UserError; RankLost when a process died, hangs or is cut off; RuntimeError
     with the rank's traceback for our bugs; Terminated where SIGTERM told this process or a rank to end.
     """
-    child.finish()  # ranks get its memory and its core
+    if child.fork is not None:
+        child.finish()  # the next question forks another
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOAD, DEAF])  # of a server that is not there yet
     _start_server()

@@ -105,18 +105,21 @@ class Truth:
 
     def _pair_effects(self, ranks: np.ndarray, fade: np.ndarray) -> np.ndarray:
         total = np.zeros(len(ranks))
-        for dim in range(_LATENT):
-            latent = {f: self._latent(f, dim, ranks, fade) for f in sorted({f for pair in self.pairs for f in pair})}
+        for dim in range(_LATENT if self.pairs else 0):
+            latent = self._latents(dim, ranks, fade)
             for left, right in self.pairs:
                 total += latent[left] * latent[right]
         return self.parts.pairs * total / np.sqrt(max(1, len(self.pairs) * _LATENT))
 
-    def _latent(self, feature: int, dim: int, ranks: np.ndarray, fade: np.ndarray) -> np.ndarray:
-        """[B] one component of the feature's latent vector: the scaled sum over its look-ups."""
-        first, length = self.shape.first_look_up[feature], self.shape.lengths[feature]
-        these = slice(first, first + length)
-        values = hashing.normal(hashing.bits(hashing.key("latent", self.shape.seed, feature, dim), ranks[:, these]))
-        return (values * fade[:, these]).sum(axis=1) / np.sqrt(length)
+    def _latents(self, dim: int, ranks: np.ndarray, fade: np.ndarray) -> dict[int, np.ndarray]:
+        """[B] by feature of a pair: one component of its latent vector, the scaled sum over its look-ups. All in one pass."""
+        shape, features = self.shape, sorted({feature for pair in self.pairs for feature in pair})
+        columns = np.concatenate([np.arange(shape.lengths[f]) + shape.first_look_up[f] for f in features])
+        streams = np.array([hashing.key("latent", shape.seed, f, dim) for f in features], np.uint64)
+        values = hashing.normal(hashing.bits(np.repeat(streams, shape.lengths[features]), ranks[:, columns])) * fade[:, columns]
+        ends = np.cumsum(shape.lengths[features])
+        of_feature = dict(zip(features, np.split(values, ends[:-1], axis=1)))
+        return {f: own.sum(axis=1) / np.sqrt(shape.lengths[f]) for f, own in of_feature.items()}
 
     def _dense_effects(self, dense: np.ndarray) -> np.ndarray:
         columns = np.arange(dense.shape[1])

@@ -18,12 +18,20 @@ OPEN, FLAGS = ("study", "experiment"), ("-m", "--multirun")
 
 
 def begin(argv: Sequence[str]) -> None:
-    """For a process that has computed nothing. `argv`: the words of the line. What goes wrong is said when the line has been read."""
+    """For a process that has computed nothing. `argv`: the words of the line. What goes wrong is said when the line has been read.
+
+    On one core nothing begins: a line that is refused would wait for imports that it does not need.
+    """
     with contextlib.suppress(OSError):
         for stream in (0, 1, 2):
             os.fstat(stream)  # else a pipe of the server would take the place of a closed one
-        if trains_here(argv, os.environ):
+        if cores() > 1 and trains_here(argv, os.environ):
             processes.warm()
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def trains_here(argv: Sequence[str], variables: Mapping[str, str]) -> bool:

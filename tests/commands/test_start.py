@@ -1,8 +1,10 @@
-"""What a user waits for before an answer: help, and the refusal of a line, import none of the libraries that take seconds."""
+"""What a user waits for before an answer: help, and the refusal of a line, import none of the libraries that take seconds.
+
+Beside the process that answers, another may import them already, which ends with it (tests/launchers/test_early.py).
+"""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,12 +30,27 @@ HEAVY = {
 HELP = [("-m", "recsys_lab", name, "--help") for name, (module, _) in COMMANDS.items() if module.startswith("recsys_lab.")]
 
 
+#: `python LINE` in this interpreter. At its end it names the modules that it has imported itself.
+LOOK = """
+import atexit, os, runpy, sys
+atexit.register(lambda: os.write(2, f"\\nimported {' '.join(sorted(sys.modules))}\\n".encode()))
+first, *sys.argv = sys.argv
+if sys.argv[0] == "-m":
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+elif sys.argv[0] == "-c":
+    exec(sys.argv[1])
+else:
+    sys.path[0] = os.getcwd()
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def imported(*line: str) -> tuple[int, set[str]]:
-    """The exit code of `python LINE`, and the packages that it imported."""
-    done = subprocess.run([sys.executable, "-X", "importtime", *line], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    return done.returncode, {
-        name.partition(".")[0] for name in re.findall(r"^import time:[^|]*\|[^|]*\| *(\S+)$", done.stderr, re.MULTILINE)
-    }
+    """The exit code of `python LINE`, and the packages that its process imported."""
+    done = subprocess.run([sys.executable, "-c", LOOK, *line], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    named = [said for said in done.stderr.splitlines() if said.startswith("imported ")]
+    assert len(named) == 1, done.stderr
+    return done.returncode, {name.partition(".")[0] for name in named[0].split()[1:]}
 
 
 @pytest.mark.parametrize("line", [("run.py", "--help"), ("-m", "recsys_lab", "--help"), *HELP], ids=" ".join)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launchers import early, processes
 from launchers.early import trains_here
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,15 @@ def test_a_line_that_trains_here(words: list[str]) -> None:
 )
 def test_a_line_that_does_not(words: list[str]) -> None:
     assert not trains_here(words, {})
+
+
+@pytest.mark.parametrize(("cores", "begun"), [(1, 0), (2, 1)])
+def test_nothing_begins_early_where_it_would_take_the_core(cores: int, begun: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    forked: list[bool] = []
+    monkeypatch.setattr(processes, "warm", lambda: forked.append(True))
+    monkeypatch.setattr(early, "cores", lambda: cores)
+    early.begin(["model=dcn"])
+    assert len(forked) == begun
 
 
 def started(*words: str) -> subprocess.Popen:

@@ -139,18 +139,19 @@ def cores_of_threads(batches: list[Sample]) -> list[tuple[bool, list[int]]]:
     return [(name.startswith(COMMUNICATION), sorted(os.sched_getaffinity(thread))) for thread, name in threads().items()]
 
 
-def cores_of(own: str) -> list[list[int]]:
-    """Of each thread, where the launcher says `own`."""
+def cores_of(own: str) -> list[tuple[list[int], int]]:
+    """Of each thread, where the launcher says `own`; and how it is scheduled."""
     os.environ[OWN] = own
     keep_apart(0)
-    return [sorted(os.sched_getaffinity(thread)) for thread in threads()]
+    return [(sorted(os.sched_getaffinity(thread)), os.sched_getscheduler(thread)) for thread in threads()]
 
 
 def test_a_rank_keeps_to_the_cores_that_its_launcher_gives_it() -> None:
+    """And takes long turns on one that it shares."""
     usable = sorted(os.sched_getaffinity(0))
-    for own, expected in ((ANY, usable), (str(usable[-1]), usable[-1:])):
+    for own, expected in ((ANY, (usable, os.SCHED_OTHER)), (str(usable[-1]), (usable[-1:], os.SCHED_BATCH))):
         (found,) = run_ranks(cores_of, 1, 1, own)
-        assert found and all(cores == expected for cores in found)
+        assert found and all(thread == expected for thread in found)
 
 
 def test_cores_that_are_not_there_are_refused() -> None:

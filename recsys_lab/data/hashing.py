@@ -45,8 +45,8 @@ def key(*parts: int | str) -> np.uint64:
     return np.uint64(state)
 
 
-def bits(stream: np.uint64, counter: np.ndarray) -> np.ndarray:
-    """uint64 bits of `stream` at each `counter` (an integer array, any shape)."""
+def bits(stream: np.uint64 | np.ndarray, counter: np.ndarray) -> np.ndarray:
+    """uint64 bits of `stream` at each `counter` (an integer array, any shape). Several streams: one for each of its last dimension."""
     x = counter.astype(np.uint64)
     x *= GOLDEN
     return _mixed(x + stream if np.ndim(stream) else np.add(x, stream, out=x))

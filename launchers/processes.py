@@ -46,8 +46,8 @@ GRACE_S = 3.0
 REACH_S = 2.0
 #: The driver's own library (NVML) is asked for GPUs. CUDA itself would start, and cannot start again in a rank that was forked from it.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-#: Rounds that a thread of OpenMP waits in a loop before it sleeps; its own 300,000 make an iteration twenty times as long as soon as
-#: something else runs on the machine (docs/decisions/waiting-threads.md). Read when torch is loaded, which is later than here.
+#: Rounds that a thread of OpenMP waits in a loop before it sleeps. With its own 300,000 an iteration takes twenty times as long as soon as
+#: the machine runs something else (docs/decisions/waiting-threads.md). Read when torch is loaded, which is later than here.
 SPINS = "3000"
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
@@ -73,7 +73,7 @@ def warm() -> None:
     spawn, inner.spawnv_passfds = inner.spawnv_passfds, _forked_server
     try:
         _start_server()
-        child.fork = _forked_from_server  # it has torch, for which another child would wait
+        child.fork = _ForkedFromServer  # it has torch, for which another child would wait
     finally:
         inner.spawnv_passfds = spawn
 
@@ -115,23 +115,24 @@ def _forked_server(_path: bytes, _args: Sequence[str], handles: Sequence[int]) -
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as launchers/deaf.py
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent(signal.SIGKILL)  # until it listens, which tells it too
+    _close_driver()  # its parent's, before the files of that are closed
     kept, serve = sorted(handles), cast(Callable[..., None], forkserver.main)
     for first, last in zip((3, *(handle + 1 for handle in kept)), (*kept, os.sysconf("SC_OPEN_MAX"))):
         os.closerange(first, last)  # the other end of what is to end, among them
     try:
         importlib.import_module(PRELOAD)
-        _close_driver()
+        _close_driver()  # its own
         _die_with_parent(0)
         serve(*handles, [])
     finally:
         os._exit(0)
 
 
-class _Forked:
-    """A process that was forked from the server, with the methods of `subprocess.Popen` by which it is ended."""
+class _ForkedFromServer:
+    """A process that answers the questions that come through `line`. It is ended as a `subprocess.Popen` is."""
 
-    def __init__(self, function: Callable[..., None], *arguments: Any):
-        self._process = multiprocessing.get_context("forkserver").Process(target=function, args=arguments, daemon=True)
+    def __init__(self, line: socket.socket):
+        self._process = multiprocessing.get_context("forkserver").Process(target=child.serve, args=(line,), daemon=True)
         self._process.start()
 
     def wait(self, timeout: float | None = None) -> None:
@@ -143,11 +144,6 @@ class _Forked:
         self._process.kill()
 
 
-def _forked_from_server(line: socket.socket) -> _Forked:
-    """A child that answers the questions that come through `line`."""
-    return _Forked(child.serve, line)
-
-
 def _die_with_parent(signal_number: int) -> None:
     """The signal that this process gets when its parent ends, where the system has that; 0: none."""
     with contextlib.suppress(OSError, AttributeError):
@@ -155,7 +151,7 @@ def _die_with_parent(signal_number: int) -> None:
 
 
 def _close_driver() -> None:
-    """Ends NVIDIA's NVML where a library began it: the files that it has open are closed next, and a rank could not begin it again."""
+    """Ends NVIDIA's NVML where a library began it. What is forked could neither use the files that it has open, nor begin it again."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

@@ -133,11 +133,11 @@ fork: Callable[[socket.socket], Process] | None = None
 
 
 def _new_interpreter(line: socket.socket) -> Process:
-    number = line.fileno()
+    number, nothing = line.fileno(), subprocess.DEVNULL
     code = (
         f"import sys; sys.path[:] = {sys.path!r}; import socket; from recsys_lab import child; child.serve(socket.socket(fileno={number}))"
     )
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=(number,))
+    return subprocess.Popen([sys.executable, "-c", code], stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=(number,))
 
 
 class _Child:

@@ -1,10 +1,12 @@
 """Synthetic clicks with a planted truth, so that the best reachable AUC is known without any download.
 
-The true logit of a row is the sum of
-- an effect of every id, normal for frequent ids and shrinking for rare ones, weighted by feature;
-- for a few pairs of features, the dot product of two latent vectors, one for each id. Only interactions can express these effects;
-- effects of the dense values: linear for all, a bend for some;
-and its label is a Bernoulli draw from it. Every value is a pure function of (seed_of_truth, split, row, column).
+The true logit of a row is a sum, and its label a Bernoulli draw from it.
+
+- Every id has an effect, normal for frequent ids and shrinking for rare ones, weighted by feature.
+- A few pairs of features have the dot product of two latent vectors, one for each id. Only interactions can express these effects.
+- Dense values have effects: linear for all, a bend for some.
+
+Every value is a pure function of (seed_of_truth, split, row, column).
 
 With `groups`, every feature is in one of so many groups. Groups stand for the parts of a catalogue, a user or a context that act together.
 Each pair of features of one group interacts, and no others do. An id has one latent value, so within a group the logit is a factorization

@@ -138,8 +138,8 @@ def random_update(
         gradient: [G, W], or [G, 2 * W] with `other`. Row i of the list gets row source[i] of it.
         source: [N], int64.
     """
-    where = (table.data_ptr(), None if other is None else other.data_ptr())
-    added = (None if gradient is None else gradient.data_ptr(), None if source is None else source.data_ptr())
+    where = (table.data_ptr(), _address(other))
+    added = (_address(gradient), _address(source))
     _functions().random_update(*where, table.shape[1], rows.data_ptr(), len(rows), factor, *added, ahead, near, threads)
 
 
@@ -199,7 +199,7 @@ def update(
         source = torch.repeat_interleave(torch.arange(lookups.samples * lookups.features), lookups.lengths(), output_size=len(lookups.ids))
     looked, kept = _looked(lookups, lookups.ids.contiguous(), source)
     gradient = _Gradient(grad.data_ptr(), grad.shape[0], grad.stride(0), grad.dtype == torch.bfloat16, lookups.mode == "mean")
-    places = (None if of is None else of.data_ptr() for of in (state, squares))
+    places = map(_address, (state, squares))
     shares = (1 - rule.beta1, rule.beta2, 1 - rule.beta2)
     given = _Rule(RULES.index(rule.name), rule.rate, rule.eps, rule.weight_decay, *places, *shares)
     threads = _threads(lookups.ids.numel(), weight)
@@ -273,7 +273,7 @@ def _threads(ids: int, weight: torch.Tensor) -> int:
 
 def _table(weight: torch.Tensor, low: torch.Tensor | None) -> _Table:
     code = FORMAT[weight.dtype, None if low is None else low.dtype]
-    return _Table(weight.data_ptr(), None if low is None else low.data_ptr(), weight.shape[0], weight.shape[1], code)
+    return _Table(weight.data_ptr(), _address(low), weight.shape[0], weight.shape[1], code)
 
 
 def _looked(lookups: Lookups, ids: torch.Tensor, source: torch.Tensor | None = None) -> tuple[_Lookups, list[torch.Tensor | None]]:

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from recsys_lab.models.workload import ModelCost, describe
 
 __all__ = ["Concat", "DCN", "DLRM", "ModelCost", "Sequence", "describe", "fill_tables", "initialise_dense"]
-_FILES = dict(zip(__all__, ("concat", "dcn", "dlrm", "workload", "sequence", "workload", "initial", "initial")))
+_FILES = {
+    "Concat": "concat",
+    "DCN": "dcn",
+    "DLRM": "dlrm",
+    "ModelCost": "workload",
+    "Sequence": "sequence",
+    "describe": "workload",
+    "fill_tables": "initial",
+    "initialise_dense": "initial",
+}
 
 
 def __getattr__(name: str) -> Any:

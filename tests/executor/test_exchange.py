@@ -41,7 +41,7 @@ register()  # before a rank joins its process group
 
 
 def train(batches: list[Sample], exchange: str, overlap: bool, precision: Precision) -> tuple[dict, dict, list]:
-    """Tables and dense part after the last step, and what was recorded in it."""
+    """Tables and dense arch after the last step, and what was recorded in it."""
     made = placed(TABLES, HOW)
     model = Concat(TABLES, DENSE, torch.device("meta"))
     adagrad = ("adagrad", LR, EPS, 0.0)

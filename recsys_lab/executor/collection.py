@@ -22,7 +22,7 @@ from torchrec.distributed.embedding import ShardedEmbeddingCollection
 from torchrec.distributed.embedding_sharding import EmbeddingShardingContext
 from torchrec.distributed.embedding_types import KJTList
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionContext, ShardedEmbeddingBagCollection
-from torchrec.distributed.types import Awaitable, LazyAwaitable, ParameterSharding, QuantizedCommCodecs, ShardingEnv
+from torchrec.distributed.types import Awaitable, LazyAwaitable, ParameterSharding, ShardingEnv
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
@@ -33,6 +33,7 @@ from recsys_lab.executor.groups import own_group
 from recsys_lab.executor.id_exchange import IdExchange, Leg, extents_of, order_of
 from recsys_lab.executor.lookup import BatchedLookup, Stores, shards_of
 from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.row_exchange import on_cpu
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.models.table_configs import format_of
@@ -65,7 +66,7 @@ class InputDistribution:
 class TorchRecPart(Part):
     """Has no torch parameters: its weights are in `batches`, so neither DistributedDataParallel nor `state_dict` sees them.
 
-    `replicas`: by scheme, the ranks that hold the same shards and average their gradients. `codecs`: by exchange; None: FP32.
+    `replicas`: by scheme, the ranks that hold the same shards and average their gradients. `formats`: on the wire.
     """
 
     _replicas: Mapping[str, Replicas]
@@ -85,13 +86,13 @@ class TorchRecPart(Part):
         env: ShardingEnv,
         device: torch.device,
         replicas: Mapping[str, Replicas],
-        codecs: dict[str, QuantizedCommCodecs] | None,
+        formats: WireFormats,
         stores: Stores,
         fetcher: ThreadPoolExecutor | None,
     ):
         self.__dict__ |= {"_replicas": replicas, "_stores": stores, "_fetcher": fetcher}  # wanted before nn.Module's constructor has run
         self.__dict__["_formats"] = {c.name: format_of(c) for c in configs_of(module)}
-        super().__init__(module, params, env, device=device, qcomm_codecs_registry=codecs)
+        super().__init__(module, params, env, device=device, qcomm_codecs_registry=formats.torchrec)
 
     @property
     def batches(self) -> list[TableBatch]:
@@ -157,13 +158,24 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
     _ids: IdExchange | None  # of the batches so far
     _output_dists: Any
 
-    def __init__(self, module: EmbeddingBagCollection, params: dict[str, ParameterSharding], *rest: Any):
+    def __init__(
+        self,
+        module: EmbeddingBagCollection,
+        params: dict[str, ParameterSharding],
+        env: ShardingEnv,
+        device: torch.device,
+        replicas: Mapping[str, Replicas],
+        formats: WireFormats,
+        *rest: Any,
+    ):
         configs, schemes = module.embedding_bag_configs(), known_schemes()
         spread = [c for c in configs if c.pooling == PoolingType.MEAN and schemes[params[c.name].sharding_type].sums_across_ranks]
         self.__dict__["_ids"] = None
         self.__dict__["_means"] = [feature for config in spread for feature in config.feature_names]
         summed = [replace(c, pooling=PoolingType.SUM) if c in spread else c for c in configs]
-        super().__init__(EmbeddingBagCollection(summed, device=META), params, *rest)
+        super().__init__(EmbeddingBagCollection(summed, device=META), params, env, device, replicas, formats, *rest)
+        if device.type == "cpu":
+            self._output_dists = [on_cpu(theirs, formats) for theirs in self._output_dists]
 
     def input_dist(self, ctx: EmbeddingBagCollectionContext, features: KeyedJaggedTensor) -> Awaitable[Awaitable[KJTList]]:
         if self._means:
@@ -232,7 +244,7 @@ def shard_collection(
     pooled = isinstance(configs[0], EmbeddingBagConfig)
     unsharded: Any = EmbeddingBagCollection if pooled else EmbeddingCollection
     fetcher = ThreadPoolExecutor(1, "rows-ahead") if stores and pipeline else None
-    how = (alike, formats.torchrec, stores or {}, fetcher)
+    how = (alike, formats, stores or {}, fetcher)
     return (ShardedBags if pooled else ShardedRows)(unsharded(list(configs), device=META), parameters, env, device, *how)
 
 

@@ -50,9 +50,13 @@ class Codec(QuantizedCommCodec):
         self.dtype, self.scale = DTYPES[name], scale
 
     def encode(self, input_tensor: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+        if self.dtype == torch.float32:
+            return input_tensor
         return super().encode(input_tensor if self.scale == 1 else input_tensor * self.scale, ctx)
 
     def decode(self, input_tensor: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+        if self.dtype == torch.float32:
+            return input_tensor
         decoded = super().decode(input_tensor, ctx)
         return decoded if self.scale == 1 else decoded / self.scale
 

@@ -90,8 +90,8 @@ class DCN(InteractionModel):
         self.over = mlp(width, over_layers, device, dropout=dropout, linear_end=True)
         self.add_first_order(first_order, dense_width, device)
 
-    def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        x0 = self.together(self.read_dense(dense), vectors).flatten(1)
+    def score(self, dense: Tensor | None, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
+        x0 = self.together(bottom, vectors).flatten(1)
         return self.first_order(self.over(self.cross(x0)).squeeze(1), dense, vectors)
 
 

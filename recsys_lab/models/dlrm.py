@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ModelInputs
-from recsys_lab.models.interaction import InteractionModel, side_by_side, with_bottom
+from recsys_lab.models.interaction import InteractionModel, with_bottom
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_arch, dot_interaction, mlp
 from recsys_lab.models.linear import Linear
@@ -88,15 +87,8 @@ class DLRM(InteractionModel):
         self.over = mlp(over_width, over_layers, device, dropout=dropout, linear_end=True)
         self.add_first_order(first_order, dense_width, device)
 
-    def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
-        """dense [B, K] or None, F features of B bags -> logits [B]."""
-        looked_up = self.embeddings(sparse)
-        bottom = self.read_dense(dense)  # while sharded tables exchange their rows
-        vectors = side_by_side(looked_up, self.features)
+    def score(self, dense: Tensor | None, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
         return self.first_order(self.over(self.interact(bottom, vectors)).squeeze(1), dense, vectors)
-
-    def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        return self.first_order(self.over(self.interact(self.read_dense(dense), vectors)).squeeze(1), dense, vectors)
 
     def interact(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """The bottom MLP's output, [B, D] or None, before the dots of every pair of it and `vectors`.

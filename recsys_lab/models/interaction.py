@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torchrec.sparse.jagged_tensor import KeyedTensor
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.first_order import FirstOrder
@@ -49,12 +49,18 @@ class InteractionModel(ClickModel):
         """dense [B, K] -> [B, D] through the bottom MLP; None where there are no dense features."""
         return None if self.bottom is None else self.bottom(dense)
 
+    def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
+        """dense [B, K] or None, F features of B bags -> logits [B]."""
+        looked_up = self.embeddings(sparse)
+        bottom = self.read_dense(dense)  # while sharded tables exchange their rows
+        return self.score(dense, bottom, side_by_side(looked_up, self.features))
+
     def predict(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
         """The model after its tables: dense [B, K] and each feature's [B, D] -> logits [B]."""
-        return self.score(dense, [looked_up[feature].unsqueeze(1) for feature in self.features])
+        return self.score(dense, self.read_dense(dense), [looked_up[feature].unsqueeze(1) for feature in self.features])
 
-    def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        """dense [B, K] and the vectors that interact, each entry [B, any number, D] -> logits [B]."""
+    def score(self, dense: Tensor | None, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
+        """dense [B, K], what `read_dense` makes of it, and the vectors that interact, each entry [B, any number, D] -> logits [B]."""
         raise NotImplementedError
 
     def add_first_order(self, enabled: bool | None, dense_width: int, device: torch.device | None) -> None:
@@ -70,13 +76,12 @@ class InteractionModel(ClickModel):
         """
         if not self.has_first_order:
             return logits
-        for part in vectors:
-            logits = logits + self.first_of(part)
+        logits = logits + torch.cat([self.first_of(part) for part in vectors], dim=1).sum(1)
         return logits if self.first_dense is None else logits + self.first_dense(dense).squeeze(1)
 
     def first_of(self, part: Tensor) -> Tensor:
-        """[B, any number, D], an entry of the vectors that interact -> [B]: the first-order weights in it, added up."""
-        return part[:, :, 0].sum(1)
+        """[B, any number, D], an entry of the vectors that interact -> [B, any number]: the first-order weights in it."""
+        return part[:, :, 0]
 
     @torch.no_grad()
     def begin_with(self, start: FirstOrder) -> None:

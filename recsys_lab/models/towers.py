@@ -88,10 +88,10 @@ class TowerModel(InteractionModel):
 
     def predict_from_towers(self, dense: Tensor | None, outputs: list[Tensor]) -> Tensor:
         """The model after its tower modules: dense [B, K] and each tower's [B, O_t], in the towers' order -> logits [B]."""
-        return self.score(dense, [output.unflatten(1, (-1, self.vector_dim)) for output in outputs])
+        return self.score(dense, self.read_dense(dense), [output.unflatten(1, (-1, self.vector_dim)) for output in outputs])
 
     def first_of(self, part: Tensor) -> Tensor:
-        return part[:, 0, 0]
+        return part[:, :1, 0]
 
     def together(self, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
         """As InteractionModel's, but only the dense features' vector is normalised: what comes from towers was as it went in.

@@ -115,8 +115,8 @@ class XLRM(InteractionModel):
             came = OPERATORS * vectors
         self.over = mlp(came * embedding_dim, over_layers, device, dropout=dropout, linear_end=True)
 
-    def score(self, dense: Tensor | None, vectors: list[Tensor]) -> Tensor:
-        x = torch.cat(with_bottom(self.read_dense(dense), vectors), dim=1)
+    def score(self, dense: Tensor | None, bottom: Tensor | None, vectors: list[Tensor]) -> Tensor:
+        x = torch.cat(with_bottom(bottom, vectors), dim=1)
         return self.over(self.layers(x).flatten(1)).squeeze(1)
 
 

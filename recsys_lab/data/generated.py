@@ -72,15 +72,19 @@ class Shape:
         first = [f.table_name for f in self.features].index(feature.table_name)
         return _affine(feature.rows, hashing.key("spread", self.seed, first))
 
+    @cached_property
+    def _stretch(self) -> np.ndarray:
+        """[L] by which the law of each look-up's table stretches a uniform number."""
+        edge = (self.table_rows + 1).astype(np.float64)
+        return np.log(edge) if self.exponent == 1.0 else edge ** (1.0 - self.exponent) - 1.0
+
     def ranks(self, split: str, rows: np.ndarray) -> np.ndarray:
         """int64 [B, L]: 0 is the table's most frequent id."""
         u = hashing.uniform(hashing.bits(hashing.key("ids", self.seed, split), self._counter(rows, len(self.feature_of))))
-        edge = (self.table_rows + 1).astype(np.float64)
         if self.exponent == 1.0:
-            x = np.exp(u * np.log(edge))
+            x = np.exp(u * self._stretch)
         else:
-            power = 1.0 - self.exponent
-            x = (1.0 + u * (edge**power - 1.0)) ** (1.0 / power)
+            x = (1.0 + u * self._stretch) ** (1.0 / (1.0 - self.exponent))
         ranks = np.clip(x.astype(np.int64) - 1, 0, self.table_rows - 1)
         for feature, first, length in zip(self.features, self.first_look_up, self.lengths):
             if feature.law is not None:

@@ -83,12 +83,19 @@ class Truth:
         weights = 0.3 + draws
         return weights / np.sqrt((weights**2).sum())
 
-    def _id_effects(self, ranks: np.ndarray, fade: np.ndarray) -> np.ndarray:
+    @cached_property
+    def _of_look_ups(self) -> tuple[np.ndarray, np.ndarray]:
+        """[L] each: the stream of a look-up's effects, and the weight of its feature."""
         shape = self.shape
-        streams = np.array([hashing.key("id effect", shape.seed, f) for f in range(len(shape.features))], np.uint64)[shape.feature_of]
-        effects = hashing.normal(hashing.bits(streams, ranks)) * fade
-        weights = (self._feature_weights / np.sqrt(shape.lengths))[shape.feature_of]
-        return self.parts.ids * (effects * weights).sum(axis=1)
+        streams = np.array([hashing.key("id effect", shape.seed, f) for f in range(len(shape.features))], np.uint64)
+        return streams[shape.feature_of], (self._feature_weights / np.sqrt(shape.lengths))[shape.feature_of]
+
+    def _id_effects(self, ranks: np.ndarray, fade: np.ndarray) -> np.ndarray:
+        streams, weights = self._of_look_ups
+        effects = hashing.normal(hashing.bits(streams, ranks))
+        effects *= fade
+        effects *= weights
+        return self.parts.ids * effects.sum(axis=1)
 
     @cached_property
     def pairs(self) -> list[tuple[int, int]]:
@@ -113,21 +120,32 @@ class Truth:
                 total += latent[left] * latent[right]
         return self.parts.pairs * total / np.sqrt(max(1, len(self.pairs) * _LATENT))
 
-    def _latents(self, dim: int, ranks: np.ndarray, fade: np.ndarray) -> dict[int, np.ndarray]:
-        """[B] by feature of a pair: one component of its latent vector, the scaled sum over its look-ups. All in one pass."""
+    @cached_property
+    def _paired(self) -> tuple[list[int], np.ndarray, list[np.ndarray]]:
+        """The features that are in a pair, the places of their look-ups among the L, and by component of latent vectors their streams."""
         shape, features = self.shape, sorted({feature for pair in self.pairs for feature in pair})
         columns = np.concatenate([np.arange(shape.lengths[f]) + shape.first_look_up[f] for f in features])
-        streams = np.array([hashing.key("latent", shape.seed, f, dim) for f in features], np.uint64)
-        values = hashing.normal(hashing.bits(np.repeat(streams, shape.lengths[features]), ranks[:, columns])) * fade[:, columns]
+        streams = [np.array([hashing.key("latent", shape.seed, f, dim) for f in features], np.uint64) for dim in range(_LATENT)]
+        return features, columns, [np.repeat(of, shape.lengths[features]) for of in streams]
+
+    def _latents(self, dim: int, ranks: np.ndarray, fade: np.ndarray) -> dict[int, np.ndarray]:
+        """[B] by feature of a pair: one component of its latent vector, the scaled sum over its look-ups. All in one pass."""
+        shape, (features, columns, streams) = self.shape, self._paired
+        values = hashing.normal(hashing.bits(streams[dim], ranks[:, columns])) * fade[:, columns]
         ends = np.cumsum(shape.lengths[features])
         of_feature = dict(zip(features, np.split(values, ends[:-1], axis=1)))
         return {f: own.sum(axis=1) / np.sqrt(shape.lengths[f]) for f, own in of_feature.items()}
 
-    def _dense_effects(self, dense: np.ndarray) -> np.ndarray:
-        columns = np.arange(dense.shape[1])
+    @cached_property
+    def _of_dense(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """[K] slopes and bends, and the scale of their sum."""
+        columns = np.arange(self.shape.dense_features)
         slopes = hashing.normal(hashing.bits(hashing.key("slope", self.shape.seed), columns))
         bends = 0.5 * hashing.normal(hashing.bits(hashing.key("bend", self.shape.seed), columns)) * (columns % 3 == 0)
-        scale = self.parts.dense / np.sqrt((slopes**2 + 2 * bends**2).sum())
+        return slopes, bends, self.parts.dense / np.sqrt((slopes**2 + 2 * bends**2).sum())
+
+    def _dense_effects(self, dense: np.ndarray) -> np.ndarray:
+        slopes, bends, scale = self._of_dense
         t = np.clip((dense - _DENSE_MEAN) / _DENSE_SPREAD, -3.0, 3.0)
         return scale * (t * slopes + (t * t - 1.0) * bends).sum(axis=1)
 

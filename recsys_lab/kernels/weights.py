@@ -1,9 +1,10 @@
-"""SGD over weights in any format, a vector at a time. It does what torch.optim.SGD does, in one pass that makes no FP32 copy."""
+"""SGD and Adam over weights in any format, a vector at a time, as torch computes them: one pass that makes no FP32 copy."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,14 +15,27 @@ from recsys_lab.kernels.native import FORMAT
 #: Elements below which one thread is quicker than waking others.
 FEW_ELEMENTS = 1 << 15
 _p, _int, _f32 = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
+_VECTOR = (_p, _p, _int, _p, _int, ctypes.c_int64, _f32, _int)
 
 
 @functools.cache
-def _function() -> Any:
-    found = library().sgd_step
-    found.argtypes = (_p, _p, _int, _p, _int, ctypes.c_int64, _f32, _f32, _f32, _p, _int)
-    found.restype = None
+def _functions() -> Any:
+    found = library()
+    found.sgd_step.argtypes = (*_VECTOR, _f32, _f32, _p)
+    found.adam_step.argtypes = (*_VECTOR, _p, _p, _f32, _f32, _f32, _f32, _f32, _f32)
+    found.sgd_step.restype = found.adam_step.restype = None
     return found
+
+
+def _vector(weight: torch.Tensor, rest: torch.Tensor | None, grad: torch.Tensor, weight_decay: float, *states: torch.Tensor) -> tuple:
+    """What a step of any optimizer is called with first."""
+    for part in (weight, grad, *states, *(() if rest is None else (rest,))):
+        assert part.shape == weight.shape and part.is_contiguous() and part.is_cpu, "one shape, contiguous"
+    assert grad.dtype in (torch.float32, torch.bfloat16) and all(state.dtype == torch.float32 for state in states)
+    low, low_type = (None, None) if rest is None else (rest.data_ptr(), rest.dtype)
+    threads = torch.get_num_threads() if weight.numel() > FEW_ELEMENTS else 1
+    given = (grad.data_ptr(), grad.dtype == torch.bfloat16, weight.numel(), weight_decay, threads)
+    return weight.data_ptr(), low, FORMAT[weight.dtype, low_type], *given
 
 
 def sgd_step(
@@ -50,19 +64,68 @@ def sgd_step(
         momentum: of `velocity`.
         velocity: FP32, torch's momentum buffer; needed with `momentum`.
     """
-    parts = [weight, grad, *(part for part in (rest, velocity) if part is not None)]
-    assert all(part.shape == weight.shape and part.is_contiguous() and part.device.type == "cpu" for part in parts), "one shape, contiguous"
-    assert grad.dtype in (torch.float32, torch.bfloat16) and (velocity is None or velocity.dtype == torch.float32)
-    _function()(
-        weight.data_ptr(),
-        None if rest is None else rest.data_ptr(),
-        FORMAT[weight.dtype, None if rest is None else rest.dtype],
-        grad.data_ptr(),
-        grad.dtype == torch.bfloat16,
-        weight.numel(),
-        lr,
-        weight_decay,
-        momentum,
-        None if velocity is None else velocity.data_ptr(),
-        torch.get_num_threads() if weight.numel() > FEW_ELEMENTS else 1,
-    )
+    vector = _vector(weight, rest, grad, weight_decay, *(() if velocity is None else (velocity,)))
+    _functions().sgd_step(*vector, lr, momentum, None if velocity is None else velocity.data_ptr())
+
+
+@dataclass(frozen=True)
+class AdamStep:
+    """Adam's step number `step`, from 1 on. `betas`: how much of its two averages stays, at least half of the first. `eps`: beside the root.
+    """
+
+    step: int
+    lr: float
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float = 0.0
+
+    @property
+    def root(self) -> float:
+        """What the root of the average square is divided by: it began at zero."""
+        return (1 - self.betas[1] ** self.step) ** 0.5
+
+    @property
+    def rate(self) -> float:
+        """The learning rate, divided by what the average is for the same reason."""
+        return self.lr / (1 - self.betas[0] ** self.step)
+
+
+def adam(weight: torch.Tensor, grad: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, how: AdamStep) -> None:
+    """The definition: torch.optim.Adam with roots that are rounded correctly, which MKL's are not. In place, on FP32 of one shape.
+
+    With b the betas, and fma rounding once:
+
+        g = fma(weight_decay, w, g);  m = fma(1 - b1, g - m, m);  s = fma((1 - b2) g, g, b2 s)
+        w = w - rate m / (sqrt(s) / root + eps)
+
+    Args:
+        weight: w.
+        grad: g.
+        mean, square: torch's running averages of gradients (m) and of their squares (s).
+        how: which step.
+    """
+    of_mean, of_square = how.betas
+    if how.weight_decay:
+        grad = grad.add(weight, alpha=how.weight_decay)
+    mean.lerp_(grad, 1 - of_mean)
+    square.mul_(of_square).addcmul_(grad, grad, value=1 - of_square)
+    root = square.double().sqrt_().float()
+    weight.addcdiv_(mean, root.div_(how.root).add_(how.eps), value=-how.rate)
+
+
+def adam_step(
+    weight: torch.Tensor, rest: torch.Tensor | None, grad: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, how: AdamStep
+) -> None:
+    """`adam` of weights in any format in one pass, bit for bit, on a CPU with `recsys_lab.kernels.available()`.
+
+    All tensors have one shape and are contiguous.
+
+    Args:
+        weight, rest, grad: as of `sgd_step`.
+        mean, square: FP32.
+        how: which step.
+    """
+    of_mean, of_square = how.betas
+    assert of_mean >= 0.5, "torch computes the average by another formula"
+    averages = (mean.data_ptr(), square.data_ptr(), 1 - of_mean, of_square, 1 - of_square)
+    _functions().adam_step(*_vector(weight, rest, grad, how.weight_decay, mean, square), *averages, how.root, how.eps, how.rate)

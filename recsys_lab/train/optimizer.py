@@ -15,7 +15,7 @@ from recsys_lab.executor.dense_weights import DenseWeights
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.train.stored_optimizer import StoredOptimizer
 
-#: Dense weights that become one vector. Layer by layer more of them are updated faster: each stays in the cache for all of its calls.
+#: Dense weights that become one vector though their update is torch's: layer by layer, each stays in the cache for all of its calls.
 FEW = 1 << 18
 
 
@@ -58,13 +58,15 @@ class DenseAndTables(torch.optim.Optimizer):
 def dense_optimizer(sharded: ShardedModel, options: DenseOptimizer) -> torch.optim.Optimizer:
     """The optimizer of the dense arch of `sharded`, in whatever format its weights are stored.
 
-    FP32 weights become one vector where they are few: then the time of an update is that of its calls, a dozen for each parameter.
+    FP32 weights become one vector on CPUs under Adam, which is one pass over them there, and where they are few: then the time of torch's
+    update is that of its calls, a dozen for each parameter.
     """
     make = partial(torch_optimizer, options=options)
     if sharded.stored_dense is not None:
         return StoredOptimizer(sharded.stored_dense, make)
     parameters = dict(sharded.dense_parameters())
-    if options.name != "sgd" and sum(p.numel() for p in parameters.values()) <= FEW:
+    one_pass = options.name == "adam" and all(p.is_cpu for p in parameters.values())
+    if one_pass or options.name != "sgd" and sum(p.numel() for p in parameters.values()) <= FEW:
         first = {name: parameter.data for name, parameter in parameters.items()}
         return StoredOptimizer(DenseWeights.of("fp32", parameters.items(), first), make)
     return make(parameters.values())

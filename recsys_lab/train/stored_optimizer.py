@@ -2,19 +2,20 @@
 
 With hi/lo split weights and torch's SGD this is Split-SGD-BF16 (Kalamkar et al. 2020, section VII). The update is FP32's to the last bit.
 It keeps nothing but the hi/lo parts and the optimizer's own state. With a master it is the usual training in mixed precision. All
-parameters are one vector here, so an update is a few passes over memory, however many layers there are.
+parameters are one vector here. On CPUs SGD and Adam are one pass over it (recsys_lab/kernels/weights.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from recsys_lab.executor.dense_weights import DenseWeights
 from recsys_lab.kernels.choice import native_for
-from recsys_lab.kernels.weights import sgd_step
+from recsys_lab.kernels.stored import StoredWeights
+from recsys_lab.kernels.weights import AdamStep, adam, adam_step, sgd_step
 
 
 class StoredOptimizer(torch.optim.Optimizer):
@@ -44,11 +45,12 @@ class StoredOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self.inner.param_groups[0]["lr"] = self.param_groups[0]["lr"]
-        if isinstance(self.inner, torch.optim.SGD) and native_for(self._weights.weights.model):
-            self._sgd()
+        stepped = {torch.optim.SGD: self._sgd, torch.optim.Adam: self._adam}.get(type(self.inner))
+        if stepped is not None and native_for(self._weights.weights.model):
+            stepped()
         else:
             self._joined.data, self._joined.grad = self._weights.weights.read(), self._weights.gradient()
-            self.inner.step()
+            self._step_joined()
             self._weights.weights.write(self._joined.data)
             self._forget()
         return loss
@@ -57,11 +59,32 @@ class StoredOptimizer(torch.optim.Optimizer):
         """The same as `inner.step` of joined weights, to the last bit, in one pass."""
         group = self.inner.param_groups[0]
         how = {"lr": float(group["lr"]), "weight_decay": group["weight_decay"], "momentum": group["momentum"]}
+        for stored, gradient, state in self._vectors():
+            sgd_step(stored.model, stored.rest, gradient, velocity=state.get("momentum_buffer"), **how)
+
+    def _adam(self) -> None:
+        """As `_sgd`."""
+        how = self._next_adam()
+        for stored, gradient, state in self._vectors():
+            adam_step(stored.model, stored.rest, gradient, state["exp_avg"], state["exp_avg_sq"], how)
+
+    def _step_joined(self) -> None:
+        if isinstance(self.inner, torch.optim.Adam) and self._joined.is_cpu and self._joined.grad is not None:
+            state = self.inner.state[self._joined]
+            adam(self._joined.data, self._joined.grad, state["exp_avg"], state["exp_avg_sq"], self._next_adam())
+        else:
+            self.inner.step()
+
+    def _next_adam(self) -> AdamStep:
+        group, steps = self.inner.param_groups[0], self.inner.state[self._joined]["step"]
+        steps += 1
+        return AdamStep(int(steps), float(group["lr"]), group["betas"], group["eps"], group["weight_decay"])
+
+    def _vectors(self) -> Iterator[tuple[StoredWeights, torch.Tensor, dict[str, Any]]]:
+        """Each parameter's weights, gradient and state."""
         for name, parameter in self._weights.parameters.items():
-            stored = self._stored[name]
             gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
-            velocity = self.state[parameter].get("momentum_buffer")
-            sgd_step(stored.model, stored.rest, gradient, velocity=velocity, **how)
+            yield self._stored[name], gradient, self.state[parameter]
 
     def _forget(self) -> None:
         """Between steps there is no FP32 copy."""

@@ -106,7 +106,7 @@ def test_state_made_in_advance_changes_nothing(name):
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
 def test_few_weights_move_as_many_do(name, monkeypatch):
-    """They are one vector, of which each parameter is a part. The bits are torch's of each alone."""
+    """They are one vector, of which each parameter is a part. The bits are torch's of each alone. Under Adam many are one, too."""
     ends = []
     for few in (0, optimizer_of_dense.FEW):
         monkeypatch.setattr(optimizer_of_dense, "FEW", few)
@@ -115,7 +115,7 @@ def test_few_weights_move_as_many_do(name, monkeypatch):
         nothing: Any = None
         given = DenseOptimizer(name=name, lr=0.1, eps=1e-8, weight_decay=0.01, momentum=0.9)
         optimizer = dense_optimizer(ShardedModel(model, nothing, nothing, "tables"), given)
-        assert isinstance(optimizer, StoredOptimizer) == (name != "sgd" and few > 0)
+        assert isinstance(optimizer, StoredOptimizer) == (name == "adam" or name == "adagrad" and few > 0)
         for _ in range(5):
             optimizer.zero_grad()
             model(torch.randn(64, 13)).square().mean().backward()

@@ -14,6 +14,7 @@ from recsys_lab.config.options import DenseOptimizer
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
 from recsys_lab.kernels.choice import native_for
 from recsys_lab.kernels.stored import MODEL_DTYPE
+from recsys_lab.kernels.weights import AdamStep, adam_step
 from recsys_lab.train import stored_optimizer
 from recsys_lab.train.optimizer import torch_optimizer
 from recsys_lab.train.stored_optimizer import StoredOptimizer
@@ -63,7 +64,64 @@ def test_split_sgd_is_fp32_sgd_bit_for_bit(kernels: bool, data: st.DataObject, s
             assert same(ours[name].read(), parameter.data), name
 
 
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
+def exact_root(of: torch.Tensor) -> torch.Tensor:
+    """Rounded correctly. torch's is MKL's on CPUs, whose last bit may be another."""
+    return of.double().pow(0.5).float()
+
+
+def numbers_of(shape: tuple[int, ...]) -> torch.Tensor:
+    """Of many magnitudes; some zero, some denormal."""
+    return torch.randn(shape) * 10.0 ** torch.randint(-12, 3, shape) * (torch.rand(shape) > 0.1)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+@pytest.mark.parametrize("format", ["split_bf16", "bf16_master", "fp32"])
+def test_adam_is_torchs_but_for_the_rounding_of_roots(format: str, decay: float, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On vectors that torch takes in whole registers: what is left over it rounds otherwise."""
+    torch.manual_seed(1)
+    first = {"large": numbers_of((256, 160)), "small": numbers_of((64,))}
+    ours, given = stored(format, first), options("adam", 0.1, 0.0, decay)
+    kept = {key: torch.nn.Parameter(values.clone()) for key, values in first.items()}
+    mine, theirs, plain = (optimizer_of(ours, given), *(torch_optimizer(kept.values(), given) for _ in range(2)))
+    monkeypatch.setattr(stored_optimizer, "native_for", lambda weight: kernels and native_for(weight))
+    for step in range(4):
+        for key, parameter in kept.items():
+            gradient = numbers_of(parameter.shape).to(MODEL_DTYPE[format])
+            ours.parameters[key].grad, parameter.grad = gradient, gradient.float()
+        before = {key: parameter.detach().clone() for key, parameter in kept.items()}
+        mine.step()
+        plain.step()
+        by_mkl = {key: parameter.detach().clone() for key, parameter in kept.items()}
+        for key, parameter in kept.items():
+            parameter.data.copy_(before[key])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.Tensor, "sqrt", exact_root)
+            theirs.step()
+        for key, parameter in kept.items():
+            assert torch.equal(ours[key].read(), parameter.data), (key, step)
+            assert torch.allclose(parameter.data, by_mkl[key], rtol=1e-5, atol=1e-7), (key, step)
+            for what, state in theirs.state[parameter].items():
+                assert torch.equal(mine.state[ours.parameters[key]][what], state), (key, what)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_adam_moves_weights_alike_in_any_number_of_threads(threads: int) -> None:
+    torch.manual_seed(2)
+    weight, grad = numbers_of((100_003,)), numbers_of((100_003,))
+    moved = []
+    before = torch.get_num_threads()
+    for count in (1, threads):
+        torch.set_num_threads(count)
+        parts = [part.clone() for part in (weight, torch.zeros_like(weight), torch.zeros_like(weight))]
+        for step in (1, 2):
+            adam_step(parts[0], None, grad, *parts[1:], AdamStep(step, 0.1, (0.9, 0.999), 1e-8))
+        moved.append(parts)
+    torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for one, other in zip(*moved))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
 @pytest.mark.parametrize("format", ["split_bf16", "bf16_master", "fp32"])
 def test_every_optimizer_moves_the_joined_weights_as_fp32s(name: str, format: str) -> None:
     torch.manual_seed(0)

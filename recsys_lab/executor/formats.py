@@ -84,6 +84,11 @@ class WireFormats:
         return {exchange.name: QuantizedCommCodecs(self.forward, self.backward) for exchange in EXCHANGES}
 
 
+def exact_share(ranks: int) -> bool:
+    """Whether a quotient by so many `ranks` is the product with 1 / ranks, to the bit: by a power of two."""
+    return ranks & (ranks - 1) == 0
+
+
 def gradient_codec(name: str) -> Codec:
     return Codec(name, GRADIENT_SCALE if name == "fp16" else 1.0)
 
@@ -110,6 +115,9 @@ def average_in(module: nn.Module, codec: Codec, overlap: bool = True) -> None:
         return
     converted = next(module.parameters()).dtype != codec.dtype
     if overlap and not converted:  # DistributedDataParallel's own will do
+        ranks = dist.get_world_size(module.process_group)
+        if exact_share(ranks) and module.device_type == "cpu":  # in C++: a bucket is divided at once, not parameter by parameter
+            module._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
         return
 
     def average(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab import kernels
-from recsys_lab.executor.formats import Codec
+from recsys_lab.executor.formats import Codec, exact_share
 from recsys_lab.executor.shared_memory import awaited_in_python
 from recsys_lab.kernels import Lookups, Rule
 
@@ -51,7 +51,7 @@ class ReplicaGradients:
     def add(self, lookups: Lookups, grad: torch.Tensor) -> None:
         """As `start`, for what is not summed yet. The update's kernel adds it up, to the bits that `start` gets of the sums."""
         ranks, total = self.group.size(), self._empty()
-        exact = ranks & (ranks - 1) == 0  # by a power of two, a product is as a quotient
+        exact = exact_share(ranks)
         kernels.update(total, lookups, grad, Rule("sgd", -1.0 / ranks if exact else -1.0))  # 0 - g (-1) is g
         if not exact:
             total.div_(ranks)

@@ -70,8 +70,7 @@ def sgd_step(
 
 @dataclass(frozen=True)
 class AdamStep:
-    """Adam's step number `step`, from 1 on. `betas`: how much of its two averages stays, at least half of the first. `eps`: beside the root.
-    """
+    """Adam's step number `step`, from 1 on. `betas`: how much of its averages stays, at least half of the first. `eps`: beside the root."""
 
     step: int
     lr: float

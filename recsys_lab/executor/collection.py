@@ -27,6 +27,7 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
+from recsys_lab.executor.column_order import ColumnOrder
 from recsys_lab.executor.execution import Config, Execution, Part, Request, Running, keyed
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.groups import own_group
@@ -156,6 +157,7 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
 
     _means: list[str]  # features
     _ids: IdExchange | None  # of the batches so far
+    _order: ColumnOrder
     _output_dists: Any
 
     def __init__(
@@ -174,6 +176,8 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
         self.__dict__["_means"] = [feature for config in spread for feature in config.feature_names]
         summed = [replace(c, pooling=PoolingType.SUM) if c in spread else c for c in configs]
         super().__init__(EmbeddingBagCollection(summed, device=META), params, env, device, replicas, formats, *rest)
+        widths = {feature: config.embedding_dim for config in configs for feature in config.feature_names}
+        self.__dict__["_order"] = ColumnOrder([sharding.embedding_names() for sharding in self._embedding_shardings], widths)
         if device.type == "cpu":
             self._output_dists = [on_cpu(theirs, formats) for theirs in self._output_dists]
 
@@ -202,10 +206,22 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
         return Leg([extents_of(groups) for groups in groups_of_ranks], group, order_of(group.size(), stagger))
 
     def compute_and_output_dist(self, ctx: EmbeddingBagCollectionContext, input: KJTList) -> LazyAwaitable[KeyedTensor]:
-        waiting = super().compute_and_output_dist(ctx, input)
+        exchanges = zip(self._lookups, self._output_dists, input, ctx.sharding_contexts)
+        waiting = _Rows([exchange(look_up(ids), context) for look_up, exchange, ids, context in exchanges], self._order)
         if self._means:
             waiting.callbacks.append(partial(_divided, features=self._means, lengths=ctx.divisor))
         return waiting
+
+
+class _Rows(LazyAwaitable[KeyedTensor]):
+    """Pooled rows on their way, by exchange."""
+
+    def __init__(self, waiting: list[Awaitable[torch.Tensor]], order: ColumnOrder):
+        super().__init__()
+        self._waiting, self._order = waiting, order
+
+    def _wait_impl(self) -> KeyedTensor:
+        return self._order.together([part.wait() for part in self._waiting])
 
 
 def _divided(pooled: KeyedTensor, features: list[str], lengths: torch.Tensor) -> KeyedTensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 
 import torch
 
@@ -68,6 +69,7 @@ def _functions() -> ctypes.CDLL:
     }.items():
         function = getattr(found, name)
         function.argtypes, function.restype = arguments, _i64
+    found.columns.argtypes, found.columns.restype = (_p, _i64, _p, _i64, _p, _p, _i64, ctypes.c_int), None
     found.instructions.restype = ctypes.c_char_p
     found.stream_read.argtypes, found.stream_read.restype = (_p, _i64, ctypes.c_int), _f32
     found.stream_update.argtypes, found.stream_update.restype = (_p, _i64, _f32, ctypes.c_int), None
@@ -265,6 +267,21 @@ def ids_of_ranks(
     given = (lengths.data_ptr(), ids.data_ptr(), order.numel(), shards, samples, order.data_ptr())
     _functions().ids_of_ranks(*given, *(tensor.data_ptr() for tensor in made))
     return made
+
+
+def columns(whole: torch.Tensor, blocks: torch.Tensor, parts: Sequence[torch.Tensor], back: bool = False) -> None:
+    """Blocks of columns of P matrices side by side in one matrix.
+
+    Args:
+        whole: [B, sum of widths], written.
+        blocks: int64 [n, 3]: in the order of `whole`, a part, its first column there, and how many.
+        parts: [B, any] each, of the same format. All matrices are contiguous.
+        back: the other way: `parts` are written.
+    """
+    assert whole.is_contiguous() and all(part.is_contiguous() and part.dtype == whole.dtype for part in parts)
+    of_parts = _i64 * len(parts)
+    places, widths = of_parts(*(part.data_ptr() for part in parts)), of_parts(*(part.shape[1] for part in parts))
+    _functions().columns(whole.data_ptr(), len(whole), blocks.data_ptr(), len(blocks), places, widths, whole.element_size(), back)
 
 
 def _threads(ids: int, weight: torch.Tensor) -> int:

@@ -18,7 +18,7 @@ from torch.distributed.distributed_c10d import AllToAllOptions
 def all_to_all(
     taken: torch.Tensor, sent: torch.Tensor, group: dist.ProcessGroup, takes: Sequence[int] = (), sends: Sequence[int] = ()
 ) -> Any:
-    """`dist.all_to_all_single` with async_op, without its checks, which cost as much as a small exchange on one machine. Collective.
+    """`dist.all_to_all_single` with async_op, without its checks and its log of each call. Collective.
 
     Args:
         taken: written, once what is returned has been waited for.

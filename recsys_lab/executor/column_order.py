@@ -30,10 +30,15 @@ class ColumnOrder:
         place = {f: (part, at) for part, features in enumerate(self.came) for f, at in zip(features, starts[part])}
         return torch.tensor([(*place[feature], width) for feature, width in self.dims.items()])
 
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the parts have the features as they are wanted."""
+        return [feature for part in self.came for feature in part] == list(self.dims)
+
     def together(self, parts: Sequence[torch.Tensor]) -> KeyedTensor:
         """Parts [B, C] -> the features' columns in order, with their names."""
         keys, widths = list(self.dims), list(self.dims.values())
-        if [feature for part in self.came for feature in part] == keys:
+        if self.in_order:
             return KeyedTensor(keys, widths, parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1))
         if parts[0].is_cpu and len({part.dtype for part in parts}) == 1 and kernels.available():
             return KeyedTensor(keys, widths, _Together.apply(self.blocks, *parts))

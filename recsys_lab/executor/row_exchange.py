@@ -1,10 +1,10 @@
-"""The pooled rows of a collection's tables on their way to the samples that want them, and their gradients on the way back.
+"""The pooled rows of a collection's tables on their way to the samples that want them, and their gradients in the backward pass.
 
 An exchange is under way from the look-up until somebody reads its rows, and back again. Two autograd functions, as in TorchRec: `_Start`
 issues and `_Finish` waits. In the backward pass `_Finish` issues and `_Start` waits. What is computed between them overlaps. Blocking, each
 waits for what it issues. Each way to exchange has a call there (`spread`) and back (`collect`), and leaves the waiting to others.
 
-On CPUs this takes the place of TorchRec's own (`on_cpu`): the same collectives, bytes and bits, with a third of its calls of Python.
+On CPUs this takes the place of TorchRec's own (`on_cpu`): the same collectives, bytes and bits.
 
 Shapes: R ranks, B samples of one rank, C columns of all tables, O of this rank's.
 """

@@ -58,8 +58,8 @@ class DenseAndTables(torch.optim.Optimizer):
 def dense_optimizer(sharded: ShardedModel, options: DenseOptimizer) -> torch.optim.Optimizer:
     """The optimizer of the dense arch of `sharded`, in whatever format its weights are stored.
 
-    FP32 weights become one vector on CPUs under Adam, which is one pass over them there, and where they are few: then the time of torch's
-    update is that of its calls, a dozen for each parameter.
+    FP32 weights become one vector on CPUs under Adam, which is one pass over them there. So do few weights anywhere: then the time of
+    torch's update is that of its calls, a dozen for each parameter.
     """
     make = partial(torch_optimizer, options=options)
     if sharded.stored_dense is not None:

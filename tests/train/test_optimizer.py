@@ -1,4 +1,4 @@
-"""One optimizer over two: the schedule reaches both at the same step, and clipping touches the dense part alone."""
+"""One optimizer over two: the schedule reaches both at the same step, and clipping touches the dense arch alone."""
 
 from __future__ import annotations
 

@@ -6,30 +6,11 @@ Shapes: R ranks, B samples of one rank, C columns of all ranks, O of this rank's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import AllToAllOptions
-
-
-def all_to_all(
-    taken: torch.Tensor, sent: torch.Tensor, group: dist.ProcessGroup, takes: Sequence[int] = (), sends: Sequence[int] = ()
-) -> Any:
-    """`dist.all_to_all_single` with async_op, without its checks and its log of each call. Collective.
-
-    Args:
-        taken: written, once what is returned has been waited for.
-        sent: of the same type.
-        group: its ranks.
-        takes, sends: elements of the first dimension from and for each rank; empty: as many of each.
-    """
-    options = AllToAllOptions()
-    options.asyncOp = True
-    of_group: Any = group
-    return of_group.alltoall_base(taken, sent, list(takes), list(sends), options)
 
 
 @dataclass(frozen=True)
@@ -79,7 +60,7 @@ class AllToAll:
     def _issue(self, taken: torch.Tensor, sent: torch.Tensor, take: list[int], send: list[int], parts: list[torch.Tensor]) -> UnderWay:
         if not any(self.columns):
             return UnderWay([], parts)
-        return UnderWay([all_to_all(taken, sent, self.group, take, send)], parts)
+        return UnderWay([dist.all_to_all_single(taken, sent, take, send, group=self.group, async_op=True)], parts)
 
     def _sizes(self, samples: int) -> list[int]:
         """Elements of each rank's columns."""

@@ -21,7 +21,6 @@ from torchrec.distributed.types import NoWait
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab import kernels
-from recsys_lab.executor.all_to_all import all_to_all
 from recsys_lab.kernels import native
 
 
@@ -115,7 +114,7 @@ class Sizes:
         self._answers: list[tuple[torch.Tensor, dist.Work | None]] = []
         for leg, sent in zip(exchange.legs, self._sizes.split([len(leg.of_ranks) for leg in exchange.legs])):
             answer = sent if leg.group is None else torch.empty_like(sent)
-            work = None if leg.group is None else all_to_all(answer.view(-1), sent.view(-1), leg.group)
+            work = None if leg.group is None else dist.all_to_all_single(answer.view(-1), sent.view(-1), group=leg.group, async_op=True)
             self._answers.append((answer, work))
 
     def wait(self) -> Ids:
@@ -142,7 +141,8 @@ class Flight:
         if leg.group is not None:
             for sent, gives, takes in zip(self._sent, to, back):
                 self._got.append(sent.new_empty(sum(takes)))
-                self._works.append(all_to_all(self._got[-1], sent, leg.group, takes, gives))
+                how = {"output_split_sizes": list(takes), "input_split_sizes": list(gives), "group": leg.group}
+                self._works.append(dist.all_to_all_single(self._got[-1], sent, async_op=True, **how))
 
     def wait(self) -> KeyedJaggedTensor:
         """The ids of all ranks' samples in this rank's shards, feature by feature."""

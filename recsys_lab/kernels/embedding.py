@@ -99,7 +99,7 @@ def update(
             occurrence moves its row by itself, so the sums are rounded differently.
 
     Raises:
-        IndexError: for an id outside the table.
+        IndexError: for an id outside the table. On a GPU an assertion ends the process.
         UserError: for an unknown strategy, or one that the rule, the formats or the device do not allow.
     """
     assert grad.dtype in OUT and grad.dim() == 2, "gradients are matrices in FP32 or BF16"

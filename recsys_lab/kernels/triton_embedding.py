@@ -1,8 +1,7 @@
 """The Triton kernels as functions of tensors on a GPU. Arguments have been looked at before, as for C++ (native.py).
 
-What an update goes by is made in torch: ids sorted stably, and where each row's occurrences begin. For that the host waits for the GPU once
-or twice an update. An id outside the table is also found then (IndexError). A look-up waits for nothing. There such an id ends the process
-by an assertion on the GPU, as in torch's own look-ups.
+The host waits for nothing. An id outside the table ends the process by an assertion on the GPU, as in torch's own look-ups. In Triton's
+interpreter it is an IndexError. Torch sorts an update's ids by row, and finds where each row's occurrences begin.
 """
 
 from __future__ import annotations
@@ -20,6 +19,10 @@ from recsys_lab.kernels.rule import Rule
 #: As the kernels call the types of a table's weights, and of what it keeps beside them.
 FORMATS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 LOWS = {torch.int16: "int16", torch.uint8: "uint8", torch.float32: "float32"}
+#: Rows with more occurrences are summed by programs of their own, in the definition's pieces. Not more than such a piece.
+WINDOW = 128
+#: Programs of an update for each processor of a GPU. It holds half as many at once.
+PROGRAMS_A_PROCESSOR = 64
 #: Columns that 32 threads share. Not tuned: see docs/decisions/split-sgd.md.
 ELEMENTS_A_WARP = 256
 
@@ -68,86 +71,108 @@ def update(
     squares: torch.Tensor | None,
 ) -> None:
     """`grad`: FP32 or BF16; [B, F * D] of bags, else [*, D]."""
+    if not weight.is_cuda:
+        _check_update(lookups, weight, grad)
     if not len(lookups.ids) or not weight.shape[1]:
         return
     grad = grad if grad.stride(1) == 1 else grad.contiguous()
-    sources = lookups.gradient_rows()
-    runs = _runs(lookups, weight, grad)
-    summed: dict[str, Any] = {
-        "grad": _bits(grad),
-        "sources": runs.order if sources is None else sources[runs.order],
-        "factors": None if lookups.weights is None else lookups.weights[runs.order],
-        "offsets": None if lookups.offsets is None else lookups.offsets.contiguous(),
-        "features": lookups.features,
-        "samples": lookups.samples,
-        "grad_stride": grad.stride(0),
-        "GRAD_BF16": grad.dtype == torch.bfloat16,
-        "WEIGHTED": lookups.weights is not None,
-        "MEAN": lookups.mode == "mean",
-        **_columns(weight),
-    }
-    parts = torch.empty(runs.parts, weight.shape[1], device=weight.device)
+    window = min(WINDOW, torch_embedding.PIECE)
     with torch.cuda.device_of(weight):
-        if runs.parts:
-            begins, ends = _pieces(runs)
-            triton_kernels.sum_pieces[(runs.parts,)](parts, begins, ends, **summed)
-        triton_kernels.move_rows[(len(runs.touched),)](
-            *(_bits(weight), low, state, squares, runs.touched, runs.begins, parts, runs.first_parts),
+        found = _occurrences(lookups, weight, grad)
+        starts, stops = _around(found.rows, window)
+        parts = torch.empty(2 * len(starts), weight.shape[1], device=weight.device)
+        shared: dict[str, Any] = {
+            "grad": _bits(grad),
+            "places": found.places,
+            "factors": found.factors,
+            "lengths": found.lengths,
+            "WINDOW": window,
+            "PIECE": torch_embedding.PIECE,
+            "GRAD_BF16": grad.dtype == torch.bfloat16,
+            **_columns(weight),
+        }
+        triton_kernels.sum_pieces[(len(parts),)](parts, starts, stops, **shared)
+        triton_kernels.move_rows[(_programs(weight, len(found.rows)),)](
+            *(_bits(weight), low, state, squares, found.rows, found.begins, parts),
+            id_count=len(found.rows),
             rate=rule.rate,
             eps=rule.eps,
             decay=rule.weight_decay,
             new_mean=1 - rule.beta1,
             old_square=rule.beta2,
             new_square=1 - rule.beta2,
-            PIECE=torch_embedding.PIECE,
             FORMAT=FORMATS[weight.dtype],
             RULE=rule.name,
             DECAYS=rule.weight_decay != 0,
             LOW=None if low is None else LOWS[low.dtype],
-            **summed,
+            **shared,
         )
 
 
 @dataclass(frozen=True)
-class _Runs:
-    """Where each row occurs: `order` [N], positions of the ids by row, equal ones in their order. Row touched[u] is at [begins[u], begins[u
-    + 1]) of it. Rows with more than PIECE occurrences have `many[u]` pieces, numbered from first_parts[u]; others none.
-    """
+class _Occurrences:
+    """What N ids mean, sorted by row of the table; equal rows in the order of their ids."""
 
-    order: torch.Tensor
-    touched: torch.Tensor  # [U]
-    begins: torch.Tensor  # [U + 1]
-    many: torch.Tensor  # [U]
-    first_parts: torch.Tensor  # [U]
-    parts: int
+    rows: torch.Tensor  # [N], int32 where the table allows
+    begins: torch.Tensor  # [N]: where each distinct row begins, filled up with N
+    places: torch.Tensor  # [N], int64: where the gradient of each begins, in elements
+    factors: torch.Tensor | None  # [N], FP32
+    lengths: torch.Tensor | None  # [N], FP32: of the bag that each is in, for a mean
 
 
-def _runs(lookups: Lookups, weight: torch.Tensor, grad: torch.Tensor) -> _Runs:
-    rows = lookups.rows()
-    bounds = [*rows.aminmax(), *(() if lookups.source is None else lookups.source.aminmax())]
-    ordered, order = (rows.int() if len(weight) < 2**31 else rows).sort(stable=True)  # in half the time
-    fresh = torch.ones_like(ordered, dtype=torch.bool)
-    torch.ne(ordered[1:], ordered[:-1], out=fresh[1:])
-    begins = fresh.nonzero().squeeze(1)
-    begins = torch.cat((begins, begins.new_full((1,), len(rows))))
-    counts = begins.diff()
-    pieces = (counts + torch_embedding.PIECE - 1) // torch_embedding.PIECE
-    many = torch.where(counts > torch_embedding.PIECE, pieces, 0)
-    parts, least, most, *of_sources = torch.stack([bound.long() for bound in (many.sum(), *bounds)]).tolist()
-    if least < 0 or most >= len(weight):
-        place = int(((rows < 0) | (rows >= len(weight))).nonzero()[0])
+def _occurrences(lookups: Lookups, weight: torch.Tensor, grad: torch.Tensor) -> _Occurrences:
+    ids, dim = lookups.ids.contiguous(), weight.shape[1]
+    count, mean = len(ids), lookups.mode == "mean"
+    rows = ids.new_empty(count, dtype=torch.int32 if len(weight) < 2**31 else torch.int64)  # sorted in half the time
+    places, lengths = ids.new_empty(count, dtype=torch.int64), grad.new_empty(count, dtype=torch.float32) if mean else None
+    if lookups.offsets is None:
+        triton_kernels.note_rows[(triton.cdiv(count, triton_kernels.IDS_AT_ONCE),)](
+            *(rows, places, ids, lookups.source, len(weight), len(grad), count, grad.stride(0)),
+            IDS=triton_kernels.IDS_AT_ONCE,
+            **triton_kernels.OPTIONS,
+        )
+    else:
+        bags = len(lookups.offsets) - 1
+        triton_kernels.note_bags[(triton.cdiv(bags, triton_kernels.BAGS_AT_ONCE),)](
+            *(rows, places, lengths, ids, lookups.first_rows, lookups.offsets.contiguous()),
+            *(lookups.samples, bags, len(weight), count, grad.stride(0)),
+            DIM=dim,
+            MEAN=mean,
+            BAGS=triton_kernels.BAGS_AT_ONCE,
+            IDS=triton_kernels.BAG_IDS_AT_ONCE,
+            num_warps=1,
+            **triton_kernels.OPTIONS,
+        )
+    rows, order = rows.sort(stable=True)
+    fresh = torch.ones_like(rows, dtype=torch.bool)
+    torch.ne(rows[1:], rows[:-1], out=fresh[1:])
+    begins = torch.nonzero_static(fresh, size=count, fill_value=count).squeeze(1)
+    factors = None if lookups.weights is None else lookups.weights[order]
+    return _Occurrences(rows, begins, places[order], factors, None if lengths is None else lengths[order])
+
+
+def _around(rows: torch.Tensor, window: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of every `window`-th occurrence: where its row begins and ends, in `rows` [N], sorted."""
+    marks = rows[::window].contiguous()
+    return torch.searchsorted(rows, marks), torch.searchsorted(rows, marks, right=True)
+
+
+def _programs(weight: torch.Tensor, most: int) -> int:
+    """So many as the GPU holds at once, and no more than are needed. In the interpreter a few, which take turns too."""
+    if not weight.is_cuda:
+        return min(3, most)
+    return min(most, PROGRAMS_A_PROCESSOR * torch.cuda.get_device_properties(weight.device).multi_processor_count)
+
+
+def _check_update(lookups: Lookups, weight: torch.Tensor, grad: torch.Tensor) -> None:
+    """What the kernels assert on a GPU, for Triton's interpreter: IndexError."""
+    rows, source = lookups.rows(), lookups.source
+    outside = (rows < 0) | (rows >= len(weight))
+    if outside.any():
+        place = int(outside.nonzero()[0])
         raise IndexError(f"id {int(lookups.ids[place])} at place {place} means row {int(rows[place])} of a table with {len(weight)} rows")
-    if of_sources and not 0 <= of_sources[0] <= of_sources[1] < len(grad):
-        raise IndexError(f"sources from {of_sources[0]} to {of_sources[1]} of a gradient with {len(grad)} rows")
-    return _Runs(order, ordered[begins[:-1]].long(), begins, many, many.cumsum(0) - many, parts)
-
-
-def _pieces(runs: _Runs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Places of `order` at which each piece begins and ends."""
-    row = torch.repeat_interleave(torch.arange(len(runs.many), device=runs.many.device), runs.many, output_size=runs.parts)
-    number = torch.arange(runs.parts, device=row.device) - runs.first_parts[row]
-    begins = runs.begins[row] + number * torch_embedding.PIECE
-    return begins, torch.minimum(begins + torch_embedding.PIECE, runs.begins[row + 1])
+    if source is not None and len(source) and not 0 <= (least := int(source.min())) <= (most := int(source.max())) < len(grad):
+        raise IndexError(f"sources from {least} to {most} of a gradient with {len(grad)} rows")
 
 
 def _check_inside(rows: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor | None = None) -> None:

@@ -1,11 +1,12 @@
 """The embedding kernels in Triton, as programs of a GPU. triton_embedding.py launches them. torch_embedding.py says what they mean.
 
-A look-up is a program for each bag. An update is a program for each distinct row. A program sums in the order of the ids, so nothing is
-atomic and every run gives the same bits. The BF16 parts of hi/lo split weights are read as integers, and their bits are joined here. No
-product may be contracted with a sum (OPTIONS), quotients and roots are rounded to nearest: FP32's bits are then the definition's.
+A look-up is a program for each bag. An update notes what each id means, and is sorted by row outside. Then programs take the distinct rows
+in turn. A program sums in the order of the ids, so nothing is atomic and every run gives the same bits. The BF16 parts of hi/lo split
+weights are read as integers, and their bits are joined here. No product may be contracted with a sum (OPTIONS), quotients and roots are
+rounded to nearest: FP32's bits are then the definition's.
 
-Shapes: E rows, D columns (`DIM`, held in `BLOCK`, a power of two), B samples, F features, N ids, U distinct rows. Written in Triton's
-language, which mypy does not know. `FORMAT` is a key of triton_embedding.FORMATS.
+Shapes: E rows, D columns (`DIM`, held in `BLOCK`, a power of two), B samples, F features, N ids. Written in Triton's language, which mypy
+does not know. `FORMAT` is a key of triton_embedding.FORMATS.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-#: A sum loads so many of its terms before it adds the first, in their order still. One at a time would wait for memory each time. An
-#: update of skewed ids took 8.5 ms on an H100 then, and 5.4 so (experiments/benchmarks/2026-11_gpu.md).
+#: A sum loads so many of its terms before it adds the first, in their order still. One at a time would wait for memory each time.
 IDS_AHEAD = tl.constexpr(4)
-OCCURRENCES_AHEAD = tl.constexpr(8)
+#: Two to this power are the gradients that a sum loads so: of a row, and of a piece of one with many.
+OF_A_ROW, OF_A_PIECE = tl.constexpr(3), tl.constexpr(5)
+#: What a program notes together: ids; and of bags so many, and so many ids of each.
+IDS_AT_ONCE, BAGS_AT_ONCE, BAG_IDS_AT_ONCE = 256, 16, 16
 #: How every kernel is compiled. `debug` keeps assertions in; sums of integers are not looked at.
 OPTIONS = {"enable_fp_fusion": False, "debug": True, "sanitize_overflow": False}
 
@@ -74,107 +77,179 @@ def read_rows(
 
 
 @triton.jit
-def sum_pieces(
-    parts, begins, ends, grad, sources, factors, offsets, features, samples, grad_stride,
-    DIM: tl.constexpr, BLOCK: tl.constexpr, GRAD_BF16: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr,
+def note_bags(
+    rows, places, lengths, ids, first_rows, offsets, samples, bag_count, table_rows, id_count, grad_stride,
+    DIM: tl.constexpr, MEAN: tl.constexpr, BAGS: tl.constexpr, IDS: tl.constexpr,
 ):  # fmt: skip
-    """Piece p of a row with many occurrences -> its summed gradient, row p of `parts` (FP32).
+    """For each id of a bag its row of the table, the place of its gradient in `grad` and, for a mean, its bag's length. All [N].
 
-    The piece is places [begins[p], ends[p]) of `sources`.
+    The assertion ends the process.
     """
-    piece = tl.program_id(0).to(tl.int64)
-    columns = tl.arange(0, BLOCK)
-    inside = columns < DIM
-    begin, end = tl.load(begins + piece), tl.load(ends + piece)
-    total = _summed(
-        grad, sources, factors, offsets, begin, end, columns, inside, features, samples, grad_stride,
-        DIM, BLOCK, GRAD_BF16, WEIGHTED, MEAN,
-    )  # fmt: skip
-    tl.store(parts + piece * DIM + columns, total, mask=inside)
+    bag = tl.program_id(0).to(tl.int64) * BAGS + tl.arange(0, BAGS)
+    known = bag < bag_count
+    begin, end = tl.load(offsets + bag, mask=known, other=0), tl.load(offsets + bag + 1, mask=known, other=0)
+    right = (begin <= end) & (begin >= 0) & (end <= id_count)
+    right = ~known | (right & ((bag > 0) | (begin == 0)) & ((bag < bag_count - 1) | (end == id_count)))
+    begin, end = tl.maximum(begin, 0), tl.minimum(end, id_count)
+    first_row = tl.zeros([BAGS], dtype=tl.int64)
+    if first_rows is not None:
+        first_row = tl.load(first_rows + bag // samples, mask=known, other=0)
+    place = bag % samples * grad_stride + bag // samples * DIM
+    for first in range(0, tl.max(end - begin, axis=0), IDS):
+        at = begin[:, None] + first + tl.arange(0, IDS)[None, :]
+        there = at < end[:, None]
+        row = tl.load(ids + at, mask=there, other=0).to(tl.int64) + first_row[:, None]
+        among = (row >= 0) & (row < table_rows)
+        right = right & (tl.max((there & ~among).to(tl.int32), axis=1) == 0)
+        tl.store(rows + at, tl.where(among, row, 0), mask=there)
+        tl.store(places + at, tl.broadcast_to(place[:, None], [BAGS, IDS]), mask=there)
+        if MEAN:
+            tl.store(lengths + at, tl.broadcast_to((end - begin).to(tl.float32)[:, None], [BAGS, IDS]), mask=there)
+    tl.device_assert(right, "an id is not among the table's rows, or offsets do not rise from 0 to the number of ids")
+
+
+@triton.jit
+def note_rows(rows, places, ids, sources, table_rows, grad_rows, id_count, grad_stride, IDS: tl.constexpr):
+    """As note_bags, of ids that are in no bag: id i has row sources[i] of the gradient, or row i."""
+    at = tl.program_id(0).to(tl.int64) * IDS + tl.arange(0, IDS)
+    there = at < id_count
+    row = tl.load(ids + at, mask=there, other=0).to(tl.int64)
+    source = at
+    if sources is not None:
+        source = tl.load(sources + at, mask=there, other=0).to(tl.int64)
+    among = (row >= 0) & (row < table_rows)
+    right = among & (source >= 0) & (source < grad_rows)
+    tl.store(rows + at, tl.where(among, row, 0), mask=there)
+    tl.store(places + at, source * grad_stride, mask=there)
+    tl.device_assert(right | ~there, "an id is not among the table's rows, or a source not among the gradient's")
+
+
+@triton.jit
+def sum_pieces(
+    parts, starts, stops, grad, places, factors, lengths,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, WINDOW: tl.constexpr, PIECE: tl.constexpr, GRAD_BF16: tl.constexpr,
+):  # fmt: skip
+    """Pieces of the rows with more than WINDOW occurrences -> their summed gradients, rows of `parts` (FP32).
+
+    Every WINDOW-th occurrence is a mark, and has two programs. `starts` and `stops` of a mark say where the row that occurs there begins
+    and ends. The first program sums the piece that begins at the mark or behind it, before the next mark. The second sums the row's first
+    piece, if this is the first mark behind its begin. So each piece has one program, and a row finds its pieces (_piece).
+    """
+    mark = (tl.program_id(0) // 2).to(tl.int64)
+    at = mark * WINDOW
+    start, stop = tl.load(starts + mark), tl.load(stops + mark)
+    if tl.program_id(0) % 2 == 0:
+        begin = start + (at - start + PIECE - 1) // PIECE * PIECE
+        mine = begin < tl.minimum(at + WINDOW, stop)
+    else:
+        begin = start
+        mine = (start < at) & (start > at - WINDOW)
+    if mine & (stop - start > WINDOW):
+        columns = tl.arange(0, BLOCK)
+        end = tl.minimum(begin + PIECE, stop)
+        total = _summed(grad, places, factors, lengths, begin, end, columns, DIM, BLOCK, GRAD_BF16, OF_A_PIECE)
+        tl.store(parts + tl.program_id(0).to(tl.int64) * DIM + columns, total, mask=columns < DIM)
+
+
+@triton.jit
+def _piece(begin, number, WINDOW: tl.constexpr, PIECE: tl.constexpr):
+    """Which program of sum_pieces summed piece `number` of a row that begins at `begin`."""
+    at = begin + number * PIECE
+    behind = at // WINDOW * 2
+    if (number == 0) & (at % WINDOW > 0):
+        behind += 3
+    return behind
 
 
 @triton.jit
 def move_rows(
-    weight, low, state, squares, touched, begins, parts, first_parts, grad, sources, factors, offsets, features, samples, grad_stride,
+    weight, low, state, squares, rows, begins, parts, grad, places, factors, lengths, id_count,
     rate, eps, decay, new_mean, old_square, new_square,
-    DIM: tl.constexpr, BLOCK: tl.constexpr, PIECE: tl.constexpr, FORMAT: tl.constexpr, RULE: tl.constexpr, DECAYS: tl.constexpr,
-    GRAD_BF16: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr, LOW: tl.constexpr,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, WINDOW: tl.constexpr, PIECE: tl.constexpr, FORMAT: tl.constexpr, RULE: tl.constexpr,
+    DECAYS: tl.constexpr, GRAD_BF16: tl.constexpr, LOW: tl.constexpr,
 ):  # fmt: skip
-    """Distinct row u, touched[u], sums its gradient over places [begins[u], begins[u + 1]) of `sources` and moves once.
+    """Distinct row u sums its gradient over occurrences [begins[u], begins[u + 1]) and moves once. `rows` [N] of the table, sorted.
 
-    A row with more than PIECE occurrences sums its `parts` from first_parts[u] on instead. `rate` to `new_square`: as Rule, in FP32.
+    `begins` [N] is filled up with N. A row with more than WINDOW occurrences sums its `parts` instead. `rate` to `new_square`: as Rule, in
+    FP32.
     """
-    number = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < DIM
-    row = tl.load(touched + number)
-    begin, end = tl.load(begins + number), tl.load(begins + number + 1)
-    if end - begin <= PIECE:
-        total = _summed(
-            grad, sources, factors, offsets, begin, end, columns, inside, features, samples, grad_stride,
-            DIM, BLOCK, GRAD_BF16, WEIGHTED, MEAN,
-        )  # fmt: skip
-    else:
-        total = tl.zeros([BLOCK], dtype=tl.float32)
-        first = tl.load(first_parts + number)
-        for part in range(first, first + (end - begin + PIECE - 1) // PIECE):
-            total = total + tl.load(parts + part * DIM + columns, mask=inside, other=0.0)
-    at = row * DIM + columns
-    values = _read(weight, low, at, inside, FORMAT, LOW)
-    moves = inside
-    if DECAYS or RULE == "adam":  # a row whose gradient is zero rests
-        moves = inside & (tl.max((total != 0.0).to(tl.int32), axis=0) > 0)
-    if DECAYS:
-        total = total + values * decay
-    if RULE == "sgd":
-        change = total * rate
-    elif RULE == "row_wise_adagrad":
-        of_row = tl.load(state + row) + _mean_of_squares(total, DIM, BLOCK)
-        tl.store(state + row + tl.zeros_like(columns), tl.broadcast_to(of_row, [BLOCK]), mask=moves & (columns == 0))
-        change = total * tl.div_rn(rate, tl.sqrt_rn(of_row) + eps)
-    elif RULE == "adagrad":
-        sums = tl.load(state + at, mask=inside, other=1.0) + total * total
-        tl.store(state + at, sums, mask=moves)
-        change = tl.div_rn(total * rate, tl.sqrt_rn(sums) + eps)
-    else:
-        mean = tl.load(state + at, mask=inside, other=0.0)
-        mean = mean + (total - mean) * new_mean
-        square = tl.load(squares + at, mask=inside, other=1.0)
-        square = square * old_square + total * total * new_square
-        tl.store(state + at, mean, mask=moves)
-        tl.store(squares + at, square, mask=moves)
-        change = tl.div_rn(mean * rate, tl.sqrt_rn(square) + eps)
-    _write(weight, low, at, moves, values - change, FORMAT, LOW)
+    number = tl.program_id(0).to(tl.int64)
+    begin = tl.load(begins + number)
+    while begin < id_count:
+        end = tl.load(begins + number + 1, mask=number + 1 < id_count, other=id_count)
+        row = tl.load(rows + begin).to(tl.int64)
+        at = row * DIM + columns
+        values = _read(weight, low, at, inside, FORMAT, LOW)
+        if end - begin <= WINDOW:
+            total = _summed(grad, places, factors, lengths, begin, end, columns, DIM, BLOCK, GRAD_BF16, OF_A_ROW)
+        else:
+            total = tl.zeros([BLOCK], dtype=tl.float32)
+            for piece in range((end - begin + PIECE - 1) // PIECE):
+                total = total + tl.load(parts + _piece(begin, piece, WINDOW, PIECE) * DIM + columns, mask=inside, other=0.0)
+        moves = inside
+        if DECAYS or RULE == "adam":  # a row whose gradient is zero rests
+            moves = inside & (tl.max((total != 0.0).to(tl.int32), axis=0) > 0)
+        if DECAYS:
+            total = total + values * decay
+        if RULE == "sgd":
+            change = total * rate
+        elif RULE == "row_wise_adagrad":
+            of_row = tl.load(state + row) + _mean_of_squares(total, DIM, BLOCK)
+            tl.store(state + row + tl.zeros_like(columns), tl.broadcast_to(of_row, [BLOCK]), mask=moves & (columns == 0))
+            change = total * tl.div_rn(rate, tl.sqrt_rn(of_row) + eps)
+        elif RULE == "adagrad":
+            sums = tl.load(state + at, mask=inside, other=1.0) + total * total
+            tl.store(state + at, sums, mask=moves)
+            change = tl.div_rn(total * rate, tl.sqrt_rn(sums) + eps)
+        else:
+            mean = tl.load(state + at, mask=inside, other=0.0)
+            mean = mean + (total - mean) * new_mean
+            square = tl.load(squares + at, mask=inside, other=1.0)
+            square = square * old_square + total * total * new_square
+            tl.store(state + at, mean, mask=moves)
+            tl.store(squares + at, square, mask=moves)
+            change = tl.div_rn(mean * rate, tl.sqrt_rn(square) + eps)
+        _write(weight, low, at, moves, values - change, FORMAT, LOW)
+        number += tl.num_programs(0)
+        begin = tl.load(begins + number, mask=number < id_count, other=id_count)
 
 
 @triton.jit
 def _summed(
-    grad, sources, factors, offsets, begin, end, columns, inside, features, samples, grad_stride,
-    DIM: tl.constexpr, BLOCK: tl.constexpr, GRAD_BF16: tl.constexpr, WEIGHTED: tl.constexpr, MEAN: tl.constexpr,
+    grad, places, factors, lengths, begin, end, columns,
+    DIM: tl.constexpr, BLOCK: tl.constexpr, GRAD_BF16: tl.constexpr, POWER: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of places [begin, end) of `sources`, one after the other from zero, in FP32 [BLOCK].
+    """The gradients of occurrences [begin, end), one after the other from zero, in FP32 [BLOCK]. 2 ** POWER are loaded together.
 
-    `sources` [N]: rows of the gradient, a pooled one seen as [B * F, D]; `factors` [N] or None. Both by row of the table.
+    By row of the table: `places` [N] of `grad`, `factors` [N] or None, and the `lengths` [N] of bags that a mean divides by, or None. What
+    is not there counts as zero, which leaves a sum that began with zero as it is.
     """
+    AHEAD: tl.constexpr = 2**POWER
     total = tl.zeros([BLOCK], dtype=tl.float32)
-    for first in range(begin, end, OCCURRENCES_AHEAD):
-        for number in tl.static_range(OCCURRENCES_AHEAD):
-            place = first + number
-            there = place < end
-            source = tl.load(sources + place, mask=there, other=0).to(tl.int32)
-            sample, feature = source // features, source % features
-            at = grad + sample.to(tl.int64) * grad_stride + feature * DIM + columns
-            if GRAD_BF16:
-                values = _widened(tl.load(at, mask=inside & there, other=0))
-            else:
-                values = tl.load(at, mask=inside & there, other=0.0)
-            if MEAN:
-                bag = offsets + feature * samples + sample
-                length = tl.maximum(tl.load(bag + 1, mask=there, other=1) - tl.load(bag, mask=there, other=0), 1)
-                values = tl.div_rn(values, length.to(tl.float32))
-            if WEIGHTED:
-                values = values * tl.load(factors + place, mask=there, other=0.0)
-            total = tl.where(there, total + values, total)
+    for first in range(begin, end, AHEAD):
+        place = first + tl.arange(0, AHEAD)
+        there = place < end
+        at = grad + tl.load(places + place, mask=there, other=0)[None, :] + columns[:, None]
+        inside = (columns < DIM)[:, None] & there[None, :]
+        if GRAD_BF16:
+            values = _widened(tl.load(at, mask=inside, other=0))
+        else:
+            values = tl.load(at, mask=inside, other=0.0)
+        if lengths is not None:
+            values = tl.div_rn(values, tl.broadcast_to(tl.load(lengths + place, mask=there, other=1.0)[None, :], [BLOCK, AHEAD]))
+        if factors is not None:
+            values = values * tl.load(factors + place, mask=there, other=0.0)[None, :]
+        parts = (values,)
+        for level in tl.static_range(POWER):
+            halves = ()
+            for number in tl.static_range(2**level):
+                part = tl.permute(tl.reshape(parts[number], (BLOCK, 2, AHEAD // 2 ** (level + 1))), (0, 2, 1))
+                halves = halves + tl.split(part)
+            parts = halves  # type: ignore[assignment]  # tuples of 2, 4, 8 ...
+        for number in tl.static_range(AHEAD):
+            total = total + tl.reshape(parts[number], (BLOCK,))
     return total
 
 

@@ -112,6 +112,21 @@ def test_updates_are_the_definitions_bits(shape: tuple[int, ...], rule: str, mon
 
 
 @runs
+@pytest.mark.usefixtures("by_triton")
+@settings(max_examples=40)
+@given(st.integers(1, 7), st.integers(1, 9), st.lists(st.integers(0, 5), min_size=1, max_size=60))
+def test_rows_with_many_occurrences_find_their_pieces(window: int, more: int, ids: list[int]) -> None:
+    """Wherever such a row begins and ends between the marks, and however long a piece is beside their distance."""
+    from recsys_lab.kernels import triton_embedding
+
+    grad = torch.randn(len(ids), 3, generator=torch.Generator().manual_seed(0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_embedding, "PIECE", window + more - 1)
+        patch.setattr(triton_embedding, "WINDOW", window)
+        assert_same(*update_both([torch.ones(6, 3), None, None, None], Lookups(torch.tensor(ids)), grad, RULES["sgd"]))
+
+
+@runs
 @settings(max_examples=60)
 @given(st.data(), st.integers(1, 40), st.sampled_from([0.5, 0.1, 1e-30, 1e30]), st.sampled_from([0.0, 0.01]), st.sampled_from([*RULES]))
 def test_halves_move_as_fp32_does(data: st.DataObject, dim: int, lr: float, decay: float, name: str) -> None:
@@ -150,12 +165,12 @@ def test_single_rows_and_gradients_with_strides(source: torch.dtype | None) -> N
 def test_an_id_outside_the_table_changes_nothing(wrong: int) -> None:
     weight = torch.ones(7, 8, device=DEVICE)
     lookups = moved(Lookups(torch.tensor([1, 2, wrong, 3]), torch.tensor([0, 2, 4])))
-    with pytest.raises(IndexError, match=f"id {wrong} at place 2 "):
-        kernels.update(weight, lookups, torch.ones(2, 8, device=DEVICE), RULES["sgd"])
     beyond = moved(Lookups(torch.tensor([1, 2]), source=torch.tensor([0, 5])))
-    with pytest.raises(IndexError, match="sources from 0 to 5 of a gradient with 2 rows"):
-        kernels.update(weight, beyond, torch.ones(2, 8, device=DEVICE), RULES["sgd"])
     if DEVICE == "cpu":  # on a GPU the process ends
+        with pytest.raises(IndexError, match=f"id {wrong} at place 2 "):
+            kernels.update(weight, lookups, torch.ones(2, 8), RULES["sgd"])
+        with pytest.raises(IndexError, match="sources from 0 to 5 of a gradient with 2 rows"):
+            kernels.update(weight, beyond, torch.ones(2, 8), RULES["sgd"])
         with pytest.raises(IndexError, match="not among the table's 7 rows"):
             kernels.bags(weight, lookups)
         with pytest.raises(IndexError, match="not among the table's 7 rows"):
@@ -167,19 +182,27 @@ def test_an_id_outside_the_table_changes_nothing(wrong: int) -> None:
 
 @pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize(
-    "call", ["bags(w, Lookups(t([1, 9]), t([0, 1, 2])))", "bags(w, Lookups(t([1, 2]), t([0, 2, 1, 2])))", "rows(w, t([-1]))"]
+    ("call", "told"),
+    [
+        ("bags(w, Lookups(t([1, 9]), t([0, 1, 2])))", "an id is not among the table's rows"),
+        ("bags(w, Lookups(t([1, 2]), t([0, 2, 1, 2])))", "an id is not among the table's rows"),
+        ("rows(w, t([-1]))", "an id is not among the table's rows"),
+        ("update(w, Lookups(t([1, 7, 2]), t([0, 2, 3])), g, r)", "an id is not among the table's rows"),
+        ("update(w, Lookups(t([1, -1])), g, r)", "an id is not among the table's rows"),
+        ("update(w, Lookups(t([1, 2]), source=t([0, 5])), g, r)", "a source not among the gradient's"),
+    ],
 )
-def test_a_wrong_look_up_ends_a_gpus_process(call: str) -> None:
+def test_a_wrong_id_ends_a_gpus_process(call: str, told: str) -> None:
     """After that CUDA answers nothing in it."""
     lines = (
         "import torch",
         "from recsys_lab import kernels",
-        "from recsys_lab.kernels import Lookups",
-        "w = torch.ones(7, 8, device='cuda')",
+        "from recsys_lab.kernels import Lookups, Rule",
+        "w, g, r = torch.ones(7, 8, device='cuda'), torch.ones(2, 8, device='cuda'), Rule('sgd', 0.1)",
     )
     lines += "t = lambda values: torch.tensor(values, device='cuda')", f"kernels.{call}", "torch.cuda.synchronize()"
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode != 0 and "an id is not among the table's rows" in done.stderr, done.stderr[-2000:]
+    assert done.returncode != 0 and told in done.stderr, done.stderr[-2000:]
 
 
 @runs
@@ -229,7 +252,7 @@ def test_the_gpus_code_rounds_as_the_definition_does(capability: int) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     code = json.loads(done.stdout)
-    assert {name.split()[0] for name in code} == {"pool_bags", "read_rows", "sum_pieces", "move_rows"}
+    assert {name.split()[0] for name in code} == {"pool_bags", "read_rows", "note_bags", "note_rows", "sum_pieces", "move_rows"}
     for name, text in code.items():
         arithmetic = set(re.findall(r"^\s*(?:@\S+ )?((?:fma|mad|add|sub|mul|div|sqrt|rcp|ex2)\.\S*f(?:32|16|64)\S*)", text, re.MULTILINE))
         assert arithmetic <= {"add.rn.f32", "sub.rn.f32", "mul.rn.f32", "div.rn.f32", "sqrt.rn.f32"}, name

@@ -31,7 +31,7 @@ test-long: env  ## the long tests
 test-triton: env  ## the GPU's kernels without a GPU: interpreted, and compiled (brings Triton, 200 MB, into .venv-triton)
 	test -d .venv-triton/triton || $(PY) -m pip install -qq --disable-pip-version-check --no-deps --no-compile --target .venv-triton \
 	    $$(grep '^triton==' requirements/cuda.txt)
-	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(PY) -m pytest tests/kernels/test_triton.py
+	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(PY) -m pytest tests/kernels/test_triton.py tests/kernels/test_triton_attention.py
 
 test-notebooks: env .venv-notebook/ready  ## the notebooks from top to bottom, held to what is stored in them (brings Jupyter's kernel, 65 MB, into .venv-notebook)
 	PYTHONPATH=.venv-notebook $(PY) -m pytest tests/notebooks

@@ -157,14 +157,14 @@ def hstu(dtype: torch.dtype) -> dict[str, Any]:
     torch.manual_seed(0)
     block = HSTUBlock(DIM, HEADS, HEAD_DIM, HEAD_DIM, LENGTH, 0.0, DEVICE).to(dtype)
     lengths = torch.full((SEQUENCES,), LENGTH)
-    groups = Places.groups(lengths, DEVICE)
+    places, groups = Places.of(lengths, DEVICE), Places.groups(lengths, DEVICE)
     rows = torch.randn(SEQUENCES * LENGTH, DIM, device=DEVICE, dtype=dtype, requires_grad=True)
     grad = torch.randn_like(rows)
     qkv = [torch.randn(SEQUENCES, HEADS, LENGTH, HEAD_DIM, device=DEVICE, dtype=dtype, requires_grad=True) for _ in range(3)]
     out = torch.randn_like(qkv[0])
     attend = torch.nn.functional.scaled_dot_product_attention
     torch.cuda.reset_peak_memory_stats()
-    layer = ms(lambda: block(rows, groups).backward(grad))
+    layer = ms(lambda: block(rows, places, groups).backward(grad))
     return {
         "layer_ms": layer,
         "layer_peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2),

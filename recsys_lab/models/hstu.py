@@ -11,7 +11,7 @@ longest of a group, D embedding dimension, h heads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,8 @@ from torch.nn.functional import silu
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
+from recsys_lab.kernels.attention import causal_silu, fuses_attention
+from recsys_lab.models.attention import Groups
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
 from recsys_lab.models.jagged import Places
@@ -52,16 +54,24 @@ class HSTUBlock(nn.Module):
         """All distances begin nearly alike."""
         nn.init.normal_(self.bias.weight, std=0.02)
 
-    def forward(self, rows: Tensor, groups: Sequence[tuple[Tensor, Places]]) -> Tensor:
-        """[N, D] -> [N, D]. `groups` from `Places.groups`."""
+    def forward(self, rows: Tensor, places: Places, groups: Groups | None) -> Tensor:
+        """[N, D] -> [N, D]. `groups` from `Places.groups`; None: a kernel reads sequences of any length."""
         gate, values, queries, keys = silu(self.project(self.before(rows))).split(self.sizes, dim=1)
+        if groups is None:
+            bias = self.bias.weight.squeeze(1).float()
+            attended = causal_silu(queries, keys, values, bias, places.lengths, places.longest, self.heads, self.max_length)
+        else:
+            attended = self._by_groups(queries, keys, values, groups)
+        return rows + self.mix(self.dropout(self.after(attended) * gate))
+
+    def _by_groups(self, queries: Tensor, keys: Tensor, values: Tensor, groups: Groups) -> Tensor:
         attended = torch.zeros_like(values)
         for own, places in groups:
             v, q, k = (self._heads(part[own], places) for part in (values, queries, keys))
             blocks = range(0, places.longest, ROWS_AT_ONCE)
             part = torch.cat([self._attend(q, k, v, start, min(start + ROWS_AT_ONCE, places.longest)) for start in blocks], dim=2)
             attended = attended.index_copy(0, own, places.packed(part.transpose(1, 2).flatten(2)))
-        return rows + self.mix(self.dropout(self.after(attended) * gate))
+        return attended
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, start: int, stop: int) -> Tensor:
         """[b, h, T, d] each -> [b, h, stop - start, d]: what the rows from `start` to `stop` see of those up to themselves."""
@@ -139,9 +149,9 @@ class HSTU(ClickModel):
         """The history's rows [N, D] after all layers."""
         vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place)
         rows = self.dropout(vectors)
-        groups = Places.groups(lengths, rows.device)
+        groups = None if fuses_attention(rows) else Places.groups(lengths, rows.device)
         for block in self.blocks:
-            rows = block(rows, groups)
+            rows = block(rows, places, groups)
         return self.hidden(rows), places
 
     def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:

@@ -93,7 +93,7 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})
     | {"torchrec_plans", "lightning"},
     "lightning": frozenset({"record", "train", "launchers", "lightning"}),
-    "triton": frozenset({"kernels/triton_embedding.py", "kernels/triton_kernels.py"}),
+    "triton": frozenset({f"kernels/triton_{name}.py" for name in ("embedding", "kernels", "attention")}),
     "omegaconf": frozenset({"config", "model_choice", "experiment", "job", "run", "sweeps", "launchers"}),
     "hydra": frozenset({"config", "train", "run", "sweeps/ablation.py"}),
 }

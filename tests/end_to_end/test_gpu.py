@@ -47,3 +47,17 @@ def test_a_killed_run_on_a_gpu_resumes_to_the_same_end(cache: Path, tmp_path: Pa
     done = line(f"resume={folder}", cache=cache)
     assert done.code == 0, done.err
     assert bits(folder) == bits(tmp_path / "undisturbed")
+
+
+def test_a_gpu_reads_histories_as_a_cpu_does(cache: Path, tmp_path: Path) -> None:
+    """HSTU, whose attention is a kernel there: users who each take every seventh item."""
+    log = [f"{user}\t{(user * 3 + 7 * step) % 97}\t5\t{step}" for user in range(400) for step in range(8 + user % 30)]
+    (tmp_path / "log.tsv").write_text("\n".join(["user\titem\trating\ttime", *log, ""]))
+    data = ("data=interactions", f"data.root={tmp_path}", f"data.cache={tmp_path / 'sorted'}", "data.batch_size=64")
+    told = {}
+    for device in ("cpu", "cuda"):
+        words = ("model=hstu", "sharder=torchrec_row_wise", "model.dropout=0", "trainer.max_epochs=6", "logger=none", "baselines=false")
+        done = line(*words, *data, *ONE, f"trainer.device={device}", f"hydra.run.dir={tmp_path / device}", cache=cache)
+        assert done.code == 0, done.err
+        told[device] = result(tmp_path / device)["quality"]["validation"]
+    assert told["cuda"]["ndcg_10"] == pytest.approx(told["cpu"]["ndcg_10"], abs=0.03) and told["cpu"]["ndcg_10"] > 0.1

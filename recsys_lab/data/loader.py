@@ -1,7 +1,8 @@
-"""One rank's batches of one epoch, read ahead by a thread. A rank reads its own rows only, and a position is the whole state."""
+"""One rank's batches of one epoch, read ahead by threads. A rank reads its own rows only, and a position is the whole state."""
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
@@ -55,7 +56,7 @@ class RankLoader:
     A batch owns its memory: it stays valid as long as it is kept. The loader reuses no buffer, as no consumer could know until when one is
     valid. Pinned memory (`pin_memory`) is reused by torch's pinning allocator, which waits for the copies that read it. Every rank yields
     `len(self)` batches an epoch, each of B = ceil(batch_size / world_size) rows with padding. The epoch's order depends on seed and epoch
-    only, not on world_size or batch_size.
+    only, not on world_size or batch_size. `readers` threads take turns at the batches, which they do not change.
     """
 
     def __init__(
@@ -70,17 +71,20 @@ class RankLoader:
         shuffle: bool,
         prefetch_batches: int,
         pin_memory: bool,
+        readers: int = 1,
     ):
-        assert 0 <= rank < world_size and batch_size > 0 and prefetch_batches >= 0
+        assert 0 <= rank < world_size and batch_size > 0 and prefetch_batches >= 0 and readers > 0
         self.split = dataset_split
         self.keys = [f.name for f in dataset.features]
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
         self.seed, self.shuffle = seed, shuffle
         self.prefetch_batches, self.pin_memory = prefetch_batches, pin_memory
+        self.readers = max(1, min(readers, prefetch_batches))
         self.rows_per_rank = -(-batch_size // world_size)
         self.wait_s = 0.0  # the consumer's waiting for data, so far
         self.read_s = 0.0  # reading and building batches, so far
         self._epoch, self._batch = 0, 0
+        self._together = threading.Lock()  # of the readers: for what follows, and the time that they read
         self._rows_ahead: tuple[ShuffledOrder | FileOrder | None, dict[int, np.ndarray]] = (None, {})
 
     def __len__(self) -> int:
@@ -110,19 +114,24 @@ class RankLoader:
         made = as_batch(rows, self.keys, self.rows_per_rank, global_valid)
         if self.pin_memory:
             made = made.pin_memory()
-        self.read_s += time.perf_counter() - started
+        with self._together:
+            self.read_s += time.perf_counter() - started
         return made
 
     def _rows_of(self, order: ShuffledOrder | FileOrder, batch: int) -> np.ndarray:
         """int64: the rows of this rank's part of global batch number `batch`. Those of the next few batches are kept."""
-        known, rows = self._rows_ahead
-        if known is not order or batch not in rows:
-            last = min(len(self), batch + max(1, POSITIONS_AT_ONCE // self.rows_per_rank))
-            parts = [self.positions(one) for one in range(batch, last)]
-            ends = np.cumsum([len(part) for part in parts])
-            rows = dict(zip(range(batch, last), np.split(order.at(np.concatenate(parts)), ends[:-1])))
-        found = rows.pop(batch)
-        self._rows_ahead = order, rows
+        count = max(1, POSITIONS_AT_ONCE // self.rows_per_rank)
+        if count == 1:
+            return order.at(self.positions(batch))
+        with self._together:
+            known, rows = self._rows_ahead
+            if known is not order or batch not in rows:
+                last = min(len(self), batch + count)
+                parts = [self.positions(one) for one in range(batch, last)]
+                ends = np.cumsum([len(part) for part in parts])
+                rows = dict(zip(range(batch, last), np.split(order.at(np.concatenate(parts)), ends[:-1])))
+            found = rows.pop(batch)
+            self._rows_ahead = order, rows
         return found
 
     def positions(self, batch: int) -> np.ndarray:
@@ -139,12 +148,17 @@ class RankLoader:
             yield made
 
     def _read_ahead(self, order: ShuffledOrder | FileOrder, first: int) -> Iterator[Batch]:
-        ready: queue.Queue = queue.Queue(maxsize=self.prefetch_batches)
-        stop = threading.Event()
-        thread = threading.Thread(target=_fill, args=(self, order, first, ready, stop), name="recsys_lab-prefetch", daemon=True)
-        thread.start()
+        """Reader r has batch first + r and every `readers`-th after it, and a queue of its own."""
+        stop, most = threading.Event(), -(-self.prefetch_batches // self.readers)
+        queues: list[queue.Queue] = [queue.Queue(maxsize=most) for _ in range(self.readers)]
+        threads = [
+            threading.Thread(target=_fill, args=(self, order, first + reader, ready, stop), name="recsys_lab-prefetch", daemon=True)
+            for reader, ready in enumerate(queues)
+        ]
+        for thread in threads:
+            thread.start()
         try:
-            for _ in range(first, len(self)):
+            for _, ready in zip(range(first, len(self)), itertools.cycle(queues)):
                 started = time.perf_counter()
                 made = ready.get()
                 self.wait_s += time.perf_counter() - started
@@ -153,13 +167,14 @@ class RankLoader:
                 yield made
         finally:  # at the end, after an error, and when the iterator is dropped
             stop.set()
-            thread.join()
+            for thread in threads:
+                thread.join()
 
 
 def _fill(loader: RankLoader, order: ShuffledOrder | FileOrder, first: int, ready: queue.Queue, stop: threading.Event) -> None:
-    """Puts batches, or the error that ended them, into `ready` until `stop` is set."""
+    """Puts a reader's batches, or the error that ended them, into `ready` until `stop` is set."""
     try:
-        for batch in range(first, len(loader)):
+        for batch in range(first, len(loader), loader.readers):
             if not _put(ready, loader.read_batch(order, batch), stop):
                 return
     except BaseException as error:  # noqa: BLE001 (raised again in the consumer)

@@ -50,6 +50,8 @@ from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_
 from recsys_lab.train.termination import EndOnSigterm, ask_less_often
 from recsys_lab.train.unprofiled import Unprofiled, skip_empty_hooks, skip_ranges
 
+#: Threads that read batches for a GPU, if there are twice as many cores.
+MOST_READERS = 4
 #: (rank, world size, split) -> that rank's batches.
 Loaders = Callable[[str], RankLoader]
 
@@ -170,7 +172,15 @@ def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: 
         shuffle=split == "train",
         prefetch_batches=experiment.data.prefetch_batches,
         pin_memory=device.type == "cuda",
+        readers=_readers(device, experiment.launcher.ranks_per_host),
     )
+
+
+def _readers(device: torch.device, ranks_per_host: int) -> int:
+    """Threads that read batches: one beside a CPU's own work. A GPU leaves cores to read with, and waits where one thread is too slow."""
+    if device.type == "cpu":
+        return 1
+    return max(1, min(MOST_READERS, len(os.sched_getaffinity(0)) // ranks_per_host // 2))
 
 
 def _trainer(

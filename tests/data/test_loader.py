@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,6 +93,19 @@ def test_reading_ahead_changes_nothing_and_kept_batches_stay_as_they_are() -> No
     assert [samples(b) for b in ahead] == [samples(b) for b in here]
 
 
+@settings(max_examples=30)
+@given(readers=st.integers(2, 5), prefetch=st.integers(1, 9), batch_size=st.sampled_from([3, 10, 5000]), first=st.integers(0, 3))
+def test_several_readers_give_the_same_batches(readers: int, prefetch: int, batch_size: int, first: int) -> None:
+    """Large batches too, whose rows are not asked for several at once; and from any batch on."""
+    data = array_data(157 if batch_size < 5000 else 20001)
+    many = loader(data, batch_size=batch_size, prefetch_batches=prefetch, readers=readers)
+    many.set_position(1, first)
+    one = loader(data, batch_size=batch_size, prefetch_batches=0)
+    one.set_position(1, first)
+    assert [b.labels.tolist() for b in many] == [b.labels.tolist() for b in one]
+    assert prefetch_threads() == 0
+
+
 def test_epochs_have_other_orders_and_the_same_rows() -> None:
     mine = loader(array_data(100))
     first = [s for b in mine for s in samples(b)]
@@ -120,16 +134,15 @@ def test_data_without_dense_values() -> None:
     assert [b.dense for b in batches] == [None] * 3
 
 
-def test_an_error_of_the_thread_reaches_the_consumer() -> None:
+@pytest.mark.parametrize("readers", [1, 2])
+def test_an_error_of_a_thread_reaches_the_consumer(readers: int) -> None:
     class Broken(ArraySplit):
         def read(self, rows: np.ndarray) -> Rows:
-            if len(self.read_rows) >= 20:
+            if rows[0] >= 20:
                 raise OSError("the disk is gone")
             return super().read(rows)
 
-    mine = RankLoader(
-        Broken(50), array_data(50), batch_size=10, rank=0, world_size=1, seed=1, shuffle=False, prefetch_batches=2, pin_memory=False
-    )
+    mine = loader(replace(array_data(50), splits={"train": Broken(50)}), shuffle=False, readers=readers)
     seen: list[int] = []
     with pytest.raises(OSError, match="the disk is gone"):
         seen.extend(batch.valid for batch in mine)

@@ -118,7 +118,8 @@ def update(
     if strategy != "default":
         _allowed(strategy, weight, low, rule)
     if native_for(weight):
-        native.update(weight, low, state, lookups, grad, rule, squares, strategy, read_first=read_first())
+        parts = low is not None or STATE_OF[rule.name] == "weight"
+        native.update(weight, low, state, lookups, grad, rule, squares, strategy, read_first=read_first(parts))
     elif triton_for(weight):
         _triton().update(weight, low, state, lookups, grad, rule, squares)
     else:

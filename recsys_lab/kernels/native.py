@@ -190,8 +190,9 @@ def update(
     strategy: str,
     *,
     read_first: bool = False,
+    threads: int | None = None,
 ) -> None:
-    """`grad`: FP32 or BF16; [B, F * D] of bags, else [*, D]. `read_first`: row_prefetch.py's answer; no result depends on it."""
+    """`grad`: FP32 or BF16; [B, F * D] of bags, else [*, D]. No result depends on `read_first`, row_prefetch.py's answer, and `threads`."""
     dim = weight.shape[1]
     bagged = lookups.offsets is not None
     if grad.stride(1) != 1 or not (bagged or grad.stride(0) == dim):
@@ -204,7 +205,7 @@ def update(
     places = map(_address, (state, squares))
     shares = (1 - rule.beta1, rule.beta2, 1 - rule.beta2)
     given = _Rule(RULES.index(rule.name), rule.rate, rule.eps, rule.weight_decay, *places, *shares)
-    threads = _threads(lookups.ids.numel(), weight)
+    threads = threads or _threads(lookups.ids.numel(), weight)
     if strategy == "default":
         code = _functions().update_rows(_table(weight, low), looked, gradient, given, read_first, threads)
     else:

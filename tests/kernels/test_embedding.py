@@ -41,7 +41,7 @@ def threads_as_before() -> Iterator[None]:
 @pytest.fixture(params=[False, True], ids=["asked_to_write", "read_first"])
 def read_first(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Either way of prefetching rows, whatever is fastest here."""
-    monkeypatch.setattr("recsys_lab.kernels.embedding.read_first", lambda: request.param)
+    monkeypatch.setattr("recsys_lab.kernels.embedding.read_first", lambda parts: request.param)
     return request.param
 
 

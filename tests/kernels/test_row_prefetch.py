@@ -23,42 +23,49 @@ def asked_anew(monkeypatch, tmp_path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("updates", "look_ups", "expected"),
+    ("whole", "parts", "look_ups", "expected"),
     [
-        ([2.0, 1.0], [1.0, 2.0], (True, False)),
-        ([1.0, 2.0], [2.0, 1.0], (False, True)),
-        ([1.1, 1.0], [1.1, 1.0], (False, False)),
+        ([2.0, 1.0], [1.0, 2.0], [1.0, 2.0], (True, False, False)),
+        ([1.0, 2.0], [2.0, 1.0], [2.0, 1.0], (False, True, True)),
+        ([1.03, 1.0], [1.03, 1.0], [1.1, 1.0], (False, False, False)),
     ],
 )
-def test_the_other_way_is_taken_only_where_it_is_clearly_faster(monkeypatch, updates, look_ups, expected):
+def test_the_other_way_is_taken_only_where_it_is_clearly_faster(monkeypatch, whole, parts, look_ups, expected):
     """Which calls are timed says which question is asked."""
 
     def least_s(usual, other, **_):
-        return look_ups if "second_level" in other.keywords else updates
+        if "second_level" in other.keywords:
+            return look_ups
+        assert (usual.keywords["read_first"], other.keywords["read_first"]) == (False, True)
+        return whole if other.args[1] is None else parts
 
     monkeypatch.setattr(module, "ROWS", 64)
     monkeypatch.setattr(module.native, "evict", lambda _: True)
     monkeypatch.setattr(module, "least_s", least_s)
-    assert (module.read_first(), module.second_level()) == expected
+    assert answered() == expected
+
+
+def answered() -> tuple[bool, bool, bool]:
+    return module.read_first(parts=False), module.read_first(parts=True), module.second_level()
 
 
 def test_rows_are_asked_for_as_usual_where_caches_cannot_be_emptied(monkeypatch):
     monkeypatch.setattr(module, "ROWS", 64)
     monkeypatch.setattr(module.native, "evict", lambda _: False)
-    assert (module.read_first(), module.second_level()) == (False, False)
+    assert answered() == (False, False, False)
 
 
 def test_an_answer_of_before_look_ups_were_asked_about_is_measured_again(monkeypatch):
     monkeypatch.setattr(module, "ROWS", 64)
     calls = []
-    monkeypatch.setattr(module, "_measured", lambda: calls.append(1) or {"read_first": True, "second_level": True})
+    monkeypatch.setattr(module, "_measured", lambda: calls.append(1) or dict.fromkeys(module.LEAST_GAIN, True))
     for _ in range(2):
         module._answers.cache_clear()
         assert module.second_level() is True
     (kept,) = cache_folder().glob("rows-*.json")
     kept.write_text('{"read_first": false}')
     module._answers.cache_clear()
-    assert module.read_first() is True
+    assert module.read_first(parts=True) is True
     assert len(calls) == 2
 
 
@@ -67,9 +74,9 @@ def test_the_environment_decides(monkeypatch):
     for word, expected in zip(module.WORDS, (False, True)):
         monkeypatch.setenv(module.VARIABLE, word)
         module._answers.cache_clear()
-        assert (module.read_first(), module.second_level()) == (expected, expected)
+        assert answered() == (expected, expected, expected)
 
 
 def test_it_can_be_measured(monkeypatch):
     monkeypatch.setattr(module, "ROWS", 64)
-    assert set(module._measured()) == set(module.QUESTIONS)
+    assert set(module._measured()) == set(module.LEAST_GAIN)

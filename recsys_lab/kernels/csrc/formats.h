@@ -187,7 +187,24 @@ struct Split16 {
         store_u16((uint16_t*)m.weight + at, narrow(u >> 16), n);
         store_u16((uint16_t*)m.low + at, narrow(u), n);
     }
-#if WIDE_MASKS
+#if HALF_WIDE
+    // The same of 16 elements at a time: x is `first` and `second` eight. Instructions join and part within halves of a register, so quarters change
+    // places before or after.
+    static INLINE void load_two(const Matrix& m, int64_t at, f32v& first, f32v& second) {
+        const __m256i high = quarters(_mm256_loadu_si256((const __m256i*)((const uint16_t*)m.weight + at)));
+        const __m256i low = quarters(_mm256_loadu_si256((const __m256i*)((const uint16_t*)m.low + at)));
+        first = (f32v)_mm256_unpacklo_epi16(low, high);
+        second = (f32v)_mm256_unpackhi_epi16(low, high);
+    }
+    static INLINE void store_two(const Matrix& m, int64_t at, f32v first, f32v second) {
+        const __m256i a = (__m256i)first, b = (__m256i)second, zero = _mm256_setzero_si256();
+        const __m256i high = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
+        const __m256i low = _mm256_packus_epi32(_mm256_blend_epi16(a, zero, 0xAA), _mm256_blend_epi16(b, zero, 0xAA));
+        _mm256_storeu_si256((__m256i*)((uint16_t*)m.weight + at), quarters(high));
+        _mm256_storeu_si256((__m256i*)((uint16_t*)m.low + at), quarters(low));
+    }
+    static INLINE __m256i quarters(__m256i x) { return _mm256_permute4x64_epi64(x, 0xD8); }  // the second and the third change places
+#elif WIDE_MASKS
     // The same of 32 elements at a time: x is `first` and `second` sixteen.
     static INLINE void load_two(const Matrix& m, int64_t at, f32v& first, f32v& second) {
         const __m512i high = _mm512_loadu_si512((const uint16_t*)m.weight + at), low = _mm512_loadu_si512((const uint16_t*)m.low + at);

@@ -41,7 +41,7 @@ struct Sgd {
     static INLINE void apply(const Table& t, const Rule& r, int64_t row, float* g) {
         if (!decayed<Format>(t, r, row, g)) return;
         int64_t c = 0;
-#if WIDE_MASKS
+#if WIDE_MASKS || HALF_WIDE
         if constexpr (std::is_same_v<Format, Split16>) {
             for (; c + 2 * LANES <= t.dim; c += 2 * LANES) {
                 f32v first, second;

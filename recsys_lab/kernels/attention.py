@@ -14,19 +14,21 @@ from torch.autograd.function import once_differentiable
 
 from recsys_lab.kernels.choice import triton_for
 
-#: Rows and columns of a block that a program works on, its warps, and how many steps it loads ahead: the fastest of those tried on an H100
-#: (docs/decisions/gpu.md).
+#: Rows and columns of a block that a program works on, its warps, and how many steps it loads ahead: the fastest of four (FP32) and eight
+#: (BF16) that were tried on an H100.
 BLOCKS = {
     torch.bfloat16: {"attend": (64, 64, 4, 3), "of_queries": (64, 64, 4, 3), "of_keys_and_values": (64, 64, 4, 3)},
     torch.float32: {"attend": (64, 32, 4, 2), "of_queries": (64, 64, 4, 2), "of_keys_and_values": (32, 64, 4, 2)},
 }
 #: Of the bias: side of a square, warps, steps ahead. And how many programs share the squares of one distance.
 SQUARE, SQUARE_PROGRAMS = (64, 4, 3), 32
+#: Columns of a head. Blocks of wider ones have not been tried, and may not fit into a processor of the GPU.
+WIDEST = 64
 
 
-def fuses_attention(rows: Tensor) -> bool:
-    """Whether `causal_silu` can be used where `rows` are."""
-    return triton_for(rows)
+def fuses_attention(rows: Tensor, head_columns: int) -> bool:
+    """Whether `causal_silu` can be used where `rows` are, for heads of so many columns."""
+    return head_columns <= WIDEST and triton_for(rows)
 
 
 def causal_silu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, longest: int, heads: int, divisor: int) -> Tensor:

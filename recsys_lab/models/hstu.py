@@ -119,7 +119,7 @@ class HSTU(ClickModel):
         self.objective = objective
         self.history = history_of(self.features)
         self.embeddings = embedding_rows(tables, device)
-        self.scale = embedding_dim**0.5
+        self.scale, self.head_columns = embedding_dim**0.5, max(attention_dim, linear_dim)
         self.place = nn.Embedding(max_length, embedding_dim, device=device)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
@@ -149,7 +149,7 @@ class HSTU(ClickModel):
         """The history's rows [N, D] after all layers."""
         vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place)
         rows = self.dropout(vectors)
-        groups = None if fuses_attention(rows) else Places.groups(lengths, rows.device)
+        groups = None if fuses_attention(rows, self.head_columns) else Places.groups(lengths, rows.device)
         for block in self.blocks:
             rows = block(rows, places, groups)
         return self.hidden(rows), places

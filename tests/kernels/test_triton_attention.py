@@ -68,7 +68,7 @@ def test_it_is_its_formula_forward_and_backward(case: tuple, dtype: torch.dtype)
 def test_a_models_scores_and_gradients_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for fused in (False, True):
-        monkeypatch.setattr(hstu, "fuses_attention", lambda rows: fused)  # noqa: B023
+        monkeypatch.setattr(hstu, "fuses_attention", lambda rows, columns: fused)  # noqa: B023
         model = built().to(DEVICE)
         logits = model(None, keyed(drawn(NEXT_ITEM, [11, 0, 1, 8])).to(torch.device(DEVICE)))
         logits.square().sum().backward()

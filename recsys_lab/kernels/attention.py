@@ -14,8 +14,8 @@ from torch.autograd.function import once_differentiable
 
 from recsys_lab.kernels.choice import triton_for
 
-#: Rows and columns of a block that a program works on, its warps, and how many steps it loads ahead: the fastest of four (FP32) and eight
-#: (BF16) that were tried on an H100.
+#: By format and kernel: rows and columns of a block that a program works on, its warps, and how many steps it loads ahead. Eight of each
+#: were tried on an H100 in BF16, four in FP32. These are the fastest.
 BLOCKS = {
     torch.bfloat16: {"attend": (64, 64, 4, 3), "of_queries": (64, 64, 4, 3), "of_keys_and_values": (64, 64, 4, 3)},
     torch.float32: {"attend": (64, 32, 4, 2), "of_queries": (64, 64, 4, 2), "of_keys_and_values": (32, 64, 4, 2)},
@@ -60,13 +60,13 @@ class _CausalSilu(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, bias, ends, lengths)
         ctx.longest, ctx.heads, ctx.divisor = longest, heads, divisor
         if len(q):
-            rows, columns, warps, stages = BLOCKS[q.dtype]["attend"]
-            blocks = -(-longest // rows)
+            how = _how(q, v, heads, "attend")
+            blocks = -(-longest // how["ROWS"])
             with torch.cuda.device_of(q):
                 kernels.attend[(blocks * heads * len(lengths),)](
                     *(out, q, k, v, bias, ends, lengths, q.stride(0), k.stride(0), v.stride(0), out.stride(0)),
                     *(blocks, heads, len(bias), divisor),
-                    **_sizes(q, v, heads) | {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "num_stages": stages},
+                    **how,
                 )
         return out
 
@@ -82,15 +82,13 @@ class _CausalSilu(torch.autograd.Function):
         given = (grad, q, k, v, bias, ends, lengths)
         strides = (grad.stride(0), q.stride(0), k.stride(0), v.stride(0))
         with torch.cuda.device_of(q):
-            rows, columns, warps, stages = BLOCKS[q.dtype]["of_queries"]
-            how = _sizes(q, v, heads) | {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "num_stages": stages}
-            blocks = -(-ctx.longest // rows)
+            how = _how(q, v, heads, "of_queries")
+            blocks = -(-ctx.longest // how["ROWS"])
             kernels.of_queries[(blocks * heads * len(lengths),)](
                 *(of_q, *given, of_q.stride(0), *strides, blocks, heads, len(bias), ctx.divisor), **how
             )
-            rows, columns, warps, stages = BLOCKS[q.dtype]["of_keys_and_values"]
-            how |= {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "num_stages": stages}
-            blocks = -(-ctx.longest // columns)
+            how = _how(q, v, heads, "of_keys_and_values")
+            blocks = -(-ctx.longest // how["COLUMNS"])
             kernels.of_keys_and_values[(blocks * heads * len(lengths),)](
                 *(of_k, of_v, *given, of_k.stride(0), of_v.stride(0), *strides, blocks, heads, len(bias), ctx.divisor), **how
             )
@@ -119,6 +117,12 @@ def _by_distance(squares: Tensor, distances: int) -> Tensor:
     near[: len(found)] = found[:distances]
     near[-1] += found[distances:].sum()
     return near
+
+
+def _how(q: Tensor, v: Tensor, heads: int, kernel: str) -> dict[str, Any]:
+    """A kernel's sizes, and how it is compiled."""
+    rows, columns, warps, stages = BLOCKS[q.dtype][kernel]
+    return _sizes(q, v, heads) | {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "num_stages": stages}
 
 
 def _sizes(q: Tensor, v: Tensor, heads: int) -> dict[str, Any]:

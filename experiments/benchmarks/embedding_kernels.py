@@ -104,10 +104,15 @@ def rounded(values: dict[str, float]) -> dict[str, float]:
 
 
 def alternate(jobs: dict, rounds: int) -> dict:
-    """Median milliseconds of each, all run in turn, with other data in the caches; the first round is not counted."""
+    """Median milliseconds of each, all run in turn, with other data in the caches; the first round is not counted.
+
+    Each runs untimed just before, as training touches its tables many times a second. On one virtual machine rows of a table that
+    nothing had touched for some seconds took up to four times as long.
+    """
     times: dict = {name: [] for name in jobs}
     for _ in range(rounds + 1):
         for name, job in jobs.items():
+            job()
             fill_caches()
             begin = time.perf_counter()
             job()

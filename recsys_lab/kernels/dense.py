@@ -18,6 +18,7 @@ from torch import Tensor
 
 from recsys_lab.kernels.build import library
 from recsys_lab.kernels.choice import available
+from recsys_lab.kernels.past_caches import past_caches
 
 FORMATS = (torch.float32, torch.bfloat16)
 _p, _i64, _int = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
@@ -29,7 +30,7 @@ class _Vectors(ctypes.Structure):
     _fields_ = [
         *(("at", ctypes.POINTER(_p)), ("steps", ctypes.POINTER(_i64))),
         *((name, _i64) for name in ("count", "dim", "samples")),
-        *((name, ctypes.c_int32) for name in ("bf16", "lead", "tiles")),
+        *((name, ctypes.c_int32) for name in ("bf16", "lead", "tiles", "past")),
     ]
 
 
@@ -81,6 +82,7 @@ def pair_dots_backward(parts: Sequence[Tensor], grad: Tensor, *, lead: bool = Fa
     """
     kept = [_whole(part) for part in parts]
     vectors, made = _vectors(kept, lead), tuple(part.new_empty(part.shape) for part in kept)
+    vectors.past = not vectors.bf16 and past_caches(made, vectors.dim)
     grad = grad if grad.stride(1) == 1 else grad.contiguous()
     _functions().pair_dots_backward(vectors, grad.data_ptr(), grad.stride(0), *_places(made), torch.get_num_threads())
     return made

@@ -59,8 +59,8 @@ def _functions() -> ctypes.CDLL:
     found = library()
     at = ctypes.POINTER
     for name, arguments in {
-        "pooled_rows": (at(_Table), at(_Lookups), ctypes.c_int, _p, _i64, ctypes.c_int, ctypes.c_int, ctypes.c_int),
-        "single_rows": (at(_Table), at(_Lookups), _p, _i64, ctypes.c_int, ctypes.c_int, ctypes.c_int),
+        "pooled_rows": (at(_Table), at(_Lookups), ctypes.c_int, _p, _i64, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int),
+        "single_rows": (at(_Table), at(_Lookups), _p, _i64, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int),
         "update_rows": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int, ctypes.c_int),
         "update_by": (at(_Table), at(_Lookups), at(_Gradient), at(_Rule), ctypes.c_int, ctypes.c_int),
         "check_offsets": (_p, _i64, _i64),
@@ -150,8 +150,21 @@ def evict(tensor: torch.Tensor) -> bool:
     return bool(_functions().evict(tensor.data_ptr(), tensor.nbytes))
 
 
-def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor, *, second_level: bool = False) -> None:
-    """`out` [B, F * D], FP32 or BF16, its rows with any stride. `second_level`: row_prefetch.py's answer; no result depends on it."""
+def bags(
+    weight: torch.Tensor,
+    lookups: Lookups,
+    out: torch.Tensor,
+    *,
+    second_level: bool = False,
+    past_caches: bool = False,
+    threads: int | None = None,
+) -> None:
+    """`out` [B, F * D], FP32 or BF16, its rows with any stride.
+
+    Args:
+        second_level: row_prefetch.py's answer. No result depends on it.
+        past_caches: past_caches.py's answer, of bags with one id. No result depends on it, and none on `threads`.
+    """
     ids = lookups.ids.contiguous()
     looked, kept = _looked(lookups, ids)
     code = _functions().pooled_rows(
@@ -162,19 +175,20 @@ def bags(weight: torch.Tensor, lookups: Lookups, out: torch.Tensor, *, second_le
         out.stride(0),
         out.dtype == torch.bfloat16,
         second_level,
-        _threads(ids.numel(), weight),
+        past_caches,
+        threads or _threads(ids.numel(), weight),
     )
     _check(code, lookups, weight)
     del kept
 
 
-def rows(weight: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, *, second_level: bool = False) -> None:
-    """`out` [N, D], FP32 or BF16, its rows with any stride. `second_level`: as of `bags`."""
+def rows(weight: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, *, second_level: bool = False, past_caches: bool = False) -> None:
+    """`out` [N, D], FP32 or BF16, its rows with any stride. `second_level` and `past_caches`: as of `bags`."""
     lookups = Lookups(ids.contiguous())
     looked, kept = _looked(lookups, lookups.ids)
     threads = _threads(ids.numel(), weight)
     place = (out.data_ptr(), out.stride(0), out.dtype == torch.bfloat16)
-    code = _functions().single_rows(_table(weight, None), looked, *place, second_level, threads)
+    code = _functions().single_rows(_table(weight, None), looked, *place, second_level, past_caches, threads)
     _check(code, lookups, weight)
     del kept
 

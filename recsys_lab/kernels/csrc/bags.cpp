@@ -11,9 +11,15 @@ struct Out {
     void* data;
     int64_t stride;  // elements from one sample to the next
     bool bf16;
+    bool past;       // whether single rows go past the caches: the output's begin with a line of them, and end with one
+    template <bool past = false>
     INLINE void store(int64_t at, f32v x, int n) const {
-        if (bf16) store_u16((uint16_t*)data + at, to_bf16(x), n); else store_f32((float*)data + at, x, n);
+        if (bf16) put<past>((uint16_t*)data + at, to_bf16(x), n); else put<past>((float*)data + at, x, n);
     }
+    template <bool past>
+    INLINE void put(uint16_t* to, u16v x, int n) const { if (past) store_past(to, x); else store_u16(to, x, n); }
+    template <bool past>
+    INLINE void put(float* to, f32v x, int n) const { if (past) store_past(to, x); else store_f32(to, x, n); }
 };
 
 template <class Id>
@@ -73,6 +79,36 @@ INLINE void pool(const Table& t, const Bag<Id>& b, const float* weights, int64_t
     else for (int v = 0; v < V; ++v) sum[v] = total[v];
 }
 
+// A row as it is; or added to zero, as the only one of a bag: a negative zero becomes zero. From BF16 to BF16 nothing is widened.
+template <class Format, bool added>
+INLINE void copy_row(const Matrix& m, int64_t at, int64_t dim, const Out& out, int64_t to) {
+    const bool halves = std::is_same_v<Format, Bf16> && out.bf16;
+    auto copy = [&]<bool past>() __attribute__((always_inline)) {
+#pragma GCC unroll 8
+        for (int64_t c = 0; c < dim; c += LANES) {
+            const int n = lanes(dim, c);
+            if (halves) {
+                const u16v x = load_u16((const uint16_t*)m.weight + at + c, n);
+                out.put<past>((uint16_t*)out.data + to + c, added ? x & (u16v)(x != 0x8000) : x, n);
+            } else {
+                const f32v x = Format::load(m, at + c, n);
+                out.store<past>(to + c, added ? x + 0.f : x, n);
+            }
+        }
+    };
+    if (out.past) copy.template operator()<true>();
+    else copy.template operator()<false>();
+}
+
+// Calls f(row) if position `i` of the ids names a row, and asks for the row of one `ahead`, `last` at the most.
+template <class Format, To to, class Id, class F>
+INLINE void with_row(const Table& t, const Id* ids, int64_t i, int64_t ahead, int64_t last, int64_t base, FirstBad& bad, F&& f) {
+    const int64_t row_bytes = t.dim * Format::bytes, row = (int64_t)ids[i] + base;
+    ask<to>((const char*)t.matrix.weight + ((int64_t)ids[std::min(i + ahead, last)] + base) * row_bytes, row_bytes);
+    if (__builtin_expect((uint64_t)row >= (uint64_t)t.rows, 0)) bad.note(i);
+    else f(row);
+}
+
 // DIM: the table's where the compiler is to know it, else 0.
 template <class Format, bool weighted, To to, class Id, int64_t DIM = 0>
 void bags_of(const Table& table, const Lookups& l, bool mean, const Out& out, int threads, FirstBad& bad) {
@@ -80,6 +116,7 @@ void bags_of(const Table& table, const Lookups& l, bool mean, const Out& out, in
     const int64_t bags = l.features * l.samples;
     const int64_t dim = DIM ? DIM : table.dim;
     const int vectors = (int)((dim + LANES - 1) / LANES), last = (int)(dim - (vectors - 1) * LANES);
+    const int64_t ahead = rows_ahead(dim * Format::bytes);
 #pragma omp parallel num_threads(threads)
     {
         Table t = table;
@@ -102,6 +139,13 @@ void bags_of(const Table& table, const Lookups& l, bool mean, const Out& out, in
             const int64_t begin = l.offsets[bag], end = l.offsets[bag + 1], base = l.first_rows ? l.first_rows[feature] : 0;
             const float count = mean && end > begin ? (float)(end - begin) : 1.f;
             const int64_t out_at = sample * out.stride + feature * t.dim;
+            if (++sample == l.samples) { sample = 0; ++feature; }
+            if (!weighted && end - begin == 1) {
+                with_row<Format, to>(t, ids, begin, ahead, last_id, base, bad, [&](int64_t row) __attribute__((always_inline)) {
+                    copy_row<Format, true>(t.matrix, row * dim, dim, out, out_at);
+                });
+                continue;
+            }
             int v = 0;
             const Bag<Id> b{ids, begin, end, last_id, base};
             auto block = [&]<int V>() {
@@ -117,8 +161,8 @@ void bags_of(const Table& table, const Lookups& l, bool mean, const Out& out, in
             block.template operator()<4>();
             block.template operator()<2>();
             block.template operator()<1>();
-            if (++sample == l.samples) { sample = 0; ++feature; }
         }
+        if (out.past) past_is_written();
     }
 }
 
@@ -133,21 +177,15 @@ void plain_bags(const Table& t, const Lookups& l, bool mean, const Out& out, int
 template <class Format, To to, class Id>
 void rows_of(const Table& t, const Lookups& l, const Out& out, int threads, FirstBad& bad) {
     const Id* ids = (const Id*)l.ids;
-    const int64_t row_bytes = t.dim * Format::bytes;
-    using Block = Ahead<4 * LANES * Format::bytes>;  // so many columns at a time
-    const bool apart = row_bytes % 64 != 0;
+    const int64_t ahead = rows_ahead(t.dim * Format::bytes);
 #pragma omp parallel num_threads(threads)
     {
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads(), stop = l.n * (me + 1) / all;
-        for (int64_t i = l.n * me / all; i < stop; ++i) {
-            const char* ahead = (const char*)t.matrix.weight + ids[std::min(i + Block::rows, stop - 1)] * row_bytes;
-            for (int64_t at = 0; at < row_bytes; at += 4 * LANES * Format::bytes) Block::template ask<to>(ahead + at, apart);
-            if ((uint64_t)ids[i] >= (uint64_t)t.rows) { bad.note(i); continue; }
-            for (int64_t col = 0; col < t.dim; col += LANES) {
-                const int n = lanes(t.dim, col);
-                out.store(i * out.stride + col, Format::load(t.matrix, (int64_t)ids[i] * t.dim + col, n), n);
-            }
-        }
+        for (int64_t i = l.n * me / all; i < stop; ++i)
+            with_row<Format, to>(t, ids, i, ahead, stop - 1, 0, bad, [&](int64_t row) __attribute__((always_inline)) {
+                copy_row<Format, false>(t.matrix, row * t.dim, t.dim, out, i * out.stride);
+            });
+        if (out.past) past_is_written();
     }
 }
 
@@ -164,10 +202,11 @@ void with_read_format(int format, bool second, F&& f) {  // what a look-up reads
 }  // namespace
 
 // -1, or the first position whose id is out of range; the output is then not to be used. `second`: rows are asked for
-// into the second-level cache alone.
-extern "C" int64_t pooled_rows(const Table* t, const Lookups* l, int mean, void* out, int64_t out_stride, int out_bf16, int second, int threads) {
+// into the second-level cache alone. `past`: single rows go past the caches.
+extern "C" int64_t pooled_rows(const Table* t, const Lookups* l, int mean, void* out, int64_t out_stride, int out_bf16, int second, int past,
+                               int threads) {
     FirstBad bad;
-    const Out to{out, out_stride, out_bf16 != 0};
+    const Out to{out, out_stride, out_bf16 != 0, past != 0};
     with_read_format(t->format, second != 0, [&]<class Format, To asked>() {
         if (l->weights && l->wide_ids) bags_of<Format, true, asked, int64_t>(*t, *l, mean, to, threads, bad);
         else if (l->weights) bags_of<Format, true, asked, int32_t>(*t, *l, mean, to, threads, bad);
@@ -177,9 +216,9 @@ extern "C" int64_t pooled_rows(const Table* t, const Lookups* l, int mean, void*
     return bad.result();
 }
 
-extern "C" int64_t single_rows(const Table* t, const Lookups* l, void* out, int64_t out_stride, int out_bf16, int second, int threads) {
+extern "C" int64_t single_rows(const Table* t, const Lookups* l, void* out, int64_t out_stride, int out_bf16, int second, int past, int threads) {
     FirstBad bad;
-    const Out to{out, out_stride, out_bf16 != 0};
+    const Out to{out, out_stride, out_bf16 != 0, past != 0};
     with_read_format(t->format, second != 0, [&]<class Format, To asked>() {
         if (l->wide_ids) rows_of<Format, asked, int64_t>(*t, *l, to, threads, bad);
         else rows_of<Format, asked, int32_t>(*t, *l, to, threads, bad);

@@ -80,7 +80,7 @@ void dots(const float* const* x, int64_t count, int64_t wide, float* found) {
 
 // y_i = sum over j of g_ij x_j, with g symmetric and its diagonal zero, and for i = 0 `lead` before them unless it is null: for ROWS of i at
 // a time, and as many columns from `col` on as COLUMNS lanes.
-template <int COLUMNS>
+template <int COLUMNS, bool past>
 INLINE void back_columns(const float* const* x, const float* g, const float* lead, int64_t count, int64_t col, float* const* y) {
     constexpr int ROWS = 3;
     for (int64_t i = 0; i < count; i += ROWS) {
@@ -104,7 +104,9 @@ INLINE void back_columns(const float* const* x, const float* g, const float* lea
 #pragma GCC unroll 3
         for (int r = ROWS - 1; r >= 0; --r)  // the first one last: rows beyond the last are that one again, without `lead`
 #pragma GCC unroll 8
-            for (int k = 0; k < COLUMNS; ++k) store_f32(y[row[r]] + col + k * LANES, sum[r][k], LANES);
+            for (int k = 0; k < COLUMNS; ++k)
+                if (past) store_past(y[row[r]] + col + k * LANES, sum[r][k]);
+                else store_f32(y[row[r]] + col + k * LANES, sum[r][k], LANES);
     }
 }
 
@@ -149,14 +151,19 @@ void backward(const Vectors& v, const void* grad, int64_t grad_step, void* const
             const float* next = triangle;
             for (int64_t i = 0; i < count; ++i)
                 for (int64_t j = i + 1; j < count; ++j) g[i * count + j] = g[j * count + i] = *next++;
-            int64_t d = 0;
-            if (WIDE_MASKS)  // so many registers
-                for (; d + 8 * LANES <= wide; d += 8 * LANES) back_columns<8>(at, g, lead, count, d, to);
-            for (; d + 4 * LANES <= wide; d += 4 * LANES) back_columns<4>(at, g, lead, count, d, to);
-            for (; d < wide; d += LANES) back_columns<1>(at, g, lead, count, d, to);
+            auto back = [&]<bool past>() {
+                int64_t d = 0;
+                if (WIDE_MASKS)  // so many registers
+                    for (; d + 8 * LANES <= wide; d += 8 * LANES) back_columns<8, past>(at, g, lead, count, d, to);
+                for (; d + 4 * LANES <= wide; d += 4 * LANES) back_columns<4, past>(at, g, lead, count, d, to);
+                for (; d < wide; d += LANES) back_columns<1, past>(at, g, lead, count, d, to);
+            };
+            if (in_place<Format>(v) && v.past) back.template operator()<true>();
+            else back.template operator()<false>();
             if (in_place<Format>(v)) continue;
             for (int64_t f = 0; f < count; ++f) write<Format>(y + f * wide, v.dim, out[f], s * out_steps[f]);
         }
+        if (v.past) past_is_written();
     }
 }
 

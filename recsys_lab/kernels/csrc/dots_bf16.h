@@ -20,6 +20,7 @@ extern "C" struct Vectors {
     int32_t bf16;
     int32_t lead;   // whether the first vector itself stands before the dots: `out` has dim more columns
     int32_t tiles;  // whether BF16 vectors may be multiplied in tiles
+    int32_t past;   // whether FP32 gradients go past the caches: each begins with a line of them, and ends with one
 };
 
 constexpr int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

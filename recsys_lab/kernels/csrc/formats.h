@@ -74,6 +74,24 @@ INLINE void store_u16(uint16_t* p, u16v x, int n) { store(p, x, n); }
 INLINE void store_u8(uint8_t* p, u8v x, int n) { store(p, x, n); }
 #endif
 
+// A whole register to an address that its size divides, past the caches: they would read the line from memory before it is written. Once
+// all is written, `past_is_written` orders it before what follows.
+#if defined(__AVX512F__)
+INLINE void store_past(float* p, f32v x) { _mm512_stream_ps(p, (__m512)x); }
+INLINE void store_past(uint16_t* p, u16v x) { _mm256_stream_si256((__m256i*)p, (__m256i)x); }
+#elif defined(__AVX__)
+INLINE void store_past(float* p, f32v x) { _mm256_stream_ps(p, (__m256)x); }
+INLINE void store_past(uint16_t* p, u16v x) { _mm_stream_si128((__m128i*)p, (__m128i)x); }
+#else
+INLINE void store_past(float* p, f32v x) { store_f32(p, x, LANES); }
+INLINE void store_past(uint16_t* p, u16v x) { store_u16(p, x, LANES); }
+#endif
+INLINE void past_is_written() {
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
+
 #if defined(__AVX512F__)
 INLINE u32v widen(u16v x) { return (u32v)_mm512_cvtepu16_epi32((__m256i)x); }
 INLINE u16v narrow(u32v x) { return (u16v)_mm512_cvtepi32_epi16((__m512i)x); }

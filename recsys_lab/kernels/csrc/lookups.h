@@ -59,10 +59,14 @@ struct Ahead {
     }
 };
 
+// How many rows of so many bytes are asked for ahead.
+INLINE int64_t rows_ahead(int64_t row_bytes) { return std::clamp<int64_t>(Ahead<64>::LINES * 64 / row_bytes, 8, 128); }
+
 // The same for any number of bytes.
 template <To to = To::first>
 INLINE void ask(const void* p, int64_t bytes) {
-    if (bytes == 256) { Ahead<256>::ask<to>(p, false); return; }  // the usual widths
+    if (bytes == 512) { Ahead<512>::ask<to>(p, false); return; }  // the usual widths
+    if (bytes == 256) { Ahead<256>::ask<to>(p, false); return; }
     if (bytes == 128) { Ahead<128>::ask<to>(p, false); return; }
     for (int64_t at = 0; at < bytes; at += 64) ask_line<to>((const char*)p + at);
     if (bytes % 64 != 0) ask_line<to>((const char*)p + bytes - 1);

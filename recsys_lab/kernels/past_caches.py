@@ -1,0 +1,69 @@
+"""Whether large results are written past the caches on this machine. It is measured once, and kept beside the compiled kernels.
+
+A cache reads a line from memory before it is written. A result that the caches cannot hold until it is read gains nothing from that.
+On an Intel Xeon looked-up rows of 27 MB took half the time past them. No result depends on the answer. RECSYS_LAB_LARGE_RESULTS decides
+without a measurement: cached or past.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from recsys_lab.kernels import native
+from recsys_lab.kernels.lookups import Lookups
+from recsys_lab.kernels.measured import answers, least_s
+from recsys_lab.kernels.memory import empty_in_huge_pages
+
+VARIABLE, WORDS = "RECSYS_LAB_LARGE_RESULTS", ("cached", "past")
+#: Bytes from which a result is large.
+LARGE = 1 << 23
+#: Of a cache line. Rows that begin or end within one are never written past the caches.
+LINE_BYTES = 64
+#: Floats of a looked-up row, and the least time of the usual way over that of the other one, from which the other one is taken.
+WIDTH, LEAST_GAIN = 128, 1.1
+QUESTION = "past_caches"
+
+
+def past_caches(results: Sequence[torch.Tensor], dim: int) -> bool:
+    """Whether all `results`, each [R, ..., C], are to be written past the caches, in rows of `dim` elements. R may have any stride."""
+    large = sum(result.nbytes for result in results) >= LARGE
+    return large and all(_in_whole_lines(result, dim) for result in results) and _answer()
+
+
+def _in_whole_lines(result: torch.Tensor, dim: int) -> bool:
+    size = result.element_size()
+    return (result.data_ptr() | result.stride(0) * size | dim * size) % LINE_BYTES == 0
+
+
+@functools.cache
+def _answer() -> bool:
+    chosen = os.environ.get(VARIABLE)
+    if chosen in WORDS:
+        return chosen == WORDS[1]
+    return answers("results", f"{LARGE}\0{WIDTH}\0{LEAST_GAIN}", (QUESTION,), _measured)[QUESTION]
+
+
+def _measured() -> dict[str, bool]:
+    """In one thread's own time: rows looked up by one id each, and read again from the result, as the next kernel does."""
+    count = LARGE // (4 * WIDTH)
+    table, result = (empty_in_huge_pages((count, WIDTH), torch.float32).zero_() for _ in range(2))
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    looked = Lookups(order, torch.arange(count + 1), 1)
+
+    def run(past: bool) -> None:
+        native.bags(table, looked, result, past_caches=past, threads=1)
+        native.stream_read(result, 1)
+
+    def empty_caches() -> None:
+        for one in (table, result):
+            native.evict(one)
+
+    if not native.evict(table):
+        return {QUESTION: False}
+    usual, past = least_s(partial(run, False), partial(run, True), before=empty_caches)
+    return {QUESTION: usual > LEAST_GAIN * past}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,34 +15,54 @@ from recsys_lab.kernels.native import FORMAT
 
 #: Elements below which one thread is quicker than waking others.
 FEW_ELEMENTS = 1 << 15
-_p, _int, _f32 = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
-_VECTOR = (_p, _p, _int, _p, _int, ctypes.c_int64, _f32, _int)
+_p, _int, _i64, _f32 = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_float
+
+
+class _Gradients(ctypes.Structure):
+    _fields_ = (*((name, ctypes.POINTER(kind)) for name, kind in (("at", _p), ("starts", _i64), ("sizes", _i64))), ("count", _i64), ("bf16", _int))
 
 
 @functools.cache
 def _functions() -> Any:
     found = library()
-    found.sgd_step.argtypes = (*_VECTOR, _f32, _f32, _p)
-    found.adam_step.argtypes = (*_VECTOR, _p, _p, _f32, _f32, _f32, _f32, _f32, _f32)
+    vector = (_p, _p, _int, ctypes.POINTER(_Gradients), _f32, _int)
+    found.sgd_step.argtypes = (*vector, _f32, _f32, _p)
+    found.adam_step.argtypes = (*vector, _p, _p, _f32, _f32, _f32, _f32, _f32, _f32)
     found.sgd_step.restype = found.adam_step.restype = None
     return found
 
 
-def _vector(weight: torch.Tensor, rest: torch.Tensor | None, grad: torch.Tensor, weight_decay: float, *states: torch.Tensor) -> tuple:
-    """What a step of any optimizer is called with first."""
-    for part in (weight, grad, *states, *(() if rest is None else (rest,))):
-        assert part.shape == weight.shape and part.is_contiguous() and part.is_cpu, "one shape, contiguous"
-    assert grad.dtype in (torch.float32, torch.bfloat16) and all(state.dtype == torch.float32 for state in states)
-    low, low_type = (None, None) if rest is None else (rest.data_ptr(), rest.dtype)
-    threads = torch.get_num_threads() if weight.numel() > FEW_ELEMENTS else 1
-    given = (grad.data_ptr(), grad.dtype == torch.bfloat16, weight.numel(), weight_decay, threads)
-    return weight.data_ptr(), low, FORMAT[weight.dtype, low_type], *given
+@dataclass(frozen=True)
+class Vector:
+    """Weights of a dense arch as one vector [P], in one of the formats of `recsys_lab.kernels.stored`, and where its parameters lie.
+
+    `starts`: of each parameter, in the order of the gradients that a step gets. A parameter has as many elements as its gradient. What lies
+    between two parameters does not move.
+    """
+
+    weight: torch.Tensor
+    rest: torch.Tensor | None
+    starts: Sequence[int]
+
+    def _given(self, gradients: Sequence[torch.Tensor], weight_decay: float, *states: torch.Tensor) -> tuple:
+        """What a step of any optimizer is called with first."""
+        for part in (self.weight, *states, *(() if self.rest is None else (self.rest,))):
+            assert part.shape == self.weight.shape and part.is_contiguous() and part.is_cpu, "one shape, contiguous"
+        formats, count = {gradient.dtype for gradient in gradients}, len(self.starts)
+        assert len(gradients) == count and formats <= {torch.float32, torch.bfloat16} and len(formats) <= 1, formats
+        assert all(gradient.is_contiguous() for gradient in gradients) and all(state.dtype == torch.float32 for state in states)
+        sizes = [gradient.numel() for gradient in gradients]
+        assert all(start + size <= len(self.weight) for start, size in zip(self.starts, sizes)), "gradients of these weights"
+        places = (_p * count)(*(gradient.data_ptr() for gradient in gradients)), (_i64 * count)(*self.starts), (_i64 * count)(*sizes)
+        low, low_type = (None, None) if self.rest is None else (self.rest.data_ptr(), self.rest.dtype)
+        threads = torch.get_num_threads() if len(self.weight) > FEW_ELEMENTS else 1
+        given = _Gradients(*places, count, torch.bfloat16 in formats)
+        return self.weight.data_ptr(), low, FORMAT[self.weight.dtype, low_type], given, weight_decay, threads
 
 
 def sgd_step(
-    weight: torch.Tensor,
-    rest: torch.Tensor | None,
-    grad: torch.Tensor,
+    vector: Vector,
+    gradients: Sequence[torch.Tensor],
     *,
     lr: float,
     weight_decay: float = 0.0,
@@ -54,18 +75,16 @@ def sgd_step(
 
         g = fma(weight_decay, w, g);  v = momentum * v + g;  w = fma(-lr, v, w)
 
-    All tensors have one shape and are contiguous.
-
     Args:
-        weight, rest: the two parts of weights in one of the formats of `recsys_lab.kernels.stored`.
-        grad: FP32 or BF16.
+        vector: the weights.
+        gradients: of each parameter, contiguous, all FP32 or all BF16.
         lr: learning rate.
         weight_decay: times the weight, added to its gradient.
         momentum: of `velocity`.
-        velocity: FP32, torch's momentum buffer; needed with `momentum`.
+        velocity: FP32 [P], torch's momentum buffer; needed with `momentum`.
     """
-    vector = _vector(weight, rest, grad, weight_decay, *(() if velocity is None else (velocity,)))
-    _functions().sgd_step(*vector, lr, momentum, None if velocity is None else velocity.data_ptr())
+    given = vector._given(gradients, weight_decay, *(() if velocity is None else (velocity,)))
+    _functions().sgd_step(*given, lr, momentum, None if velocity is None else velocity.data_ptr())
 
 
 @dataclass(frozen=True)
@@ -112,19 +131,16 @@ def adam(weight: torch.Tensor, grad: torch.Tensor, mean: torch.Tensor, square: t
     weight.addcdiv_(mean, root.div_(how.root).add_(how.eps), value=-how.rate)
 
 
-def adam_step(
-    weight: torch.Tensor, rest: torch.Tensor | None, grad: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, how: AdamStep
-) -> None:
+def adam_step(vector: Vector, gradients: Sequence[torch.Tensor], mean: torch.Tensor, square: torch.Tensor, how: AdamStep) -> None:
     """`adam` of weights in any format in one pass, bit for bit, on a CPU with `recsys_lab.kernels.available()`.
 
-    All tensors have one shape and are contiguous.
-
     Args:
-        weight, rest, grad: as of `sgd_step`.
-        mean, square: FP32.
+        vector, gradients: as of `sgd_step`.
+        mean, square: FP32 [P].
         how: which step.
     """
     of_mean, of_square = how.betas
     assert of_mean >= 0.5, "torch computes the average by another formula"
     averages = (mean.data_ptr(), square.data_ptr(), 1 - of_mean, of_square, 1 - of_square)
-    _functions().adam_step(*_vector(weight, rest, grad, how.weight_decay, mean, square), *averages, how.root, how.eps, how.rate)
+    given = vector._given(gradients, how.weight_decay, mean, square)
+    _functions().adam_step(*given, *averages, how.root, how.eps, how.rate)

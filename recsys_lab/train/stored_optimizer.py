@@ -7,15 +7,14 @@ parameters are one vector here. On CPUs SGD and Adam are one pass over it (recsy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from recsys_lab.executor.dense_weights import DenseWeights
 from recsys_lab.kernels.choice import native_for
-from recsys_lab.kernels.stored import StoredWeights
-from recsys_lab.kernels.weights import AdamStep, adam, adam_step, sgd_step
+from recsys_lab.kernels.weights import AdamStep, Vector, adam, adam_step, sgd_step
 
 
 class StoredOptimizer(torch.optim.Optimizer):
@@ -27,7 +26,7 @@ class StoredOptimizer(torch.optim.Optimizer):
 
     def __init__(self, dense: DenseWeights, make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]):
         self._weights = dense
-        self._stored = {name: dense[name] for name in dense.parameters}  # views, made once: a step has dozens
+        self._vector = Vector(dense.weights.model, dense.weights.rest, [dense.places[name].start for name in dense.parameters])
         self._joined = torch.nn.Parameter(torch.zeros(dense.weights.shape, device=dense.weights.model.device))
         self.inner = make([self._joined])
         super().__init__(list(dense.parameters.values()), {"lr": self.inner.defaults["lr"]})
@@ -59,14 +58,12 @@ class StoredOptimizer(torch.optim.Optimizer):
         """The same as `inner.step` of joined weights, to the last bit, in one pass."""
         group = self.inner.param_groups[0]
         how = {"lr": float(group["lr"]), "weight_decay": group["weight_decay"], "momentum": group["momentum"]}
-        for stored, gradient, state in self._vectors():
-            sgd_step(stored.model, stored.rest, gradient, velocity=state.get("momentum_buffer"), **how)
+        sgd_step(self._vector, self._gradients(), velocity=self.inner.state[self._joined].get("momentum_buffer"), **how)
 
     def _adam(self) -> None:
         """As `_sgd`."""
-        how = self._next_adam()
-        for stored, gradient, state in self._vectors():
-            adam_step(stored.model, stored.rest, gradient, state["exp_avg"], state["exp_avg_sq"], how)
+        state = self.inner.state[self._joined]
+        adam_step(self._vector, self._gradients(), state["exp_avg"], state["exp_avg_sq"], self._next_adam())
 
     def _step_joined(self) -> None:
         if isinstance(self.inner, torch.optim.Adam) and self._joined.is_cpu and self._joined.grad is not None:
@@ -80,11 +77,10 @@ class StoredOptimizer(torch.optim.Optimizer):
         steps += 1
         return AdamStep(int(steps), float(group["lr"]), group["betas"], group["eps"], group["weight_decay"])
 
-    def _vectors(self) -> Iterator[tuple[StoredWeights, torch.Tensor, dict[str, Any]]]:
-        """Each parameter's weights, gradient and state."""
-        for name, parameter in self._weights.parameters.items():
-            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
-            yield self._stored[name], gradient, self.state[parameter]
+    def _gradients(self) -> list[torch.Tensor]:
+        """Of each parameter."""
+        parameters = self._weights.parameters.values()
+        return [torch.zeros_like(one) if one.grad is None else one.grad.contiguous() for one in parameters]
 
     def _forget(self) -> None:
         """Between steps there is no FP32 copy."""

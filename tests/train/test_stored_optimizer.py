@@ -14,7 +14,7 @@ from recsys_lab.config.options import DenseOptimizer
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
 from recsys_lab.kernels.choice import native_for
 from recsys_lab.kernels.stored import MODEL_DTYPE
-from recsys_lab.kernels.weights import AdamStep, adam_step
+from recsys_lab.kernels.weights import AdamStep, Vector, adam_step
 from recsys_lab.train import stored_optimizer
 from recsys_lab.train.optimizer import torch_optimizer
 from recsys_lab.train.stored_optimizer import StoredOptimizer
@@ -115,7 +115,7 @@ def test_adam_moves_weights_alike_in_any_number_of_threads(threads: int) -> None
         torch.set_num_threads(count)
         parts = [part.clone() for part in (weight, torch.zeros_like(weight), torch.zeros_like(weight))]
         for step in (1, 2):
-            adam_step(parts[0], None, grad, *parts[1:], AdamStep(step, 0.1, (0.9, 0.999), 1e-8))
+            adam_step(Vector(parts[0], None, [0]), [grad], *parts[1:], AdamStep(step, 0.1, (0.9, 0.999), 1e-8))
         moved.append(parts)
     torch.set_num_threads(before)
     assert all(torch.equal(one, other) for one, other in zip(*moved))

@@ -1,6 +1,18 @@
 // One step of SGD or Adam over a vector of weights in any format, read once and written once. Rounded where torch's optimizers round: each
 // of their additions of a multiple is one fused operation.
+#include <omp.h>
+
+#include <algorithm>
+
 #include "formats.h"
+
+// Of a vector of weights: gradient i, of `sizes[i]` elements, belongs to those from `starts[i]` on.
+extern "C" struct Gradients {
+    const void* const* at;
+    const int64_t *starts, *sizes;
+    int64_t count;
+    int32_t bf16;
+};
 
 namespace {
 
@@ -34,41 +46,51 @@ struct Adam {
 template <class Optimizer>
 struct Step {
     Matrix weights;
-    const void* grad;
-    int bf16;
-    int64_t count;
+    const Gradients& gradients;
     float weight_decay;
     Optimizer optimizer;
     int threads;
 
     template <class Format>
     void operator()() const {
+        int64_t all = 0;
+        for (int64_t i = 0; i < gradients.count; ++i) all += gradients.sizes[i];
+#pragma omp parallel num_threads(threads) if (threads > 1)
+        {
+            const int64_t me = omp_get_thread_num(), others = omp_get_num_threads();
+            auto cut = [&](int64_t k) { return k == others ? all : all * k / others / LANES * LANES; };
+            int64_t before = 0;
+            for (int64_t i = 0; i < gradients.count; before += gradients.sizes[i++]) {
+                const int64_t from = std::max<int64_t>(cut(me) - before, 0), to = std::min(cut(me + 1) - before, gradients.sizes[i]);
+                move<Format>(gradients.at[i], from, to, gradients.starts[i]);
+            }
+        }
+    }
+
+    // Elements [from, to) of one gradient.
+    template <class Format>
+    INLINE void move(const void* gradient, int64_t from, int64_t to, int64_t start) const {
         const f32v decay = all(weight_decay);
         const bool decays = weight_decay != 0.f;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-        for (int64_t at = 0; at < count; at += LANES) {
-            const int n = (int)(count - at < LANES ? count - at : LANES);
-            const f32v w = Format::load(weights, at, n);
-            f32v g = bf16 ? from_bf16(load_u16((const uint16_t*)grad + at, n)) : load_f32((const float*)grad + at, n);
+        for (int64_t i = from; i < to; i += LANES) {
+            const int n = lanes(to, i);
+            const f32v w = Format::load(weights, start + i, n);
+            f32v g = gradients.bf16 ? from_bf16(load_u16((const uint16_t*)gradient + i, n)) : load_f32((const float*)gradient + i, n);
             if (decays) g = multiply_add(w, decay, g);
-            Format::store(weights, at, optimizer.moved(w, g, at, n), n);
+            Format::store(weights, start + i, optimizer.moved(w, g, start + i, n), n);
         }
     }
 };
 
 }  // namespace
 
-extern "C" {
-
-void sgd_step(void* weight, void* low, int format, const void* grad, int bf16, int64_t count, float weight_decay, int threads, float lr,
-              float momentum, float* velocity) {
-    with_format(format, Step<Sgd>{{weight, low}, grad, bf16, count, weight_decay, {lr, momentum, velocity}, threads});
+extern "C" void sgd_step(void* weight, void* low, int format, const Gradients* gradients, float weight_decay, int threads, float lr, float momentum,
+                         float* velocity) {
+    with_format(format, Step<Sgd>{{weight, low}, *gradients, weight_decay, {lr, momentum, velocity}, threads});
 }
 
-void adam_step(void* weight, void* low, int format, const void* grad, int bf16, int64_t count, float weight_decay, int threads, float* mean,
-               float* square, float new_mean, float old_square, float new_square, float root, float eps, float rate) {
+extern "C" void adam_step(void* weight, void* low, int format, const Gradients* gradients, float weight_decay, int threads, float* mean,
+                          float* square, float new_mean, float old_square, float new_square, float root, float eps, float rate) {
     const Adam adam{mean, square, new_mean, old_square, new_square, root, eps, rate};
-    with_format(format, Step<Adam>{{weight, low}, grad, bf16, count, weight_decay, adam, threads});
-}
-
+    with_format(format, Step<Adam>{{weight, low}, *gradients, weight_decay, adam, threads});
 }

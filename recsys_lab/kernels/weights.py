@@ -19,7 +19,12 @@ _p, _int, _i64, _f32 = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_f
 
 
 class _Gradients(ctypes.Structure):
-    _fields_ = (*((name, ctypes.POINTER(kind)) for name, kind in (("at", _p), ("starts", _i64), ("sizes", _i64))), ("count", _i64), ("bf16", _int))
+    """Mirrors csrc/weights.cpp."""
+
+    _fields_ = (
+        *(("at", ctypes.POINTER(_p)), ("starts", ctypes.POINTER(_i64)), ("sizes", ctypes.POINTER(_i64))),
+        *(("count", _i64), ("bf16", _int)),
+    )
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from recsys_lab.config.options import DenseOptimizer
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
 from recsys_lab.kernels.choice import native_for
 from recsys_lab.kernels.stored import MODEL_DTYPE
-from recsys_lab.kernels.weights import AdamStep, Vector, adam_step
+from recsys_lab.kernels.weights import AdamStep, Vector, adam, adam_step, sgd_step
 from recsys_lab.train import stored_optimizer
 from recsys_lab.train.optimizer import torch_optimizer
 from recsys_lab.train.stored_optimizer import StoredOptimizer
@@ -119,6 +119,37 @@ def test_adam_moves_weights_alike_in_any_number_of_threads(threads: int) -> None
         moved.append(parts)
     torch.set_num_threads(before)
     assert all(torch.equal(one, other) for one, other in zip(*moved))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("sizes", [(70_001, 0, 1, 33, 40_000), (1, 90_000), (17,)])
+def test_one_call_moves_all_parameters_and_nothing_between_them(threads: int, sizes: tuple[int, ...]) -> None:
+    """Threads share the elements of all gradients, wherever one ends and the next begins."""
+    torch.manual_seed(5)
+    starts, end = [], 7
+    for size in sizes:
+        starts.append(end)
+        end += size + 5
+    before, gradients = numbers_of((end,)), [numbers_of((size,)) for size in sizes]
+    how, adam_state = AdamStep(1, 0.1, (0.9, 0.999), 1e-8, 0.01), [torch.rand(end) for _ in range(2)]
+    by_sgd, by_adam, velocity = before.clone(), before.clone(), torch.rand(end)
+    alone = [part.clone() for part in (before, velocity, before, *adam_state)]  # a parameter at a time, by torch
+    for start, gradient in zip(starts, gradients):
+        here = slice(start, start + len(gradient))
+        parameter = torch.nn.Parameter(alone[0][here].clone())
+        parameter.grad = gradient.clone()
+        theirs = torch.optim.SGD([parameter], lr=0.1, momentum=0.9, weight_decay=0.01)
+        theirs.state[parameter]["momentum_buffer"] = alone[1][here]
+        theirs.step()
+        alone[0][here] = parameter.data
+        adam(alone[2][here], gradient, alone[3][here], alone[4][here], how)
+    kept = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    sgd_step(Vector(by_sgd, None, starts), gradients, lr=0.1, momentum=0.9, weight_decay=0.01, velocity=velocity)
+    adam_step(Vector(by_adam, None, starts), gradients, *adam_state, how)
+    torch.set_num_threads(kept)
+    for found, exact in zip((by_sgd, velocity, by_adam, *adam_state), alone):
+        assert torch.equal(found, exact)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])

@@ -55,7 +55,7 @@ def test_bags_of_one_id_are_the_definitions_bits(way, dtype, out_dtype, dim):
             assert bool((room[:, features * dim + 3 :] == 7).all())
 
 
-@pytest.mark.parametrize("dim", [1, 16, 24, 64, 128, 160])
+@pytest.mark.parametrize("dim", [0, 1, 16, 24, 64, 128, 160])
 @pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_rows_are_as_they_are_stored(way, dtype, out_dtype, dim):

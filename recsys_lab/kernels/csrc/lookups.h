@@ -60,7 +60,7 @@ struct Ahead {
 };
 
 // How many rows of so many bytes are asked for ahead.
-INLINE int64_t rows_ahead(int64_t row_bytes) { return std::clamp<int64_t>(Ahead<64>::LINES * 64 / row_bytes, 8, 128); }
+INLINE int64_t rows_ahead(int64_t row_bytes) { return std::clamp<int64_t>(Ahead<64>::LINES * 64 / std::max<int64_t>(1, row_bytes), 8, 128); }
 
 // The same for any number of bytes.
 template <To to = To::first>

@@ -14,12 +14,8 @@ struct Out {
     bool past;       // whether single rows go past the caches: the output's begin with a line of them, and end with one
     template <bool past = false>
     INLINE void store(int64_t at, f32v x, int n) const {
-        if (bf16) put<past>((uint16_t*)data + at, to_bf16(x), n); else put<past>((float*)data + at, x, n);
+        if (bf16) store_u16<past>((uint16_t*)data + at, to_bf16(x), n); else store_f32<past>((float*)data + at, x, n);
     }
-    template <bool past>
-    INLINE void put(uint16_t* to, u16v x, int n) const { if (past) store_past(to, x); else store_u16(to, x, n); }
-    template <bool past>
-    INLINE void put(float* to, f32v x, int n) const { if (past) store_past(to, x); else store_f32(to, x, n); }
 };
 
 template <class Id>
@@ -89,7 +85,7 @@ INLINE void copy_row(const Matrix& m, int64_t at, int64_t dim, const Out& out, i
             const int n = lanes(dim, c);
             if (halves) {
                 const u16v x = load_u16((const uint16_t*)m.weight + at + c, n);
-                out.put<past>((uint16_t*)out.data + to + c, added ? x & (u16v)(x != 0x8000) : x, n);
+                store_u16<past>((uint16_t*)out.data + to + c, added ? x & (u16v)(x != 0x8000) : x, n);
             } else {
                 const f32v x = Format::load(m, at + c, n);
                 out.store<past>(to + c, added ? x + 0.f : x, n);

@@ -104,9 +104,7 @@ INLINE void back_columns(const float* const* x, const float* g, const float* lea
 #pragma GCC unroll 3
         for (int r = ROWS - 1; r >= 0; --r)  // the first one last: rows beyond the last are that one again, without `lead`
 #pragma GCC unroll 8
-            for (int k = 0; k < COLUMNS; ++k)
-                if (past) store_past(y[row[r]] + col + k * LANES, sum[r][k]);
-                else store_f32(y[row[r]] + col + k * LANES, sum[r][k], LANES);
+            for (int k = 0; k < COLUMNS; ++k) store_f32<past>(y[row[r]] + col + k * LANES, sum[r][k], LANES);
     }
 }
 

@@ -86,6 +86,10 @@ INLINE void store_past(uint16_t* p, u16v x) { _mm_stream_si128((__m128i*)p, (__m
 INLINE void store_past(float* p, f32v x) { store_f32(p, x, LANES); }
 INLINE void store_past(uint16_t* p, u16v x) { store_u16(p, x, LANES); }
 #endif
+template <bool past>
+INLINE void store_f32(float* p, f32v x, int n) { if (past) store_past(p, x); else store_f32(p, x, n); }
+template <bool past>
+INLINE void store_u16(uint16_t* p, u16v x, int n) { if (past) store_past(p, x); else store_u16(p, x, n); }
 INLINE void past_is_written() {
 #if defined(__x86_64__)
     _mm_sfence();

@@ -46,10 +46,11 @@ INLINE void ask_line(const void* p) {
 
 // Rows at random are asked for ahead of their use: all lines of a row at once, so many rows ahead that the processor never runs out of
 // lines to wait for. The compiler knows how many lines: a loop over them takes as long as the row does.
+constexpr int64_t rows_ahead(int64_t row_bytes) { return std::clamp<int64_t>((1 << 14) / std::max<int64_t>(1, row_bytes), 8, 128); }
 template <int BYTES>  // of a row, or of a block of its columns
 struct Ahead {
     static constexpr int lines = BYTES < 64 ? 1 : BYTES / 64;
-    static constexpr int64_t LINES = 256, rows = LINES / lines < 8 ? 8 : LINES / lines > 128 ? 128 : LINES / lines;
+    static constexpr int64_t rows = rows_ahead(BYTES);
     // `apart`: whether it may reach into one line more, as rows that are no whole lines do.
     template <To to = To::first>
     static INLINE void ask(const void* p, bool apart) {
@@ -58,9 +59,6 @@ struct Ahead {
         if (apart) ask_line<to>((const char*)p + BYTES - 1);
     }
 };
-
-// How many rows of so many bytes are asked for ahead.
-INLINE int64_t rows_ahead(int64_t row_bytes) { return std::clamp<int64_t>(Ahead<64>::LINES * 64 / std::max<int64_t>(1, row_bytes), 8, 128); }
 
 // The same for any number of bytes.
 template <To to = To::first>

@@ -9,17 +9,14 @@ import torch
 
 from recsys_lab.kernels import Lookups, available, bags, dense, rows, torch_embedding
 from recsys_lab.kernels import past_caches as module
+from tests.kernels.answers import asked_anew_of
 
 pytestmark = pytest.mark.skipif(not available(), reason="no C++ kernels on this machine")
 
 
 @pytest.fixture(autouse=True)
 def asked_anew(monkeypatch, tmp_path) -> Iterator[None]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(module.VARIABLE, raising=False)
-    module._answer.cache_clear()
-    yield
-    module._answer.cache_clear()
+    yield from asked_anew_of(module._answer, module.VARIABLE, monkeypatch, tmp_path)
 
 
 @pytest.fixture(params=module.WORDS)

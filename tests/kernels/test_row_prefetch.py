@@ -9,17 +9,14 @@ import pytest
 from recsys_lab.kernels import available
 from recsys_lab.kernels import row_prefetch as module
 from recsys_lab.kernels.build import cache_folder
+from tests.kernels.answers import asked_anew_of
 
 pytestmark = pytest.mark.skipif(not available(), reason="no C++ kernels on this machine")
 
 
 @pytest.fixture(autouse=True)
 def asked_anew(monkeypatch, tmp_path) -> Iterator[None]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(module.VARIABLE, raising=False)
-    module._answers.cache_clear()
-    yield
-    module._answers.cache_clear()
+    yield from asked_anew_of(module._answers, module.VARIABLE, monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 SPINS = "3000"
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+#: The same for the threads of numpy's OpenBLAS, which else take the cores for 50 ms when numpy is loaded: its least, 2 ** 4 rounds.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 
 @dataclass

@@ -298,7 +298,8 @@ def target_of(target: Any, where: str) -> Callable:
     if not isinstance(target, str) or not target:
         raise UserError("a `_target_` is needed", where=where, given=_short(target) if target else "none", remedy=remedy)
     try:
-        callee = (declared(target) if where == "model" else None) or get_object(target)
+        is_read = where == "model" and "torch" not in sys.modules  # where torch is, as in a rank, the class is sooner imported
+        callee = (declared(target) if is_read else None) or get_object(target)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         missing = re.search(r"No module named '(\w+)", str(error))
         if missing and missing[1] != "recsys_lab" and not target.startswith(f"{missing[1]}."):

@@ -37,7 +37,7 @@ from recsys_lab.executor.replicas import Replicas
 from recsys_lab.executor.row_exchange import on_cpu
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.executor.torchrec_plan import to_torchrec
-from recsys_lab.models.table_configs import format_of
+from recsys_lab.models.table_configs import format_of, tables_of
 from recsys_lab.plan.scheme import home_scheme, known_schemes
 
 META = torch.device("meta")
@@ -175,7 +175,8 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
         self.__dict__["_ids"] = None
         self.__dict__["_means"] = [feature for config in spread for feature in config.feature_names]
         summed = [replace(c, pooling=PoolingType.SUM) if c in spread else c for c in configs]
-        super().__init__(EmbeddingBagCollection(summed, device=META), params, env, device, replicas, formats, *rest)
+        whole = tables_of(EmbeddingBagCollection, summed, META) if spread else module
+        super().__init__(whole, params, env, device, replicas, formats, *rest)
         widths = {feature: config.embedding_dim for config in configs for feature in config.feature_names}
         self.__dict__["_order"] = ColumnOrder([sharding.embedding_names() for sharding in self._embedding_shardings], widths)
         if device.type == "cpu":
@@ -261,7 +262,7 @@ def shard_collection(
     unsharded: Any = EmbeddingBagCollection if pooled else EmbeddingCollection
     fetcher = ThreadPoolExecutor(1, "rows-ahead") if stores and pipeline else None
     how = (alike, formats, stores or {}, fetcher)
-    return (ShardedBags if pooled else ShardedRows)(unsharded(list(configs), device=META), parameters, env, device, *how)
+    return (ShardedBags if pooled else ShardedRows)(tables_of(unsharded, configs, META), parameters, env, device, *how)
 
 
 def run(request: Request) -> Running:

@@ -15,7 +15,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 from recsys_lab.errors import UserError
 from recsys_lab.kernels import available, dense
 from recsys_lab.models.linear import MLP, Linear, matmul
-from recsys_lab.models.table_configs import READ_TYPE, StoredBagConfig, StoredRowConfig
+from recsys_lab.models.table_configs import READ_TYPE, StoredBagConfig, StoredRowConfig, tables_of
 from recsys_lab.tables import Table
 
 _POOLING = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
@@ -49,8 +49,9 @@ def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> Embe
                 allowed="sum, mean",
                 remedy="data=interactions has data.pooling",
             )
-    return EmbeddingBagCollection(
-        tables=[
+    return tables_of(
+        EmbeddingBagCollection,
+        [
             StoredBagConfig(
                 name=table.name,
                 num_embeddings=table.rows,
@@ -62,7 +63,7 @@ def embedding_bags(tables: Sequence[Table], device: torch.device | None) -> Embe
             )
             for table in tables
         ],
-        device=device,
+        device,
     )
 
 
@@ -82,8 +83,9 @@ def embedding_rows(tables: Sequence[Table], device: torch.device | None) -> Embe
     for table in tables:
         if table.pooling != "none":
             raise UserError("this model reads sequences", where=f"table {table.name}", given=f"pooling {table.pooling}", allowed="none")
-    return EmbeddingCollection(
-        tables=[
+    return tables_of(
+        EmbeddingCollection,
+        [
             StoredRowConfig(
                 name=table.name,
                 num_embeddings=table.rows,
@@ -94,7 +96,7 @@ def embedding_rows(tables: Sequence[Table], device: torch.device | None) -> Embe
             )
             for table in tables
         ],
-        device=device,
+        device,
     )
 
 

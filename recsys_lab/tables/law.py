@@ -17,7 +17,7 @@ import numpy as np
 
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import Positive, Range, RowCount
-from recsys_lab.tables.access import TableAccess
+from recsys_lab.tables.access import TableAccess, each_once
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class RankLaw:
         p is the expected number of look-ups of a row a sample. It may exceed 1 where the sequences repeat an id. See `TableAccess`.
         """
         law = self.scaled(rows)
-        edges = np.unique(np.geomspace(1, rows + 1, num=min(buckets, rows) + 1).round().astype(np.int64)) - 1
+        edges = each_once(np.geomspace(1, rows + 1, num=min(buckets, rows) + 1).round().astype(np.int64)) - 1
         sizes = np.diff(edges)
         p = np.diff(law.share(edges)) * mean_length / sizes
         p = np.minimum.accumulate(p)  # rounding must not make a later bucket the more frequent one

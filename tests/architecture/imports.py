@@ -98,7 +98,9 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
     "hydra": frozenset({"config", "train", "run", "sweeps/ablation.py"}),
 }
 #: Single files that may import more, and why.
-ALSO: Mapping[tuple[str, str], str] = {("launchers/preload.py", "pipeline"): "imports ahead of time what every rank will need"}
+ALSO: Mapping[tuple[str, str], str] = {
+    ("launchers/preload.py", room): "imports ahead of time what every rank will need" for room in ("planning", "plan", "models", "executor")
+}
 #: Single-device code: of torch and torchrec nothing that is distributed.
 NOT_IN: Mapping[str, frozenset[str]] = {"models": frozenset({"torch.distributed", "torchrec.distributed"})}
 

@@ -1,4 +1,6 @@
-"""The server of ranks leaves NVIDIA's driver alone: what it opened, the ranks that are forked from it could not use. No GPU is used."""
+"""What the server of ranks imports, and what it leaves alone: NVIDIA's driver. What it opened, the ranks that are forked from it could not
+use. No GPU is used.
+"""
 
 from __future__ import annotations
 
@@ -53,3 +55,36 @@ def test_the_server_ends_the_driver_that_its_parent_began(monkeypatch: pytest.Mo
 
 def test_a_machine_without_the_driver_has_nothing_to_end() -> None:
     processes._close_driver()
+
+
+LOADS = """
+import sys, threading
+import launchers.preload
+from launchers.preload import _load_torch
+_load_torch()
+maps = open("/proc/self/maps").read() if sys.platform == "linux" else "libtorch_cpu"
+print("libtorch_cpu" in maps, threading.active_count())
+"""
+MEETS = """
+import sys
+import launchers.preload
+known = set(sys.modules)
+import torch
+from recsys_lab.experiment import of_words
+experiment = of_words(["mode=train", "data.rows_train=64", "data.rows_validation=64"], where="test")
+data = experiment.open_data()
+experiment.build_model(data, torch.device("meta"))
+print([name for name in sorted(set(sys.modules) - known) if name.partition(".")[0] == "numpy" or name.startswith("recsys_lab.executor")])
+"""
+
+
+def test_torchs_library_is_loaded_in_a_thread_that_ends() -> None:
+    """A second time too. A server with a second thread could not be forked."""
+    done = subprocess.run([sys.executable, "-c", LOADS], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True 1"
+
+
+def test_a_rank_imports_none_of_what_every_rank_needs() -> None:
+    """`np.unique` would import `numpy.ma`, in each rank again."""
+    done = subprocess.run([sys.executable, "-c", MEETS], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

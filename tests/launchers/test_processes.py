@@ -25,6 +25,14 @@ def test_threads_that_wait_sleep_soon_unless_the_user_says_otherwise(own: dict[s
     assert done.stdout.strip() == expected
 
 
+@pytest.mark.parametrize(("own", "expected"), [({}, "4"), ({"OPENBLAS_THREAD_TIMEOUT": "20"}, "20")])
+def test_threads_of_numpy_sleep_soon_as_well(own: dict[str, str], expected: str) -> None:
+    others = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
+    asked = "import sys; import launchers.processes, os; assert 'numpy' not in sys.modules; print(os.environ['OPENBLAS_THREAD_TIMEOUT'])"
+    done = subprocess.run([sys.executable, "-c", asked], env=others | own, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
+
+
 def test_what_ranks_need_is_not_searched_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither while it is imported nor after; what comes later is."""
     collected: list[bool] = []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from recsys_lab.tables import AccessStatistics, Table, TableAccess, compress, measured_access, power_law_access
-from recsys_lab.tables.access import distinct
+from recsys_lab.tables.access import distinct, each_once
 from recsys_lab.tables.counted import CountedLaw
 from recsys_lab.tables.hot_rows import served_shares
 from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES
@@ -25,6 +25,12 @@ TEN = TableAccess("t", 1.7, (2, 3, 5), (0.5, 0.2, 0.02), "formula", "by hand")
 )
 def test_the_length_of_rows_is_the_sum_of_their_p(start: int, stop: int, length: float) -> None:
     assert TEN.length_of(start, stop) == pytest.approx(length)
+
+
+@pytest.mark.parametrize("rising", [[3], [1, 1], [-2, -2, 0, 5, 5, 5, 9], list(range(7)), [0.5, 0.5, 2.0]])
+def test_each_value_of_a_rising_row_is_kept_once(rising: list[float]) -> None:
+    values = np.array(rising)
+    assert np.array_equal(each_once(values), np.unique(values)) and each_once(values).dtype == values.dtype
 
 
 def test_some_rows_are_a_table_of_their_own() -> None:

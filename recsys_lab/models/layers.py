@@ -146,8 +146,23 @@ class LowRankCross(nn.Module):
     def forward(self, x0: Tensor) -> Tensor:
         x = x0
         for down, up in zip(self.down, self.up):
-            x = torch.addcmul(x, x0, up(down(x)))
+            x = _PlusProduct.apply(x, x0, up(down(x)))
         return x
+
+
+class _PlusProduct(torch.autograd.Function):
+    """x + a b of equal shapes. The backward pass of torch's own multiplies a and b by one before: two more passes over them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return torch.addcmul(x, a, b)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        return grad, grad * b, grad * a
 
 
 #: Where dots are computed pair by pair: up to so many vectors, from so many samples on.

@@ -37,6 +37,13 @@ class StoredOptimizer(torch.optim.Optimizer):
                 self.state[parameter][key] = value[dense.places[name]].view_as(parameter) if of_weights else value
         self._forget()
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if not set_to_none:
+            super().zero_grad(set_to_none)
+            return
+        for parameter in self._weights.parameters.values():  # all that torch's does then, without its dozen other calls
+            parameter.grad = None
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None

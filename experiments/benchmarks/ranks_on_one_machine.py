@@ -28,8 +28,6 @@ STEPS = 60
 RANKS = ("launcher.hosts=2", "launcher.ranks_per_host=2", "launcher.threads_per_rank=1")
 ONE = ("launcher.hosts=1", "launcher.ranks_per_host=1", "launcher.threads_per_rank=2")
 LONG = (f"trainer.max_steps={STEPS}", "trainer.max_epochs=1000")
-#: Modules are compiled once, as wherever nobody has told Python otherwise, not at each start.
-AS_USERS = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 FIXED = ("mode=train", "logger=none", "baselines=false", *LONG)
 
 
@@ -66,7 +64,7 @@ def run(folder: Path, *words: str) -> dict[str, float]:
     """Milliseconds of an iteration, and seconds until `metrics.csv` has a first training step."""
     command = [sys.executable, "run.py", *FIXED, *words, f"hydra.run.dir={folder}"]
     began = time.perf_counter()
-    with subprocess.Popen(command, cwd=ROOT, env=AS_USERS, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         while process.poll() is None and not _has_a_step(folder / "metrics.csv"):
             time.sleep(0.005)
         startup_s = time.perf_counter() - began

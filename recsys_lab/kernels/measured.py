@@ -20,6 +20,11 @@ from recsys_lab.kernels.build import cache_folder, processor
 ROUNDS = 5
 
 
+def chosen(variable: str, words: tuple[str, str]) -> bool | None:
+    """What the environment's `variable` decides, which is one of `words`, for no and for yes. None: it decides nothing."""
+    return {words[0]: False, words[1]: True}.get(os.environ.get(variable, ""))
+
+
 def answers(name: str, depends_on: str, questions: Collection[str], measure: Callable[[], dict[str, bool]]) -> dict[str, bool]:
     """To all `questions`. The machine's first process that asks measures.
 

@@ -8,7 +8,6 @@ without a measurement: cached or past.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,7 +15,7 @@ import torch
 
 from recsys_lab.kernels import native
 from recsys_lab.kernels.lookups import Lookups
-from recsys_lab.kernels.measured import answers, least_s
+from recsys_lab.kernels.measured import answers, chosen, least_s
 from recsys_lab.kernels.memory import empty_in_huge_pages
 
 VARIABLE, WORDS = "RECSYS_LAB_LARGE_RESULTS", ("cached", "past")
@@ -44,10 +43,8 @@ def _in_whole_lines(result: torch.Tensor, dim: int) -> bool:
 
 @functools.cache
 def _answer() -> bool:
-    chosen = os.environ.get(VARIABLE)
-    if chosen in WORDS:
-        return chosen == WORDS[1]
-    return answers("results", f"{LARGE}\0{WIDTH}\0{LEAST_GAIN}", (QUESTION,), _measured)[QUESTION]
+    decided = chosen(VARIABLE, WORDS)
+    return answers("results", f"{LARGE}\0{WIDTH}\0{LEAST_GAIN}", (QUESTION,), _measured)[QUESTION] if decided is None else decided
 
 
 def _measured() -> dict[str, bool]:

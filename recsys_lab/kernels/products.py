@@ -19,7 +19,6 @@ tiles the third changes nothing. Without oneDNN's BF16 the first and the last ch
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 
 import torch
@@ -27,7 +26,7 @@ from torch import Tensor
 
 from recsys_lab.kernels import dense
 from recsys_lab.kernels.choice import available
-from recsys_lab.kernels.measured import answers, least_s
+from recsys_lab.kernels.measured import answers, chosen, least_s
 
 #: By question: the variable that answers it, with its words for no and for yes.
 CHOICES = {
@@ -84,9 +83,8 @@ def by_widening(multiply: Callable[..., Tensor], *given: Tensor | None) -> Tenso
 
 @functools.cache
 def _answer(question: str) -> bool:
-    variable, words = CHOICES[question]
-    chosen = os.environ.get(variable)
-    return chosen == words[1] if chosen in words else _answers()[question]
+    decided = chosen(*CHOICES[question])
+    return _answers()[question] if decided is None else decided
 
 
 @functools.cache

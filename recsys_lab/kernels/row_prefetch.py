@@ -15,7 +15,6 @@ No result depends on the answers. RECSYS_LAB_ROW_PREFETCH decides all without a 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from functools import partial
 
@@ -23,7 +22,7 @@ import torch
 
 from recsys_lab.kernels import native
 from recsys_lab.kernels.lookups import Lookups
-from recsys_lab.kernels.measured import answers, least_s
+from recsys_lab.kernels.measured import answers, chosen, least_s
 from recsys_lab.kernels.memory import empty_in_huge_pages
 from recsys_lab.kernels.rule import Rule
 
@@ -49,9 +48,8 @@ def second_level() -> bool:
 
 @functools.cache
 def _answers() -> dict[str, bool]:
-    chosen = os.environ.get(VARIABLE)
-    if chosen in WORDS:
-        return dict.fromkeys(LEAST_GAIN, chosen == WORDS[1])
+    if (decided := chosen(VARIABLE, WORDS)) is not None:
+        return dict.fromkeys(LEAST_GAIN, decided)
     return answers("rows", f"{ROWS}\0{WIDTH}\0{LEAST_GAIN}", LEAST_GAIN, _measured)
 
 

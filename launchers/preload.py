@@ -5,6 +5,7 @@ rank, which would copy the memory that it shares.
 """
 
 import cmath  # noqa: F401 (of sympy)
+import contextlib
 import ctypes
 import gc
 import importlib.util
@@ -19,7 +20,8 @@ def _import() -> None:
 
     loading = threading.Thread(target=_load_torch)
     loading.start()
-    import sympy  # noqa: F401 (FBGEMM's; it loads no library of its own, which would wait)
+    with contextlib.suppress(ImportError):  # where torch is missing, it says so itself
+        import sympy  # noqa: F401 (FBGEMM's; it loads no library of its own, which would wait)
 
     loading.join()
     import torch

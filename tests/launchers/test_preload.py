@@ -88,3 +88,10 @@ def test_a_rank_imports_none_of_what_every_rank_needs() -> None:
     """`np.unique` would import `numpy.ma`, in each rank again."""
     done = subprocess.run([sys.executable, "-c", MEETS], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_without_torch_it_is_torch_that_is_missing() -> None:
+    """As in an install without extras, which has no sympy either."""
+    hidden = "import sys; sys.modules |= {'torch': None, 'sympy': None}; import launchers.preload"
+    done = subprocess.run([sys.executable, "-c", hidden], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("ModuleNotFoundError: import of torch halted")

@@ -48,13 +48,17 @@ def _import() -> None:
 
 
 def _load_torch() -> None:
-    """Loads torch's largest library beside other imports: a fifth of what `import torch` takes. Where that fails, torch itself says why."""
+    """Loads torch's largest library beside other imports: a fifth of what `import torch` takes. Where that fails, torch itself says why.
+
+    A build for CUDA loads libraries of its own before.
+    """
     found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    libraries = Path(found.origin).parent / "lib" if found is not None and found.origin is not None else None
+    if libraries is None or (libraries / "libtorch_cuda.so").exists():
         return
     load = ctypes.CDLL(None).dlopen  # lets other threads run meanwhile, which `ctypes.CDLL` of the library does not
     load.restype = ctypes.c_void_p
-    load(os.fsencode(Path(found.origin).parent / "lib" / "libtorch_cpu.so"), os.RTLD_NOW)
+    load(os.fsencode(libraries / "libtorch_cpu.so"), os.RTLD_NOW)
 
 
 _collected = gc.isenabled()

@@ -44,6 +44,7 @@ def main(argv: list[str], young: bool = False) -> int:
         with (
             composition.hydra_errors(),
             composition.mode_is_read(),
+            composition.lists_are_read(),
             owned(line, not torchrun.is_follower()) as mine,
             show(line, outcome.codes, mine) as shown,
         ):

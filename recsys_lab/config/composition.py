@@ -8,9 +8,11 @@ from typing import Any
 
 import yaml
 from hydra import compose
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, OverrideParseException
@@ -83,6 +85,24 @@ def mode_is_read() -> Iterator[None]:
         yield
     finally:
         Hydra.get_mode = asks
+
+
+@contextmanager
+def lists_are_read() -> Iterator[None]:
+    """Inside Hydra lists choices as it has them. It would copy all that it knows for each of some 170 lists of `--help`."""
+    loader: Any = ConfigLoaderImpl
+    asks = loader.get_group_options
+
+    def listed(self: Any, group_name: str, results_filter: Any = ObjectType.CONFIG, **others: Any) -> list[str]:
+        if any(others.values()):  # which may name other folders
+            return asks(self, group_name, results_filter, **others)
+        return self.repository.get_group_options(group_name, results_filter)
+
+    loader.get_group_options = listed
+    try:
+        yield
+    finally:
+        loader.get_group_options = asks
 
 
 @contextmanager

@@ -9,7 +9,6 @@ LOCK ?= auto
 PYTHON ?=
 TEST_WORKERS ?= 3
 PY := .venv/bin/python
-CODE := recsys_lab launchers hydra_plugins
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 help:  ## say what there is to make
@@ -17,7 +16,7 @@ help:  ## say what there is to make
 
 env:  ## build .venv from the lock (LOCK=cpu|cuda; otherwise cuda where a GPU answers)
 	@PYTHON='$(PYTHON)' requirements/make_env.sh '$(LOCK)'
-	@$(PY) -m compileall -qq $(CODE) || true # where PYTHONDONTWRITEBYTECODE is set, each start would compile 300 modules
+	@$(PY) -m compileall -qq recsys_lab launchers hydra_plugins || true # where PYTHONDONTWRITEBYTECODE is set, each start would compile 300 modules
 
 demo: env  ## plan and simulate MLPerf's DLRM-DCNv2 on 64 H100s, train a small DCN here on generated clicks, and write reports
 	$(PY) run.py mode=simulate model=dcn_mlperf cluster=h100x64 data=random hydra.run.dir=$(DEMO)/simulated

@@ -1,10 +1,10 @@
 """What every rank needs, imported once in the server that ranks are forked from. No threads, no devices, no groups are left here.
 
-What is imported stays. So it is not searched for garbage: not a thousand times while it is made, which took a fifth of the time, nor in any
-rank, which would copy the memory that it shares.
+What is imported stays, so it is not searched for garbage. While it is made, a thousand searches took a fifth of the time. In a rank a
+search would copy the memory that it shares.
 """
 
-import cmath  # noqa: F401 (of sympy)
+import cmath  # noqa: F401 (a library that sympy would load, and wait for the thread's)
 import contextlib
 import ctypes
 import gc
@@ -21,7 +21,7 @@ def _import() -> None:
     loading = threading.Thread(target=_load_torch)
     loading.start()
     with contextlib.suppress(ImportError):  # where torch is missing, it says so itself
-        import sympy  # noqa: F401 (FBGEMM's; it loads no library of its own, which would wait)
+        import sympy  # noqa: F401 (FBGEMM's; it loads no other library)
 
     loading.join()
     import torch
@@ -42,7 +42,7 @@ def _import() -> None:
         from recsys_lab.plan.scheme import known_schemes
 
         for scheme in known_schemes().values():
-            execution_of(scheme)
+            execution_of(scheme)  # imported by its name
     finally:
         imports.package_available, torch.cuda.is_available = available, has_gpu
 
@@ -56,7 +56,7 @@ def _load_torch() -> None:
     libraries = Path(found.origin).parent / "lib" if found is not None and found.origin is not None else None
     if libraries is None or (libraries / "libtorch_cuda.so").exists():
         return
-    load = ctypes.CDLL(None).dlopen  # lets other threads run meanwhile, which `ctypes.CDLL` of the library does not
+    load = ctypes.CDLL(None).dlopen  # lets other threads run, which `ctypes.CDLL` of the library does not
     load.restype = ctypes.c_void_p
     load(os.fsencode(libraries / "libtorch_cpu.so"), os.RTLD_NOW)
 

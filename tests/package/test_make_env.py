@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_our_modules_are_compiled_where_python_may_not_write_what_it_compiles() -> None:
-    """Else each start would compile them, a tenth of the time to the first step."""
+    """Else each start would compile them."""
     source = ROOT / "recsys_lab" / "units.py"
     compiled = Path(cache_from_source(str(source)))
     compiled.unlink(missing_ok=True)

@@ -179,6 +179,17 @@ def test_every_optimizer_moves_the_joined_weights_as_fp32s(name: str, format: st
     assert torch.equal(model, rounded) if format != "split_bf16" else (model.float().abs() <= kept["weight"].abs()).all()
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_gradients_are_gone_or_zero_as_torchs_own(set_to_none: bool) -> None:
+    weights = stored("fp32", {"a": torch.randn(3), "b": torch.randn(2)})
+    optimizer = optimizer_of(weights, options("adam"))
+    weights.parameters["a"].grad = torch.ones(3)
+    optimizer.zero_grad(set_to_none)
+    left = weights.parameters["a"].grad
+    assert left is None if set_to_none else left is not None and not left.any()
+    assert weights.parameters["b"].grad is None
+
+
 @pytest.mark.parametrize(("format", "bytes_a_weight"), [("split_bf16", 4), ("split_bf16_8", 3), ("bf16_master", 6), ("bf16", 2)])
 def test_nothing_is_kept_but_what_is_stored(format: str, bytes_a_weight: int) -> None:
     gc.freeze()  # from here on the collector knows new objects only

@@ -13,7 +13,7 @@ from recsys_lab.arguments import parser
 from recsys_lab.calibrate.written import OF_THIS_MACHINE, check_name, paths_of, write
 from recsys_lab.config.calibrated import VARIABLE, folder
 from recsys_lab.config.runless import check_runless
-from recsys_lab.errors import UserError
+from recsys_lab.errors import UserError, as_called
 from recsys_lab.files import check_writable, path_of
 from recsys_lab.quiet import quiet_torchrec
 
@@ -86,4 +86,4 @@ def _show(paths: Sequence[Path], calibration: Calibration, name: str | None) -> 
         return
     folder = paths[0].parents[1]
     found = "" if folder == HERE else f"hydra.searchpath=[file://{folder.resolve()}] "
-    print(f"more hosts of it: python run.py mode=simulate {found}cluster={name} cluster.hosts=8")
+    print(as_called(f"more hosts of it: python run.py mode=simulate {found}cluster={name} cluster.hosts=8"))

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from recsys_lab.arguments import parser
+from recsys_lab.errors import as_called
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
 from recsys_lab.studies.batch import run_all
@@ -64,7 +65,7 @@ def show(results: Sequence[Known]) -> None:
     out = console()
     for paper in papers():
         rows = tuple((one.item.name, words(one), _says(one)) for one in results if one.item.paper == paper.name)
-        title = f"{paper.title}: python run.py experiment={paper.name}/..."
+        title = as_called(f"{paper.title}: python run.py experiment={paper.name}/...")
         print_table(out, Table(title, ("", "state", "what came out, or why not"), rows))
 
 

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import accumulate
@@ -70,6 +70,8 @@ def shared_memory(store: dist.Store, rank: int, size: int, timeout: timedelta) -
     """
     if os.environ.get(CHOICE) != SHARED_MEMORY or size == 1:
         return None
+    if _library() is not None and size > _library().exchange_most_ranks():
+        return None
     own, files = -1, []
     try:
         own = os.memfd_create("recsys_lab")
@@ -122,20 +124,21 @@ class SharedMemory:
         return self._wait(self._sum, number, mine.data_ptr(), out.data_ptr(), mine.numel(), begin, end)
 
     def later(self, work: Callable[[], Any]) -> dist.Work:
-        """Runs `work` on the thread of this group's sums. Returns what C++ can wait for, too."""
+        """Runs `work` on the thread of this group's sums. Whoever waits for it, in C++ too, is told of its error."""
         if self._sums is None:
             self._sums = ThreadPoolExecutor(1, "shared-sums")
-        future: Any = torch.futures.Future()
+        told: Any = torch.futures.Future()
+        seen = told.then(lambda one: one.value())  # an error that is set is a value to C++; one that a callback raises is an error
 
         def run() -> None:
             try:
-                future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - whoever waits raises it
-                future.set_exception(error)
+                made = work()
+            except BaseException as error:
+                told.set_exception(error)
+                raise
+            told.set_result(made)
 
-        self._sums.submit(run)
-        c10d: Any = torch._C._distributed_c10d
-        return c10d._create_work_from_future(future)
+        return _OnThread(self._sums.submit(run), seen)
 
     def _wait(self, function: Any, *arguments: Any) -> float:
         peer, posted_ns = ctypes.c_int(), ctypes.c_int64()
@@ -176,6 +179,24 @@ class _Late(dist.Work):
 
     def get_future(self) -> Any:
         raise RuntimeError("an exchange through shared memory ends in wait()")
+
+
+class _OnThread(dist.Work):
+    """What runs on another thread: `ended` for Python, `seen` for C++."""
+
+    def __init__(self, ended: Future, seen: Any):
+        super().__init__()
+        self._ended, self._seen = ended, seen
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        self._ended.result()
+        return True
+
+    def is_completed(self) -> bool:
+        return self._ended.done()
+
+    def get_future(self) -> Any:
+        return self._seen
 
 
 class SharedMemoryGroup:

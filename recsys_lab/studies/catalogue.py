@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from recsys_lab.config.options import StudyCommon
-from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.errors import UserError, as_called, did_you_mean
 from recsys_lab.studies.code import ROOT
 
 EXPERIMENTS = ROOT / "experiments"
@@ -63,8 +63,9 @@ class Item:
     @property
     def commands(self) -> list[str]:
         assert self.config is not None
+        start = f"# {as_called('python run.py')} "  # of a line that an installed package has changed
         lines = self.config.read_text(encoding="utf-8").splitlines()
-        return [line.removeprefix("# ").split("   #")[0] for line in lines if line.startswith("# python run.py")]
+        return [line.removeprefix("# ").split("   #")[0] for line in lines if line.startswith(start)]
 
 
 @dataclass(frozen=True)
@@ -146,4 +147,5 @@ def _place(item: Item) -> tuple[str, int, str]:
 def command_of(name: str, options: Mapping[str, Any]) -> str:
     """The line that regenerates the study, with those of its options that are not null."""
     words = {key: f"[{','.join(map(str, value))}]" if isinstance(value, list) else value for key, value in options.items()}
-    return " ".join([f"python run.py experiment={name}", *(f"study.{key}={word}" for key, word in words.items() if word is not None)])
+    given = (f"study.{key}={word}" for key, word in words.items() if word is not None)
+    return " ".join([as_called(f"python run.py experiment={name}"), *given])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
-from recsys_lab.executor.shared_memory import awaited_in_python
+from recsys_lab.executor.shared_memory import CHOICE, SHARED_SUM, _library, awaited_in_python, shared_memory
 from tests.executor.test_recorded import every_entry_point
 from tests.ranks import RankFailed, run_ranks
 
@@ -158,31 +160,64 @@ def test_the_recorded_time_is_of_the_exchange_and_not_of_what_it_ran_beside() ->
     assert max(first, again) < 250 < waited
 
 
-def with_a_peer_that_dies(told: str) -> None:
-    if dist.get_rank() == 1:
+def exchange_of(kind: str, group: dist.ProcessGroup | None = None) -> Callable[[], object]:
+    """A collective that ends when it is called. torch itself waits for that of "gradients", in C++."""
+    if kind == "rows":
+        return lambda: dist.all_to_all_single(torch.empty(4), torch.ones(4), group=group)
+    if kind == "a sum":
+        return lambda: dist.all_reduce(torch.ones(4), group=group)
+    if kind == "a shared sum":
+        return lambda: dist.all_reduce(torch.ones(SHARED_SUM), group=group)
+    if kind == "a sum that Python awaits":
+        return lambda: awaited_in_python()(dist.all_reduce)(torch.ones(4), group=group)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(4, 1), process_group=group)
+    model(torch.ones(3, 4)).sum().backward()  # DDP orders its buckets again after the first
+    loss = model(torch.ones(3, 4)).sum()
+    return lambda: (loss.backward(), model)  # whose hooks end with it
+
+
+KINDS = ("rows", "a sum", "a shared sum", "a sum that Python awaits", "gradients")
+
+
+def with_a_peer_that_dies(told: str, kind: str) -> None:
+    exchange = exchange_of(kind)
+    if dist.get_rank() == dist.get_world_size() - 1:
+        time.sleep(1)  # what came before has ended on the others
         os._exit(1)
     began = time.monotonic()
     try:
-        dist.all_to_all_single(torch.empty(4), torch.ones(4))
+        exchange()
     except RuntimeError as error:
-        Path(told).write_text(f"{time.monotonic() - began:.1f} {error}")
+        Path(f"{told}{dist.get_rank()}").write_text(f"{time.monotonic() - began:.1f} {error}")
 
 
-def test_a_rank_that_died_is_noticed_within_seconds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rank_that_died_is_noticed_within_seconds(tmp_path: Path, kind: str) -> None:
+    ranks = 3 if kind == "a shared sum" else 2
     with pytest.raises(RankFailed):
-        run_ranks(with_a_peer_that_dies, 1, 2, str(tmp_path / "told"), backend=SHARED, timeout_s=30)
-    seconds, _, error = (tmp_path / "told").read_text().partition(" ")
-    assert error == "Connection closed by peer: the process of rank 1 of the group ended" and float(seconds) < 5
+        run_ranks(with_a_peer_that_dies, 1, ranks, str(tmp_path / "told"), kind, backend=SHARED, timeout_s=30)
+    seconds, _, error = (tmp_path / "told0").read_text().partition(" ")
+    assert f"Connection closed by peer: the process of rank {ranks - 1} of the group ended" in error and float(seconds) < 6
+    assert kind == "gradients" or error.startswith("Connection closed")
 
 
-def with_a_peer_that_hangs() -> None:
+def with_a_peer_that_hangs(kind: str) -> None:
     impatient = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+    exchange = exchange_of(kind, impatient)
     if dist.get_rank() == 1:
         time.sleep(3)
     else:
-        dist.all_to_all_single(torch.empty(4), torch.ones(4), group=impatient)
+        exchange()
 
 
-def test_a_rank_that_hangs_is_a_timeout() -> None:
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "a shared sum"])
+def test_a_rank_that_hangs_is_a_timeout(kind: str) -> None:
     with pytest.raises(RankFailed, match="Timed out waiting for rank 1 of the group in shared memory"):
-        run_ranks(with_a_peer_that_hangs, 1, 2, backend=SHARED)
+        run_ranks(with_a_peer_that_hangs, 1, 2, kind, backend=SHARED)
+
+
+def test_a_group_of_more_ranks_than_a_message_has_room_for_is_gloos(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CHOICE, SHARED)
+    store, most = dist.HashStore(), _library().exchange_most_ranks()
+    assert shared_memory(store, 0, most + 1, timedelta(seconds=1)) is None
+    assert store.num_keys() == 0, "nobody waits for the others"

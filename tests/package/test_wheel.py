@@ -96,6 +96,13 @@ def test_an_installed_wheel_names_the_command_that_it_brings(wheel: Path) -> Non
     assert "    recsys-lab run [group=choice ...] [key=value ...]" in help_page
 
 
+def test_an_installed_command_lists_the_studies_and_how_to_run_them(environment: Path, tmp_path: Path) -> None:
+    assert "recsys-lab run experiment=neo/..." in done(environment / "recsys-lab", "studies", folder=tmp_path)
+    listed = json.loads(done(environment / "recsys-lab", "studies", "--json", folder=tmp_path))["studies"]
+    commands = [item["command"] for item in listed if item["command"]]
+    assert commands and all(command.startswith("recsys-lab run experiment=") for command in commands)
+
+
 def test_an_installed_package_is_called_from_a_program_of_the_users(environment: Path, tmp_path: Path) -> None:
     """Whose own modules may have the names of ours."""
     for name in ("run.py", "experiments.py"):

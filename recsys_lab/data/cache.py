@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -151,9 +152,11 @@ def _here() -> str:
 
 def _remove_stale(cache: Path) -> None:
     """Unfinished folders of processes that were killed: of this machine at once, of another of its name after an hour."""
-    for folder in cache.glob(f"{_UNFINISHED}{socket.gethostname()}-*"):
+    for folder in cache.glob(f"{_UNFINISHED}{glob.escape(socket.gethostname())}-*"):
         with contextlib.suppress(OSError, ValueError):
-            _, pid, place = folder.name.rsplit("-", 2)
+            host, pid, place = folder.name.removeprefix(_UNFINISHED).rsplit("-", 2)
+            if host != socket.gethostname():  # one whose name begins so
+                continue
             sure = bool(_here()) and place.startswith(_here())
             if (sure or time.time() - folder.stat().st_mtime > _STALE_AFTER_S) and not _alive(int(pid)):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -38,6 +38,7 @@ def bags(weight: torch.Tensor, lookups: Lookups, out_dtype: torch.dtype = torch.
         IndexError: for an id outside the table. A look-up on a GPU waits for nothing; there an assertion ends the process.
     """
     assert lookups.offsets is not None, "bags have offsets"
+    assert weight.is_contiguous(), "tables are contiguous [E, D]"
     out = _out(out, (lookups.samples, lookups.features * weight.shape[1]), out_dtype, weight.device)
     if native_for(weight):
         native.bags(weight, lookups, out, second_level=second_level(), past_caches=past_caches((out,), weight.shape[1]))
@@ -62,6 +63,7 @@ def rows(weight: torch.Tensor, ids: torch.Tensor, out_dtype: torch.dtype = torch
     Raises:
         IndexError: as `bags` does.
     """
+    assert weight.is_contiguous(), "tables are contiguous [E, D]"
     out = _out(out, (len(ids), weight.shape[1]), out_dtype, weight.device)
     if native_for(weight):
         native.rows(weight, ids, out, second_level=second_level(), past_caches=past_caches((out,), weight.shape[1]))

@@ -256,6 +256,9 @@ def ids_to_shards(
         IndexError: lengths do not add up to N.
     """
     n = ids.numel()
+    if samples == 0 and n == 0:
+        sizes.zero_()
+        return
     given = (lengths.data_ptr(), ids.data_ptr(), n, lengths.numel() // samples if samples else 0, samples)
     layout = (cuts.data_ptr(), cuts.shape[0], blocks.data_ptr(), blocks.shape[0], ends.data_ptr(), ends.numel())
     threads = torch.get_num_threads() if n > FEW_ELEMENTS else 1

@@ -167,7 +167,7 @@ def _root(values: torch.Tensor) -> torch.Tensor:
 def mean_of_squares(grads: torch.Tensor) -> torch.Tensor:
     """[U, D] -> [U]. Sixteen sums side by side over the columns, then added as a tree: an order that sixteen lanes can keep."""
     dim = grads.shape[1]
-    squares = F.pad(grads * grads, (0, -dim % 16)).view(len(grads), -1, 16)
+    squares = F.pad(grads * grads, (0, -dim % 16)).view(len(grads), -(-dim // 16), 16)
     total = torch.zeros_like(squares[:, 0])
     for column in range(squares.shape[1]):
         total = total + squares[:, column]

@@ -191,6 +191,7 @@ class ShardedStrategy(ParallelStrategy):
             self._reader.fill(piece)
         self.sharded.sparse_optimizer.steps = int(checkpoint["sparse_steps"])
         self._load_random_state()
+        self._reader = None  # while files are mapped, they take their place on the disk
 
     def _load_random_state(self) -> None:
         """Of a rank that was there when the checkpoint was written. Another one keeps what its seed gave it."""
@@ -210,6 +211,7 @@ class ShardedStrategy(ParallelStrategy):
         checkpoints.checked_trainer(folder, self._run, self.global_rank, self.world_size)
         self._reader = Reader(folder)
         self.load_model_state_dict({})
+        self._reader = None
 
     def remove_checkpoint(self, filepath: Any) -> None:
         if self.is_global_zero:

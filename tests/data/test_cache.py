@@ -251,15 +251,16 @@ def test_what_a_killed_process_left_is_removed_in_time(tmp_path: Path) -> None:
     left = tmp_path / f".preparing-{cache.socket.gethostname()}-{child.pid}-0a0a0a0a"
     alive = tmp_path / f".preparing-{cache.socket.gethostname()}-{os.getpid()}-0b0b0b0b"
     ours = left.with_name(f".preparing-{cache.socket.gethostname()}-{child.pid}-{cache._here()}0c0c0c0c")
-    for folder in (left, alive, ours):
+    other = left.with_name(f".preparing-{cache.socket.gethostname()}-2-{child.pid}-0d0d0d0d")
+    for folder in (left, alive, ours, other):
         folder.mkdir()
     prepared(tmp_path, "thing", 1, fill)
     assert not ours.exists()
     assert left.exists(), "it may be of another machine's process until it is old"
-    for folder in (left, alive):
+    for folder in (left, alive, other):
         os.utime(folder, (1, 1))
     prepared(tmp_path, "thing", 2, fill)
-    assert not left.exists() and alive.exists()
+    assert not left.exists() and alive.exists() and other.exists(), "of a machine whose name begins like this one's"
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

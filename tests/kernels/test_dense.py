@@ -51,6 +51,15 @@ def test_pair_dots(samples, vectors, dim, dtype, lead, tiles, seed):
     close(torch.cat(back, 1), of_x)
 
 
+@pytest.mark.parametrize("dtype", dense.FORMATS)
+@pytest.mark.parametrize("tiles", [True, False])
+def test_one_vector_alone_is_its_own_lead(dtype, tiles):
+    x, grad = torch.randn(5, 1, 33).to(dtype), torch.randn(5, 33).to(dtype)
+    with mock.patch.object(dense, "has_tiles", return_value=tiles and dense.has_tiles()):
+        found, (back,) = dense.pair_dots([x], lead=True), dense.pair_dots_backward([x], grad, lead=True)
+    assert torch.equal(found, x[:, 0]) and torch.equal(back[:, 0], grad)
+
+
 def test_nothing_beside_the_results_is_written():
     """Kernels write whole registers into memory of their own only: what lies beside a short vector stays."""
     for dtype in dense.FORMATS:

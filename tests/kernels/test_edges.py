@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recsys_lab.kernels import Lookups, Rule, available, bags, torch_embedding, update, why_not
+from recsys_lab.kernels import Lookups, Rule, available, bags, rows, torch_embedding, update, why_not
 
 native = pytest.mark.skipif(not available(), reason=f"no C++ kernels: {why_not()}")
 PIECE = torch_embedding.PIECE
@@ -59,3 +59,31 @@ def test_an_id_beyond_the_second_table_is_no_row_though_the_first_is_as_long(wro
     with pytest.raises(IndexError, match=f"id {wrong} at place 3 "):
         update(weight, lookups, torch.ones(2, 2 * dim), Rule("sgd", 1.0))
     assert (weight == 1).all()
+
+
+@pytest.mark.parametrize("updated", [of_torch, pytest.param(update, marks=native)], ids=["torch", "native"])
+@pytest.mark.parametrize("name", ["adam", "sgd", "adagrad", "row_wise_adagrad"])
+@pytest.mark.parametrize("ids", [[], [0, 0]], ids=["no ids", "gradients that cancel"])
+def test_an_update_that_touches_no_row_changes_nothing(updated, name: str, ids: list[int]) -> None:
+    weight, shape = torch.ones(3, 20), {"adam": (3, 20), "adagrad": (3, 20), "row_wise_adagrad": (3,)}.get(name)
+    states = {} if shape is None else {"state": torch.ones(shape)} | ({"squares": torch.ones(shape)} if name == "adam" else {})
+    grad = torch.tensor([[1.0], [-1.0]]).expand(2, 20).contiguous()[: len(ids)]
+    updated(weight, Lookups(torch.tensor(ids, dtype=torch.int64)), grad, Rule(name, 0.1, weight_decay=0.5, step=3), **states)
+    assert (weight == 1).all() and all((state == 1).all() for state in states.values())
+
+
+@native
+@pytest.mark.parametrize("wrong", [2**63 - 1, -(2**63), -11, 100])
+def test_an_id_however_large_is_refused_before_a_row_moves(wrong: int) -> None:
+    weight = torch.ones(100, 4)
+    lookups = Lookups(torch.tensor([0, wrong]), torch.tensor([0, 1, 2]), 1, torch.tensor([10]))
+    with pytest.raises(IndexError, match=f"id {wrong} at place 1 "):
+        update(weight, lookups, torch.ones(2, 4), Rule("sgd", 1.0))
+    assert (weight == 1).all()
+
+
+def test_a_table_that_is_a_view_is_refused() -> None:
+    view, ids = torch.ones(10, 8)[:, :4], torch.tensor([0, 3])
+    for look_up in (lambda: bags(view, Lookups(ids, torch.tensor([0, 1, 2]))), lambda: rows(view, ids)):
+        with pytest.raises(AssertionError, match="contiguous"):
+            look_up()

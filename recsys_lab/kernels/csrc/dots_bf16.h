@@ -106,7 +106,7 @@ INLINE void bf16_back(const uint16_t* x, const uint16_t* g, const uint16_t* lead
             }
         }
 #pragma GCC unroll 12
-        for (int r = 0; r < ROWS; ++r) {
+        for (int r = ROWS - 1; r >= 0; --r) {  // the first one last: spare rows are that one again, without `lead`
             uint16_t* to = (uint16_t*)out[row[r]] + sample * out_steps[row[r]] + col;
 #pragma GCC unroll 4
             for (int k = 0; k < COLUMNS; k += 2) {

@@ -52,8 +52,8 @@ std::vector<Extent> extents(const Lookups& l, int64_t rows, int threads, FirstBa
         const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
         for_features(l, l.n * me / all, l.n * (me + 1) / all, [&](int64_t from, int64_t to, int64_t base, int64_t feature) {
             const Extent of = extent(ids, from, to);
-            if (of.low + base < 0 || of.high + base >= rows)
-                for (int64_t i = from; i < to; ++i) if ((uint64_t)((int64_t)ids[i] + base) >= (uint64_t)rows) bad.note(i);
+            if (of.low < -base || of.high >= rows - base)  // an id may be so large that a sum would overflow
+                for (int64_t i = from; i < to; ++i) if ((int64_t)ids[i] < -base || (int64_t)ids[i] >= rows - base) bad.note(i);
             found[me * features + feature] = {of.low + base, of.high + base};
         });
     }

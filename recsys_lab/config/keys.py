@@ -81,8 +81,8 @@ def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
             if parts[depth] not in parent:
                 if depth and _free_form(parent):
                     free.add(str(override.input_line))
-                if override.is_add() or (depth and _free_form(parent)):
-                    break  # `+key=` and free-form mappings: the typed schema of the group decides
+                if override.is_add() or override.is_force_add() or (depth and _free_form(parent)):
+                    break  # `+key=`, `++key=` and free-form mappings: the typed schema of the group decides
                 names = {str(k) for k in parent if k not in ("_target_", "choices")} | (set(groups) if not depth else set())
                 raise unknown_key(".".join(parts[: depth + 1]), sorted(names), () if depth else keys_named(config, parts[0]))
         else:

@@ -121,7 +121,7 @@ def _words_of_cluster(cluster: ClusterAsked, question: Question) -> list[str]:
     if not words:  # the question's own
         return words
     if cluster.price is not None:
-        words.append(f"cluster.price_per_device_hour={cluster.price:g}")
+        words.append(f"++cluster.price_per_device_hour={str(cluster.price).removesuffix('.0')}")  # a user's file need not have the key
     if question.batch is None:
         return words
     if words[0] == f"cluster={LOCAL}" or "launcher=emulated" in question.words:

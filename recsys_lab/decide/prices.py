@@ -43,14 +43,14 @@ class Priced:
 
 
 def price_combination(combination: Combination, data: DataSet) -> Priced:
-    """Plans and prices it. Raises UserError where the cluster lacks a figure."""
+    """Plans and prices it. A cluster that lacks a figure for it, such as the peak of a format, cannot have it."""
     try:
         planned = plan_for(combination.experiment, data)
+        memory_gb = fullest_gb(planned)
+        rows = tuple(replace(priced_row(combination, planned, profile), memory_gb=memory_gb) for profile in combination.profiles)
     except UserError as error:
         fits = not isinstance(error, PlanDoesNotFit)
         return Priced(combination, (_row(combination, combination.profiles[0], fits=fits, why_not=str(error)),))
-    memory_gb = fullest_gb(planned)
-    rows = tuple(replace(priced_row(combination, planned, profile), memory_gb=memory_gb) for profile in combination.profiles)
     return Priced(combination, rows, planned.plan)
 
 

@@ -62,7 +62,7 @@ def _rows(chosen: Row, own: Priced, priced: Sequence[Priced], data: DataSet) -> 
         kernel_us = max(profile.kernel_us, graphs.kernel_us)
         faster = replace(profile, launch_overhead_us=graphs.launch_overhead_us, kernel_us=kernel_us)
         yield "CUDA graphs", priced_row(combination, planned, faster)
-    if experiment.precision.compute == "fp32":
+    if experiment.precision.compute == "fp32" and profile.peak_of_format.get("bf16") in cluster.device.peak_tflops:
         precision = replace(experiment.precision, compute="bf16", dense="bf16_master")
         yield "BF16 compute", _with_its_plan(own, chosen, data, replace(experiment, precision=precision))
     if experiment.batch_size == experiment.simulate.batch_size:

@@ -207,3 +207,32 @@ def test_a_mistake_is_one_line_that_says_what_to_do(capsys: pytest.CaptureFixtur
     assert main(["decide", *words]) == 2
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1 and all(part in err for part in parts), err
+
+
+def test_devices_without_a_bf16_peak_have_their_rows_beside_those_with_one(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    words = [*SMALL, "batch=65536", "sharders=torchrec_row_wise", "optimizers=sgd", "precisions=fp32,bf16", "profiles=torchrec"]
+    rows = decided(capsys, *words, "clusters=h100x8:2,v100x8:0.9")["rows"]
+    known = {(row["cluster"], row["precision"]): row for row in rows}
+    assert all((known[name, precision]["ms"] is not None) == ((name, precision) != ("v100x8", "bf16")) for name, precision in known)
+    assert "no peak for bf16" in known["v100x8", "bf16"]["why_not"] and len(known) == 4
+    check_rows([known["v100x8", "fp32"]], tmp_path)
+    assert main(["decide", *words, "clusters=v100x8:0.9"]) == 0
+    assert "BF16 compute" not in capsys.readouterr().out, "nobody can buy that change"
+
+
+def test_a_users_cluster_needs_no_price_in_its_file_and_the_price_is_not_rounded(
+    capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = "{name: a, bandwidth_gb_s: 20.0, latency_us: 5.0, source: me}"
+    device = "{name: My GPU, kind: cuda, memory_gb: 24.0, memory_bandwidth_gb_s: 900.0, host_link_gb_s: 25.0, source: me, "
+    device += "peak_tflops: {fp32: 30.0}}"
+    (tmp_path / "conf" / "cluster").mkdir(parents=True)
+    (tmp_path / "conf" / "cluster" / "mine.yaml").write_text(
+        "_target_: recsys_lab.cluster.Cluster\nname: mine\nhosts: 2\nranks_per_host: 4\nreserved_memory_share: 0.15\n"
+        f"device: {device}\nintra_host: {link}\ncross_host: {link}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["model=dlrm", "data=random", "batch=8192", "sharders=neo_4d", "precisions=fp32", "optimizers=sgd", "profiles=torchrec"]
+    (row,) = decided(capsys, *words, "clusters=mine:2.3456789")["rows"]
+    assert row["price"]["usd_per_device_hour"] == 2.3456789
+    check_rows([row], tmp_path / "runs")

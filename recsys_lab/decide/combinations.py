@@ -7,6 +7,7 @@ An experiment takes each from the config in which it was chosen. `Combination.wo
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -98,6 +99,10 @@ def combinations(question: Question) -> list[Combination]:
     return expanded
 
 
+#: A name on file that says how large its cluster is, as h100x64.
+SIZED = re.compile(r"x\d+$")
+
+
 def _shared(question: Question) -> list[str]:
     mode = [] if any(word.startswith("mode=") for word in question.words) else ["mode=simulate"]
     return [*question.words, *mode]
@@ -144,8 +149,10 @@ def _per_rank(cluster: ClusterAsked, words: Sequence[str], question: Question) -
 
 def _check_size(cluster: ClusterAsked, experiment: Experiment, question: Question) -> None:
     """Words of the user's may have changed what its name says."""
-    world = experiment.cluster.world_size
-    if cluster.devices not in (None, world):
+    world, said = experiment.cluster.world_size, cluster.devices
+    if said is None and cluster.label in sized.on_file() and SIZED.search(cluster.label):
+        said = built("cluster", cluster.label).world_size
+    if said not in (None, world):
         given = f"{world} devices by cluster.hosts and cluster.ranks_per_host"
         raise UserError("the name says another size", where=cluster.label, given=given, remedy="drop these words")
 

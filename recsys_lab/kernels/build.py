@@ -132,7 +132,7 @@ def digest(command: tuple[str, ...]) -> str:
 
 def _compile(command: tuple[str, ...], folder: Path, target: Path) -> None:
     files = sorted(SOURCES.glob("*.cpp"))
-    say(f"compiling {len(files)} files with {command[0]}, once on this machine (up to a minute)")
+    say(f"compiling {len(files)} files with {command[0]}, once on this machine (a minute or two)")
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder) as place:
         objects = [Path(place) / f"{file.stem}.o" for file in files]

@@ -201,6 +201,8 @@ def test_the_function_returns_rows_that_become_a_data_frame() -> None:
         (["model=dcn", "clusters=h100x64", "batch=65536", "optimizers=adamw"], ["did you mean 'adam'"]),
         (["model=dcnn", "clusters=h100x64", "batch=65536"], ["did you mean 'dcn'"]),
         (["model=dcn", "clusters=h100x64", "batch=65536", "sharder=dmt", "sharders=dmt"], ["said twice"]),
+        (["model=dcn", "data=random", "clusters=h100x64", "batch=65536", "cluster.hosts=4"], ["another size", "given 32 devices"]),
+        (["model=dcn", "data=random", "clusters=h100x16", "batch=65536", "cluster.hosts=4"], ["another size", "given 32 devices"]),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do(capsys: pytest.CaptureFixture, words: list[str], parts: list[str]) -> None:

@@ -117,5 +117,10 @@ def hydra_errors() -> Iterator[None]:
     except (HydraException, OmegaConfBaseException, ValueError, OverflowError) as error:  # Hydra raises those two as well
         if NO_SUBMITIT in str(error):
             raise SUBMITIT.refusal("launcher", "slurm") from None
-        lines = [line.strip() for line in str(error).splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
-        raise UserError(" ".join(lines[:2])[:MOST_SHOWN], where="command line", remedy="see python run.py --help") from None
+        said, _, _ = str(error).partition("Config search path:")
+        said, _, options = said.partition("Available options")
+        lines = [line.strip() for line in said.splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
+        allowed = ", ".join(options.partition(":")[2].split()) or None
+        raise UserError(
+            " ".join(lines[:2])[:MOST_SHOWN], where="command line", allowed=allowed, remedy="see python run.py --help"
+        ) from None

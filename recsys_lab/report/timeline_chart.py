@@ -60,7 +60,9 @@ def _timeline(events: Sequence[dict[str, Any]], lanes: dict[int, str], begin: fl
         "legend": LEGEND,
     }
     title = f"simulated: the slowest rank, {whole_ms:,.3f} ms"
-    note = "Drag to zoom, double click to see all. What the host takes to launch kernels is not drawn. trace.json has the same for Perfetto."
+    note = (
+        "Drag to zoom, double click to see all. What the host takes to launch kernels is not drawn. trace.json has the same for Perfetto."
+    )
     return Chart("timeline", title, data, layout, 130 + 46 * len(lanes), note)
 
 

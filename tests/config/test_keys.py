@@ -86,8 +86,13 @@ def test_choices_of_the_users_own_folder_are_left_to_hydra(tmp_path: Path) -> No
     assert check_keys(parsed(words), [where]) == check_keys(parsed([*words, where]), []) == set()
     with pytest.raises(UserError, match="no such choice"):
         check_keys(parsed(words), [])
-    with pytest.raises(UserError, match="Could not find 'model/your"):
+    with pytest.raises(UserError, match="Could not find 'model/yours'; allowed: .*dlrm, .*mine, .*; see python") as refused:
         check_keys(parsed(["model=yours"]), [where])
+    assert "search path" not in str(refused.value)
+    (tmp_path / "model" / "mine.yaml").write_text("defaults: [nowhere]\n")
+    with pytest.raises(UserError, match="In 'model/mine': Could not (find|load) 'model/nowhere'") as refused:
+        check_keys(parsed(words), [where])
+    assert "search path" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

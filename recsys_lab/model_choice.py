@@ -119,7 +119,10 @@ class ModelChoice:
         names = [f"{group}_{i}" for group, count in groups.items() for i in range(count)]
         if len(names) != len(self.rows):
             raise UserError("groups and rows differ", where="model.groups", given=f"{len(names)} features", allowed=f"{len(self.rows)}")
-        each = zip(names, self.rows, self.lengths or [1] * len(self.rows), strict=True)
+        lengths = [1] * len(self.rows) if self.lengths is None else self.lengths
+        if len(lengths) != len(self.rows):
+            raise UserError("one length a table is needed", where="model.lengths", given=len(lengths), allowed=f"{len(self.rows)}")
+        each = zip(names, self.rows, lengths, strict=True)
         return tuple(Feature(name, rows, float(length), pooling, law=law) for name, rows, length in each)
 
     def tables(self, data: DataSet, dtype: str) -> tuple[Table, ...]:

@@ -112,6 +112,13 @@ class ModelChoice:
             lines = read_table_file(self.file)
             return tuple(Feature(line.name, line.rows, line.mean_ids, line.pooling, line.table, line.law) for line in lines)
         if self.rows is None:
+            if self.lengths is not None:
+                raise UserError(
+                    "the data decide the lengths where they decide the rows",
+                    where="model.lengths",
+                    given=str(list(self.lengths))[:100],
+                    remedy="drop it, set model.rows too, or say data.look_ups",
+                )
             return None
         pooling = "sum" if self.objective is None else "none"
         law = RankLaw.from_config(asdict(self.law)) if self.law else None

@@ -40,6 +40,8 @@ from recsys_lab.train.checkpoint_folder import clear_partial, latest
 
 #: Exit codes of what a signal cut short: those of a process that the signal ended.
 CUT_SHORT: dict[type[BaseException], int] = {KeyboardInterrupt: 130, Terminated: Terminated.exit_code}
+#: Files that nothing but a sweep writes into its own folder.
+MARKS_OF_A_SWEEP = {"multirun.yaml", "sweep.json", "search.json"}
 #: The status of a run that has nothing left to do.
 ENDED = ("completed", "pruned")
 
@@ -58,6 +60,7 @@ def owned(line: Invocation, leads: bool) -> AbstractContextManager[Ownership | N
         elif line.config.resume:
             _check_record(mine.folder)
         else:
+            _check_no_sweep(mine.folder)
             if mine.earlier_files:
                 _make_room(mine, line.config)
             save_words(mine.folder, line.overrides)
@@ -73,13 +76,19 @@ def _check_sweep(mine: Ownership) -> None:
     if mine.earlier_files:
         raise UserError("a run lies here, not a sweep", where=mine.folder, remedy="choose another folder: hydra.sweep.dir=DIR")
     found = {path.name for path in written(mine.folder, SWEEP_WRITES)}
-    if found and not found & {"multirun.yaml", "sweep.json", "search.json"}:
+    if found and not found & MARKS_OF_A_SWEEP:
         raise UserError(
             "files lie here that a sweep would write over",
             where=mine.folder,
             given=", ".join(sorted(found)),
             remedy="choose another folder: hydra.sweep.dir=DIR",
         )
+
+
+def _check_no_sweep(folder: Path) -> None:
+    """Refuses the folder of a sweep, which could not go on beside a run."""
+    if any((folder / name).is_file() for name in MARKS_OF_A_SWEEP):
+        raise UserError("a sweep lies here, not a run", where=folder, remedy="choose another folder: hydra.run.dir=DIR")
 
 
 def _check_record(folder: Path) -> None:

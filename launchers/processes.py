@@ -28,6 +28,7 @@ from typing import Any, cast
 
 from recsys_lab import child
 from recsys_lab.errors import RankLost, Terminated, UserError, unwritable
+from recsys_lab.files import pasted
 
 PRELOAD = "launchers.preload"
 DEAF = "launchers.deaf"
@@ -352,7 +353,7 @@ def _raise_first(failures: dict[int, Failure], silent: list[int], world: int, ra
     for rank, failure in failures.items():
         if not failure.lost_peer and "Traceback" in failure.text:
             raise RuntimeError(f"rank {rank} failed:\n{failure.text}")
-    raise RankLost(_what_was_lost(failures, silent, world, ranks_per_host), remedy=f"resume with: python run.py resume={folder}")
+    raise RankLost(_what_was_lost(failures, silent, world, ranks_per_host), remedy=f"resume with: python run.py {pasted('resume', folder)}")
 
 
 def _what_was_lost(failures: dict[int, Failure], silent: list[int], world: int, ranks_per_host: int) -> str:

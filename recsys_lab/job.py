@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -32,6 +33,7 @@ from recsys_lab.errors import (
     cause,
     unwritable,
 )
+from recsys_lab.files import pasted
 from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
@@ -124,7 +126,8 @@ def _make_room(mine: Ownership, ours: DictConfig) -> None:
         return
     same = fingerprint(theirs) == fingerprint(ours)
     ended = has_ended(mine.folder)
-    look = f"look at it: python -m recsys_lab show {mine.folder}" if ended else f"go on with it: python run.py resume={mine.folder}"
+    show, go_on = f"python -m recsys_lab show {shlex.quote(str(mine.folder))}", f"python run.py {pasted('resume', mine.folder)}"
+    look = f"look at it: {show}" if ended else f"go on with it: {go_on}"
     raise UserError(
         f"{'this' if same else 'another'} run lies here, and {'has ended' if ended else 'was cut short'}",
         where=mine.folder,
@@ -210,7 +213,7 @@ class Ending:
                 clear_partial(self.folder / "checkpoints")
                 last = latest(self.folder / "checkpoints")
                 kept = "" if last is None else f" with a checkpoint of {last.name}"
-                how = as_called(f"go on with: python run.py resume={self.folder}")
+                how = as_called(f"go on with: python run.py {pasted('resume', self.folder)}")
                 print(f"{_cut_short(error)}{kept}; {how}", file=sys.stderr)
             self.codes.append(CUT_SHORT[type(error)])
         elif isinstance(error, Exception):
@@ -288,7 +291,7 @@ class Outcome:
             self.codes = [error.exit_code]
         elif isinstance(error, KeyboardInterrupt | Terminated):
             sweeps = self.line is not None and self.line.multirun
-            hint = f"; the same command with hydra.sweep.dir={folder} finishes the sweep" if sweeps else ""
+            hint = f"; the same command with {pasted('hydra.sweep.dir', folder)} finishes the sweep" if sweeps and folder else ""
             print(f"{_cut_short(error)}{hint}", file=sys.stderr)
             self.codes = [CUT_SHORT[type(error)]]
         else:

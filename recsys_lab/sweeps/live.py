@@ -32,8 +32,10 @@ WRITING_SHARE = 0.05
 
 
 class SweepShown:
-    """A context around a sweep of `jobs` (their overrides) in `folder`. `begin` and `end` are called around each job, `cut_short` in place of `end`
-    where a signal ends it, and the sweep."""
+    """A context around a sweep of `jobs` (their overrides) in `folder`.
+
+    `begin` and `end` are called around each job. `cut_short` takes the place of `end` where a signal ends the job, and the sweep.
+    """
 
     def __init__(self, folder: Path, jobs: Sequence[Sequence[str]], baseline: str | None = None, level: float = LEVEL, writes: bool = True):
         self.folder, self.baseline, self.level, self.writes = folder, baseline, level, writes

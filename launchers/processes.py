@@ -261,7 +261,7 @@ def _rank_main(
     except BaseException as error:  # the launcher decides what it was
         code = 1
         text = traceback.format_exc()
-        lost = is_lost_peer(text)
+        lost = is_lost_peer(text, error)
         cut_off = lost and not _reaches(variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
         mistake = error if isinstance(error, UserError) else None
         if isinstance(error, OSError) and not lost:
@@ -283,8 +283,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def is_lost_peer(text: str) -> bool:
-    """Whether an error is only the echo of another rank's end (gloo reports it as a plain RuntimeError)."""
+def is_lost_peer(text: str, error: BaseException | None = None) -> bool:
+    """Whether an error is only the echo of another rank's end (gloo reports it as a plain RuntimeError). No stream that nobody reads is."""
+    if isinstance(error, BrokenPipeError):
+        return False
     signs = (
         "Connection closed by peer",
         "Connection reset by peer",

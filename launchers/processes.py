@@ -28,6 +28,7 @@ from typing import Any, cast
 
 from recsys_lab import child
 from recsys_lab.errors import RankLost, Terminated, UserError, unwritable
+from recsys_lab.files import pasted
 
 PRELOAD = "launchers.preload"
 DEAF = "launchers.deaf"
@@ -260,7 +261,7 @@ def _rank_main(
     except BaseException as error:  # the launcher decides what it was
         code = 1
         text = traceback.format_exc()
-        lost = is_lost_peer(text)
+        lost = is_lost_peer(text, error)
         cut_off = lost and not _reaches(variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
         mistake = error if isinstance(error, UserError) else None
         if isinstance(error, OSError) and not lost:
@@ -282,8 +283,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def is_lost_peer(text: str) -> bool:
-    """Whether an error is only the echo of another rank's end (gloo reports it as a plain RuntimeError)."""
+def is_lost_peer(text: str, error: BaseException | None = None) -> bool:
+    """Whether an error is only the echo of another rank's end (gloo reports it as a plain RuntimeError). No stream that nobody reads is."""
+    if isinstance(error, BrokenPipeError):
+        return False
     signs = (
         "Connection closed by peer",
         "Connection reset by peer",
@@ -352,7 +355,7 @@ def _raise_first(failures: dict[int, Failure], silent: list[int], world: int, ra
     for rank, failure in failures.items():
         if not failure.lost_peer and "Traceback" in failure.text:
             raise RuntimeError(f"rank {rank} failed:\n{failure.text}")
-    raise RankLost(_what_was_lost(failures, silent, world, ranks_per_host), remedy=f"resume with: python run.py resume={folder}")
+    raise RankLost(_what_was_lost(failures, silent, world, ranks_per_host), remedy=f"resume with: python run.py {pasted('resume', folder)}")
 
 
 def _what_was_lost(failures: dict[int, Failure], silent: list[int], world: int, ranks_per_host: int) -> str:

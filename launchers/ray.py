@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 from launchers import processes
 from recsys_lab.errors import RankLost, UserError
+from recsys_lab.files import pasted
 from recsys_lab.packages import Package, needs
 from recsys_lab.ranges import Count, CountFromZero, Hosts, RanksPerHost, Text, Threads, Timeout
 
@@ -171,4 +172,4 @@ def _what_it_was(error: Exception, causes: dict[int, BaseException], bug: type[E
         return RuntimeError(f"Ray failed: {error}")
     rank, cause = min(causes.items(), key=lambda item: processes.is_lost_peer(str(item[1])))  # who died before who noticed
     said = " ".join(str(cause).split()) or type(cause).__name__
-    return RankLost(f"rank {rank} was lost ({said[:300]})", remedy=f"resume with: python run.py resume={folder}")
+    return RankLost(f"rank {rank} was lost ({said[:300]})", remedy=f"resume with: python run.py {pasted('resume', folder)}")

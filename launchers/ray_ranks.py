@@ -119,7 +119,7 @@ def _rank(config: dict[str, Any]) -> Any:
     except Exception as error:
         text = traceback.format_exc()
         print(text, flush=True)
-        if processes.is_lost_peer(text):
+        if processes.is_lost_peer(text, error):
             raise ConnectionError(processes.last_line(text)) from None
         raise Broken(text) from error
 

@@ -9,6 +9,7 @@ in it.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from launchers.processes import is_lost_peer, last_line
 from recsys_lab.errors import RankLost, UserError
+from recsys_lab.files import pasted
 from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 from recsys_lab.units import counted, grid
 
@@ -99,7 +101,7 @@ def join(
         rank = int(os.environ["RANK"])
         raise RankLost(
             f"rank {rank} on host {rank // ranks_per_host} lost its peers ({last_line(str(error))})",
-            remedy=f"torchrun --max-restarts N goes on by itself; else the same torchrun with: run.py resume={folder}",
+            remedy=f"torchrun --max-restarts N goes on by itself; else the same torchrun with: run.py {pasted('resume', folder)}",
         ) from None
 
 
@@ -169,7 +171,7 @@ def _going_on(argv: list[str]) -> list[str]:
     if "-m" in argv or "--multirun" in argv:
         return [*argv, f"hydra.sweep.dir='{folder}'"]
     if (folder / "config.yaml").is_file():
-        return [*same, f"resume={folder}"]
+        return [*same, *shlex.split(pasted("resume", folder))]
     return [*argv, f"hydra.run.dir='{folder}'"]  # the attempt before did not come far enough to leave more than the name
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import shlex
 import stat
 import tempfile
 import unicodedata
@@ -20,6 +22,15 @@ from recsys_lab.errors import UserError, cannot_write
 
 #: What to do where a file of a run is not there.
 A_RUN = "name the folder of a run"
+
+
+def pasted(key: str, folder: Path) -> str:
+    """`key=folder` to be pasted into a shell: in Hydra's quotes, and those in the shell's, where it needs them."""
+    text = str(folder)
+    if not re.fullmatch(r"[\w./:+@%-]+", text, re.ASCII):
+        escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text.replace("${", "\\${"))
+        text = f"'{escaped}'"
+    return shlex.quote(f"{key}={text}")
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -32,6 +33,7 @@ from recsys_lab.errors import (
     cause,
     unwritable,
 )
+from recsys_lab.files import pasted
 from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say
@@ -40,6 +42,8 @@ from recsys_lab.train.checkpoint_folder import clear_partial, latest
 
 #: Exit codes of what a signal cut short: those of a process that the signal ended.
 CUT_SHORT: dict[type[BaseException], int] = {KeyboardInterrupt: 130, Terminated: Terminated.exit_code}
+#: Files that nothing but a sweep writes into its own folder.
+MARKS_OF_A_SWEEP = {"multirun.yaml", "sweep.json", "search.json"}
 #: The status of a run that has nothing left to do.
 ENDED = ("completed", "pruned")
 
@@ -58,6 +62,7 @@ def owned(line: Invocation, leads: bool) -> AbstractContextManager[Ownership | N
         elif line.config.resume:
             _check_record(mine.folder)
         else:
+            _check_no_sweep(mine.folder)
             if mine.earlier_files:
                 _make_room(mine, line.config)
             save_words(mine.folder, line.overrides)
@@ -73,13 +78,19 @@ def _check_sweep(mine: Ownership) -> None:
     if mine.earlier_files:
         raise UserError("a run lies here, not a sweep", where=mine.folder, remedy="choose another folder: hydra.sweep.dir=DIR")
     found = {path.name for path in written(mine.folder, SWEEP_WRITES)}
-    if found and not found & {"multirun.yaml", "sweep.json", "search.json"}:
+    if found and not found & MARKS_OF_A_SWEEP:
         raise UserError(
             "files lie here that a sweep would write over",
             where=mine.folder,
             given=", ".join(sorted(found)),
             remedy="choose another folder: hydra.sweep.dir=DIR",
         )
+
+
+def _check_no_sweep(folder: Path) -> None:
+    """Refuses the folder of a sweep, which could not go on beside a run."""
+    if any((folder / name).is_file() for name in MARKS_OF_A_SWEEP):
+        raise UserError("a sweep lies here, not a run", where=folder, remedy="choose another folder: hydra.run.dir=DIR")
 
 
 def _check_record(folder: Path) -> None:
@@ -115,7 +126,8 @@ def _make_room(mine: Ownership, ours: DictConfig) -> None:
         return
     same = fingerprint(theirs) == fingerprint(ours)
     ended = has_ended(mine.folder)
-    look = f"look at it: python -m recsys_lab show {mine.folder}" if ended else f"go on with it: python run.py resume={mine.folder}"
+    show, go_on = f"python -m recsys_lab show {shlex.quote(str(mine.folder))}", f"python run.py {pasted('resume', mine.folder)}"
+    look = f"look at it: {show}" if ended else f"go on with it: {go_on}"
     raise UserError(
         f"{'this' if same else 'another'} run lies here, and {'has ended' if ended else 'was cut short'}",
         where=mine.folder,
@@ -201,7 +213,7 @@ class Ending:
                 clear_partial(self.folder / "checkpoints")
                 last = latest(self.folder / "checkpoints")
                 kept = "" if last is None else f" with a checkpoint of {last.name}"
-                how = as_called(f"go on with: python run.py resume={self.folder}")
+                how = as_called(f"go on with: python run.py {pasted('resume', self.folder)}")
                 print(f"{_cut_short(error)}{kept}; {how}", file=sys.stderr)
             self.codes.append(CUT_SHORT[type(error)])
         elif isinstance(error, Exception):
@@ -279,7 +291,7 @@ class Outcome:
             self.codes = [error.exit_code]
         elif isinstance(error, KeyboardInterrupt | Terminated):
             sweeps = self.line is not None and self.line.multirun
-            hint = f"; the same command with hydra.sweep.dir={folder} finishes the sweep" if sweeps else ""
+            hint = f"; the same command with {pasted('hydra.sweep.dir', folder)} finishes the sweep" if sweeps and folder else ""
             print(f"{_cut_short(error)}{hint}", file=sys.stderr)
             self.codes = [CUT_SHORT[type(error)]]
         else:

@@ -112,6 +112,13 @@ class ModelChoice:
             lines = read_table_file(self.file)
             return tuple(Feature(line.name, line.rows, line.mean_ids, line.pooling, line.table, line.law) for line in lines)
         if self.rows is None:
+            if self.lengths is not None:
+                raise UserError(
+                    "the data decide the lengths where they decide the rows",
+                    where="model.lengths",
+                    given=str(list(self.lengths))[:100],
+                    remedy="drop it, set model.rows too, or say data.look_ups",
+                )
             return None
         pooling = "sum" if self.objective is None else "none"
         law = RankLaw.from_config(asdict(self.law)) if self.law else None
@@ -119,7 +126,10 @@ class ModelChoice:
         names = [f"{group}_{i}" for group, count in groups.items() for i in range(count)]
         if len(names) != len(self.rows):
             raise UserError("groups and rows differ", where="model.groups", given=f"{len(names)} features", allowed=f"{len(self.rows)}")
-        each = zip(names, self.rows, self.lengths or [1] * len(self.rows), strict=True)
+        lengths = [1] * len(self.rows) if self.lengths is None else self.lengths
+        if len(lengths) != len(self.rows):
+            raise UserError("one length a table is needed", where="model.lengths", given=len(lengths), allowed=f"{len(self.rows)}")
+        each = zip(names, self.rows, lengths, strict=True)
         return tuple(Feature(name, rows, float(length), pooling, law=law) for name, rows, length in each)
 
     def tables(self, data: DataSet, dtype: str) -> tuple[Table, ...]:

@@ -128,7 +128,8 @@ def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
     if config.get("resume") is None:
         folder = Path(os.path.abspath(own_folder(folder_name, "hydra.run.dir")))  # Hydra may change the folder that we are in
     else:
-        folder = run_to_resume(config)
+        names_folder = any(o.key_or_group == "hydra.run.dir" for o in overrides)
+        folder = run_to_resume(config, folder_name if names_folder else None)
         extra += [str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]
         config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.names_folder))
     check(config := freeze(config))

@@ -33,15 +33,22 @@ def own_folder(text: Any, where: str) -> Path:
     return path
 
 
-def run_to_resume(config: DictConfig) -> Path:
-    """The folder that `config.resume` names. UserError where it names none, or is to be removed as well."""
+def run_to_resume(config: DictConfig, own: object = None) -> Path:
+    """The folder that `config.resume` names. `own`: the run folder that the command line names, if it does.
+
+    UserError where it names none, where the run is to be removed as well, and where `own` is another.
+    """
     if isinstance(config.resume, Container) or not str(config.resume).strip():
         raise UserError("no name of a folder", where="resume", given=repr(config.resume), remedy="name that of a run: resume=RUN_FOLDER")
     if config.get("overwrite"):
         raise UserError(
             "a run cannot go on and be removed", where="overwrite", given=f"true with resume={config.resume}", remedy="drop one"
         )
-    return Path(os.path.realpath(path_of(str(config.resume), "resume")))  # a link in a circle raises nothing here
+    folder = os.path.realpath(path_of(str(config.resume), "resume"))  # a link in a circle raises nothing here
+    if own is not None and os.path.realpath(path_of(str(own), "hydra.run.dir")) != folder:
+        given = f"{own} with resume={config.resume}"
+        raise UserError("a run goes on in its own folder", where="hydra.run.dir", given=given, remedy="drop one")
+    return Path(folder)
 
 
 def stored(folder: Path, user_modules: Named) -> DictConfig:

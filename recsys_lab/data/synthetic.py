@@ -30,6 +30,7 @@ from recsys_lab.data.generated import Exponent, Shape, make_features
 from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import Count, DenseFeatures, Length, RowCount, RowCountFromZero, Seed
+from recsys_lab.units import counted
 
 #: The best AUC is computed exactly on the split's first rows, up to this many.
 BEST_AUC_ROWS = 200_000
@@ -250,9 +251,8 @@ def draw_groups(shape: Shape, groups: int | None) -> tuple[tuple[int, ...], ...]
         return ()
     count = len(shape.features)
     if not 1 <= groups <= count // 2:
-        raise UserError(
-            "groups of two features or more", where="data.groups", given=groups, allowed=f"1 to {count // 2} for {count} features, or null"
-        )
+        allowed = f"1 to {count // 2} for {count} features, or null" if count > 1 else f"null, of {counted(count, 'feature')}"
+        raise UserError("groups of two features or more", where="data.groups", given=groups, allowed=allowed)
     draws = hashing.bits(hashing.key("groups", shape.seed), np.arange(count))
     drawn = np.argsort(draws, kind="stable")
     return tuple(tuple(sorted(drawn[group::groups].tolist())) for group in range(groups))

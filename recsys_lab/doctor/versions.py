@@ -9,7 +9,7 @@ from pathlib import Path
 
 from recsys_lab import places
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
-from recsys_lab.errors import fbgemm_again
+from recsys_lab.errors import INSTALLED, fbgemm_again
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ((3, 11), (3, 12))
@@ -98,13 +98,15 @@ def _canonical(name: str) -> str:
 
 
 def lock_rows(folder: Path = places.ROOT / "requirements") -> list[Row]:
-    """Some packages against the lock one by one, and all others together."""
+    """Some packages against the lock one by one, and all others together: not where pip installed this, which chooses its own versions."""
     path = folder / ("cuda.txt" if installed("fbgemm-gpu") and not installed("fbgemm-gpu-cpu") else "cpu.txt")
     if not path.is_file():
         return [Row("versions", "lock", WARNING, f"no {path.name}", "run from a checkout, whose requirements/ has the lock")]
     pinned = locked(path)
     differing = {name: installed(name) for name, pin in pinned.items() if (installed(name) or "").split("+")[0] != pin}
     rows = [_locked_row(name, pinned.get(name)) for name in SHOWN]
+    if INSTALLED:
+        return rows
     if differing:
         text = ", ".join(f"{name} {present or 'missing'} (lock: {pinned[name]})" for name, present in sorted(differing.items())[:5])
         more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""

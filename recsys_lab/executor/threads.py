@@ -7,6 +7,7 @@ more than those. Ranks that share a core then take long turns on it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -46,16 +47,22 @@ def keep_apart(cores: int) -> None:
         )
     for thread, name in threads().items():
         own = usable[-cores:] if name.startswith(COMMUNICATION) else usable[:-cores]
-        os.sched_setaffinity(thread, own)
+        with contextlib.suppress(ProcessLookupError):  # it has ended since
+            os.sched_setaffinity(thread, own)
 
 
 def _keep_to(own: str) -> None:
     """All threads of this process run on the cores `own`, separated by commas."""
     if own == ANY or not hasattr(os, "sched_setaffinity"):
         return
+    usable = sorted(os.sched_getaffinity(0))
+    if not set(own.split(",")) <= set(map(str, usable)):
+        allowed = f"{ANY}, or some of {','.join(map(str, usable))}"
+        raise UserError("no cores that a rank may use", where=OWN, given=own, allowed=allowed)
     for thread in threads():
-        os.sched_setaffinity(thread, [int(core) for core in own.split(",")])
-        _take_long_turns(thread)
+        with contextlib.suppress(ProcessLookupError):  # it has ended since
+            os.sched_setaffinity(thread, [int(core) for core in own.split(",")])
+            _take_long_turns(thread)
 
 
 def _take_long_turns(thread: int) -> None:
@@ -77,6 +84,6 @@ def threads() -> dict[int, str]:
     for task in Path("/proc/self/task").iterdir():
         try:
             names[int(task.name)] = (task / "comm").read_text().strip()
-        except FileNotFoundError:  # has ended since
+        except (FileNotFoundError, ProcessLookupError):  # has ended since
             continue
     return names

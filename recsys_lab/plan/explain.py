@@ -48,10 +48,11 @@ def explain(plan: ShardingPlan) -> tuple[str, ...]:
     fullest, emptiest = weight_bytes.index(max(weight_bytes)), weight_bytes.index(min(weight_bytes))
     mean = sum(weight_bytes) / len(weight_bytes)
     balance = f"the fullest is {max(weight_bytes) / mean:.2f} times the mean" if mean else "no rank holds any"
-    lines.append(
-        f"Weights a rank: {human_bytes(mean)} on average, {human_bytes(weight_bytes[fullest])} on rank {fullest}, "
-        f"{human_bytes(weight_bytes[emptiest])} on rank {emptiest}; {balance}."
+    spread = (
+        f"{human_bytes(mean)} on average, {human_bytes(weight_bytes[fullest])} on rank {fullest}, "
+        f"{human_bytes(weight_bytes[emptiest])} on rank {emptiest}; {balance}"
     )
+    lines.append(f"Weights a rank: {spread if fullest != emptiest else f'{human_bytes(mean)} on every rank'}.")
     facts = max(table_facts(plan), key=lambda facts: facts.table.weight_bytes)
     biggest = facts.table
     lines.append(

@@ -58,10 +58,11 @@ def in_sweep(progress: SweepShown | None, job: StartedJob, folder: Path, writes:
     assert progress is not None  # a sweep has one
     progress.begin(job.overrides)
     code = run_sweep_job(job.config, folder, writes)
-    progress.end(repeated=code is None)
     for signalled, its_code in CUT_SHORT.items():
         if code == its_code:
+            progress.cut_short()
             raise signalled
+    progress.end(repeated=code is None)
     return code or 0
 
 

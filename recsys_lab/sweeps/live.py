@@ -32,7 +32,10 @@ WRITING_SHARE = 0.05
 
 
 class SweepShown:
-    """A context around a sweep of `jobs` (their overrides) in `folder`. `begin` and `end` are called around each job."""
+    """A context around a sweep of `jobs` (their overrides) in `folder`.
+
+    `begin` and `end` are called around each job. `cut_short` takes the place of `end` where a signal ends the job, and the sweep.
+    """
 
     def __init__(self, folder: Path, jobs: Sequence[Sequence[str]], baseline: str | None = None, level: float = LEVEL, writes: bool = True):
         self.folder, self.baseline, self.level, self.writes = folder, baseline, level, writes
@@ -41,6 +44,7 @@ class SweepShown:
         self.started, self.ran, self.ended = time.monotonic(), 0, 0
         self.job_began = self.last_written = self.started
         self.writing_s = self.running_s = 0.0
+        self.goes_on = True
         self.jobs: list[SweepJob] = []
         in_terminal = writes and say.CONSOLE.is_terminal
         own = Console(highlight=False)  # that of `say` does not wrap, and a table that overflows could not be drawn again
@@ -55,6 +59,7 @@ class SweepShown:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.goes_on = self.goes_on and kind is None
         self._stop()
         if self.writes and kind is not None and self.jobs:
             self._write(None)
@@ -84,6 +89,12 @@ class SweepShown:
         elif self.live is None and not repeated:
             say.sweep(self.summary())
 
+    def cut_short(self) -> None:
+        """The job that runs is not done, and no other follows."""
+        self.running, self.goes_on = None, False
+        if self.writes and self.choices and self.live is None:
+            say.sweep(self.summary())
+
     def _stop(self) -> None:
         if self.live is not None:
             self.live.stop()
@@ -101,7 +112,7 @@ class SweepShown:
         """How far the sweep is, and how long it may take."""
         failed = sum(job.failed for job in self.jobs)
         elapsed_s = time.monotonic() - self.started
-        left_s = (len(self.choices) - self.ended) * self.running_s / self.ran if self.ran else None
+        left_s = (len(self.choices) - self.ended) * self.running_s / self.ran if self.ran and self.goes_on else None
         remaining = "" if left_s is None else f", about {_minutes(left_s)} left"
         progress = f"{self.ended} of {len(self.choices)} jobs done, {failed} failed, {_minutes(elapsed_s)} so far"
         return f"{progress}{remaining}; {self.folder}/ablation.html"

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ReadonlyConfigError
 
 from recsys_lab.config.command_line import CONF, _at, read
-from recsys_lab.config.frozen import differences, fingerprint
+from recsys_lab.config.frozen import differences, fingerprint, plain, save
 from recsys_lab.config.schema import build
 from recsys_lab.config.words import with_quotes
 from recsys_lab.errors import UserError
@@ -349,3 +349,14 @@ def test_a_word_that_this_locale_cannot_read_names_the_locale() -> None:
     done = subprocess.run([sys.executable, "-c", code, "model=d\u00e9"], env=environment, capture_output=True, text=True)
     said = done.stderr.splitlines()[-1]
     assert "a word is not ASCII" in said and "LC_ALL=C.UTF-8" in said, done.stderr
+
+
+def test_a_run_that_goes_on_does_so_in_its_own_folder(tmp_path):
+    """Another one would be dropped without a word."""
+    run = tmp_path / "run"
+    run.mkdir()
+    save(plain(read(["logger=none"]).config), run)
+    with pytest.raises(UserError, match=f"hydra.run.dir: a run goes on in its own folder; given {tmp_path / 'other'} .*; drop one"):
+        read([f"resume={run}", f"hydra.run.dir={tmp_path / 'other'}"])
+    for own in (run, f"{run}/", os.path.relpath(run)):
+        assert read([f"resume={run}", f"hydra.run.dir={own}"]).folder == run

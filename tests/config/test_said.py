@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from recsys_lab.config.said import said
 from recsys_lab.errors import UserError
+from recsys_lab.files import pasted
 
 
 @pytest.mark.parametrize(
@@ -47,3 +52,19 @@ def test_what_is_no_word_is_refused(words: tuple[Any, ...], keys: dict[str, Any]
     with pytest.raises(UserError) as error:
         said(words, keys, "compose")
     assert says in str(error.value)
+
+
+NAMES = ("runs/1", "my runs, here", "a=b", "lauf/größe", "it's", "a${seed}b", "$HOME", "x\\", "[a]", "~", "a#b;c&d")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_in_a_command_is_that_folder_when_it_is_pasted(name: str) -> None:
+    asked = "import sys; print(sys.argv[1])"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(asked)} {pasted('resume', Path(name))}"
+    word = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout.removesuffix("\n")
+    value = OverridesParser.create().parse_override(word).value()
+    assert OmegaConf.create({"seed": 1, "resume": value}).resume == name
+
+
+def test_a_plain_folder_stands_as_it_is() -> None:
+    assert pasted("resume", Path("/tmp/runs/2026-01-01_10-00-00")) == "resume=/tmp/runs/2026-01-01_10-00-00"

@@ -64,3 +64,9 @@ def test_interactions_stay_within_a_group() -> None:
 def test_groups_that_cannot_be_are_refused(tmp_path, groups: int) -> None:
     with pytest.raises(UserError, match=f"data.groups.*given {groups}.*1 to 5"):
         opened(groups, tmp_path)
+
+
+def test_of_one_feature_there_is_no_group(tmp_path) -> None:
+    shape = Shape(make_features(None, [10], None), 0, 1.0, 3)
+    with pytest.raises(UserError, match="given 1; allowed: null, of 1 feature$"):
+        draw_groups(shape, 1)

@@ -128,6 +128,8 @@ def test_a_package_apart_from_the_lock_is_named(monkeypatch: pytest.MonkeyPatch,
     assert (rows["torchmetrics"].state, rows["torchmetrics"].found) == (WARNING, "1.9.0, the lock has 1.0.3")
     assert "torchmetrics 1.9.0 (lock: 1.0.3)" in rows["lock"].found
     assert versions.lock_rows(tmp_path / "nowhere")[0].state == WARNING
+    monkeypatch.setattr(versions, "INSTALLED", True)  # pip chose versions of its own, as it should
+    assert [row.name for row in versions.lock_rows(tmp_path)] == list(versions.SHOWN)
 
 
 def test_every_lock_is_complete_and_the_two_differ_only_in_what_cuda_needs() -> None:

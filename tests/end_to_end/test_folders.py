@@ -221,6 +221,17 @@ def test_a_sweep_keeps_off_folders_that_are_not_its_jobs(tmp_path, said):
     refused(said("-m", "seed=1,2", *QUICK, f"hydra.sweep.dir={tmp_path / 'sweep' / '1'}"), "a run lies here, not a sweep")
 
 
+def test_a_run_keeps_off_the_folder_of_a_sweep(tmp_path, said):
+    """Which could not go on beside it."""
+    there = f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    assert said("-m", "seed=1,2", *QUICK, there)[0] == 0
+    before = contents(tmp_path / "sweep")
+    for more in ((), ("overwrite=true",)):
+        refused(said(*QUICK, *more, f"hydra.run.dir={tmp_path / 'sweep'}"), "a sweep lies here, not a run", "hydra.run.dir=DIR")
+    assert contents(tmp_path / "sweep") == before
+    assert said("-m", "seed=1,2", *QUICK, there)[0] == 0
+
+
 def test_a_job_whose_folder_another_process_has_is_left_to_it(tmp_path, said):
     """Such as a job of SLURM that outlived the sweep that sent it."""
     sweep = tmp_path / "sweep"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -152,6 +153,28 @@ def test_a_rank_keeps_to_the_cores_that_its_launcher_gives_it() -> None:
     for own, expected in ((ANY, (usable, os.SCHED_OTHER)), (str(usable[-1]), (usable[-1:], os.SCHED_BATCH))):
         (found,) = run_ranks(cores_of, 1, 1, own)
         assert found and all(thread == expected for thread in found)
+
+
+@pytest.mark.parametrize("own", ["abc", "-3", "99999", "", "0,", "0,x", "Any"])
+def test_cores_that_no_rank_may_use_are_refused(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OWN, own)
+    before = {thread: os.sched_getaffinity(thread) for thread in threads()}
+    with pytest.raises(UserError, match=f"{OWN}: .*allowed: any, or some of "):
+        keep_apart(0)
+    assert {thread: os.sched_getaffinity(thread) for thread in before} == before
+
+
+def test_a_thread_that_ends_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise ProcessLookupError
+
+    monkeypatch.setenv(OWN, ",".join(map(str, sorted(os.sched_getaffinity(0)))))
+    monkeypatch.setattr(os, "sched_setaffinity", gone)
+    keep_apart(0)
+    if len(os.sched_getaffinity(0)) > 1:
+        keep_apart(1)
+    monkeypatch.setattr(Path, "read_text", gone)
+    assert threads() == {}
 
 
 def test_cores_that_are_not_there_are_refused() -> None:

@@ -34,6 +34,16 @@ def bug() -> None:
     time.sleep(60)
 
 
+def unread() -> None:
+    if os.environ["RANK"] == "0":
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    time.sleep(60)
+
+
+def unreachable() -> None:
+    raise RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:553] Broken pipe")
+
+
 def full() -> None:
     if os.environ["RANK"] == "1":
         raise OSError(errno.ENOSPC, "No space left on device", "/rows")
@@ -83,6 +93,15 @@ def test_a_full_disk_of_a_rank_is_the_users(tmp_path):
 def test_a_ranks_bug_comes_with_its_traceback(tmp_path):
     with pytest.raises(RuntimeError, match="rank 0 failed(.|\n)*ZeroDivisionError: ours"):
         run(bug, tmp_path)
+
+
+def test_a_stream_that_nobody_reads_is_no_lost_rank(tmp_path):
+    """gloo says of a lost peer in a RuntimeError what the system says of a closed stderr."""
+    with pytest.raises(RuntimeError, match="rank 0 failed") as error:
+        run(unread, tmp_path)
+    assert "BrokenPipeError" in str(error.value)
+    with pytest.raises(RankLost):
+        run(unreachable, tmp_path)
 
 
 def test_a_rank_that_is_killed_within_its_answer_is_named(tmp_path):

@@ -180,3 +180,15 @@ def test_a_tower_that_compresses_to_nothing():
 def test_groups_must_count_the_rows():
     with pytest.raises(UserError, match="model.groups"):
         of_words(["model=xlrm", "mode=simulate", "model.groups.item=31"], where="test").model.features()
+
+
+@pytest.mark.parametrize("words", [["model=dlrm", "model.rows=[100,200]", "model.lengths=[1]"], ["model=dlrm_small", "model.rows=[5]"]])
+def test_lengths_must_count_the_rows(words: list[str]) -> None:
+    with pytest.raises(UserError, match=r"model\.lengths: one length a table is needed"):
+        of_words([*words, "mode=plan", "data=random"], where="test").model.features()
+
+
+@pytest.mark.parametrize("model", ["dcn", "dlrm", "sequence"])
+def test_lengths_without_rows_would_say_nothing(model: str) -> None:
+    with pytest.raises(UserError, match=r"model\.lengths: the data decide .*model\.rows"):
+        of_words([f"model={model}", "model.lengths=[3]", "mode=plan"], where="test").model.features()

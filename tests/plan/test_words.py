@@ -28,6 +28,14 @@ def test_a_plan_in_words() -> None:
     assert (small.table, small.placement, small.most_bytes) == (tables[1], sharding.placements[1], 8000)
 
 
+def test_ranks_that_hold_the_same_are_said_to() -> None:
+    shards = (Shard((0,), 0, 10, 0, 8), Shard((1,), 10, 20, 0, 8))
+    sharding = ShardingPlan("mine", 1, 2, (Table("t", 20, 8, ("a",)),), (Placement("t", "row_wise", shards),))
+    assert explain(sharding)[2] == "Weights a rank: 320 B on every rank."
+    one = ShardingPlan("mine", 1, 1, (Table("t", 20, 8, ("a",)),), (Placement("t", "table_wise", (Shard((0,), 0, 20, 0, 8),)),))
+    assert explain(one)[2] == "Weights a rank: 640 B on every rank."
+
+
 def test_a_rank_s_part_of_a_table_is_all_of_its_pieces() -> None:
     shards = (Shard((0,), 0, 10, 0, 3), Shard((1,), 0, 10, 3, 4), Shard((0,), 0, 10, 4, 8))
     sharding = ShardingPlan("mine", 1, 2, (Table("t", 10, 8, ("a",)),), (Placement("t", "column_wise", shards),))

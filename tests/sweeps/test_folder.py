@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 from rich.console import Console
 
-from recsys_lab.config.command_line import Invocation
+from recsys_lab.config.command_line import Invocation, StartedJob
+from recsys_lab.job import CUT_SHORT
 from recsys_lab.record.result import Failure, Pruned
 from recsys_lab.sweeps import folder as sweep_folder
+from recsys_lab.sweeps import job
 from recsys_lab.sweeps.ablation import read_ablation, write_ablation
-from recsys_lab.sweeps.job import CODES, codes_elsewhere
+from recsys_lab.sweeps.job import CODES, codes_elsewhere, in_sweep
 from recsys_lab.sweeps.live import SweepShown
 from tests.record.fake_run import failed, make_result, write_run
 from tests.sweeps.test_ablation import rows_of, sweep
@@ -131,6 +134,19 @@ def test_an_interrupted_sweep_leaves_a_page_that_stands_still(tmp_path):
     with pytest.raises(KeyboardInterrupt), SweepShown(folder, [["model=dlrm", "seed=9"]]):
         raise KeyboardInterrupt
     assert 'http-equiv="refresh"' not in (folder / "ablation.html").read_text()
+
+
+@pytest.mark.parametrize("code", CUT_SHORT.values())
+def test_an_interrupted_job_is_not_counted_and_no_time_is_foretold(tmp_path, monkeypatch, capsys, code):
+    codes = iter([0, code])
+    monkeypatch.setattr(job, "run_sweep_job", lambda *_: next(codes))
+    jobs = [[f"seed={seed}"] for seed in (1, 2, 3)]
+    with pytest.raises(tuple(CUT_SHORT)), SweepShown(tmp_path, jobs) as progress:
+        for number, overrides in enumerate(jobs):
+            in_sweep(progress, StartedJob(OmegaConf.create(), tmp_path, number, tuple(overrides)), tmp_path / str(number), writes=True)
+    first, last = [" ".join(part.split()) for part in capsys.readouterr().out.split(" sweep ")[1:]]
+    assert first.startswith("1 of 3 jobs done, 0 failed, 0 s so far, about 0 s left;")
+    assert last.startswith("1 of 3 jobs done, 0 failed, 0 s so far;") and progress.running is None
 
 
 def test_a_job_on_another_machine_shows_nothing(tmp_path):

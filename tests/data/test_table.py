@@ -125,6 +125,12 @@ def test_hashed_ids_are_in_their_table_and_equal_for_equal_words(tmp_path: Path,
     assert all((row == 0) == (word == "" or rows == 1) for word, row in zip(words, ids))
 
 
+@pytest.mark.parametrize("name", ["seen", "value", "place"])
+def test_a_column_may_have_any_name_of_ours(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "clicks.csv", [HEADER.replace("user", name), *LINES])
+    assert [(f.name, f.rows) for f in open_table(**options(tmp_path)).features] == [(name, 4), ("item", 5)]
+
+
 @pytest.mark.parametrize(
     ("lines", "changed", "said"),
     [

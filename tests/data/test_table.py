@@ -125,6 +125,10 @@ def test_hashed_ids_are_in_their_table_and_equal_for_equal_words(tmp_path: Path,
     assert all((row == 0) == (word == "" or rows == 1) for word, row in zip(words, ids))
 
 
+def test_the_cache_may_have_brackets_in_its_name(root: Path) -> None:
+    assert open_table(**options(root, cache=str(root / "a[b]*"))).splits["train"].rows == 4
+
+
 @pytest.mark.parametrize("name", ["seen", "value", "place"])
 def test_a_column_may_have_any_name_of_ours(tmp_path: Path, name: str) -> None:
     write(tmp_path / "clicks.csv", [HEADER.replace("user", name), *LINES])

@@ -86,7 +86,7 @@ def as_parquet(path: Path, columns: Sequence[str], to: Path) -> None:
             pass
     try:
         pl.scan_csv(text, infer_schema=False, separator=table.separator, glob=False).select(chosen).sink_parquet(to)
-        rows = pl.scan_parquet(to).select(pl.len()).collect().item()
+        rows = pl.scan_parquet(to, glob=False).select(pl.len()).collect().item()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         allowed = "a header, then a row a line, UTF-8"
         raise UserError(f"cannot be read as a table ({_first_line(error)})", where=path, allowed=allowed) from None

@@ -77,7 +77,7 @@ def _keys(wanted: Wanted) -> list[tuple[str, str]]:
 
 
 def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wanted: Wanted) -> dict:
-    sizes = [pl.scan_parquet(path).select(pl.len()).collect().item() for path in raw]
+    sizes = [pl.scan_parquet(path, glob=False).select(pl.len()).collect().item() for path in raw]
     total, ends = sum(sizes), list(accumulate(sizes))
 
     def where(row: int) -> str:
@@ -85,7 +85,7 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
         return f"{list(paths.values())[file]}, row {row - (ends[file] - sizes[file]) + 1}"
 
     def column(name: str) -> pl.Series:
-        return pl.concat([pl.scan_parquet(path).select(name).collect()[name] for path in raw])
+        return pl.concat([pl.scan_parquet(path, glob=False).select(name).collect()[name] for path in raw])
 
     labels = encode.labels(column(wanted.label), where)
     if wanted.split_column:

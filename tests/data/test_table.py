@@ -129,6 +129,21 @@ def test_the_cache_may_have_brackets_in_its_name(root: Path) -> None:
     assert open_table(**options(root, cache=str(root / "a[b]*"))).splits["train"].rows == 4
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("name", ["^.*$", "*", "[user]"])
+def test_the_name_of_a_column_is_no_pattern(tmp_path: Path, kind: str, name: str) -> None:
+    lines = [line.split(",") for line in LINES]
+    table = pl.DataFrame(lines, schema=HEADER.replace("user", name).split(","), orient="row")
+    table.write_csv(tmp_path / "a.csv") if kind == "csv" else table.write_parquet(tmp_path / "a.parquet")
+    data = open_table(**options(tmp_path, dense=["price"], categorical=[name, "item"]))
+    assert [f.rows for f in data.features] == [4, 5]
+    assert data.splits["train"].read(np.array([3])).ids.tolist() == [0, 2]
+    (tmp_path / f"a.{kind}").unlink()
+    changed = pl.DataFrame(lines, schema=HEADER.replace("clicked", name).split(","), orient="row")
+    changed.write_parquet(tmp_path / "b.parquet")
+    assert open_table(**options(tmp_path, label=name)).splits["train"].rows == 4
+
+
 @pytest.mark.parametrize("name", ["seen", "value", "place"])
 def test_a_column_may_have_any_name_of_ours(tmp_path: Path, name: str) -> None:
     write(tmp_path / "clicks.csv", [HEADER.replace("user", name), *LINES])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
+from polars import selectors
 
 from recsys_lab.data.sources import Splits, find_file, named_file, names_there, only_file
 from recsys_lab.data.table import lines
@@ -66,7 +67,7 @@ def first_rows(path: Path, rows: int) -> pl.DataFrame:
 
 def as_parquet(path: Path, columns: Sequence[str], to: Path) -> None:
     """The rows of `path`, every column of `columns` as text, written to the file `to`. UserError, with its line, for a bad row."""
-    chosen = [pl.col(column).cast(pl.String) for column in columns]
+    chosen = selectors.by_name(*columns).cast(pl.String)  # of `pl.col` a name may be a pattern
     if path.name.endswith(".parquet"):
         try:
             pl.scan_parquet(path.resolve(), glob=False).select(chosen).sink_parquet(to)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from polars import selectors
 from torch import nn
 
 from recsys_lab.data import hashing
@@ -85,7 +86,7 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
         return f"{list(paths.values())[file]}, row {row - (ends[file] - sizes[file]) + 1}"
 
     def column(name: str) -> pl.Series:
-        return pl.concat([pl.scan_parquet(path, glob=False).select(name).collect()[name] for path in raw])
+        return pl.concat([pl.scan_parquet(path, glob=False).select(selectors.by_name(name)).collect().to_series() for path in raw])
 
     labels = encode.labels(column(wanted.label), where)
     if wanted.split_column:

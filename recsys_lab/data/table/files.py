@@ -50,9 +50,10 @@ def columns_of(path: Path) -> list[str]:
     if not path.name.endswith(".parquet"):
         return list(lines.header_of(path).names)
     try:
-        return pl.scan_parquet(path.resolve(), glob=False).collect_schema().names()
+        names = pl.scan_parquet(path.resolve(), glob=False).collect_schema().names()
     except _ERRORS as error:
         raise _no_parquet(path, error) from None
+    return list(lines.checked_names(names, path))
 
 
 def first_rows(path: Path, rows: int) -> pl.DataFrame:

@@ -86,7 +86,7 @@ class TableLines:
         self._held, self._held_bytes = [], 0
         if not self.names:
             self.separator = max(_SEPARATORS, key=text.count)
-            self.names = _header(self._fields(text, began), self.path, began)
+            self.names = checked_names(self._fields(text, began), f"{self.path}:{began}")
             return
         fields = self._fields(text, began) or [""]
         if len(fields) != len(self.names):
@@ -141,8 +141,8 @@ def first_rows(path: Path, rows: int) -> pl.DataFrame:
     return pl.DataFrame(table, schema=dict.fromkeys(header.names, pl.String), orient="row")
 
 
-def _header(names: Sequence[str], path: Path, number: int) -> tuple[str, ...]:
-    where = f"{path}:{number}"
+def checked_names(names: Sequence[str], where: object) -> tuple[str, ...]:
+    """The names of a table's columns. UserError where one has none, a control character, or that of another."""
     if not any(name.strip() for name in names):
         raise UserError("a blank line", where=where, allowed="a header with the names of the columns", remedy="take it out")
     for place, name in enumerate(names, 1):

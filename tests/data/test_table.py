@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recsys_lab.data.measure import measure_access
 from recsys_lab.data.sources import Splits
 from recsys_lab.data.table import open_table
-from recsys_lab.data.table.files import check_lines
+from recsys_lab.data.table.files import check_lines, first_rows
 from recsys_lab.data.table.noticed import Noticed, notes
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import check_fields
@@ -142,6 +142,13 @@ def test_the_name_of_a_column_is_no_pattern(tmp_path: Path, kind: str, name: str
     changed = pl.DataFrame(lines, schema=HEADER.replace("clicked", name).split(","), orient="row")
     changed.write_parquet(tmp_path / "b.parquet")
     assert open_table(**options(tmp_path, label=name)).splits["train"].rows == 4
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_first_rows_end_where_those_that_are_read_end(tmp_path: Path, sign: str, end: str) -> None:
+    (tmp_path / "a.csv").write_bytes(end.join(["label,price,user", f"1,0.5,a{sign}b", "0,1.5,c", ""]).encode())
+    assert first_rows(tmp_path / "a.csv", 9)["price"].to_list() == ["0.5", "1.5"]
 
 
 @pytest.mark.parametrize("name", ["seen", "value", "place"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -133,9 +134,9 @@ def header_of(path: Path) -> TableLines:
 def first_rows(path: Path, rows: int) -> pl.DataFrame:
     """At most the first `rows` rows, every column as text, to look at. Missing cells are empty. No line but the header is refused."""
     header, lines = header_of(path), list[list[str]]()
-    text = next(blocks(path, _LOOK_BYTES)).decode("utf-8", errors="replace")
+    text = next(blocks(path, _LOOK_BYTES)).decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", " ")
     with contextlib.suppress(csv.Error):  # the whole file is looked at when it is read
-        lines = list(islice(csv.reader(text.splitlines(keepends=True), delimiter=header.separator), rows + 1))
+        lines = list(islice(csv.reader(io.StringIO(text, newline="\n"), delimiter=header.separator), rows + 1))
     width = len(header.names)
     table = [[*fields, *[""] * width][:width] for fields in lines[1:]]
     return pl.DataFrame(table, schema=dict.fromkeys(header.names, pl.String), orient="row")

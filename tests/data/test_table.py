@@ -183,6 +183,16 @@ def test_a_column_may_have_any_name_of_ours(tmp_path: Path, name: str) -> None:
         ([HEADER, *LINES], {"file": "other.csv"}, r"data.file: no such file; given .*other.csv; .* is a folder with clicks.csv"),
         ([HEADER, *LINES], {"validation_share": 1.0}, r"data.validation_share: out of range"),
         ([HEADER, *LINES], {"splits": Splits(validation="v.csv")}, r"data.splits.validation: no such file"),
+        (
+            [HEADER, *LINES],
+            {"file": "clicks.csv", "splits": Splits(test="clicks.csv")},
+            r"data.splits.test: not read beside data.file, whose rows are divided; given clicks.csv; .* data.splits.train=FILE",
+        ),
+        (
+            [HEADER, *LINES],
+            {"splits": Splits(validation="clicks.csv")},
+            r"no train file; given a folder with clicks.csv; allowed: train.csv.* data.splits.train=FILE",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, lines: list[str], changed: dict, said: str) -> None:

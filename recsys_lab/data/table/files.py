@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 from polars import selectors
 
-from recsys_lab.data.sources import Splits, find_file, named_file, names_there, only_file
+from recsys_lab.data.sources import Splits, find_file, missing_file, named_file, names_there, only_file
 from recsys_lab.data.table import lines
 from recsys_lab.errors import UserError, did_you_mean
 
@@ -18,15 +18,24 @@ _ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 
 def split_files(root: Path, splits: Splits, file: str | None) -> dict[str, Path]:
-    """A file a split. `file`, or the only table in `root`, stands as train alone: its rows are then divided."""
+    """A file a split. `file`, or the only table in `root`, stands as train alone: its rows are then divided.
+
+    UserError where `splits` names a file that would not be read then.
+    """
+    named_ones = {split: name for split in _NAMES if (name := getattr(splits, split))}
     if file is not None:
+        for split, name in named_ones.items():
+            what, remedy = "not read beside data.file, whose rows are divided", "take one of them out, or name data.splits.train=FILE"
+            raise UserError(what, where=f"data.splits.{split}", given=name, remedy=remedy)
         return {"train": only_file(root, file, SUFFIXES, "data.file")}
     files = {}
     for split, names in _NAMES.items():
-        named = getattr(splits, split)
+        named = named_ones.get(split)
         path = named_file(root, named, f"data.splits.{split}") if named else find_file(root, _customary(names))
         if path is not None:
             files[split] = path
+    if named_ones and "train" not in files:
+        raise missing_file(root, _customary(_NAMES["train"]), "train")
     return files if "train" in files else {"train": only_file(root, None, SUFFIXES, "data.file")}
 
 

@@ -178,6 +178,8 @@ def test_a_column_may_have_any_name_of_ours(tmp_path: Path, name: str) -> None:
         ([HEADER.replace("item", "user"), *LINES], {"categorical": ["user"]}, r"clicks.csv:1: two columns have one name; given user"),
         ([], {}, r"clicks.csv: the file is empty"),
         ([HEADER, *LINES], {"categorical": ["clicked"]}, r"data.categorical: a column is one thing only; given clicked"),
+        ([HEADER, *LINES], {"dense": ["price", "price"]}, r"data.dense: a column is named twice; given price; name it once"),
+        ([HEADER, *LINES], {"categorical": ["user", "user"]}, r"data.categorical: a column is named twice; given user"),
         ([HEADER, *LINES], {"categorical": []}, r"data.categorical: categories are needed"),
         ([HEADER, *LINES], {"ids": "hash"}, r"data.ids: no such choice; given hash; allowed: vocabulary, hashing; did you mean 'hashing'"),
         ([HEADER, *LINES], {"file": "other.csv"}, r"data.file: no such file; given .*other.csv; .* is a folder with clicks.csv"),

@@ -221,7 +221,7 @@ def test_impossible_options(tmp_path: Path, changed: dict, where: str) -> None:
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_a_split_of_one_class_is_refused_before_anything_is_trained(tmp_path: Path, split: str) -> None:
-    lines = {name: FRAPPE_LINES for name in ("train", "validation", "test")} | {split: [f"0{line[1:]}" for line in FRAPPE_LINES]}
+    lines = dict.fromkeys(("train", "validation", "test"), FRAPPE_LINES) | {split: [f"0{line[1:]}" for line in FRAPPE_LINES]}
     for name, of_split in lines.items():
         write(tmp_path / f"{name}.csv", [FRAPPE_HEADER, *of_split])
     splits = Splits(**{name: f"{name}.csv" for name in lines})

@@ -63,7 +63,8 @@ def test_every_format_reads_to_the_same_histories(tmp_path: Path, name: str, end
 
 
 @pytest.mark.parametrize(
-    "header", ["item_id,user_id", "movieId,userId,timestamp", "rating,item,user", '"user_id","item_id"', "'item','uid'", "ts,thing,user,item"]
+    "header",
+    ["item_id,user_id", "movieId,userId,timestamp", "rating,item,user", '"user_id","item_id"', "'item','uid'", "ts,thing,user,item"],
 )
 def test_a_header_is_told_by_its_names_whatever_their_order(tmp_path: Path, header: str) -> None:
     names = [name.strip("\"'") for name in header.split(",")]

@@ -67,7 +67,8 @@ def test_ratios_near_each_other_have_ticks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high"), [(0.5, 0.5 + 1e-15), (-0.5 - 1e-15, -0.5), (3e-14, 5e-14), (1e-15, 1e-15), (0.0, 5e-324), (1e9, 1e9 + 1e-6), (-1e-14, 1e-14)]
+    ("low", "high"),
+    [(0.5, 0.5 + 1e-15), (-0.5 - 1e-15, -0.5), (3e-14, 5e-14), (1e-15, 1e-15), (0.0, 5e-324), (1e9, 1e9 + 1e-6), (-1e-14, 1e-14)],
 )
 def test_ticks_of_a_small_range_are_apart_and_span_it(low: float, high: float) -> None:
     ticks = nice_ticks(low, high)

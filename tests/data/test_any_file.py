@@ -389,17 +389,3 @@ def test_a_damaged_parquet_is_one_line(tmp_path: Path, damage: str) -> None:
     path.write_bytes((damaged | {"its middle": whole[:8] + bytes(len(whole) - 16) + whole[-8:]})[damage])
     with pytest.raises(UserError, match=r"clicks.parquet: not a Parquet file that can be read"):
         opened(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("", "a column without a name; given column 2 of 2"),
-        ("  ", "a column without a name; given column 2 of 2"),
-        ("a\nb", r"a control character in a column's name; given 'a.+nb'"),
-    ],
-)
-def test_the_names_of_a_parquet_are_checked_as_a_header_is(tmp_path: Path, name: str, said: str) -> None:
-    pl.DataFrame({"label": [0, 1] * 40, name: ["u", "v"] * 40}).write_parquet(tmp_path / "clicks.parquet")
-    with pytest.raises(UserError, match=f"clicks.parquet: {said}"):
-        opened(tmp_path)

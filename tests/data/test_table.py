@@ -292,3 +292,17 @@ def test_the_remedy_is_a_key_that_can_be_given() -> None:
 def test_what_cannot_be_dropped_is_refused(root: Path, drop: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         open_table(**options(root, drop=drop))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "a column without a name; given column 2 of 2"),
+        ("  ", "a column without a name; given column 2 of 2"),
+        ("a\nb", r"a control character in a column's name; given 'a.+nb'"),
+    ],
+)
+def test_the_names_of_a_parquet_are_checked_as_a_header_is(tmp_path: Path, name: str, said: str) -> None:
+    pl.DataFrame({"label": [0, 1] * 40, name: ["u", "v"] * 40}).write_parquet(tmp_path / "clicks.parquet")
+    with pytest.raises(UserError, match=f"clicks.parquet: {said}"):
+        open_table(**options(tmp_path, label="label", split_column=None))

@@ -12,7 +12,7 @@ BLOCK_ROWS = 65_536
 
 def check_labels(data: DataSet) -> None:
     """Refuses, before anything is trained, a split of clicks whose quality could not be judged. Raises UserError."""
-    for split in ("validation", "test"):
+    for split in ("train", "validation", "test"):
         if split not in data.splits:
             continue
         rows, labels = data.splits[split], set()

@@ -59,15 +59,16 @@ def legend(x: float, y: float, entries: Sequence[tuple[str, str]], width: float,
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten) that span [low, high]."""
-    if not high > low:
+    """Round numbers (1, 2 or 5 times a power of ten) that span [low, high]. A range of rounding alone has those of a single value."""
+    if not high - low > max(1e-12 * max(abs(low), abs(high)), 1e-300):
         pad = abs(low) * 0.05 or 0.5
         low, high = low - pad, high + pad
     raw = (high - low) / most
-    power = 10 ** math.floor(math.log10(raw))
+    exponent = math.floor(math.log10(raw))
+    power = 10**exponent
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(k * step, 12) for k in range(first, last + 1)]
+    return [round(k * step, max(12, -exponent)) for k in range(first, last + 1)]
 
 
 def nice_bytes(high: float) -> list[float]:

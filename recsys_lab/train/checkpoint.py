@@ -142,6 +142,18 @@ def checked_trainer(folder: Path, run: str = "", rank: int = 0, world_size: int 
     return trainer
 
 
+def check_data(folder: Path, trainer: Mapping[str, Any], data: str) -> None:
+    """UserError where `data`, a fingerprint, is not what the checkpoint was trained on. An older one does not say, and passes."""
+    theirs = trainer.get("data")
+    if data and theirs and theirs != data:
+        raise UserError(
+            "the data are others than when this run began",
+            where=folder,
+            given=f"data {data}, trained on {theirs}",
+            remedy="put the data back; or begin anew, without resume: hydra.run.dir=DIR, or overwrite=true",
+        )
+
+
 @dataclass(frozen=True)
 class _Saved:
     """A piece in a file. `rows`: the name of its rows' ids, if it has them. `unread`: what rows are that it does not list."""

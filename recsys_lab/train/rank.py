@@ -83,6 +83,7 @@ def train_here(job: Job) -> dict[str, Any] | None:
         steps_per_epoch=steps_per_epoch,
         example=train_loader.example(),
         run=identity(experiment.config),
+        data=data.fingerprint,
     )
     before = watch(device)
     towers = experiment.sharder.modules(job.plan.towers)

@@ -43,18 +43,28 @@ class ShardedStrategy(ParallelStrategy):
     """Shards `module.model` by `shard`, trains it with `optimizer` over `total_steps`, and writes sharded checkpoints.
 
     `example` is any batch of this rank: it is passed through the model once, before training. `run`: the run's fingerprint, by which its
-    checkpoints are distinguished from those of others. `has_begun`: all that a checkpoint holds has been read.
+    checkpoints are distinguished from those of others. `data`: that of what it is trained on. `has_begun`: all that a checkpoint holds has
+    been read.
 
     Automatic optimization: DistributedDataParallel sits below the module and averages the dense gradients in its backward pass.
     Table gradients stay sparse and are applied in the optimizer's step (docs/decisions/sparse-optimizers.md).
     """
 
-    def __init__(self, shard: Shard, optimizer: OptimizerOptions, total_steps: int, steps_per_epoch: int, example: Batch, run: str = ""):
+    def __init__(
+        self,
+        shard: Shard,
+        optimizer: OptimizerOptions,
+        total_steps: int,
+        steps_per_epoch: int,
+        example: Batch,
+        run: str = "",
+        data: str = "",
+    ):
         clipping = ClipTogether(lambda: self.sharded.dense_gradient_norm())
         super().__init__(cluster_environment=TorchElasticEnvironment(), precision_plugin=clipping)
         self._shard, self._options, self._example = shard, optimizer, example
         self._total_steps, self._steps_per_epoch = total_steps, steps_per_epoch
-        self._run, self.has_begun = run, False
+        self._run, self._data, self.has_begun = run, data, False
         self._reader: Reader | None = None
         self.checkpoint_s: list[float] = []  # of each one written
         self.sharded: ShardedModel
@@ -164,7 +174,7 @@ class ShardedStrategy(ParallelStrategy):
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Of replicas one rank writes. How long it took is kept in `checkpoint_s`."""
         began = time.perf_counter()
-        trainer = json_of(checkpoint) | {"sparse_steps": self.sharded.sparse_optimizer.steps}
+        trainer = json_of(checkpoint) | {"sparse_steps": self.sharded.sparse_optimizer.steps, "data": self._data}
         own = [shard for shard in self.sharded.table_shards() if shard.writes]
         wanted = self.sharded.writes_dense
         pieces = self._weights(own, wanted) + self._optimizer_pieces(own, wanted)
@@ -176,6 +186,7 @@ class ShardedStrategy(ParallelStrategy):
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         trainer = checkpoints.checked_trainer(Path(checkpoint_path), self._run, self.global_rank, self.world_size)
+        checkpoints.check_data(Path(checkpoint_path), trainer, self._data)
         self._reader = Reader(Path(checkpoint_path))
         return trainer
 

@@ -356,10 +356,11 @@ def test_a_number_that_would_overflow_in_the_model_is_named(tmp_path: Path, scal
     assert opened(tmp_path, dense=["price"], categorical=["user"], dense_scale="log").splits["validation"].rows == 2
 
 
-def test_an_empty_validation_file_is_the_one_that_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_an_empty_file_is_the_one_that_is_named(tmp_path: Path, split: str) -> None:
     (tmp_path / "train.csv").write_text("\n".join(["label,user", *(f"{i % 2},u{i % 3}" for i in range(80))]))
-    (tmp_path / "valid.csv").write_text("label,user\n")
-    with pytest.raises(UserError, match=r"valid.csv: the validation split is empty"):
+    (tmp_path / f"{split}.csv").write_text("label,user\n")
+    with pytest.raises(UserError, match=rf"{split}.csv: the {split}(ation)? split is empty"):
         opened(tmp_path, dense=[], categorical=["user"])
 
 

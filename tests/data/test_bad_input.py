@@ -11,6 +11,7 @@ from recsys_lab.data import text
 from recsys_lab.data.criteo import open_criteo
 from recsys_lab.data.criteo.format import CriteoFormat
 from recsys_lab.data.frappe import open_frappe
+from recsys_lab.data.labels import check_labels
 from recsys_lab.data.sources import Splits
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import check_fields
@@ -216,3 +217,14 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
 def test_impossible_options(tmp_path: Path, changed: dict, where: str) -> None:
     write(tmp_path / "train.tsv", [GOOD] * 20)
     assert refused(open_criteo, **criteo_options(tmp_path, **changed)).startswith(where)
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_a_split_of_one_class_is_refused_before_anything_is_trained(tmp_path: Path, split: str) -> None:
+    lines = dict.fromkeys(("train", "validation", "test"), FRAPPE_LINES) | {split: [f"0{line[1:]}" for line in FRAPPE_LINES]}
+    for name, of_split in lines.items():
+        write(tmp_path / f"{name}.csv", [FRAPPE_HEADER, *of_split])
+    splits = Splits(**{name: f"{name}.csv" for name in lines})
+    data = open_frappe(**frappe_options(tmp_path, splits=splits))
+    with pytest.raises(UserError, match=f"data.splits.{split}: split {split} has only label 0: AUC is undefined; given 4 rows of one"):
+        check_labels(data)

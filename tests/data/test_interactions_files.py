@@ -62,6 +62,28 @@ def test_every_format_reads_to_the_same_histories(tmp_path: Path, name: str, end
     assert histories(opened(tmp_path)) == ROWS
 
 
+@pytest.mark.parametrize(
+    "header",
+    ["item_id,user_id", "movieId,userId,timestamp", "rating,item,user", '"user_id","item_id"', "'item','uid'", "ts,thing,user,item"],
+)
+def test_a_header_is_told_by_its_names_whatever_their_order(tmp_path: Path, header: str) -> None:
+    names = [name.strip("\"'") for name in header.split(",")]
+    value = {"item": "i", "user": "u", "uid": "u", "user_id": "u", "userId": "u", "item_id": "i", "movieId": "i"}
+    cells = [[{"u": u, "i": i}.get(value.get(name, ""), str(t)) for name in names] for u, i, t in TIMED]
+    write(tmp_path / "log.csv", [header, *(",".join(line) for line in cells)])
+    assert histories(opened(tmp_path)) == ROWS
+
+
+def test_columns_that_are_given_stand_for_a_header_that_names_too_few(tmp_path: Path) -> None:
+    write(tmp_path / "log.csv", ["client,item", *(f"{u},{i}" for u, i in EVENTS)])
+    assert "does not name one user column" in refused(opened, tmp_path)
+    assert histories(opened(tmp_path, columns=["user", "item"])) == ROWS
+
+
+def test_a_first_user_of_the_name_of_a_column_is_no_header(tmp_path: Path) -> None:
+    assert sniff(write(tmp_path / "log.csv", ["score,thing", "ann,x", "bob,y"]), None, None).header is None
+
+
 def test_ids_may_be_words_and_are_kept(tmp_path: Path) -> None:
     write(tmp_path / "log.csv", ["bob,x9", "bob,B00A", "bob,a", "bob,a", "ann,x9", "ann,a", "ann,B00A", "cy,zz"])
     data = opened(tmp_path)
@@ -168,6 +190,8 @@ def test_a_bad_line_is_named_or_skipped(tmp_path: Path, name: str, bad: str) -> 
         (FILES["blanks.txt"], {"max_length": 0}, "data.max_length: out of range"),
         (FILES["blanks.txt"], {"passes": 0}, "data.passes: out of range"),
         (["user,thing", "1,2"], {}, "the header does not name one item column"),
+        (["item_id,thing", "1,2"], {}, "the header does not name one user column"),
+        (['"user_id","thing"', "1,2"], {}, "the header does not name one item column"),
         ([f"{u} {i}" for u in range(40) for i in range(5)], {}, "sorted by item"),
         (["1 2 3 4 5", "2 3 4 5 6"], {"format": "log"}, "do not say what the fields"),
     ],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recsys_lab.data.measure import measure_access
 from recsys_lab.data.sources import Splits
 from recsys_lab.data.table import open_table
-from recsys_lab.data.table.files import check_lines
+from recsys_lab.data.table.files import check_lines, first_rows
 from recsys_lab.data.table.noticed import Noticed, notes
 from recsys_lab.errors import UserError
 from recsys_lab.ranges import check_fields
@@ -125,6 +125,38 @@ def test_hashed_ids_are_in_their_table_and_equal_for_equal_words(tmp_path: Path,
     assert all((row == 0) == (word == "" or rows == 1) for word, row in zip(words, ids))
 
 
+def test_the_cache_may_have_brackets_in_its_name(root: Path) -> None:
+    assert open_table(**options(root, cache=str(root / "a[b]*"))).splits["train"].rows == 4
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("name", ["^.*$", "*", "[user]"])
+def test_the_name_of_a_column_is_no_pattern(tmp_path: Path, kind: str, name: str) -> None:
+    lines = [line.split(",") for line in LINES]
+    table = pl.DataFrame(lines, schema=HEADER.replace("user", name).split(","), orient="row")
+    table.write_csv(tmp_path / "a.csv") if kind == "csv" else table.write_parquet(tmp_path / "a.parquet")
+    data = open_table(**options(tmp_path, dense=["price"], categorical=[name, "item"]))
+    assert [f.rows for f in data.features] == [4, 5]
+    assert data.splits["train"].read(np.array([3])).ids.tolist() == [0, 2]
+    (tmp_path / f"a.{kind}").unlink()
+    changed = pl.DataFrame(lines, schema=HEADER.replace("clicked", name).split(","), orient="row")
+    changed.write_parquet(tmp_path / "b.parquet")
+    assert open_table(**options(tmp_path, label=name)).splits["train"].rows == 4
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_first_rows_end_where_those_that_are_read_end(tmp_path: Path, sign: str, end: str) -> None:
+    (tmp_path / "a.csv").write_bytes(end.join(["label,price,user", f"1,0.5,a{sign}b", "0,1.5,c", ""]).encode())
+    assert first_rows(tmp_path / "a.csv", 9)["price"].to_list() == ["0.5", "1.5"]
+
+
+@pytest.mark.parametrize("name", ["seen", "value", "place"])
+def test_a_column_may_have_any_name_of_ours(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "clicks.csv", [HEADER.replace("user", name), *LINES])
+    assert [(f.name, f.rows) for f in open_table(**options(tmp_path)).features] == [(name, 4), ("item", 5)]
+
+
 @pytest.mark.parametrize(
     ("lines", "changed", "said"),
     [
@@ -146,11 +178,23 @@ def test_hashed_ids_are_in_their_table_and_equal_for_equal_words(tmp_path: Path,
         ([HEADER.replace("item", "user"), *LINES], {"categorical": ["user"]}, r"clicks.csv:1: two columns have one name; given user"),
         ([], {}, r"clicks.csv: the file is empty"),
         ([HEADER, *LINES], {"categorical": ["clicked"]}, r"data.categorical: a column is one thing only; given clicked"),
+        ([HEADER, *LINES], {"dense": ["price", "price"]}, r"data.dense: a column is named twice; given price; name it once"),
+        ([HEADER, *LINES], {"categorical": ["user", "user"]}, r"data.categorical: a column is named twice; given user"),
         ([HEADER, *LINES], {"categorical": []}, r"data.categorical: categories are needed"),
         ([HEADER, *LINES], {"ids": "hash"}, r"data.ids: no such choice; given hash; allowed: vocabulary, hashing; did you mean 'hashing'"),
         ([HEADER, *LINES], {"file": "other.csv"}, r"data.file: no such file; given .*other.csv; .* is a folder with clicks.csv"),
         ([HEADER, *LINES], {"validation_share": 1.0}, r"data.validation_share: out of range"),
         ([HEADER, *LINES], {"splits": Splits(validation="v.csv")}, r"data.splits.validation: no such file"),
+        (
+            [HEADER, *LINES],
+            {"file": "clicks.csv", "splits": Splits(test="clicks.csv")},
+            r"data.splits.test: not read beside data.file, whose rows are divided; given clicks.csv; .* data.splits.train=FILE",
+        ),
+        (
+            [HEADER, *LINES],
+            {"splits": Splits(validation="clicks.csv")},
+            r"no train file; given a folder with clicks.csv; allowed: train.csv.* data.splits.train=FILE",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, lines: list[str], changed: dict, said: str) -> None:
@@ -248,3 +292,17 @@ def test_the_remedy_is_a_key_that_can_be_given() -> None:
 def test_what_cannot_be_dropped_is_refused(root: Path, drop: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         open_table(**options(root, drop=drop))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "a column without a name; given column 2 of 2"),
+        ("  ", "a column without a name; given column 2 of 2"),
+        ("a\nb", r"a control character in a column's name; given 'a.+nb'"),
+    ],
+)
+def test_the_names_of_a_parquet_are_checked_as_a_header_is(tmp_path: Path, name: str, said: str) -> None:
+    pl.DataFrame({"label": [0, 1] * 40, name: ["u", "v"] * 40}).write_parquet(tmp_path / "clicks.parquet")
+    with pytest.raises(UserError, match=f"clicks.parquet: {said}"):
+        open_table(**options(tmp_path, label="label", split_column=None))

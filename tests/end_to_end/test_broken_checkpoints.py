@@ -52,3 +52,13 @@ def test_what_the_trainer_cannot_read(cut_short, cache):
 def test_checkpoints_that_are_gone(cut_short, cache):
     shutil.rmtree(cut_short / "checkpoints")
     refused(cut_short, cache, "the checkpoints of this run are gone", "step=48", "progress.json")
+
+
+def test_data_that_have_changed(cut_short, cache):
+    """As if another file had lain there: of a version that wrote no manifest, so that nothing but its data differ."""
+    newest = last_checkpoint(cut_short)
+    (newest / "manifest.json").unlink()
+    trainer = json.loads((newest / "trainer.json").read_text())
+    del trainer["manifest"]
+    (newest / "trainer.json").write_text(json.dumps(trainer | {"data": trainer["data"][::-1]}))
+    refused(cut_short, cache, "the data are others than when this run began", str(newest))

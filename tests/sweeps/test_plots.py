@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from recsys_lab.record.metrics_csv import MetricsCsv
 from recsys_lab.report.page import write_page
+from recsys_lab.report.svg import nice_ticks, tick_text
 from recsys_lab.sweeps.ablation import read_ablation, write_ablation
 from recsys_lab.sweeps.plots import DIGIT, HIGH, frontier, label_places, learning_bands, pareto
 from recsys_lab.sweeps.seeds_plot import _ratio_ticks
@@ -63,6 +64,16 @@ def test_twelve_rows_are_all_drawn_and_named(tmp_path: Path) -> None:
 
 def test_ratios_near_each_other_have_ticks() -> None:
     assert len(_ratio_ticks(0.656, 1.378, 4)) >= 3 and 1.0 in _ratio_ticks(0.656, 1.378, 4)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0.5, 0.5 + 1e-15), (-0.5 - 1e-15, -0.5), (3e-14, 5e-14), (1e-15, 1e-15), (0.0, 5e-324), (1e9, 1e9 + 1e-6), (-1e-14, 1e-14)],
+)
+def test_ticks_of_a_small_range_are_apart_and_span_it(low: float, high: float) -> None:
+    ticks = nice_ticks(low, high)
+    assert ticks == sorted(set(ticks)) and len(ticks) > 1 and ticks[0] <= low <= high <= ticks[-1]
+    assert len({tick_text(tick, ticks) for tick in ticks}) == len(ticks)
 
 
 def test_bands_hold_the_least_and_the_most_of_the_seeds(tmp_path: Path) -> None:

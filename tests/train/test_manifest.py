@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from recsys_lab.errors import UserError
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.train import manifest
-from recsys_lab.train.checkpoint import Piece, Reader, checked_trainer, save, whole
+from recsys_lab.train.checkpoint import Piece, Reader, check_data, checked_trainer, save, whole
 from recsys_lab.train.checkpoint_folder import BEFORE, clear_partial, latest, newest, progressed, steps
 
 RUN = "0123456789abcdef"
@@ -186,3 +186,11 @@ def test_a_kill_while_a_checkpoint_is_replaced_leaves_the_one_before_or_the_new_
     found = torch.zeros(1)
     Reader(best).fill(whole("a", found))
     assert os.listdir(tmp_path) == ["best"] and found.item() == (2.0 if replaced else 1.0) and checked_trainer(best)
+
+
+def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path: Path) -> None:
+    check_data(tmp_path, {"data": "one"}, "one")
+    check_data(tmp_path, {"x": 1}, "one")  # of a version that did not say
+    check_data(tmp_path, {"data": "one"}, "")  # whoever loads no matter on what
+    with pytest.raises(UserError, match=r"the data are others than when this run began; given data two, trained on one; .*overwrite=true"):
+        check_data(tmp_path, {"data": "one"}, "two")

@@ -58,9 +58,8 @@ def sniff(path: Path, kind: str | None, columns: Sequence[str] | None) -> Layout
         raise UserError("the file is empty", where=path, allowed="a line an interaction, or a line a user")
     separator = next(s for s in _SEPARATORS if s in lines[0].strip() or s == " ")
     first = fields_of(lines[0], separator)
-    named = _header(first, path) if kind != "sequences" else None
-    if named is not None:
-        return Layout("log", separator, lines[0], tuple(columns or named))
+    if kind != "sequences" and _is_header(first):
+        return Layout("log", separator, lines[0], tuple(columns or _named(first, path)))
     if columns is not None:
         return Layout("log", separator, None, tuple(columns))
     split = [fields_of(line, separator) for line in lines]
@@ -92,11 +91,20 @@ def fields_of(line: str, separator: str) -> list[str]:
     return re.split(" +", line.strip(" ")) if separator == " " else line.split(separator)
 
 
-def _header(first: list[str], path: Path) -> tuple[str, ...] | None:
-    """What each field is by a header's names (RecBole's carry a type: `user_id:token`), or None if the line is no header."""
-    names = [field.rsplit(":", 1)[0].lower() if _TYPED.fullmatch(field) else field.lower() for field in first]
-    if not all(_TYPED.fullmatch(field) for field in first) and names[0] not in _NAMES[USER]:
-        return None
+def _names_in(first: list[str]) -> list[str]:
+    """Those of a header's fields, less quotes and the types that RecBole's carry (`user_id:token`)."""
+    plain = [field.strip(_BLANKS + "\"'") for field in first]
+    return [field.rsplit(":", 1)[0].lower() if _TYPED.fullmatch(field) else field.lower() for field in plain]
+
+
+def _is_header(first: list[str]) -> bool:
+    """Whether all fields carry a type, or one is called as users or items are."""
+    return all(_TYPED.fullmatch(field) for field in first) or not {*_NAMES[USER], *_NAMES[ITEM]}.isdisjoint(_names_in(first))
+
+
+def _named(first: list[str], path: Path) -> tuple[str, ...]:
+    """What each field is by a header's names. UserError where these do not name one user and one item column."""
+    names = _names_in(first)
     columns = tuple(next((column for column, known in _NAMES.items() if name in known), OTHER) for name in names)
     for column in (USER, ITEM):
         if columns.count(column) != 1:

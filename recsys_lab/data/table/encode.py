@@ -80,8 +80,8 @@ def vocabulary(column: pl.Series, train: np.ndarray, min_count: int) -> tuple[np
 
     Missing, rare or unknown values come first, then values of train by falling frequency, ties by value.
     """
-    words = column.replace("", None)
-    counted = words.filter(pl.Series(train)).drop_nulls().value_counts(name="seen").rename({column.name: "value"})
+    words = column.replace("", None).alias("value")  # whatever its own name, that of the counts is another
+    counted = words.filter(pl.Series(train)).drop_nulls().value_counts(name="seen")
     kept = counted.filter(pl.col("seen") >= min_count).sort(["seen", "value"], descending=[True, False])["value"]
     places = pl.DataFrame({"value": kept, "place": np.arange(len(kept), dtype=np.int32) + RARE + 1})
     joined = pl.DataFrame({"value": words}).join(places, on="value", how="left", maintain_order="left")["place"]

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
+from polars import selectors
 
-from recsys_lab.data.sources import Splits, find_file, named_file, names_there, only_file
+from recsys_lab.data.sources import Splits, find_file, missing_file, named_file, names_there, only_file
 from recsys_lab.data.table import lines
 from recsys_lab.errors import UserError, did_you_mean
 
@@ -17,15 +18,24 @@ _ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 
 def split_files(root: Path, splits: Splits, file: str | None) -> dict[str, Path]:
-    """A file a split. `file`, or the only table in `root`, stands as train alone: its rows are then divided."""
+    """A file a split. `file`, or the only table in `root`, stands as train alone: its rows are then divided.
+
+    UserError where `splits` names a file that would not be read then.
+    """
+    named_ones = {split: name for split in _NAMES if (name := getattr(splits, split))}
     if file is not None:
+        for split, name in named_ones.items():
+            what, remedy = "not read beside data.file, whose rows are divided", "take one of them out, or name data.splits.train=FILE"
+            raise UserError(what, where=f"data.splits.{split}", given=name, remedy=remedy)
         return {"train": only_file(root, file, SUFFIXES, "data.file")}
     files = {}
     for split, names in _NAMES.items():
-        named = getattr(splits, split)
+        named = named_ones.get(split)
         path = named_file(root, named, f"data.splits.{split}") if named else find_file(root, _customary(names))
         if path is not None:
             files[split] = path
+    if named_ones and "train" not in files:
+        raise missing_file(root, _customary(_NAMES["train"]), "train")
     return files if "train" in files else {"train": only_file(root, None, SUFFIXES, "data.file")}
 
 
@@ -49,9 +59,10 @@ def columns_of(path: Path) -> list[str]:
     if not path.name.endswith(".parquet"):
         return list(lines.header_of(path).names)
     try:
-        return pl.scan_parquet(path.resolve(), glob=False).collect_schema().names()
+        names = pl.scan_parquet(path.resolve(), glob=False).collect_schema().names()
     except _ERRORS as error:
         raise _no_parquet(path, error) from None
+    return list(lines.checked_names(names, path))
 
 
 def first_rows(path: Path, rows: int) -> pl.DataFrame:
@@ -66,7 +77,7 @@ def first_rows(path: Path, rows: int) -> pl.DataFrame:
 
 def as_parquet(path: Path, columns: Sequence[str], to: Path) -> None:
     """The rows of `path`, every column of `columns` as text, written to the file `to`. UserError, with its line, for a bad row."""
-    chosen = [pl.col(column).cast(pl.String) for column in columns]
+    chosen = selectors.by_name(*columns).cast(pl.String)  # of `pl.col` a name may be a pattern
     if path.name.endswith(".parquet"):
         try:
             pl.scan_parquet(path.resolve(), glob=False).select(chosen).sink_parquet(to)
@@ -86,7 +97,7 @@ def as_parquet(path: Path, columns: Sequence[str], to: Path) -> None:
             pass
     try:
         pl.scan_csv(text, infer_schema=False, separator=table.separator, glob=False).select(chosen).sink_parquet(to)
-        rows = pl.scan_parquet(to).select(pl.len()).collect().item()
+        rows = pl.scan_parquet(to, glob=False).select(pl.len()).collect().item()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         allowed = "a header, then a row a line, UTF-8"
         raise UserError(f"cannot be read as a table ({_first_line(error)})", where=path, allowed=allowed) from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ class TableLines:
         self._held, self._held_bytes = [], 0
         if not self.names:
             self.separator = max(_SEPARATORS, key=text.count)
-            self.names = _header(self._fields(text, began), self.path, began)
+            self.names = checked_names(self._fields(text, began), f"{self.path}:{began}")
             return
         fields = self._fields(text, began) or [""]
         if len(fields) != len(self.names):
@@ -133,16 +134,16 @@ def header_of(path: Path) -> TableLines:
 def first_rows(path: Path, rows: int) -> pl.DataFrame:
     """At most the first `rows` rows, every column as text, to look at. Missing cells are empty. No line but the header is refused."""
     header, lines = header_of(path), list[list[str]]()
-    text = next(blocks(path, _LOOK_BYTES)).decode("utf-8", errors="replace")
+    text = next(blocks(path, _LOOK_BYTES)).decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", " ")
     with contextlib.suppress(csv.Error):  # the whole file is looked at when it is read
-        lines = list(islice(csv.reader(text.splitlines(keepends=True), delimiter=header.separator), rows + 1))
+        lines = list(islice(csv.reader(io.StringIO(text, newline="\n"), delimiter=header.separator), rows + 1))
     width = len(header.names)
     table = [[*fields, *[""] * width][:width] for fields in lines[1:]]
     return pl.DataFrame(table, schema=dict.fromkeys(header.names, pl.String), orient="row")
 
 
-def _header(names: Sequence[str], path: Path, number: int) -> tuple[str, ...]:
-    where = f"{path}:{number}"
+def checked_names(names: Sequence[str], where: object) -> tuple[str, ...]:
+    """The names of a table's columns. UserError where one has none, a control character, or that of another."""
     if not any(name.strip() for name in names):
         raise UserError("a blank line", where=where, allowed="a header with the names of the columns", remedy="take it out")
     for place, name in enumerate(names, 1):

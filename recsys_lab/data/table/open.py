@@ -107,6 +107,8 @@ def _columns(
         for column in columns or ():
             if column in own or (key == "categorical" and column in (dense or ())):
                 raise UserError("a column is one thing only", where=f"data.{key}", given=column, remedy="take it out of one of them")
+            if list(columns or ()).count(column) > 1:
+                raise UserError("a column is named twice", where=f"data.{key}", given=column, remedy="name it once")
     if dense is None or categorical is None:
         frame = files.first_rows(path, _LOOK_ROWS)
         others = [c for c in frame.columns if c not in own | dropped and c not in (dense or ()) and c not in (categorical or ())]

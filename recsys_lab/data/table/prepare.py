@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from polars import selectors
 from torch import nn
 
 from recsys_lab.data import hashing
@@ -77,7 +78,7 @@ def _keys(wanted: Wanted) -> list[tuple[str, str]]:
 
 
 def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wanted: Wanted) -> dict:
-    sizes = [pl.scan_parquet(path).select(pl.len()).collect().item() for path in raw]
+    sizes = [pl.scan_parquet(path, glob=False).select(pl.len()).collect().item() for path in raw]
     total, ends = sum(sizes), list(accumulate(sizes))
 
     def where(row: int) -> str:
@@ -85,7 +86,7 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
         return f"{list(paths.values())[file]}, row {row - (ends[file] - sizes[file]) + 1}"
 
     def column(name: str) -> pl.Series:
-        return pl.concat([pl.scan_parquet(path).select(name).collect()[name] for path in raw])
+        return pl.concat([pl.scan_parquet(path, glob=False).select(selectors.by_name(name)).collect().to_series() for path in raw])
 
     labels = encode.labels(column(wanted.label), where)
     if wanted.split_column:
@@ -98,8 +99,8 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
         split = _divided(np.zeros(total, np.uint8), wanted, wanted.test_share)
     order, train = np.argsort(split, kind="stable"), split == 0
     rows = [int((split == code).sum()) for code in range(len(SPLITS))]
-    for name, count in zip(SPLITS[:2], rows):
-        if count == 0:
+    for name, count in zip(SPLITS, rows):
+        if count == 0 and (name != "test" or name in paths):
             raise UserError(f"the {name} split is empty", where=paths.get(name, paths["train"]), given="0 rows", allowed="1 row or more")
 
     _reserved(folder / "labels.bin", np.uint8, (total,))[:] = labels[order]

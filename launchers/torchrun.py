@@ -9,7 +9,6 @@ in it.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from launchers.processes import is_lost_peer, last_line
 from recsys_lab.errors import RankLost, UserError
-from recsys_lab.files import pasted
+from recsys_lab.files import pasted, word_of
 from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 from recsys_lab.units import counted, grid
 
@@ -171,7 +170,7 @@ def _going_on(argv: list[str]) -> list[str]:
     if "-m" in argv or "--multirun" in argv:
         return [*argv, f"hydra.sweep.dir='{folder}'"]
     if (folder / "config.yaml").is_file():
-        return [*same, *shlex.split(pasted("resume", folder))]
+        return [*same, word_of("resume", folder)]
     return [*argv, f"hydra.run.dir='{folder}'"]  # the attempt before did not come far enough to leave more than the name
 
 

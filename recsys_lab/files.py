@@ -25,12 +25,17 @@ A_RUN = "name the folder of a run"
 
 
 def pasted(key: str, folder: Path) -> str:
-    """`key=folder` to be pasted into a shell: in Hydra's quotes, and those in the shell's, where it needs them."""
+    """`word_of` to be pasted into a shell: in the shell's quotes too, where it needs them."""
+    return shlex.quote(word_of(key, folder))
+
+
+def word_of(key: str, folder: Path) -> str:
+    """`key=folder` as one word of a command line: in Hydra's quotes, where it needs them."""
     text = str(folder)
     if not re.fullmatch(r"[\w./:+@%-]+", text, re.ASCII):
         escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text.replace("${", "\\${"))
         text = f"'{escaped}'"
-    return shlex.quote(f"{key}={text}")
+    return f"{key}={text}"
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import yaml
@@ -78,31 +78,31 @@ def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
 
 
 @contextmanager
-def mode_is_read() -> Iterator[None]:
-    """Inside Hydra does as the line says. It would compose the whole config to ask it for `hydra.mode`, which no line can set."""
-    asks, Hydra.get_mode = Hydra.get_mode, lambda *_, **__: None
+def _replaced(owner: Any, name: str, method: Callable[..., Any]) -> Iterator[None]:
+    """Inside a class of Hydra's has our method."""
+    before = getattr(owner, name)
+    setattr(owner, name, method)
     try:
         yield
     finally:
-        Hydra.get_mode = asks
+        setattr(owner, name, before)
 
 
-@contextmanager
-def lists_are_read() -> Iterator[None]:
+def mode_is_read() -> AbstractContextManager[None]:
+    """Inside Hydra does as the line says. It would compose the whole config to ask it for `hydra.mode`, which no line can set."""
+    return _replaced(Hydra, "get_mode", lambda *_, **__: None)
+
+
+def lists_are_read() -> AbstractContextManager[None]:
     """Inside Hydra lists choices as it has them. It would copy all that it knows for each of some 170 lists of `--help`."""
-    loader: Any = ConfigLoaderImpl
-    asks = loader.get_group_options
+    asks = ConfigLoaderImpl.get_group_options
 
     def listed(self: Any, group_name: str, results_filter: Any = ObjectType.CONFIG, **others: Any) -> list[str]:
         if any(others.values()):  # which may name other folders
             return asks(self, group_name, results_filter, **others)
         return self.repository.get_group_options(group_name, results_filter)
 
-    loader.get_group_options = listed
-    try:
-        yield
-    finally:
-        loader.get_group_options = asks
+    return _replaced(ConfigLoaderImpl, "get_group_options", listed)
 
 
 @contextmanager

@@ -129,7 +129,7 @@ def average_in(module: nn.Module, codec: Codec, overlap: bool = True) -> None:
         future = work.get_future().then(lambda _: gradients.copy_(codec.decode(sent)) if converted else gradients)
         if not overlap:
             with waited("dense"):
-                future.wait()
+                work.wait()
         return future
 
     # Its check of the hook's annotations does not know them as strings: a lambda has none.

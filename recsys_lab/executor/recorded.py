@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.devices import backend_of, device_here
-from recsys_lab.executor.shared_memory import SharedMemoryGroup, shared_memory
+from recsys_lab.executor.shared_memory import Late, SharedMemoryGroup, shared_memory
 
 BACKEND = "recorded"
 #: Kinds that only Python waits for: what C++ gets must be its own.
@@ -75,12 +75,16 @@ class _Pending:
     start_event: Any = None
     event: Any = None
     future: Any = None
+    late: Late | None = None
 
     def watch(self, work: Any) -> Any:
         """Have `end` set when `work` completes. Returns what to give the caller in place of `work`."""
         if work is None:  # part of a coalesced operation: its end is the coalescing manager's
             self.end = time.perf_counter()
             return work
+        if isinstance(work, Late):
+            self.late = work
+            return _TimedWork(work, self, ends=False)
         try:
             future = work.get_future()
         except RuntimeError:  # gloo's reduce-scatter has no future: its second half runs in wait()
@@ -103,6 +107,8 @@ class _Pending:
     def finished(self) -> Recorded:
         if self.future is not None and not self.end:
             self.future.wait()
+        if self.late is not None:
+            self.end = self.late.ended
         if self.start_event is not None and self.event is not None:
             self.event.synchronize()
             ms = self.start_event.elapsed_time(self.event)
@@ -124,7 +130,6 @@ class _TimedWork(dist.Work):
         RECORDER.waited_s += time.perf_counter() - began
         if self.ends:
             self.entry._done(None)
-            self.entry.end = getattr(self.work, "ended", self.entry.end)
         return done
 
     def is_completed(self) -> bool:
@@ -242,13 +247,24 @@ def _flat(tensors: Any) -> list[torch.Tensor]:
     return [t for item in tensors for t in _flat(item)]
 
 
+def _gloo(options: Any, shares_memory: bool) -> Any:
+    """Gloo for a group. Each of its devices keeps a thread awake, so a group that shares memory and rarely needs it has the world's."""
+    store, rank, size, world = options.store, options.group_rank, options.group_size, dist.group.WORLD
+    if world is None or not shares_memory:
+        return dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout)
+    with_the_world: Any = dist.ProcessGroupGloo._Options()
+    with_the_world._devices = world._get_backend(torch.device("cpu")).options._devices
+    with_the_world._timeout, with_the_world._threads = options.timeout, 1
+    return dist.ProcessGroupGloo(store, rank, size, with_the_world)
+
+
 def _create(options: Any, _backend_options: Any = None) -> RecordedProcessGroup:
     store, rank, size = options.store, options.group_rank, options.group_size
     inner, kinds = _ProcessGroup(store, rank, size), dist.ProcessGroup.BackendType
     memory = shared_memory(store, rank, size, options.timeout)
     within = inner if memory is None else SharedMemoryGroup(inner, memory)
     outer = RecordedProcessGroup(within, tuple(options.global_ranks_in_group) or tuple(range(size)), rank, size)
-    gloo, device = dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout), device_here()
+    gloo, device = _gloo(options, memory is not None), device_here()
     backends: list[tuple[str, Any, Any]] = [("cpu", kinds.GLOO, gloo)]
     if device.type == "cuda" and backend_of(device) == "gloo":
         backends.append(("cuda", kinds.GLOO, gloo))

@@ -17,7 +17,6 @@ import torch.distributed as dist
 
 from recsys_lab import kernels
 from recsys_lab.executor.formats import Codec, exact_share
-from recsys_lab.executor.shared_memory import awaited_in_python
 from recsys_lab.kernels import Lookups, Rule
 
 #: About how many elements of a gradient are handed to the optimizer at once.
@@ -71,8 +70,7 @@ class ReplicaGradients:
         return self._sum
 
     def _send(self) -> None:
-        with awaited_in_python():
-            self._pending = dist.all_reduce(self._sum, group=self.group, async_op=True)
+        self._pending = dist.all_reduce(self._sum, group=self.group, async_op=True)
         self._filled = True
 
     def chunks(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

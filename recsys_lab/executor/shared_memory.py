@@ -13,9 +13,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any
@@ -31,17 +29,6 @@ CAPACITY = 1 << 36
 #: Bytes from which each rank adds up a part of a sum for all; below, everyone adds up everything.
 SHARED_SUM = 1 << 17
 LATE, DEAD = 1, 2  # as csrc/exchange.cpp numbers them
-_HERE = threading.local()
-
-
-@contextmanager
-def awaited_in_python() -> Iterator[None]:
-    """Who issues sums inside waits for them in Python, not in C++. So small ones need no thread that finishes them."""
-    _HERE.awaited = True
-    try:
-        yield
-    finally:
-        _HERE.awaited = False
 
 
 @functools.cache
@@ -100,7 +87,6 @@ class SharedMemory:
     def __init__(self, handle: int, rank: int, size: int, timeout: timedelta):
         self.handle, self.rank, self.size, self.timeout_s = ctypes.c_void_p(handle), rank, size, timeout.total_seconds()
         self._next, self._numbering = 0, threading.Lock()
-        self._sums: ThreadPoolExecutor | None = None
         self._post, self._take, self._sum = (getattr(_library(), f"exchange_{name}") for name in ("post", "take", "sum"))
         self._longs = ctypes.c_int64 * size
 
@@ -123,23 +109,6 @@ class SharedMemory:
         """In `out`: elements `begin` to `end` of the sum over ranks, all of which posted theirs, as this one `mine`. As `take`."""
         return self._wait(self._sum, number, mine.data_ptr(), out.data_ptr(), mine.numel(), begin, end)
 
-    def later(self, work: Callable[[], Any]) -> dist.Work:
-        """Runs `work` on the thread of this group's sums. Whoever waits for it, in C++ too, is told of its error."""
-        if self._sums is None:
-            self._sums = ThreadPoolExecutor(1, "shared-sums")
-        told: Any = torch.futures.Future()
-        seen = told.then(lambda one: one.value())  # an error that is set is a value to C++; one that a callback raises is an error
-
-        def run() -> None:
-            try:
-                made = work()
-            except BaseException as error:
-                told.set_exception(error)
-                raise
-            told.set_result(made)
-
-        return _OnThread(self._sums.submit(run), seen)
-
     def _wait(self, function: Any, *arguments: Any) -> float:
         peer, posted_ns = ctypes.c_int(), ctypes.c_int64()
         code = function(self.handle, *arguments, self.timeout_s, peer, posted_ns)
@@ -157,14 +126,16 @@ def _failure(code: int, peer: int) -> str:
     return f"rank {peer} of the group put in another number of bytes than this rank expects"
 
 
-class _Late(dist.Work):
-    """An exchange that is copied out where it is waited for. `ended`: when it would have ended without a wait for it, by
-    `time.perf_counter`.
+class Late(dist.Work):
+    """A collective that is copied or added up where it is waited for, into `results`. Nothing of it runs beside the caller.
+
+    `ended`: when it would have ended without a wait for it, by `time.perf_counter`.
     """
 
-    def __init__(self, take: Callable[[], float]):
+    def __init__(self, take: Callable[[], float], *results: torch.Tensor):
         super().__init__()
         self._take: Callable[[], float] | None = take
+        self._results, self._future = list(results), None
         self._issued = self.ended = time.perf_counter()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
@@ -172,31 +143,27 @@ class _Late(dist.Work):
             began, (take, self._take) = time.perf_counter(), (self._take, None)
             there = max(take(), self._issued)
             self.ended = time.perf_counter() - max(0.0, began - there)
+            if self._future is not None:
+                self._future.set_result(self._results)
         return True
 
     def is_completed(self) -> bool:
         return self._take is None
 
     def get_future(self) -> Any:
-        raise RuntimeError("an exchange through shared memory ends in wait()")
-
-
-class _OnThread(dist.Work):
-    """What runs on another thread: `ended` for Python, `seen` for C++."""
-
-    def __init__(self, ended: Future, seen: Any):
-        super().__init__()
-        self._ended, self._seen = ended, seen
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        self._ended.result()
-        return True
-
-    def is_completed(self) -> bool:
-        return self._ended.done()
-
-    def get_future(self) -> Any:
-        return self._seen
+        """For who waits in C++, as DistributedDataParallel does at the end of a backward pass. Just before, it is waited for here, so that
+        its error is the pass's. Outside of a backward pass that is now.
+        """
+        if self._future is None:
+            future: Any = torch.futures.Future()
+            if self._take is not None and torch._C._current_graph_task_id() >= 0:
+                self._future = future
+                torch.autograd.Variable._execution_engine.queue_callback(self.wait)
+            else:
+                self.wait()
+                future.set_result(self._results)
+                self._future = future
+        return self._future
 
 
 class SharedMemoryGroup:
@@ -222,7 +189,7 @@ class SharedMemoryGroup:
         if sizes[rank] != taken[rank]:
             raise RuntimeError(_failure(-1, rank))
         ctypes.memmove(output.data_ptr() + places[rank], sent.data_ptr() + starts[rank], sizes[rank])
-        return _Late(lambda: memory.take(number, output.data_ptr(), places, taken))
+        return Late(lambda: memory.take(number, output.data_ptr(), places, taken))
 
     def allreduce(self, tensors: Any, *options: Any, **named: Any) -> dist.Work:
         """As dist.all_reduce. Only sums of FP32 are here."""
@@ -235,22 +202,17 @@ class SharedMemoryGroup:
         all_of_it = [count * 4] * memory.size
         memory.post(number, tensor.data_ptr(), [0] * memory.size, all_of_it)
 
-        if not several and getattr(_HERE, "awaited", False):
-            return _Late(lambda: memory.sum(number, tensor, tensor, 0, count))
+        def everything() -> float:
+            return memory.sum(number, tensor, tensor, 0, count)
 
-        def finish() -> list[torch.Tensor]:
-            if several:
-                chunks = [_chunk(count, memory.size, rank) for rank in range(memory.size)]
-                begin, end = chunks[memory.rank]
-                memory.sum(number, tensor, tensor.view(-1)[begin:end], begin, end)
-                memory.post(number + 1, tensor.data_ptr() + begin * 4, [0] * memory.size, [(end - begin) * 4] * memory.size)
-                starts, sizes = [4 * begin for begin, _ in chunks], [4 * (end - begin) for begin, end in chunks]
-                memory.take(number + 1, tensor.data_ptr(), starts, sizes)
-            else:
-                memory.sum(number, tensor, tensor, 0, count)
-            return [tensor]
+        def shared() -> float:
+            chunks = [_chunk(count, memory.size, rank) for rank in range(memory.size)]
+            begin, end = chunks[memory.rank]
+            memory.sum(number, tensor, tensor.view(-1)[begin:end], begin, end)
+            memory.post(number + 1, tensor.data_ptr() + begin * 4, [0] * memory.size, [(end - begin) * 4] * memory.size)
+            return memory.take(number + 1, tensor.data_ptr(), [4 * begin for begin, _ in chunks], [4 * (end - begin) for begin, end in chunks])
 
-        return memory.later(finish)
+        return Late(shared if several else everything, tensor)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any, **named: Any) -> dist.Work:
         """As dist.reduce_scatter_tensor. Only sums of FP32 are here; gloo makes an all-reduce of them, and so its bits."""
@@ -259,7 +221,7 @@ class SharedMemoryGroup:
         memory, count = self.memory, output.numel()
         number, begin = memory.numbers(1), memory.rank * count
         memory.post(number, input.data_ptr(), [0] * memory.size, [input.numel() * 4] * memory.size)
-        return _Late(lambda: memory.sum(number, input, output, begin, begin + count))
+        return Late(lambda: memory.sum(number, input, output, begin, begin + count))
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any, **named: Any) -> dist.Work:
         """As dist.all_gather_into_tensor."""
@@ -269,7 +231,7 @@ class SharedMemoryGroup:
         number, places = memory.numbers(1), [rank * size for rank in range(memory.size)]
         memory.post(number, input.data_ptr(), [0] * memory.size, [size] * memory.size)
         ctypes.memmove(output.data_ptr() + places[memory.rank], input.data_ptr(), size)
-        return _Late(lambda: memory.take(number, output.data_ptr(), places, [size] * memory.size))
+        return Late(lambda: memory.take(number, output.data_ptr(), places, [size] * memory.size))
 
 
 def _plain(*tensors: torch.Tensor) -> bool:

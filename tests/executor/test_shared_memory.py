@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
-from recsys_lab.executor.shared_memory import CHOICE, SHARED_SUM, _library, awaited_in_python, shared_memory
+from recsys_lab.executor.shared_memory import CHOICE, SHARED_SUM, Late, _library, shared_memory
 from tests.executor.test_recorded import every_entry_point
 from tests.ranks import RankFailed, run_ranks
 
@@ -34,8 +34,8 @@ def sums() -> list[torch.Tensor]:
     wide = [torch.randn(n, generator=made) * 10.0 ** torch.randint(-3, 4, (n,), generator=made) for n in COUNTS]
     here = [tensor.clone() for tensor in wide]
     works = [dist.all_reduce(tensor.view(_rows(len(tensor)), -1) if len(tensor) else tensor, async_op=True) for tensor in wide]
-    with awaited_in_python():
-        works += [dist.all_reduce(tensor, async_op=True) for tensor in here]
+    works += [dist.all_reduce(tensor, async_op=True) for tensor in here]
+    assert all(work.get_future().done() for work in works[::3] if isinstance(work, Late))  # no thread would end them
     for work in reversed(works):
         work.wait()
     even = [tensor for tensor in wide if len(tensor) % dist.get_world_size() == 0]
@@ -168,15 +168,15 @@ def exchange_of(kind: str, group: dist.ProcessGroup | None = None) -> Callable[[
         return lambda: dist.all_reduce(torch.ones(4), group=group)
     if kind == "a shared sum":
         return lambda: dist.all_reduce(torch.ones(SHARED_SUM), group=group)
-    if kind == "a sum that Python awaits":
-        return lambda: awaited_in_python()(dist.all_reduce)(torch.ones(4), group=group)
+    if kind == "a sum that C++ awaits":
+        return lambda: dist.all_reduce(torch.ones(4), group=group, async_op=True).get_future().wait()
     model = nn.parallel.DistributedDataParallel(nn.Linear(4, 1), process_group=group)
     model(torch.ones(3, 4)).sum().backward()  # DDP orders its buckets again after the first
     loss = model(torch.ones(3, 4)).sum()
     return lambda: (loss.backward(), model)  # whose hooks end with it
 
 
-KINDS = ("rows", "a sum", "a shared sum", "a sum that Python awaits", "gradients")
+KINDS = ("rows", "a sum", "a shared sum", "a sum that C++ awaits", "gradients")
 
 
 def with_a_peer_that_dies(told: str, kind: str) -> None:

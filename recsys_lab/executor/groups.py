@@ -35,7 +35,7 @@ def own_group(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
 def close_groups() -> None:
     """Ends every group that was made here, and with them the models that use them. A process needs it that builds one model after another.
 
-    Collective. Each open group of gloo's keeps three threads awake.
+    Collective. Each open group of gloo's keeps threads.
     """
     dist.barrier()
     while _OPEN:

@@ -210,7 +210,8 @@ class SharedMemoryGroup:
             begin, end = chunks[memory.rank]
             memory.sum(number, tensor, tensor.view(-1)[begin:end], begin, end)
             memory.post(number + 1, tensor.data_ptr() + begin * 4, [0] * memory.size, [(end - begin) * 4] * memory.size)
-            return memory.take(number + 1, tensor.data_ptr(), [4 * begin for begin, _ in chunks], [4 * (end - begin) for begin, end in chunks])
+            starts, sizes = [4 * begin for begin, _ in chunks], [4 * (end - begin) for begin, end in chunks]
+            return memory.take(number + 1, tensor.data_ptr(), starts, sizes)
 
         return Late(shared if several else everything, tensor)
 

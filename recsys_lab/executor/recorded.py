@@ -249,13 +249,15 @@ def _flat(tensors: Any) -> list[torch.Tensor]:
 
 def _gloo(options: Any, shares_memory: bool) -> Any:
     """Gloo for a group. Each of its devices keeps a thread awake, so a group that shares memory and rarely needs it has the world's."""
-    store, rank, size, world = options.store, options.group_rank, options.group_size, dist.group.WORLD
+    store, rank, size = options.store, options.group_rank, options.group_size
+    kind: Any = dist.ProcessGroupGloo
+    world: Any = dist.group.WORLD
     if world is None or not shares_memory:
-        return dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout)
-    with_the_world: Any = dist.ProcessGroupGloo._Options()
+        return kind(store, rank, size, timeout=options.timeout)
+    with_the_world = kind._Options()
     with_the_world._devices = world._get_backend(torch.device("cpu")).options._devices
     with_the_world._timeout, with_the_world._threads = options.timeout, 1
-    return dist.ProcessGroupGloo(store, rank, size, with_the_world)
+    return kind(store, rank, size, with_the_world)
 
 
 def _create(options: Any, _backend_options: Any = None) -> RecordedProcessGroup:

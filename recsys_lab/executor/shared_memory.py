@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -135,7 +135,8 @@ class Late(dist.Work):
     def __init__(self, take: Callable[[], float], *results: torch.Tensor):
         super().__init__()
         self._take: Callable[[], float] | None = take
-        self._results, self._future = list(results), None
+        self._results = list(results)
+        self._future: Any = None
         self._issued = self.ended = time.perf_counter()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
@@ -155,14 +156,13 @@ class Late(dist.Work):
         its error is the pass's. Outside of a backward pass that is now.
         """
         if self._future is None:
-            future: Any = torch.futures.Future()
-            if self._take is not None and torch._C._current_graph_task_id() >= 0:
-                self._future = future
-                torch.autograd.Variable._execution_engine.queue_callback(self.wait)
-            else:
+            self._future = torch.futures.Future()
+            if self._take is None:
+                self._future.set_result(self._results)
+            elif torch._C._current_graph_task_id() < 0:
                 self.wait()
-                future.set_result(self._results)
-                self._future = future
+            else:
+                torch.autograd.Variable._execution_engine.queue_callback(cast(Any, self.wait))
         return self._future
 
 

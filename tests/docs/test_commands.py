@@ -126,4 +126,5 @@ def test_a_page_runs_from_its_first_command_to_its_last(page: str, tmp_path: Pat
             assert done.returncode == 2 and command.expected.split("...")[-1] in done.stderr, done.stderr
         else:
             assert done.returncode == 0, f"{command.text}\n{done.stderr[-2000:]}"
+            assert _missing(command.parts, done.stdout) is None  # its seeds are given, and what is measured is left out
     assert (study / "first" / "report.html").is_file() and "torchrec_row_wise" in (study / "sweep" / "ablation.md").read_text()

@@ -22,7 +22,7 @@ PAGES = {
 BEHIND, LATER = ("decisions/", "changelog", "lessons", "studies/20"), "---\nsearch:\n  boost: 0.3\n---\n\n"
 PICTURES = (".svg", ".png")
 #: Pages that the generator makes itself. In the repository a link leads to what they are made of: conf/config.yaml, the folder of a group,
-#: or the file of a choice with its name as the anchor (conf/data/table.yaml#table). Without an anchor it leads to the file, in the site too.
+#: or the file of a choice with its name as the anchor (conf/data/table.yaml#table). Without an anchor the site too has the file.
 MADE = re.compile(r"docs/config/\w+\.md")
 CONFIG = re.compile(r"conf/(?:config\.yaml|(\w+)(?:/\w+\.yaml#)?)")
 _ITEM = re.compile(r"([-*]|\d+\.) ")

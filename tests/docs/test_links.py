@@ -78,6 +78,6 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# One: `two`\n\n[a](#one-two) [b](#three) [c](page.md#one-two) [d](none.md) `[e](f)`\n\n    [g](h)\n\n"
-        "```\n# [i](j)\n```\n\n[k\nl](none/) ![m](n.svg) <img src=\"o.svg\"> [p](https://q/r)\n"
+        '```\n# [i](j)\n```\n\n[k\nl](none/) ![m](n.svg) <img src="o.svg"> [p](https://q/r)\n'
     )
     assert dead(page, tmp_path) == [f"page.md: {target}" for target in ("#three", "none.md", "none/", "n.svg", "o.svg")]

@@ -2,7 +2,7 @@
 
 Each host is a pod, and in each pod torchrun starts a rank for each device.
 
-Pods find one another through the JobSet's headless service: the first one's name in it is where torchrun's agents meet. torchrun restarts a
+Pods find one another through the JobSet's headless service. torchrun's agents meet at the first pod's name in it. torchrun restarts a
 rank that is lost, the JobSet a pod. Both resume from the run's newest checkpoint on the claim.
 """
 

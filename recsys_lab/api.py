@@ -131,13 +131,13 @@ def plan(experiment: Experiment | str, *words: str, given: ShardingPlan | None =
     (26, 64)
     """
     quiet_torchrec()
-    found = _experiment(experiment, words, keys)
-    data = found.open_data()
-    found.check(data)
+    resolved = _experiment(experiment, words, keys)
+    data = resolved.open_data()
+    resolved.check(data)
     if given is None:
-        return plan_for(found, data)
-    _check_is_for(given, found, found.tables(data))
-    return planned_as(found, data, given)
+        return plan_for(resolved, data)
+    _check_is_for(given, resolved, resolved.tables(data))
+    return planned_as(resolved, data, given)
 
 
 def explain(experiment: Experiment | str, *words: str, **keys: Any) -> Explanation:
@@ -155,14 +155,14 @@ def explain(experiment: Experiment | str, *words: str, **keys: Any) -> Explanati
     >>> print(explain("model=dcn_mlperf", "data=random", sharder="torchrec_row_wise", cluster="h100x64").tables[0]["where"])
     rows in equal blocks on ranks 0-63
     """
-    found = _experiment(experiment, words, keys)
-    made = plan(found)
-    reasons = found.sharder.planner.reasons(made.plan, made.inputs)
-    told = reasons.explanation() if reasons is not None else {"sentences": [], "columns": [], "rows": []}
+    resolved = _experiment(experiment, words, keys)
+    planned = plan(resolved)
+    reasons = resolved.sharder.planner.reasons(planned.plan, planned.inputs)
+    explanation = reasons.explanation() if reasons is not None else {"sentences": [], "columns": [], "rows": []}
     return Explanation(
-        (*sentences_of(made.plan), *told["sentences"]),
-        tuple({"table": fact.table.name, "where": fact.where, "why": fact.why} for fact in table_facts(made.plan)),
-        tuple(dict(zip(told["columns"], row)) for row in told["rows"]),
+        (*sentences_of(planned.plan), *explanation["sentences"]),
+        tuple({"table": fact.table.name, "where": fact.where, "why": fact.why} for fact in table_facts(planned.plan)),
+        tuple(dict(zip(explanation["columns"], row)) for row in explanation["rows"]),
     )
 
 
@@ -182,8 +182,8 @@ def simulate(experiment: Experiment | str, *words: str, given: ShardingPlan | No
     >>> priced.world_size, priced.iteration_ms > 0
     (64, True)
     """
-    found = _experiment(experiment, words, keys)
-    return price(plan(found, given=given), found.profile)[0]
+    resolved = _experiment(experiment, words, keys)
+    return price(plan(resolved, given=given), resolved.profile)[0]
 
 
 def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
@@ -204,11 +204,11 @@ def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
     >>> made.result["status"], len(made.plan.placements)
     ('completed', 26)
     """
-    given = said(words, keys if folder is None else keys | {"hydra.run.dir": Path(_path(folder, "run folder"))}, "run")
-    line = command_line.read(given)
+    overrides = said(words, keys if folder is None else keys | {"hydra.run.dir": Path(_path(folder, "run folder"))}, "run")
+    line = command_line.read(overrides)
     if line.run is None:
-        raise UserError("one run is needed, not a sweep", where="run", given=" ".join(given), remedy="sweeps: python run.py -m ...")
-    at = given if folder is not None or line.run.config.resume else [*given, *said((), {"hydra.run.dir": line.run.folder}, "run")]
+        raise UserError("one run is needed, not a sweep", where="run", given=" ".join(overrides), remedy="sweeps: python run.py -m ...")
+    at = overrides if folder is not None or line.run.config.resume else [*overrides, *said((), {"hydra.run.dir": line.run.folder}, "run")]
     places.on_path()
     heard = _Heard(sys.stderr)
     with contextlib.redirect_stderr(heard):
@@ -277,16 +277,16 @@ def _check_is_for(plan: object, experiment: Experiment, tables: Sequence[Table])
         raise UserError("of other tables or ranks than the experiment", where="plan", given=given, allowed=ours[1])
 
 
-def _experiment(given: Experiment | str, words: Sequence[str], keys: dict[str, Any]) -> Experiment:
-    if not isinstance(given, Experiment):
-        return compose(given, *words, **keys)
+def _experiment(experiment: Experiment | str, words: Sequence[str], keys: dict[str, Any]) -> Experiment:
+    if not isinstance(experiment, Experiment):
+        return compose(experiment, *words, **keys)
     if words or keys:
         raise UserError("words beside an experiment", where="experiment", given=" ".join(said(words, keys, "plan")), remedy="compose them")
     for name, kind in PARTS.items():
-        if not isinstance(part := getattr(given, name), kind):
+        if not isinstance(part := getattr(experiment, name), kind):
             remedy = f"compose the words, and take the {name} of that experiment"
             raise UserError("no such part of an experiment", where=f"experiment.{name}", given=part, allowed=kind.__name__, remedy=remedy)
-    return given
+    return experiment
 
 
 #: Of an experiment, what `dataclasses.replace` may have put there.

@@ -194,8 +194,8 @@ class Experiment:
 
     def open_data(self, most_rows: int | None = None) -> DataSet:
         """The data set. With `most_rows`, its tables cut to so many rows. Data that are generated have what the model fixes."""
-        whole = self.data.open(self.model.features())
-        data = with_frequencies(whole, self.data.frequencies) if self.data.frequencies is not None else whole
+        data_set = self.data.open(self.model.features())
+        data = with_frequencies(data_set, self.data.frequencies) if self.data.frequencies is not None else data_set
         return data if most_rows is None else capped(data, most_rows)
 
     def judges_clicks(self, data: DataSet) -> bool:

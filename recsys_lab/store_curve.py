@@ -26,18 +26,18 @@ def store_curve(experiment: Experiment, named: Planned, simulated: Simulated) ->
     """From the least memory with which the plan works to all tables in memory. None without stores, and where it would take long."""
     if not named.plan.has_stores or named.cluster.world_size > MOST_RANKS:
         return None
-    own = experiment.sharder.stores.within(named.inputs).cluster.device.memory_gb
-    chosen = CachePoint(own, cached_share(named.plan), len(named.stores), simulated.iteration_ms, True)
-    points = sorted([chosen, *_others(experiment, named, own)], key=lambda point: point.memory_gb)
+    plan_gb = experiment.sharder.stores.within(named.inputs).cluster.device.memory_gb
+    of_plan = CachePoint(plan_gb, cached_share(named.plan), len(named.stores), simulated.iteration_ms, True)
+    points = sorted([of_plan, *_others(experiment, named, plan_gb)], key=lambda point: point.memory_gb)
     return StoresFile(named.cluster.name, simulated.profile, points)
 
 
-def _others(experiment: Experiment, named: Planned, own: float) -> Iterator[CachePoint]:
+def _others(experiment: Experiment, named: Planned, plan_gb: float) -> Iterator[CachePoint]:
     """Small budgets lie closer together, since there the iteration changes most."""
     stores = experiment.sharder.stores
-    least, whole = stores.span_gb(named.inputs, named.plan)
+    least_gb, most_gb = stores.span_gb(named.inputs, named.plan)
     for number in range(POINTS):
-        memory_gb = (least + (whole - least) * (number / (POINTS - 1)) ** 1.5) * (1 + ROUNDING)
+        memory_gb = (least_gb + (most_gb - least_gb) * (number / (POINTS - 1)) ** 1.5) * (1 + ROUNDING)
         try:
             plan = stores.at(named.inputs, named.plan, memory_gb)
         except PlanDoesNotFit:
@@ -50,5 +50,5 @@ def _others(experiment: Experiment, named: Planned, own: float) -> Iterator[Cach
 
 def cached_share(plan: ShardingPlan) -> float:
     """Of the rows of all tables, those in the ranks' memory."""
-    held = sum(t.rows * (1.0 if p.store is None else p.store.cached_share) for t, p in zip(plan.tables, plan.placements))
-    return held / sum(table.rows for table in plan.tables)
+    rows_held = sum(t.rows * (1.0 if p.store is None else p.store.cached_share) for t, p in zip(plan.tables, plan.placements))
+    return rows_held / sum(table.rows for table in plan.tables)

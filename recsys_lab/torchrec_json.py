@@ -66,21 +66,21 @@ def read(path: Path | str, tables: Sequence[Table], hosts: int, ranks_per_host: 
     path = Path(path)
     data = read_json(path, REMEDY)
     check_shape(data, _Plan, path, REMEDY)
-    found: dict[str, dict] = {}
+    by_table: dict[str, dict] = {}
     for module, shardings in data["plan"].items():
         for name, sharding in shardings.items():
-            if name in found:
+            if name in by_table:
                 raise UserError("two tables have one name", where=f"{path}: {module or 'the model'}", given=name)
-            found[name] = sharding
+            by_table[name] = sharding
     names = {table.name for table in tables}
-    for what, differing in (("the plan lacks a table", names - set(found)), ("the plan has a table more", set(found) - names)):
+    for mistake, differing in (("the plan lacks a table", names - set(by_table)), ("the plan has a table more", set(by_table) - names)):
         if differing:
             remedy = "name the model that the plan is for: its tables need the same names"
-            raise UserError(what, where=path, given=min(differing), remedy=remedy)
-    placements = tuple(_placement(table, found[table.name], f"{path}: table {table.name}", hosts * ranks_per_host) for table in tables)
-    made = ShardingPlan("torchrec", hosts, ranks_per_host, tuple(tables), placements)
-    validate(made, where=path)
-    return made
+            raise UserError(mistake, where=path, given=min(differing), remedy=remedy)
+    placements = tuple(_placement(table, by_table[table.name], f"{path}: table {table.name}", hosts * ranks_per_host) for table in tables)
+    plan = ShardingPlan("torchrec", hosts, ranks_per_host, tuple(tables), placements)
+    validate(plan, where=path)
+    return plan
 
 
 def _placement(table: Table, sharding: Mapping, where: str, world_size: int) -> Placement:
@@ -91,15 +91,15 @@ def _placement(table: Table, sharding: Mapping, where: str, world_size: int) -> 
         held_by = tuple(range(world_size)) if ranks is None else tuple(ranks)
         return Placement(table.name, scheme, (Shard(held_by, 0, table.rows, 0, table.dim),))
     if not shards or not ranks or len(shards) != len(ranks):
-        given = f"{counted(len(ranks or ()), 'rank')} and {counted(len(shards or ()), 'shard')}"
-        raise UserError("a rank for each shard is needed", where=where, given=given, remedy=REMEDY)
-    made = []
+        counts = f"{counted(len(ranks or ()), 'rank')} and {counted(len(shards or ()), 'shard')}"
+        raise UserError("a rank for each shard is needed", where=where, given=counts, remedy=REMEDY)
+    parts = []
     for rank, shard in zip(ranks, shards):
         if (len(shard["shard_offsets"]), len(shard["shard_sizes"])) != (2, 2):
             raise UserError("a shard needs rows and columns", where=where, given=shard["shard_sizes"], remedy=REMEDY)
         (row, col), (rows, cols) = shard["shard_offsets"], shard["shard_sizes"]
-        made.append(Shard((rank,), row, row + rows, col, col + cols))
-    return Placement(table.name, scheme, tuple(made))
+        parts.append(Shard((rank,), row, row + rows, col, col + cols))
+    return Placement(table.name, scheme, tuple(parts))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Priced:
             simulated = simulate()
         except PlanDoesNotFit as error:
             return Priced(why_not="; ".join(str(error.parts[part]) for part in ("what", "remedy") if error.parts[part]))
-        sent = sum(one.bytes for one in simulated.collectives)
+        sent = sum(collective.bytes for collective in simulated.collectives)
         return Priced(simulated.iteration_ms, simulated.phases_ms, sent / 1e6, simulated.bytes_per_rank.max / 1e9)
 
 
@@ -178,8 +178,8 @@ def compared(path: Path | str, sharders: Sequence[str], *words: str) -> Compared
     """
     experiment = api.compose(*words)
     plan = plan_of(path, experiment)
-    own = {name: Priced.of(partial(api.simulate, *words, f"sharder={name}")) for name in sharders}
-    return Compared({Path(path).name: Priced.of(partial(api.simulate, experiment, given=plan))} | own)
+    ours = {name: Priced.of(partial(api.simulate, *words, f"sharder={name}")) for name in sharders}
+    return Compared({Path(path).name: Priced.of(partial(api.simulate, experiment, given=plan))} | ours)
 
 
 __all__ = ["Compared", "Priced", "compared", "plan_of", "read"]

@@ -57,10 +57,10 @@ def tables_of(model: nn.Module) -> tuple[Table, ...]:
     >>> [(table.name, table.rows) for table in tables_of(model)][:2]
     [('item', 10000000), ('shop', 5000000)]
     """
-    found: dict[str, Table] = {}
+    by_name: dict[str, Table] = {}
     for path, collection in collections_of(model):
         for config in _configs(collection):
-            if config.name in found:
+            if config.name in by_name:
                 remedy = "give each table a name of its own"
                 raise UserError("two tables have one name", where=path or "the model", given=config.name, remedy=remedy)
             if config.data_type not in FORMATS:
@@ -68,10 +68,12 @@ def tables_of(model: nn.Module) -> tuple[Table, ...]:
                 raise UserError("no such format of weights in a plan", where=config.name, given=config.data_type.value, allowed=allowed)
             pooling = "none" if isinstance(config, EmbeddingConfig) else config.pooling.value.lower()
             names = tuple(config.feature_names)
-            found[config.name] = Table(config.name, config.num_embeddings, config.embedding_dim, names, pooling, FORMATS[config.data_type])
-    if not found:
+            by_name[config.name] = Table(
+                config.name, config.num_embeddings, config.embedding_dim, names, pooling, FORMATS[config.data_type]
+            )
+    if not by_name:
         raise UserError("no EmbeddingBagCollection and no EmbeddingCollection", where=type(model).__name__)
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 def to_torchrec(plan: ShardingPlan, model: nn.Module, device: str, kernel: str | None = None) -> tr.ShardingPlan:
@@ -116,19 +118,19 @@ def as_placed(plan: ShardingPlan, model: nn.Module, device: str, kernel: str) ->
                 raise UserError("the plan has no such table", where=path or "the model", given=config.name, allowed=_names(plan))
             table, placement = plan.by_table[config.name]
             if (table.rows, table.dim) != (config.num_embeddings, config.embedding_dim):
-                given = f"{config.num_embeddings} x {config.embedding_dim}"
-                raise UserError("the plan is of another size", where=config.name, given=given, allowed=f"{table.rows} x {table.dim}")
+                size = f"{config.num_embeddings} x {config.embedding_dim}"
+                raise UserError("the plan is of another size", where=config.name, given=size, allowed=f"{table.rows} x {table.dim}")
             if placement.scheme not in SCHEMES:
                 remedy = "sharder=torchrec or neo_4d plans with these; FlexShard's tiers and DMT's towers run under run.py"
                 raise UserError(
                     "TorchRec has no such scheme", where=config.name, given=placement.scheme, allowed=", ".join(SCHEMES), remedy=remedy
                 )
             placements.append(placement)
-        found = of_one_module(placements, plan.ranks_per_host, device)
-        for sharding in found.values():
+        of_module = of_one_module(placements, plan.ranks_per_host, device)
+        for sharding in of_module.values():
             if sharding.sharding_spec is not None:
                 sharding.compute_kernel = kernel
-        modules[path] = found
+        modules[path] = of_module
     return tr.ShardingPlan(modules)
 
 
@@ -156,13 +158,13 @@ def from_torchrec(plan: tr.ShardingPlan, model: nn.Module, hosts: int, ranks_per
         sharding = plan.get_plan_for_module(path)
         if sharding is None:
             raise UserError("the plan has no such module", where="plan", given=path or "the model", allowed=", ".join(plan.plan))
-        own = tuple(table for table in tables if table.name in {config.name for config in _configs(collection)})
-        if lacking := [table.name for table in own if table.name not in sharding]:
+        of_module = tuple(table for table in tables if table.name in {config.name for config in _configs(collection)})
+        if lacking := [table.name for table in of_module if table.name not in sharding]:
             raise UserError("the plan has no such table", where=path or "the model", given=", ".join(lacking))
-        placements += placements_of(own, sharding)
-    made = ShardingPlan("torchrec", hosts, ranks_per_host, tables, tuple(placements))
-    validate(made)
-    return made
+        placements += placements_of(of_module, sharding)
+    sharding_plan = ShardingPlan("torchrec", hosts, ranks_per_host, tables, tuple(placements))
+    validate(sharding_plan)
+    return sharding_plan
 
 
 def read(path: Path | str, model: nn.Module, hosts: int, ranks_per_host: int) -> ShardingPlan:
@@ -217,8 +219,8 @@ def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experi
     text = "\n".join([lines[0][0], *(line for file in lines for line in file[1:])]) + "\n"
     file = Path(tempfile.gettempdir(), f"recsys_lab_tables_{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv")
     file.write_text(text, encoding="utf-8")
-    chosen = [] if any(word.startswith("model=") for word in words) else ["model=tables"]
-    return api.compose(*chosen, f"model.file={file}", *words)
+    default_model = [] if any(word.startswith("model=") for word in words) else ["model=tables"]
+    return api.compose(*default_model, f"model.file={file}", *words)
 
 
 def simulate(model: nn.Module, plan: AnyPlan, *words: str, mean_ids: MeanIds = 1.0) -> api.Simulated:
@@ -239,11 +241,11 @@ def simulate(model: nn.Module, plan: AnyPlan, *words: str, mean_ids: MeanIds = 1
     """
     if isinstance(plan, str):
         return api.simulate(experiment(model, *words, f"sharder={plan}", mean_ids=mean_ids))
-    given = experiment(model, *words, mean_ids=mean_ids)
-    hosts, ranks_per_host = given.cluster.hosts, given.cluster.ranks_per_host
+    resolved = experiment(model, *words, mean_ids=mean_ids)
+    hosts, ranks_per_host = resolved.cluster.hosts, resolved.cluster.ranks_per_host
     if isinstance(plan, Path):
-        return api.simulate(given, given=read(plan, model, hosts, ranks_per_host))
-    return api.simulate(given, given=from_torchrec(plan, model, hosts, ranks_per_host))
+        return api.simulate(resolved, given=read(plan, model, hosts, ranks_per_host))
+    return api.simulate(resolved, given=from_torchrec(plan, model, hosts, ranks_per_host))
 
 
 def compared(model: nn.Module, plans: Mapping[str, AnyPlan], *words: str, mean_ids: MeanIds = 1.0) -> pandas.DataFrame:
@@ -266,9 +268,9 @@ def compared(model: nn.Module, plans: Mapping[str, AnyPlan], *words: str, mean_i
     import pandas
 
     each = {name: torchrec_json.Priced.of(partial(simulate, model, plan, *words, mean_ids=mean_ids)) for name, plan in plans.items()}
-    phases = dict.fromkeys(phase for one in each.values() for phase in one.phases_ms)
-    columns = ["iteration_ms", *phases, "sent_mb", "tables_gb", *(["why_not"] if any(one.why_not for one in each.values()) else [])]
-    rows = {name: asdict(one) | dict(one.phases_ms) for name, one in each.items()}
+    phases = dict.fromkeys(phase for priced in each.values() for phase in priced.phases_ms)
+    columns = ["iteration_ms", *phases, "sent_mb", "tables_gb", *(["why_not"] if any(priced.why_not for priced in each.values()) else [])]
+    rows = {name: asdict(priced) | dict(priced.phases_ms) for name, priced in each.items()}
     return pandas.DataFrame.from_dict(rows, orient="index").reindex(columns=columns)
 
 

@@ -38,9 +38,13 @@ SHARDERS = {
 
 
 def plan_figures() -> dict[str, str]:
-    """A map a sharder, as the text of an SVG file."""
+    """A map a sharder, as the text of an SVG file, and for phones one with fewer tables beside each other."""
     quiet_torchrec()
-    return {f"plan_{name}": plan_figure(plan_of(words), words) for name, words in SHARDERS.items()}
+    figures = {}
+    for name, words in SHARDERS.items():
+        plan = plan_of(words)
+        figures |= {f"plan_{name}": plan_figure(plan, words), f"plan_{name}_phone": plan_figure(plan, words, across=3, wide=4.4)}
+    return figures
 
 
 def plan_of(sharder: str) -> ShardingPlan:
@@ -49,30 +53,38 @@ def plan_of(sharder: str) -> ShardingPlan:
     return plan_for(experiment, experiment.open_data()).plan
 
 
-def plan_figure(plan: ShardingPlan, title: str) -> str:
+def plan_figure(plan: ShardingPlan, title: str, across: int | None = None, wide: float = 8) -> str:
     """SVG text: a column a table, a line a rank. A table's rows lie from left to right, its columns from top to bottom of the line.
 
     Rows of a table in tiers are in falling frequency and on a logarithmic scale: of a large table the few that are read most matter.
+    `across`: tables beside each other, None for all. `wide`: inches, of which a rank's name takes 0.8.
     """
+    across = across or len(plan.tables)
     with rc_context(style(11, title)):
         heads = [_head(table, placement) for table, placement in zip(plan.tables, plan.placements, strict=True)]
-        above = 0.55 + 0.15 * max(head.count("\n") + 1 for head in heads)
-        tall = above + 0.35 + 0.25 * plan.world_size
-        figure = Figure(figsize=(8, tall))
-        panels = figure.subplots(1, len(plan.tables), sharey=True, squeeze=False)[0]
-        for number, panel in enumerate(panels):
-            _table(panel, plan, number)
-            panel.set_title(heads[number], loc="left", size=10)
-        panels[0].set_yticks(range(plan.world_size), [_rank_words(plan, rank) for rank in range(plan.world_size)])
+        head, map_tall, lines = 0.15 * max(head.count("\n") + 1 for head in heads), 0.25 * plan.world_size, math.ceil(len(heads) / across)
+        above, between = 0.55 + head, 0.2 + head
         kinds = {tier_of_shard(placement, shard) for placement in plan.placements for shard in placement.shards}
+        below = 0.35 if across == len(heads) else 0.15 + 0.24 * len(kinds)  # their names stand below one another on a phone
+        tall = above + below + lines * map_tall + (lines - 1) * between
+        figure = Figure(figsize=(wide, tall))
+        panels = figure.subplots(lines, across, sharey=True, squeeze=False).flatten()
+        for number, panel in enumerate(panels[: len(heads)]):
+            _table(panel, plan, number, first=number % across == 0)
+            panel.set_title(heads[number], loc="left", size=10)
+        for panel in panels[len(heads) :]:
+            panel.set_axis_off()
+        panels[0].set_yticks(range(plan.world_size), [_rank_words(plan, rank) for rank in range(plan.world_size)])
         marks = [Patch(color=fill, label=words) for kind, (words, fill) in KINDS.items() if kind in kinds]
-        figure.legend(handles=marks, loc="lower left", ncols=3, frameon=False)
+        figure.legend(handles=marks, loc="lower left", ncols=3 if across == len(heads) else 1, frameon=False)
         figure.suptitle(title, x=0.01, ha="left", weight="bold", size=12)
-        figure.subplots_adjust(left=0.1, right=0.99, top=1 - above / tall, bottom=0.32 / tall, wspace=0.1)
+        bottom = (below - 0.03) / tall
+        figure.subplots_adjust(left=0.8 / wide, right=0.99, top=1 - above / tall, bottom=bottom, wspace=0.1, hspace=between / map_tall)
         return svg_of(figure)
 
 
-def _table(panel: Axes, plan: ShardingPlan, number: int) -> None:
+def _table(panel: Axes, plan: ShardingPlan, number: int, first: bool) -> None:
+    """`first`: of its line, where ranks are named."""
     table, placement = plan.tables[number], plan.placements[number]
     scaled = math.log1p if is_tiered(placement) else float
     for rank in range(plan.world_size):
@@ -84,7 +96,7 @@ def _table(panel: Axes, plan: ShardingPlan, number: int) -> None:
             place = (left, rank - 0.4 + top)
             panel.add_patch(Rectangle(place, right - left, tall, color=KINDS[tier_of_shard(placement, shard)][1], linewidth=0))
     panel.set(xlim=(0, 1), ylim=(plan.world_size - 0.5, -0.5), xticks=[])
-    panel.tick_params(left=False, labelleft=number == 0)
+    panel.tick_params(left=False, labelleft=first)
     panel.set_frame_on(False)
 
 

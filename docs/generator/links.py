@@ -21,8 +21,10 @@ PAGES = {
 #: Pages that a search shows behind the others, and the head that says so.
 BEHIND, LATER = ("decisions/", "changelog", "lessons", "studies/20"), "---\nsearch:\n  boost: 0.3\n---\n\n"
 PICTURES = (".svg", ".png")
-#: Pages that the generator makes itself.
+#: Pages that the generator makes itself. In the repository a link leads to what they are made of: conf/config.yaml, the folder of a group,
+#: or the file of a choice with its name as the anchor (conf/data/table.yaml#table). Without an anchor the site too has the file.
 MADE = re.compile(r"docs/config/\w+\.md")
+CONFIG = re.compile(r"conf/(?:config\.yaml|(\w+)(?:/\w+\.yaml#)?)")
 _ITEM = re.compile(r"([-*]|\d+\.) ")
 _OF_AN_ITEM = re.compile(r"^ {2,3}(?=\S)")
 _LINK = re.compile(r"(?<!\\)(!?\[[^\]]*\])\(([^)\s]+)\)")
@@ -71,7 +73,7 @@ class Site:
             address, hash_mark, part = target.partition("#")
             if "://" in address or address.startswith("mailto:") or not address:
                 return found[0]
-            place = self._place(page, address)
+            place = self._place(page, address, hash_mark)
             return f"{words}({os.path.relpath(place, here).replace(os.sep, '/')}{hash_mark}{part})"
 
         def turn_picture(found: re.Match[str]) -> str:
@@ -81,13 +83,15 @@ class Site:
         text = _outside_code(_PERCENT, lambda found: found[1] or "\u00a0%", text)
         return _lists_apart(_outside_code(_PICTURE, turn_picture, _outside_code(_LINK, turn, text)))
 
-    def _place(self, page: Path, address: str) -> str:
+    def _place(self, page: Path, address: str, hash_mark: str = "") -> str:
         path = Path(os.path.normpath(page.parent / address))
-        if path.is_dir():
-            path = path / "README.md"
         name = path.relative_to(self.root).as_posix()
         if MADE.fullmatch(name):
             return name.removeprefix("docs/")
+        if path.exists() and (made := CONFIG.fullmatch(name + hash_mark)):
+            return f"config/{made[1] or 'index'}.md"
+        if path.is_dir():
+            path = path / "README.md"
         if not path.is_file():
             raise ValueError(f"{page.relative_to(self.root)}: a link to {address}, which is not there")
         place = self.place_of(path)

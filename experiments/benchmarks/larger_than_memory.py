@@ -8,8 +8,8 @@ rows of the steps that were timed; `ms`, `ms_mmap`: medians of an iteration with
 large, which fit. `ms_in_memory_small`: without a budget. `ms_fits_small`: with one that holds them all. `ms_all_cached_small`: with stores
 whose caches hold every row. `--results` names a file in which a call leaves what it measured of some kinds, for the next call.
 
-Each training has processes of its own, in a memory cgroup of `--limit-gb` where one can be made (the page cache counts too), else without a
-limit, which `limited_by` says. Weights, optimizer state and files are as training has them.
+Each training has processes of its own, in a memory cgroup of `--limit-gb` where one can be made; the page cache counts too. Else there is
+no limit. `limited_by` says which. Weights, optimizer state and files are as training has them.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     .venv/bin/python experiments/benchmarks/mlp.py [--rounds N] [--threads 2]
 
-Figure 5: five layers, batch N = 1,024, inputs C and outputs K of a layer each 1,024, 2,048 or 4,096 (here layers go to and fro between
-the two); forward, backward by data, backward by weights. Each GEMM is timed where it happens, between the ReLUs, bias gradients and
-autograd of a training step of our MLP, by torch's profiler. The peak is that of single GEMMs, alone, of 2,048 x 1,024 x 1,024 and of
-2,048 cubed, through oneDNN and through torch, each tried before every one of the nine MLPs: the best of their medians.
+Figure 5: five layers, batch N = 1,024. Inputs C and outputs K of a layer are each 1,024, 2,048 or 4,096; here layers alternate between the
+two. Forward, backward by data and backward by weights are timed. Each GEMM is timed where it happens, between the ReLUs, bias gradients and
+autograd of a training step of our MLP, by torch's profiler. The peak is that of single GEMMs, alone, of 2,048 x 1,024 x 1,024 and of 2,048
+cubed, through oneDNN and through torch. Each is tried before every one of the nine MLPs, and the best median counts.
 `bf16_share_of_best`: the time of the same products alone, each in the best layout of both libraries, over all time in GEMMs.
 `bf16_share_of_peak`: all FLOPs of the nine MLPs over all time in GEMMs, over the peak. `step_share_of_peak` counts all of a step's time.
 Each is the median over rounds. The paper's own, FP32 on a Xeon 8180 against its arithmetic peak: 72 % (published).

@@ -2,8 +2,8 @@
 
     python experiments/benchmarks/one_gpu.py [--models A,B] [--batches N,M] [--rounds N] [--conf DIR]
 
-Prints one JSON object: by model and batch the measured iteration, what the calibration simulates for the same plan, and what the data sheet
-with profile `torchrec` does. Nothing is fitted to these trainings. Without a GPU it is the same of one CPU rank.
+Prints one JSON object. It has, by model and batch, the measured iteration and two simulations of the same plan: by the calibration, and by
+the data sheet with profile `torchrec`. Nothing is fitted to these trainings. Without a GPU it is the same of one CPU rank.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 | split_sgd_bf16 | the same, precision=split_sgd_bf16 | the same, BF16 | Split-SGD |
 
 An iteration is all that a step of training does: a batch from the framework's loader (data=random), forward, loss, backward, update.
-The contenders take turns in one process. `share_of_limit` holds the framework's against bare loops over the same rows and products alone
-(limits.py), `share_of_sequential` against memory from end to end and large GEMMs, all measured in the same round.
+The contenders take turns in one process. `share_of_limit` compares the framework with bare loops over the same rows and products alone
+(limits.py). `share_of_sequential` compares it with sequential memory and large GEMMs. All are measured in the same round.
 """
 
 from __future__ import annotations

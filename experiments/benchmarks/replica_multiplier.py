@@ -2,8 +2,8 @@
 
     python experiments/benchmarks/replica_multiplier.py
 
-Two processes train a sequence table of which N rows are replicated, for two N and the same batches: the slope of the peak resident
-memory over N is the multiplier. Prints one JSON object. The paper takes 6 from TorchRec (section 6.1).
+Two processes train a sequence table of which N rows are replicated, for two N and the same batches. The multiplier is the slope of the
+peak resident memory over N. Prints one JSON object. The paper takes 6 from TorchRec (section 6.1).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ python experiments/benchmarks/stores_simulated.py [--gb 6] [--budgets 0.8,1.5,2.
 
 Prints one JSON object. By budget of all ranks together, in GB: the measured mean of an iteration's milliseconds, the simulated mean of
 that run's iterations, and how far this is off. A run of minutes meets rows that were never written, which are made, not
-read. So its simulation is of the same steps. `long_run_ms` is what is simulated once all rows were read: with `--steps` so large that a run
-comes near it, `last_ms`, the median of the last steps, is its measurement. `read_mb`: what all ranks read from their files in an iteration,
+read. So its simulation is of the same steps. `long_run_ms` is what is simulated once all rows were read. With `--steps` so large that a run
+comes near it, compare it with `last_ms`, the median of the last steps. `read_mb`: what all ranks read from their files in an iteration,
 as counted, a mean of the whole run, and as simulated.
 
 A budget of `inf` has all tables in memory. A simulation is of iterations alone, so no checkpoint is written among them.

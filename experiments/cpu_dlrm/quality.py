@@ -101,8 +101,8 @@ def study_of(
     legend: str,
     draw: Callable[[Path], list[Path]] | None = None,
 ) -> Study:
-    """`what`: what each variant is called, BASE among them. `bounded`: those of which the study states whether AUC is as good as FP32's:
-    whether the interval of the difference lies within the bound, at 1 - LEVEL or more, for which six seeds are needed.
+    """`what`: what each variant is called, BASE among them. `bounded`: those whose AUC the study compares with FP32's. AUC is as good
+    if the interval of the difference, at 1 - LEVEL or more, lies within the bound. That needs six seeds.
     """
     by_kind: dict[tuple[str, str], dict[int, Run]] = {}
     for one in all_runs:

@@ -1,4 +1,4 @@
-"""Figure 9's model I by what the paper does not say: the width of ids and rows, the number of tables, the speed of look-ups on one host.
+"""Figure 9's model I under what the paper leaves open: width of ids and rows, number of tables, speed of look-ups on one host.
 
 The paper's own figures leave one host 57.8 ms. With look-ups as slow as that, what 16 hosts take is a prediction. The shares of the memory
 bandwidth on file, FBGEMM's in production, predict both.

@@ -3,8 +3,8 @@
     .venv/bin/python -m pip install --target .mutation cosmic-ray
     .venv/bin/python experiments/reliability/mutants.py --sample 400 --seed 1
 
-Draws a sample of all mutations (`mutations.py`), each as likely as any other, and runs for each the tests of its room that call the
-function that it changes, the quickest first, until one fails. Prints one JSON object; `score`: killed over those that are not equivalent.
+Draws a sample of all mutations (`mutations.py`), each as likely as any other. For each it runs the tests of its room that call the
+changed function, the quickest first, until one fails. Prints one JSON object; `score`: killed over those that are not equivalent.
 Survivors go to stderr. What is equivalent stands in equivalent.yaml, with a reason.
 """
 

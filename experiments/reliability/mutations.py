@@ -1,7 +1,7 @@
 """Small wrong changes to a file, by cosmic-ray's operators: where they can be made, and the text that one makes.
 
 Not mutated: annotations, which mypy checks, and assertions, which state what cannot be. Of the operators that replace one sign by another
-only the nearest is taken (`<` by `<=`, `+` by `-`): nearly all others end in a TypeError, and would flatter the score.
+only the nearest is taken (`<` by `<=`, `+` by `-`). Nearly all others end in a TypeError, and would flatter the score.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """HugeCTR's hybrid embedding: frequent rows on every rank, their gradients averaged with the dense ones, the others exchanged alone.
 
-A row is frequent that a rank's own samples look up at least once in an iteration: sending it would take as many bytes as adding up its
+A row is frequent if a rank's own samples look it up at least once in an iteration. Sending it would take as many bytes as adding up its
 gradient. Every rank reads the ids of the whole batch, so that none are exchanged.
 """
 

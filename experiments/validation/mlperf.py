@@ -28,8 +28,8 @@ COLUMNS = (
     "ms_median",
 )  # fmt: skip
 MODELS = {"dlrm": "dlrm_mlperf", "dlrm_dcnv2": "dcn_mlperf"}
-#: Words of an accelerator, the first that match: files of conf/cluster/device and of conf/cluster/link, and the network that its
-#: generation comes with where the submitter names none that we know.
+#: Pattern of an accelerator's name; its files in conf/cluster/device and conf/cluster/link; its generation's network. The first that
+#: matches counts. The network is for submitters who name none that we know.
 ACCELERATORS = (
     (r"GB300", "gb300", "nvlink5", "xdr"),
     (r"GB200", "gb200", "nvlink5", "ndr"),

@@ -1,8 +1,8 @@
 """What caches of rows cost the cores of a rank: look-ups and updates of tables in memory beside the same with rows in files.
 
 The loop does what a step of a training does. A thread finds the slots of the next batch's rows and moves the missing ones, while layers
-and updates compute. Ranks wait for each other twice. So a difference of two times is what an iteration gets longer, be it work of that
-thread or what it takes from the caches of the core that it shares.
+and updates compute. Ranks wait for each other twice. So the difference of two times is what caches add to an iteration. It counts the
+thread's work and what it takes from the caches of the core that it shares.
 
 Rows that are missed are made here. Reads have a price of their own, which `disk.py` measures.
 """

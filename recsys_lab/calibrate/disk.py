@@ -97,7 +97,7 @@ def _cached_reads_per_s(file: int, size: int, each_s: float) -> float:
 
 def _rewritten_gb_s(file: int, size: int, each_s: float) -> float:
     """Of the file's first pages: every second record is written. Requests are whole pieces, as of a cache whose file has been full."""
-    size, found = min(size, CACHED_BYTES), []
+    size, rates = min(size, CACHED_BYTES), []
     for record in RECORDS:
         _in_order(file, size, read_records)
         began, pieces = time.perf_counter(), 0
@@ -106,8 +106,8 @@ def _rewritten_gb_s(file: int, size: int, each_s: float) -> float:
             pieces += 1
             if time.perf_counter() - began > each_s:
                 break
-        found.append(pieces * PIECE_BYTES / (time.perf_counter() - began) / GB)
-    return geometric_mean(found)
+        rates.append(pieces * PIECE_BYTES / (time.perf_counter() - began) / GB)
+    return geometric_mean(rates)
 
 
 def _in_order(file: int, size: int, transfer: Callable[[int, np.ndarray, np.ndarray], None]) -> float:

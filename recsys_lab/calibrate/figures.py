@@ -62,9 +62,9 @@ def cluster_of(measured: Measured, memory_gb: float, base: Cluster) -> Cluster:
     peaks = dict(machine.peak_tflops)
     of_device = (machine.memory_gb or memory_gb, machine.memory_bandwidth_gb_s, peaks, f"measured {how}")
     device = Device(machine.device, machine.kind, *of_device, host_link_gb_s=base.device.host_link_gb_s)
-    made = replace(base, hosts=measured.hosts, ranks_per_host=measured.ranks_per_host, device=device)
-    made = links_of(made, measured.collectives, f"fitted to collectives measured {how}", measured.crowded)
-    return with_messages_of_host(made) if measured.crowded else made
+    cluster = replace(base, hosts=measured.hosts, ranks_per_host=measured.ranks_per_host, device=device)
+    cluster = links_of(cluster, measured.collectives, f"fitted to collectives measured {how}", measured.crowded)
+    return with_messages_of_host(cluster) if measured.crowded else cluster
 
 
 def with_host(cluster: Cluster, memory_gb: float, machines: float, disk: Disk | None) -> Cluster:
@@ -88,22 +88,22 @@ def links_of(cluster: Cluster, times: Sequence[CollectiveTime], source: str, cro
 
     `crowded`: of more ranks of one host, which have a smaller part of its cores each.
     """
-    told, near = links_crossed(times), SharedCores(("intra_host",), ("intra_host",))
-    if not told:
+    crossed, near = links_crossed(times), SharedCores(("intra_host",), ("intra_host",))
+    if not crossed:
         return cluster
 
     def with_links(x: np.ndarray) -> Cluster:
-        links = {name: _link(getattr(cluster, name), x[4 * at : 4 * at + 4], x[-1], source) for at, name in enumerate(told)}
+        links = {name: _link(getattr(cluster, name), x[4 * at : 4 * at + 4], x[-1], source) for at, name in enumerate(crossed)}
         return replace(cluster, **links)  # type: ignore[arg-type]
 
     def errors(x: np.ndarray) -> list[float]:
-        made = with_links(x)
-        hosts_of = {t.size: t.size // made.ranks_per_host for t in crowded}
-        slower = {size: near.with_hosts(made, START, hosts)[0] for size, hosts in hosts_of.items()}
-        on = [(t, made) for t in times] + [(t, slower[t.size]) for t in crowded]
+        fitted = with_links(x)
+        hosts_of = {t.size: t.size // fitted.ranks_per_host for t in crowded}
+        slower = {size: near.with_hosts(fitted, START, hosts)[0] for size, hosts in hosts_of.items()}
+        on = [(t, fitted) for t in times] + [(t, slower[t.size]) for t in crowded]
         return [np.log(group_ms(t.kind, Shape(t.size, t.hosts, t.local), t.bytes, those) / t.ms) for t, those in on]
 
-    first = np.array([2.0, 2.0, 50.0, 50.0] * len(told) + [50.0])
+    first = np.array([2.0, 2.0, 50.0, 50.0] * len(crossed) + [50.0])
     return with_links(_fit(errors, first, np.full(len(first), 1e6), loss="soft_l1"))
 
 
@@ -139,8 +139,8 @@ def dense_figures(profile: Profile, cluster: Cluster, times: Sequence[DenseTime]
         names, profile = [*names, "small_mfu"], replace(profile, small_multiply_adds=least)
 
     def errors(x: np.ndarray) -> list[float]:
-        made = with_figures(profile, names, x)
-        return [np.log(layers_ms(t, cluster, made) / t.ms) for t in times]
+        candidate = with_figures(profile, names, x)
+        return [np.log(layers_ms(t, cluster, candidate) / t.ms) for t in times]
 
     solution = _fit(errors, np.array([0.5, 10.0, 0.5])[: len(names)], np.array([1.0, 1e4, 1.0])[: len(names)])
     return with_figures(profile, names, solution)
@@ -226,15 +226,15 @@ def fitted_to(runs: Sequence[Run], profile: Profile, told: Told, names: Sequence
 
 def memory_fitted_to(runs: Sequence[Run], profile: Profile) -> Profile:
     """`profile` with what buffers and libraries take, where the system tells what trainings added to their processes."""
-    known = [(run, run.added_memory_bytes) for run in runs if run.added_memory_bytes is not None]
-    if not known:
+    added_by_run = [(run, run.added_memory_bytes) for run in runs if run.added_memory_bytes is not None]
+    if not added_by_run:
         return profile
-    held = [bytes_of_ranks(run.planned.plan, run.planned.workload) for run, _ in known]
+    memories = [bytes_of_ranks(run.planned.plan, run.planned.workload) for run, _ in added_by_run]
 
     def errors(x: np.ndarray) -> list[float]:
-        made = with_figures(profile, MEMORY_FITTED_TO_RUNS, (x[0] + 1, x[1]))
-        figures = zip(known, held)
-        return [np.log(added_memory_bytes(r.planned.steps, r.planned.cluster, made, memory) / added) for (r, added), memory in figures]
+        candidate = with_figures(profile, MEMORY_FITTED_TO_RUNS, (x[0] + 1, x[1]))
+        figures = zip(added_by_run, memories)
+        return [np.log(added_memory_bytes(r.planned.steps, r.planned.cluster, candidate, memory) / added) for (r, added), memory in figures]
 
     solution = _fit(errors, np.array([0.5, 30.0]), np.array([100.0, 1e6]))
     return with_figures(profile, MEMORY_FITTED_TO_RUNS, (solution[0] + 1, solution[1]))

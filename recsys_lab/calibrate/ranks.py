@@ -160,11 +160,11 @@ def layers(batch: int, width: int) -> Callable[[], object]:
     """Forward and backward of linear layers, each with a ReLU, as models have them."""
     model = MLP(*(part for _ in range(DEPTH) for part in (Linear(width, width), nn.ReLU()))).to(device_here())
     inputs = torch.ones(batch, width, requires_grad=True, device=device_here())
-    made = torch.ones(batch, width, device=device_here())
+    gradient = torch.ones(batch, width, device=device_here())
 
     def work() -> None:
         model.zero_grad(set_to_none=True)
-        model(inputs).backward(made)
+        model(inputs).backward(gradient)
 
     return work
 
@@ -172,17 +172,17 @@ def layers(batch: int, width: int) -> Callable[[], object]:
 def _dots(batch: int, vectors: int, dim: int) -> Callable[[], object]:
     """Forward and backward of a product [F, D] x [D, F] a sample."""
     inputs = torch.ones(batch, vectors, dim, requires_grad=True, device=device_here())
-    made = torch.ones(batch, vectors, vectors, device=device_here())
+    gradient = torch.ones(batch, vectors, vectors, device=device_here())
 
     def work() -> None:
         inputs.grad = None
-        torch.bmm(inputs, inputs.transpose(1, 2)).backward(made)
+        torch.bmm(inputs, inputs.transpose(1, 2)).backward(gradient)
 
     return work
 
 
 def _batches(rows: int, dim: int, ids: int, bags: int, skew: float) -> list[kernels.Lookups]:
-    """Batches of one id in `ids` of the bags, or of as many ids a bag, by a power law over the `rows` of a table of `dim` columns."""
+    """Batches of `ids` ids in `bags` bags, spread evenly, by a power law over the `rows` of a table. `dim` is part of the seed."""
     offsets = (torch.arange(bags + 1, device=device_here()) * ids).div(bags, rounding_mode="floor")
     return [kernels.Lookups(one, offsets, 1) for one in skewed_ids(rows, ids, skew, seed=dim + ids)]
 

@@ -56,19 +56,19 @@ def combinations(question: Question) -> list[Combination]:
     clusters = [(one, _words_of_cluster(one, question)) for one in question.clusters]
     sharders, precisions, optimizers = question.sharders or choices_of("sharder"), question.precisions, question.optimizers
     if not precisions or not optimizers:  # the model may bring others than the usual ones
-        own = _composed(question, clusters[0][1])
-        precisions = precisions or _own_first(str(own.choices["precision"]), PRECISIONS)
-        optimizers = optimizers or _own_first(own.optimizer.sparse.name, OPTIMIZERS)
+        default_choice = _composed(question, clusters[0][1])
+        precisions = precisions or _own_first(str(default_choice.choices["precision"]), PRECISIONS)
+        optimizers = optimizers or _own_first(default_choice.optimizer.sparse.name, OPTIMIZERS)
     sharder_of: dict[str, Experiment] = {}
     precision_of: dict[str, Experiment] = {}
     cluster_of: dict[str, Experiment] = {}
     configs = range(max(len(sharders), len(precisions), len(clusters)))  # one config has a new value of every axis that has more
     of_axes = [(clusters[n % len(clusters)], sharders[n % len(sharders)], precisions[n % len(precisions)]) for n in configs]
     lines = [[*words, *_choice("sharder", sharder), *_choice("precision", precision)] for (_, words), sharder, precision in of_axes]
-    for ((cluster, _), sharder, precision), chosen in zip(of_axes, in_forks(partial(_composed, question), lines)):
-        sharder_of.setdefault(sharder, chosen)
-        precision_of.setdefault(precision, chosen)
-        cluster_of.setdefault(cluster.label, chosen)
+    for ((cluster, _), sharder, precision), composed in zip(of_axes, in_forks(partial(_composed, question), lines)):
+        sharder_of.setdefault(sharder, composed)
+        precision_of.setdefault(precision, composed)
+        cluster_of.setdefault(cluster.label, composed)
     profiles = {cluster.label: _profiles(question, cluster_of[cluster.label], words) for cluster, words in clusters}
     expanded = []
     for (cluster, words), sharder, precision, optimizer in itertools.product(clusters, sharders, precisions, optimizers):
@@ -83,7 +83,7 @@ def combinations(question: Question) -> list[Combination]:
             optimizer=replace(base.optimizer, sparse=sparse),
             choices={**base.choices, **choices},
         )
-        said = [*_choice("sharder", sharder), *_choice("precision", precision), *_choice("optimizer.sparse.name", optimizer)]
+        words_of_choice = [*_choice("sharder", sharder), *_choice("precision", precision), *_choice("optimizer.sparse.name", optimizer)]
         expanded.append(
             Combination(
                 cluster=cluster.label or base.cluster.name,
@@ -93,7 +93,7 @@ def combinations(question: Question) -> list[Combination]:
                 batch=base.batch_size * base.cluster.world_size,
                 experiment=experiment,
                 profiles=profiles[cluster.label],
-                words=(*_shared(question), *words, *said),
+                words=(*_shared(question), *words, *words_of_choice),
             )
         )
     return expanded
@@ -116,8 +116,8 @@ def _choice(key: str, value: str) -> list[str]:
     return [] if value == AS_SAID else [f"{key}={value}"]
 
 
-def _own_first(own: str, others: Sequence[str]) -> tuple[str, ...]:
-    return (own, *(other for other in others if other != own))
+def _own_first(default: str, others: Sequence[str]) -> tuple[str, ...]:
+    return (default, *(other for other in others if other != default))
 
 
 def _words_of_cluster(cluster: ClusterAsked, question: Question) -> list[str]:
@@ -149,10 +149,10 @@ def _per_rank(cluster: ClusterAsked, words: Sequence[str], question: Question) -
 
 def _check_size(cluster: ClusterAsked, experiment: Experiment, question: Question) -> None:
     """Words of the user's may have changed what its name says."""
-    world, said = experiment.cluster.world_size, cluster.devices
-    if said is None and cluster.label in sized.on_file() and SIZED.search(cluster.label):
-        said = built("cluster", cluster.label).world_size
-    if said not in (None, world):
+    world, devices = experiment.cluster.world_size, cluster.devices
+    if devices is None and cluster.label in sized.on_file() and SIZED.search(cluster.label):
+        devices = built("cluster", cluster.label).world_size
+    if devices not in (None, world):
         given = f"{world} devices by cluster.hosts and cluster.ranks_per_host"
         raise UserError("the name says another size", where=cluster.label, given=given, remedy="drop these words")
 
@@ -170,5 +170,5 @@ def _profiles(question: Question, base: Experiment, words: Sequence[str]) -> tup
 def _fitted(kind: str) -> tuple[Profile, ...]:
     """Those on file that were fitted to times of such devices, as their files say."""
     figures = {name: yaml.safe_load((CONF / "profile" / f"{name}.yaml").read_text(encoding="utf-8")) for name in choices_of("profile")}
-    fitted = [name for name, said in figures.items() if said.get("relative_error") is not None and said.get("fitted_kind", "cuda") == kind]
+    fitted = [name for name, file in figures.items() if file.get("relative_error") is not None and file.get("fitted_kind", "cuda") == kind]
     return tuple(built("profile", name) for name in fitted)

@@ -79,14 +79,14 @@ def asked(words: Sequence[str]) -> Question:
     labels = [cluster.label for cluster in clusters]
     if twice := [label for label in dict.fromkeys(labels) if labels.count(label) > 1]:
         raise UserError("named twice", where="clusters", given=own["clusters"], remedy=f"give {twice[0]} one price")
-    said = any(word.startswith(("profile@simulate.profile=", "simulate.profile.")) for word in rest)
+    names_profile = any(word.startswith(("profile@simulate.profile=", "simulate.profile.")) for word in rest)
     return Question(
         words=tuple(rest),
         clusters=clusters,
         sharders=_choices("sharders", own, choices_of("sharder"), bring),
         precisions=_choices("precisions", own, choices_of("precision"), bring),
         optimizers=_choices("optimizers", own, SPARSE_OPTIMIZERS, False),
-        profiles=_choices("profiles", own, choices_of("profile"), bring) or ((AS_SAID,) if said else ()),
+        profiles=_choices("profiles", own, choices_of("profile"), bring) or ((AS_SAID,) if names_profile else ()),
         batch=batch_of(own["batch"]),
     )
 

@@ -1,4 +1,4 @@
-"""What would help the chosen row most: one change at a time, each simulated again.
+"""What would help the row that was chosen most: one change at a time, each simulated again.
 
 Towers and another table optimizer are planned again: they are rows of their own. All other changes keep the plan.
 """
@@ -29,18 +29,18 @@ GRAPHS_OF = "hugectr"
 LEAST = 0.005
 
 
-def changes_of(chosen: Row, priced: Sequence[Priced], data: DataSet) -> list[Change]:
-    """Changes of the `chosen` row of `priced`, the most helpful first. Those that do not fit come last."""
-    own = next(one for one in priced if chosen.choices == one.rows[0].choices)
-    changes = [_change(name, chosen, row) for name, row in _rows(chosen, own, priced, data)]
+def changes_of(base: Row, priced: Sequence[Priced], data: DataSet) -> list[Change]:
+    """Changes of the row `base` of `priced`, the most helpful first. Those that do not fit come last."""
+    base_priced = next(candidate for candidate in priced if base.choices == candidate.rows[0].choices)
+    changes = [_change(name, base, row) for name, row in _rows(base, base_priced, priced, data)]
     return sorted(changes, key=lambda change: (not change.fits, change.time_change or 0.0))
 
 
-def _rows(chosen: Row, own: Priced, priced: Sequence[Priced], data: DataSet) -> Iterator[tuple[str, Row | None]]:
+def _rows(base: Row, base_priced: Priced, priced: Sequence[Priced], data: DataSet) -> Iterator[tuple[str, Row | None]]:
     """What each change gives; None where it does not fit."""
-    combination, plan = own.combination, own.plan
+    combination, plan = base_priced.combination, base_priced.plan
     assert plan is not None
-    experiment, profile = combination.experiment, _profile(combination, chosen)
+    experiment, profile = combination.experiment, _profile(combination, base)
     cluster = experiment.cluster
     planned = planned_as(experiment, data, plan)
     if cluster.hosts > 1:
@@ -64,77 +64,77 @@ def _rows(chosen: Row, own: Priced, priced: Sequence[Priced], data: DataSet) -> 
         yield "CUDA graphs", priced_row(combination, planned, faster)
     if experiment.precision.compute == "fp32" and profile.peak_of_format.get("bf16") in cluster.device.peak_tflops:
         precision = replace(experiment.precision, compute="bf16", dense="bf16_master")
-        yield "BF16 compute", _with_its_plan(own, chosen, data, replace(experiment, precision=precision))
+        yield "BF16 compute", _with_its_plan(base_priced, base, data, replace(experiment, precision=precision))
     if experiment.batch_size == experiment.simulate.batch_size:
         simulate = replace(experiment.simulate, batch_size=2 * experiment.simulate.batch_size)
-        yield "twice the batch", _with_its_plan(own, chosen, data, replace(experiment, simulate=simulate))
+        yield "twice the batch", _with_its_plan(base_priced, base, data, replace(experiment, simulate=simulate))
     wire = built("precision", "fp16_comms" if experiment.precision.forward_comm == "fp32" else "fp32")
     formats = {part: getattr(wire, part) for part in ("forward_comm", "backward_comm", "dense_comm")}
     yield (
         FP16_COMMS if wire.name == "fp16_comms" else FP32_COMMS,
-        _with_its_plan(own, chosen, data, replace(experiment, precision=replace(experiment.precision, **formats))),
+        _with_its_plan(base_priced, base, data, replace(experiment, precision=replace(experiment.precision, **formats))),
     )
-    for other in priced:
-        first = other.rows[0]
-        if first.cluster != chosen.cluster or (name := _difference(chosen, first, other)) is None:
+    for candidate in priced:
+        first = candidate.rows[0]
+        if first.cluster != base.cluster or (name := _difference(base, first, candidate)) is None:
             continue
-        yield name, next((row for row in other.rows if row.profile == chosen.profile and row.ms is not None), None)
+        yield name, next((row for row in candidate.rows if row.profile == base.profile and row.ms is not None), None)
 
 
-def _difference(chosen: Row, row: Row, other: Priced) -> str | None:
-    """What tells the row from the chosen one, if that is one of the changes."""
-    differ = [key for key in ("sharder", "precision", "optimizer") if getattr(row, key) != getattr(chosen, key)]
+def _difference(base: Row, row: Row, candidate: Priced) -> str | None:
+    """What distinguishes the row from `base`, if that is one of the changes."""
+    differ = [key for key in ("sharder", "precision", "optimizer") if getattr(row, key) != getattr(base, key)]
     if differ == ["optimizer"]:
         return f"optimizer {row.optimizer}"
-    if differ == ["sharder"] and other.combination.experiment.sharder.tower_modules:
+    if differ == ["sharder"] and candidate.combination.experiment.sharder.tower_modules:
         return TOWERS
     return None
 
 
-def _with_its_plan(own: Priced, chosen: Row, data: DataSet, experiment: Experiment) -> Row | None:
-    """`experiment` with the plan of the chosen row; None where it does not fit."""
-    combination, plan = own.combination, own.plan
+def _with_its_plan(base_priced: Priced, base: Row, data: DataSet, experiment: Experiment) -> Row | None:
+    """`experiment` with the plan of row `base`; None where it does not fit."""
+    combination, plan = base_priced.combination, base_priced.plan
     assert plan is not None
     try:
         planned = planned_as(experiment, data, plan)
     except PlanDoesNotFit:
         return None
     batch = experiment.batch_size * experiment.cluster.world_size
-    return priced_row(replace(combination, experiment=experiment, batch=batch), planned, _profile(combination, chosen))
+    return priced_row(replace(combination, experiment=experiment, batch=batch), planned, _profile(combination, base))
 
 
-def _profile(combination: Combination, chosen: Row) -> Profile:
-    return next(profile for profile in combination.profiles if profile.name == chosen.profile)
+def _profile(combination: Combination, base: Row) -> Profile:
+    return next(profile for profile in combination.profiles if profile.name == base.profile)
 
 
-def _change(name: str, chosen: Row, row: Row | None) -> Change:
-    if row is None or row.ms is None or chosen.ms is None:
+def _change(name: str, base: Row, row: Row | None) -> Change:
+    if row is None or row.ms is None or base.ms is None:
         return Change(name, fits=False)
-    time = row.ms / row.batch / (chosen.ms / chosen.batch) - 1
-    return Change(name, row.fits, row.ms, row.usd_per_1e9, time, row.cost / chosen.cost - 1, *_phase(chosen, row))
+    time = row.ms / row.batch / (base.ms / base.batch) - 1
+    return Change(name, row.fits, row.ms, row.usd_per_1e9, time, row.cost / base.cost - 1, *_phase(base, row))
 
 
-def _phase(chosen: Row, row: Row) -> tuple[str, tuple[float, float]]:
+def _phase(base: Row, row: Row) -> tuple[str, tuple[float, float]]:
     """The phase that changes most, in words, and its ms before and after."""
-    scale = chosen.batch / row.batch
-    phases = dict.fromkeys([*chosen.phases_ms, *row.phases_ms])
-    pairs = {phase: (chosen.phases_ms.get(phase, 0.0), scale * row.phases_ms.get(phase, 0.0)) for phase in phases}
+    scale = base.batch / row.batch
+    phases = dict.fromkeys([*base.phases_ms, *row.phases_ms])
+    pairs = {phase: (base.phases_ms.get(phase, 0.0), scale * row.phases_ms.get(phase, 0.0)) for phase in phases}
     most = max(pairs, key=lambda phase: abs(pairs[phase][1] - pairs[phase][0]))
     return PHASES.get(most, most.replace("_", " ")), pairs[most]
 
 
-def sentences(chosen: Row, changes: Sequence[Change]) -> list[str]:
-    """What FP16 communication and towers would do to the chosen row, and what would help it most."""
-    said: list[str] = []
+def sentences(base: Row, changes: Sequence[Change]) -> list[str]:
+    """What FP16 communication and towers would do to row `base`, and what would help it most."""
+    lines: list[str] = []
     by_name = {change.name: change for change in changes}
-    said += [_sentence(by_name[name]) for name in (FP16_COMMS, FP32_COMMS, TOWERS) if name in by_name]
+    lines += [_sentence(by_name[name]) for name in (FP16_COMMS, FP32_COMMS, TOWERS) if name in by_name]
     helpful = [change for change in changes if change.fits and (change.time_change or 0.0) < -LEAST]
     if helpful:
         best = helpful[0]
-        said.append(f"The most effective change would be {best.name}: {-(best.time_change or 0.0):.0%} less time a sample, {_why(best)}.")
+        lines.append(f"The most effective change would be {best.name}: {-(best.time_change or 0.0):.0%} less time a sample, {_why(best)}.")
     else:
-        said.append("None of the changes helps by more than 0.5 %.")
-    return said
+        lines.append("None of the changes helps by more than 0.5 %.")
+    return lines
 
 
 def _why(change: Change) -> str:

@@ -59,8 +59,8 @@ def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Tabl
 def _extrapolates(rows: Sequence[Row]) -> list[str]:
     """What the profile was fitted on, said once for all systems that are something else."""
     systems: dict[str, list[str]] = {}
-    for said in dict.fromkeys(row.extrapolates for row in rows if row.extrapolates):
-        fitted, _, this = said.partition("; this is ")
+    for sentence in dict.fromkeys(row.extrapolates for row in rows if row.extrapolates):
+        fitted, _, this = sentence.partition("; this is ")
         systems.setdefault(fitted, []).append(this)
     return [f"The profile extrapolates: {fitted}; this is {', '.join(each)}." for fitted, each in systems.items()]
 

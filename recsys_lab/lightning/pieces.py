@@ -1,4 +1,4 @@
-"""What a rank has of each table, and a checkpoint of other ranks or of another plan as this rank wants it.
+"""The parts of tables on a rank, and a checkpoint of other ranks or of another plan in this rank's layout.
 
 A rank's file says where its shards stand in their tables. So a rank of another number of ranks copies what overlaps with its own.
 """
@@ -20,7 +20,7 @@ from recsys_lab.errors import UserError
 Block = list[int]
 
 
-def held(value: Any) -> list[Tensor]:
+def local_tensors(value: Any) -> list[Tensor]:
     """What this rank has of an entry of a state dict. Changing it changes the module."""
     return [shard.tensor for shard in value.local_shards()] if isinstance(value, ShardedTensor) else [value]
 
@@ -52,18 +52,18 @@ class Layout:
     @staticmethod
     def of(module: nn.Module, optimizers: Sequence[torch.optim.Optimizer], world_size: int, plan: str) -> Layout:
         """That of a sharded module, on this rank."""
-        made, state = Layout(world_size, plan), module.state_dict()
+        layout, state = Layout(world_size, plan), module.state_dict()
         for name in sorted(names_of_tables(module)):
             value = state[name]
-            made.sizes[name] = list(value.size())
+            layout.sizes[name] = list(value.size())
             if isinstance(value, ShardedTensor):
-                made.blocks[name] = [[*s.metadata.shard_offsets, *s.metadata.shard_sizes] for s in value.local_shards()]
+                layout.blocks[name] = [[*s.metadata.shard_offsets, *s.metadata.shard_sizes] for s in value.local_shards()]
             else:
-                made.blocks[name] = [[0, 0, *value.shape]]
+                layout.blocks[name] = [[0, 0, *value.shape]]
         names = {id(parameter): name for name, parameter in module.named_parameters()}
         for optimizer in optimizers:
-            made.optimizers.append([names.get(id(one), "") for group in optimizer.param_groups for one in group["params"]])
-        return made
+            layout.optimizers.append([names.get(id(one), "") for group in optimizer.param_groups for one in group["params"]])
+        return layout
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -73,7 +73,7 @@ class Layout:
         return Layout(1, "", {name: [[0, 0, *size]] for name, size in self.sizes.items()}, self.sizes, self.optimizers)
 
 
-class _Wanted:
+class _Buffer:
     """A block of a tensor, filled from the blocks of other ranks."""
 
     def __init__(self, block: Block, like: Tensor):
@@ -83,35 +83,35 @@ class _Wanted:
 
     def take(self, block: Block, source: Tensor) -> None:
         """Copies what both have. Replicas give it once."""
-        cut = _overlap(self.block, block)
-        if self.missing and cut is not None:
-            here, there = cut
-            self.tensor[here] = source[there]
-            self.missing -= self.tensor[here].numel()
+        overlap = _overlap(self.block, block)
+        if self.missing and overlap is not None:
+            inside, of_source = overlap
+            self.tensor[inside] = source[of_source]
+            self.missing -= self.tensor[inside].numel()
 
-    def whole(self) -> Tensor:
+    def result(self) -> Tensor:
         return self.tensor
 
 
-class _WantedOfRows(_Wanted):
+class _RowStateBuffer(_Buffer):
     """A number a row. Each part of its columns has what the rank of those columns had, and the row has their mean.
 
     Row-wise Adagrad's number is a mean over columns itself. So parts that become a whole row give just what the whole row would have kept.
     """
 
-    def whole(self) -> Tensor:
+    def result(self) -> Tensor:
         return self.tensor.double().mean(1, keepdim=True).to(self.tensor.dtype)
 
 
-def _overlap(ours: Block, theirs: Block) -> tuple[tuple[slice, slice], tuple[slice, slice]] | None:
-    cuts = []
-    for first, other, many, others in zip(ours[:2], theirs[:2], ours[2:], theirs[2:]):
-        start, stop = max(first, other), min(first + many, other + others)
+def _overlap(own: Block, source: Block) -> tuple[tuple[slice, slice], tuple[slice, slice]] | None:
+    pairs = []
+    for own_start, source_start, own_size, source_size in zip(own[:2], source[:2], own[2:], source[2:]):
+        start, stop = max(own_start, source_start), min(own_start + own_size, source_start + source_size)
         if start >= stop:
             return None
-        cuts.append((slice(start - first, stop - first), slice(start - other, stop - other)))
-    (row, their_row), (col, their_col) = cuts
-    return (row, col), (their_row, their_col)
+        pairs.append((slice(start - own_start, stop - own_start), slice(start - source_start, stop - source_start)))
+    (row, source_row), (col, source_col) = pairs
+    return (row, col), (source_row, source_col)
 
 
 def moved(files: Callable[[], Iterator[tuple[Layout, dict[str, Any]]]], own: Layout, where: object) -> dict[str, Any]:
@@ -128,73 +128,73 @@ def moved(files: Callable[[], Iterator[tuple[Layout, dict[str, Any]]]], own: Lay
     Raises:
         UserError: for tables of another size, for a part that no rank has, and for a state that is no weight's and no row's.
     """
-    made: dict[str, Any] = {}
-    weights: dict[tuple[str, int], _Wanted] = {}
+    checkpoint: dict[str, Any] = {}
+    weights: dict[tuple[str, int], _Buffer] = {}
     states: dict[tuple[int, str], dict[str, Any]] = {}
-    for layout, found in files():
-        made = made or found
+    for layout, part in files():
+        checkpoint = checkpoint or part
         _check_same_tables(layout, own, where)
         for name, blocks in own.blocks.items():
             for number, block in enumerate(blocks):
-                for source, tensor in zip(layout.blocks[name], found["state_dict"][name], strict=True):
-                    weights.setdefault((name, number), _Wanted(block, tensor)).take(source, tensor)
-        for number, optimizer in enumerate(found.get("optimizer_states", ())[: len(own.optimizers)]):  # none where nothing is trained
+                for source, tensor in zip(layout.blocks[name], part["state_dict"][name], strict=True):
+                    weights.setdefault((name, number), _Buffer(block, tensor)).take(source, tensor)
+        for number, optimizer in enumerate(part.get("optimizer_states", ())[: len(own.optimizers)]):  # none where nothing is trained
             for key, state in optimizer["state"].items():
                 name = layout.optimizers[number][key] if isinstance(key, int) else key
                 if name in own.blocks:
                     _take_state(states.setdefault((number, name), {}), state, layout.blocks[name], own.blocks[name], where, name)
     _check_whole(weights, states, where)
     for name, blocks in own.blocks.items():
-        made["state_dict"][name] = [weights[name, number].tensor for number in range(len(blocks))]
-    for number, optimizer in enumerate(made.get("optimizer_states", ())[: len(own.optimizers)]):
+        checkpoint["state_dict"][name] = [weights[name, number].tensor for number in range(len(blocks))]
+    for number, optimizer in enumerate(checkpoint.get("optimizer_states", ())[: len(own.optimizers)]):
         keys = {name: key for key, name in enumerate(own.optimizers[number])}
         by_name = any(isinstance(key, str) for key in optimizer["state"])
         for (of, name), state in states.items():
             if of == number and name in keys:
-                optimizer["state"][name if by_name else keys[name]] = {what: _given(value) for what, value in state.items()}
-    return made
+                optimizer["state"][name if by_name else keys[name]] = {what: _tensor_of(value) for what, value in state.items()}
+    return checkpoint
 
 
-def _given(value: Any) -> Any:
-    return value.whole() if isinstance(value, _Wanted) else value
+def _tensor_of(value: Any) -> Any:
+    return value.result() if isinstance(value, _Buffer) else value
 
 
 def _take_state(into: dict[str, Any], state: Mapping[str, Any], theirs: list[Block], ours: list[Block], where: object, name: str) -> None:
     """One table's state of one optimizer. A rank has one block of a table, or none (`ShardedStrategy` sees to it)."""
     block = ours[0] if ours else [0, 0, 0, 1]
     source = theirs[0] if theirs else [0, 0, 0, 1]
-    for what, value in state.items():
+    for key, value in state.items():
         if not isinstance(value, Tensor) or value.dim() == 0:
-            into.setdefault(what, value)  # such as a number of steps, which all ranks share
+            into.setdefault(key, value)  # such as a number of steps, which all ranks share
         elif not source[2]:
             continue  # a rank without rows of this table
         elif list(value.shape) == source[2:]:
-            into.setdefault(what, _Wanted(block, value)).take(source, value)
+            into.setdefault(key, _Buffer(block, value)).take(source, value)
         elif value.shape[0] == source[2] and value.numel() == source[2]:
-            into.setdefault(what, _WantedOfRows(block, value)).take(source, value.reshape(-1, 1).expand(source[2:]))
+            into.setdefault(key, _RowStateBuffer(block, value)).take(source, value.reshape(-1, 1).expand(source[2:]))
         else:
-            given, at = tuple(value.shape), f"{where} {name} {what}"
+            shape, at = tuple(value.shape), f"{where} {name} {key}"
             remedy = "resume under the plan that it was written with"
-            raise UserError("a state that is no weight's and no row's", where=at, given=given, remedy=remedy)
+            raise UserError("a state that is no weight's and no row's", where=at, given=shape, remedy=remedy)
 
 
-def _check_same_tables(theirs: Layout, ours: Layout, where: object) -> None:
-    for name in sorted({*theirs.sizes, *ours.sizes}):
-        of_file, own = theirs.sizes.get(name), ours.sizes.get(name)
-        if of_file != own:
-            what = "the checkpoint has no such table" if of_file is None else "the checkpoint has a table more"
-            if of_file and own:
+def _check_same_tables(checkpoint: Layout, own: Layout, where: object) -> None:
+    for name in sorted({*checkpoint.sizes, *own.sizes}):
+        size, own_size = checkpoint.sizes.get(name), own.sizes.get(name)
+        if size != own_size:
+            what = "the checkpoint has no such table" if size is None else "the checkpoint has a table more"
+            if size and own_size:
                 what = f"the checkpoint has another size of {name}"
-            given, allowed = ("x".join(map(str, size)) if size else None for size in (own, of_file))
+            given, allowed = ("x".join(map(str, shape)) if shape else None for shape in (own_size, size))
             raise UserError(what, where=where, given=given or name, allowed=allowed)
 
 
-def _check_whole(weights: Mapping[Any, _Wanted], states: Mapping[Any, Mapping[str, Any]], where: object) -> None:
-    for (name, _), wanted in weights.items():
-        if wanted.missing:
-            raise UserError("the checkpoint lacks a part of a table", where=f"{where} {name}", given=f"{wanted.missing} values missing")
+def _check_whole(weights: Mapping[Any, _Buffer], states: Mapping[Any, Mapping[str, Any]], where: object) -> None:
+    for (name, _), buffer in weights.items():
+        if buffer.missing:
+            raise UserError("the checkpoint lacks a part of a table", where=f"{where} {name}", given=f"{buffer.missing} values missing")
     for (_, name), state in states.items():
-        for what, value in state.items():
-            if isinstance(value, _Wanted) and value.missing:
+        for key, value in state.items():
+            if isinstance(value, _Buffer) and value.missing:
                 given = f"{value.missing} values missing"
-                raise UserError("the checkpoint lacks a part of an optimizer's state", where=f"{where} {name} {what}", given=given)
+                raise UserError("the checkpoint lacks a part of an optimizer's state", where=f"{where} {name} {key}", given=given)

@@ -37,7 +37,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from recsys_lab.errors import UserError
 from recsys_lab.lightning import refusals
 from recsys_lab.lightning.clip import clip_by_whole_norm
-from recsys_lab.lightning.pieces import Layout, held, moved, names_of_tables
+from recsys_lab.lightning.pieces import Layout, local_tensors, moved, names_of_tables
 from recsys_lab.lightning.rows import look_up_by_torch
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.torchrec_plans import as_placed, collections_of
@@ -110,35 +110,35 @@ class ShardedStrategy(DDPStrategy):
         else:
             refusals.check_module(module)
             self._shard_collections(module)
-        apart = names_of_tables(module)
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, list(apart))
+        tables = names_of_tables(module)
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, list(tables))
 
     def _shard_collections(self, module: nn.Module) -> None:
         os.environ.setdefault("LOCAL_WORLD_SIZE", str(self.num_processes))  # TorchRec groups the ranks of a host by it
-        placed = as_placed(self.plan, module, self.root_device.type, kernel="dense")
+        torchrec_plan = as_placed(self.plan, module, self.root_device.type, kernel="dense")
         env = ShardingEnv.from_process_group(dist.group.WORLD)
         paths = [(path, part) for path, part in module.named_modules(remove_duplicate=False)]
         for path, collection in list(collections_of(module)):
-            whole = {name: self._of_first_rank(value) for name, value in collection.state_dict().items()}
+            tables = {name: self._of_first_rank(value) for name, value in collection.state_dict().items()}
             sharder: Any = _Bags() if isinstance(collection, EmbeddingBagCollection) else _Embeddings()
-            sharded = sharder.shard(collection, placed.get_plan_for_module(path), env, self.root_device, path)
+            sharded = sharder.shard(collection, torchrec_plan.get_plan_for_module(path), env, self.root_device, path)
             _check_one_shard_each(sharded, path)
             if self.root_device.type == "cpu":
                 look_up_by_torch(sharded)
-            fill(sharded, whole)
+            fill(sharded, tables)
             _have_rows(sharded)
             _PLAN_OF[sharded] = self.plan.fingerprint
-            for other in (other for other, part in paths if part is collection):  # a module may have it under two names
-                parent, _, name = other.rpartition(".")
+            for full_name in (full_name for full_name, part in paths if part is collection):  # a module may have it under two names
+                parent, _, name = full_name.rpartition(".")
                 setattr(module.get_submodule(parent), name, sharded)
 
     def _of_first_rank(self, value: Tensor) -> Tensor | None:
         """As DistributedDataParallel begins: with the values of rank 0. None on the meta device: TorchRec draws them."""
         if value.is_meta:
             return None
-        here = value.detach().to(self.root_device)
-        dist.broadcast(here, 0)
-        return here
+        local = value.detach().to(self.root_device)
+        dist.broadcast(local, 0)
+        return local
 
     def configure_ddp(self) -> None:
         super().configure_ddp()
@@ -154,35 +154,36 @@ class ShardedStrategy(DDPStrategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         assert self.lightning_module is not None
-        return {name: held(value) for name, value in self.lightning_module.state_dict().items()}
+        return {name: local_tensors(value) for name, value in self.lightning_module.state_dict().items()}
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
-        state, kept = self.lightning_module.state_dict(), checkpoint["state_dict"]
-        if strict and (differ := sorted(set(state) ^ set(kept))):
+        state, weights = self.lightning_module.state_dict(), checkpoint["state_dict"]
+        if strict and (differ := sorted(set(state) ^ set(weights))):
             what = "the checkpoint lacks a weight" if differ[0] in state else "the checkpoint has a weight more"
             raise UserError(
                 what, where=type(self.lightning_module).__name__, given=differ[0], remedy="strict_loading = False loads the rest"
             )
         with torch.no_grad():
-            for name in state.keys() & kept.keys():
-                for own, value in zip(held(state[name]), kept[name] if isinstance(kept[name], list) else [kept[name]], strict=True):
-                    own.copy_(value)
+            for name in state.keys() & weights.keys():
+                values = weights[name] if isinstance(weights[name], list) else [weights[name]]
+                for tensor, value in zip(local_tensors(state[name]), values, strict=True):
+                    tensor.copy_(value)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Every rank writes its file. The folder has its name when all are there."""
         filepath = self.broadcast(str(filepath))  # a monitored figure in its name can differ between ranks
-        whole, partial = Path(filepath), Path(f"{filepath}.partial")
+        final, partial = Path(filepath), Path(f"{filepath}.partial")
         if self.is_global_zero:
-            for path in (whole, partial):
+            for path in (final, partial):
                 _remove(path)
             partial.mkdir(parents=True)
         self.barrier()
-        said = checkpoint | {LAYOUT: self._layout().plain()}
-        self.checkpoint_io.save_checkpoint(said, partial / _file_of(self.global_rank, self.world_size), storage_options)
+        with_layout = checkpoint | {LAYOUT: self._layout().plain()}
+        self.checkpoint_io.save_checkpoint(with_layout, partial / _file_of(self.global_rank, self.world_size), storage_options)
         self.barrier()
         if self.is_global_zero:
-            partial.rename(whole)
+            partial.rename(final)
         self.barrier()
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
@@ -194,9 +195,9 @@ class ShardedStrategy(DDPStrategy):
         own = self._layout()
         path = folder / _file_of(self.global_rank, self.world_size)
         if path.is_file():
-            layout, found = _read(path, read)
+            layout, part = _read(path, read)
             if layout.plan == own.plan:
-                return found
+                return part
         return moved(lambda: _files_of(folder, read), own, folder)
 
     def _layout(self) -> Layout:
@@ -212,11 +213,14 @@ class ShardedStrategy(DDPStrategy):
     def _clip_by_norm(self, optimizer: torch.optim.Optimizer, clip_val: float) -> None:
         assert self.lightning_module is not None
         state = self.lightning_module.state_dict()
-        apart = {name for name in names_of_tables(self.lightning_module) if isinstance(state[name], ShardedTensor)}
-        own = {id(parameter) for name, parameter in self.lightning_module.named_parameters() if name in apart}
+        tables = {name for name in names_of_tables(self.lightning_module) if isinstance(state[name], ShardedTensor)}
+        table_ids = {id(parameter) for name, parameter in self.lightning_module.named_parameters() if name in tables}
         parameters = list(self.precision_plugin.main_params(optimizer))
         clip_by_whole_norm(
-            [one for one in parameters if id(one) not in own], [one for one in parameters if id(one) in own], clip_val, self.root_device
+            [one for one in parameters if id(one) not in table_ids],
+            [one for one in parameters if id(one) in table_ids],
+            clip_val,
+            self.root_device,
         )
 
     def on_train_start(self) -> None:
@@ -258,8 +262,8 @@ def whole_weights(checkpoint: Path | str) -> dict[str, Tensor]:
         return torch.load(path, map_location="cpu", weights_only=True)
 
     layout, _ = next(_files_of(folder, read))
-    found = moved(lambda: _files_of(folder, read, ("state_dict",)), layout.whole(), folder)["state_dict"]
-    return {name: value[0] if isinstance(value, list) else value for name, value in found.items()}
+    weights = moved(lambda: _files_of(folder, read, ("state_dict",)), layout.whole(), folder)["state_dict"]
+    return {name: value[0] if isinstance(value, list) else value for name, value in weights.items()}
 
 
 def _file_of(rank: int, world_size: int) -> str:
@@ -276,17 +280,17 @@ def _files_of(
         raise UserError("no checkpoint of a ShardedStrategy", where=folder, given=given, allowed="a folder with rank_0_of_N.ckpt")
     world_size = int(first[0].stem.rpartition("_")[2])
     for rank in range(world_size):
-        layout, found = _read(folder / _file_of(rank, world_size), read)
-        yield layout, found if keys is None else {key: found[key] for key in keys}
+        layout, part = _read(folder / _file_of(rank, world_size), read)
+        yield layout, part if keys is None else {key: part[key] for key in keys}
 
 
 def _read(path: Path, read: Callable[[Path], dict[str, Any]]) -> tuple[Layout, dict[str, Any]]:
     if not path.is_file():
         raise UserError("a rank's file is missing", where=path, remedy="copy the whole folder of the checkpoint")
-    found = dict(read(path))
-    if (layout := found.pop(LAYOUT, None)) is None:
+    part = dict(read(path))
+    if (layout := part.pop(LAYOUT, None)) is None:
         raise UserError("it does not say where its shards stand", where=path, remedy="resume with the version that wrote it")
-    return Layout(**layout), found
+    return Layout(**layout), part
 
 
 def settle_buckets(parallel: DistributedDataParallel, module: nn.Module) -> None:
@@ -305,11 +309,11 @@ def settle_buckets(parallel: DistributedDataParallel, module: nn.Module) -> None
         value.grad = None
 
 
-def fill(sharded: nn.Module, whole: Mapping[str, Tensor | None]) -> None:
+def fill(sharded: nn.Module, tables: Mapping[str, Tensor | None]) -> None:
     """Copies to each shard its part of the whole tables."""
     with torch.no_grad():
         for name, value in sharded.state_dict().items():
-            if (table := whole[name]) is None:
+            if (table := tables[name]) is None:
                 continue
             if not isinstance(value, ShardedTensor):
                 value.copy_(table)
@@ -323,11 +327,11 @@ def _check_one_shard_each(sharded: nn.Module, path: str) -> None:
     """TorchRec shows an optimizer one shard of a table a rank: of others it would never learn."""
     for name, value in sharded.state_dict().items():
         if isinstance(value, ShardedTensor) and len(value.local_shards()) > 1:
-            given, remedy = (
+            shards, remedy = (
                 f"{len(value.local_shards())} shards of {name}",
                 "plan with wider columns, such as sharder.planner.column_shard_width",
             )
-            raise UserError("a rank holds several shards of one table", where=path, given=given, remedy=remedy)
+            raise UserError("a rank holds several shards of one table", where=path, given=shards, remedy=remedy)
 
 
 def _have_rows(sharded: nn.Module) -> None:

@@ -59,7 +59,7 @@ def expected_counts(
     plan: ShardingPlan, access: AccessStatistics, batch_size: int, in_flight: int, rank: int, steps: int
 ) -> dict[str, dict[str, float]]:
     """By table with a cache, the hits and misses (distinct rows) in an iteration of `rank`. It is the mean of a run's first `steps`."""
-    found: dict[str, dict[str, float]] = {}
+    counts: dict[str, dict[str, float]] = {}
     for table, placement in zip(plan.tables, plan.placements):
         store, shares = placement.store, [s.rows / table.rows for s in placement.shards if rank in s.ranks]
         if store is None or store.kind == HOST or not shares:
@@ -67,8 +67,8 @@ def expected_counts(
         samples, cached, after = samples_of(placement, plan.world_size, batch_size), store.cached_share * table.rows, _batches(steps)
         of_batch = [cache_hits(access[table.name], store.policy, samples, cached, in_flight, number) for number in after]
         hits, rows = (_sum_of_batches(after, [getattr(h, name) for h in of_batch]) / (after[-1] + 1) for name in ("hits", "rows"))
-        found[table.name] = {"hits_expected": hits * sum(shares), "misses_expected": (rows - hits) * sum(shares)}
-    return found
+        counts[table.name] = {"hits_expected": hits * sum(shares), "misses_expected": (rows - hits) * sum(shares)}
+    return counts
 
 
 def files_of(plan: ShardingPlan, access: AccessStatistics, workload: Workload, in_flight: int, batches: float) -> Files:
@@ -110,9 +110,9 @@ def _batches(steps: int) -> list[float]:
     return sorted({float(round(number)) for number in np.geomspace(1, max(1, steps), BATCHES) - 1})
 
 
-def _sum_of_batches(known: Sequence[float], values: Sequence[float]) -> float:
+def _sum_of_batches(batches: Sequence[float], values: Sequence[float]) -> float:
     """The sum over all batches up to the last that is `known`, with straight lines between these."""
-    between = np.dot(np.diff(known), np.add(values[1:], values[:-1]) / 2)
+    between = np.dot(np.diff(batches), np.add(values[1:], values[:-1]) / 2)
     return float(between + (values[0] + values[-1]) / 2)
 
 
@@ -136,5 +136,5 @@ def _facts(table: Table, placement: Placement, access: TableAccess, samples: int
         moved = read + 2 * access.distinct_rows(samples) * width
         return StoreFacts(table.name, store.kind, store.policy, 0.0, 0.0, 0.0, moved)
     least = least_share(table, placement, access, samples, in_flight)
-    seen = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight)
-    return StoreFacts(table.name, store.kind, store.policy, store.cached_share, least, seen.rate, 2 * seen.misses * width)
+    hits = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight)
+    return StoreFacts(table.name, store.kind, store.policy, store.cached_share, least, hits.rate, 2 * hits.misses * width)

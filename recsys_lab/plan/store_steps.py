@@ -99,12 +99,12 @@ def _add(moved: _Moved, one: Held, access: AccessStatistics, workload: Workload,
         moved.rows_written[ranks] += 2 * changed
         return
     cached, part = one.store.cached_share * one.table.rows, one.shard.rows / one.table.rows  # a shard has its part of the table's misses
-    seen = cache_hits(of_table, one.store.policy, one.samples, cached, in_flight, batch)
+    hits = cache_hits(of_table, one.store.policy, one.samples, cached, in_flight, batch)
     moved.shards[ranks] += 1
     moved.asked[ranks] += looked_up
-    moved.missed[ranks] += seen.misses * part
-    moved.read[ranks] += seen.read * part * size
-    moved.rows_read[ranks] += seen.read * part
+    moved.missed[ranks] += hits.misses * part
+    moved.read[ranks] += hits.read * part * size
+    moved.rows_read[ranks] += hits.read * part
     if one.store.cached_share < 1:
-        moved.written[ranks] += seen.leaves * part * size
-        moved.rows_written[ranks] += seen.leaves * part
+        moved.written[ranks] += hits.leaves * part * size
+        moved.rows_written[ranks] += hits.leaves * part

@@ -46,8 +46,8 @@ def write_environment(folder: Path, argv: list[str] | None = None, data: dict[st
 def _name_and_version(package: Distribution) -> tuple[str, str] | None:
     """None of a package that does not say. The two lines alone are read: `Distribution.version` takes the whole page apart, each time."""
     head = (package.read_text("METADATA") or package.read_text("PKG-INFO") or "").partition("\n\n")[0]
-    said = dict(line.split(": ", 1) for line in head.splitlines() if line.startswith(("Name: ", "Version: ")))
-    return (said["Name"].lower().replace("_", "-"), said["Version"]) if len(said) == 2 else None
+    fields = dict(line.split(": ", 1) for line in head.splitlines() if line.startswith(("Name: ", "Version: ")))
+    return (fields["Name"].lower().replace("_", "-"), fields["Version"]) if len(fields) == 2 else None
 
 
 def _output(*command: str) -> str | None:

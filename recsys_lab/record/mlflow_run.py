@@ -181,12 +181,12 @@ def start(
         place = Path(uri.removeprefix(SQLITE)).resolve().parent
         place.mkdir(parents=True, exist_ok=True)
         artifacts = (place / "artifacts").as_uri()
-    said = {**(tags or {}), **({"sweep": group} if group else {})}
+    all_tags = {**(tags or {}), **({"sweep": group} if group else {})}
     server = _without_password(uri)
     try:
         runs = _known_runs(folder)
         if (run := _run(client, runs.get(server))) is None:
-            run = _begin(client, _experiment(client, experiment, artifacts), run_name or name, said, plain(dict(config)))
+            run = _begin(client, _experiment(client, experiment, artifacts), run_name or name, all_tags, plain(dict(config)))
             write_json(folder / FOLDER / RUNS_FILE, runs | {server: run.info.run_id})
         else:
             client.update_run(run.info.run_id, status="RUNNING")
@@ -219,16 +219,16 @@ def _experiment(client: Any, name: str, artifacts: str | None) -> str:
     """The id of the experiment `name`, made where there is none."""
     from mlflow.exceptions import MlflowException
 
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         try:
             return client.create_experiment(name, artifact_location=artifacts)
         except MlflowException:
-            if (found := client.get_experiment_by_name(name)) is None:  # else another job of the sweep was faster
+            if (experiment := client.get_experiment_by_name(name)) is None:  # else another job of the sweep was faster
                 raise
-    if found.lifecycle_stage == "deleted":
+    if experiment.lifecycle_stage == "deleted":
         raise UserError("that experiment was deleted", where="logger.experiment", given=name, remedy="restore it, or name another")
-    return found.experiment_id
+    return experiment.experiment_id
 
 
 def _begin(client: Any, experiment_id: str, name: str, tags: Mapping[str, str], config: dict[str, Any]) -> Any:
@@ -276,10 +276,10 @@ def _known_runs(folder: Path) -> dict[str, str]:
 
 def _flat(config: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
     """Its values by their path, `model.dropout`."""
-    found = []
+    pairs = []
     for key, value in config.items():
-        found += _flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else [(f"{above}{key}", value)]
-    return found
+        pairs += _flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else [(f"{above}{key}", value)]
+    return pairs
 
 
 def _key(key: str) -> str:
@@ -295,7 +295,7 @@ def _without_password(uri: str) -> str:
 def _why(error: Exception, server: str) -> str:
     """What the client said, in one line without the requests and retries behind it."""
     answered = getattr(error, "json", None) is not None or "response code" in str(error)
-    said = str(error).split("\n")[0]
+    message = str(error).split("\n")[0]
     if answered or not server.startswith("http"):
-        return f"MLflow refuses: {said}"
+        return f"MLflow refuses: {message}"
     return f"no MLflow server answers at {server}"

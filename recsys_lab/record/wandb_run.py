@@ -151,9 +151,9 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except (Error, ValueError) as error:
-        said = " ".join(str(error).split())[:300]
+        message = " ".join(str(error).split())[:300]
         remedy = "mend or unset its variable WANDB_..., or use logger.mode=offline or logger=csv"
-        raise UserError(f"W&B refuses: {said}", where="logger", remedy=remedy) from None
+        raise UserError(f"W&B refuses: {message}", where="logger", remedy=remedy) from None
 
 
 def _online(mode: str) -> bool:

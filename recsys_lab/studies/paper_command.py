@@ -30,14 +30,14 @@ def main(paper: str, argv: list[str]) -> int:
         line.add_argument(f"--{option}", metavar="X", help=f"of {', '.join(of)} (default {_defaults(of.values())})")
     arguments = line.parse_args(argv)
     out = None if arguments.out is None else out_folder(arguments.out, "--out")
-    chosen = [item for item in studies.values() if item.budget == QUICK] if arguments.study == "all" else [studies[arguments.study]]
-    shown = [run(item, arguments) for item in chosen]
-    drawn = {study.name: [str(path) for path in draw(study, out)] for study in shown} if out is not None else {}
+    items = [item for item in studies.values() if item.budget == QUICK] if arguments.study == "all" else [studies[arguments.study]]
+    results = [run(item, arguments) for item in items]
+    drawn = {study.name: [str(path) for path in draw(study, out)] for study in results} if out is not None else {}
     if arguments.json:
-        record = {study.name: study.to_json() | ({"pictures": drawn[study.name]} if drawn else {}) for study in shown}
+        record = {study.name: study.to_json() | ({"pictures": drawn[study.name]} if drawn else {}) for study in results}
         print(json.dumps(record if arguments.study == "all" else record[arguments.study], indent=2))
         return 0
-    for study in shown:
+    for study in results:
         show_study(study)
     for path in (path for paths in drawn.values() for path in paths):
         print(path)

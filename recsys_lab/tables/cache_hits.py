@@ -66,26 +66,26 @@ def cache_hits(access: TableAccess, policy: str, samples: int, cached: float, in
     approximation.
     """
     rows, chance = _in_batch(access, samples)
-    everything = float(np.dot(rows, chance))
+    rows_read = float(np.dot(rows, chance))
     if cached >= rows.sum():
-        held = -np.expm1(after * np.log1p(-chance)) if math.isfinite(after) else np.ones_like(chance)
+        chance_held = -np.expm1(after * np.log1p(-chance)) if math.isfinite(after) else np.ones_like(chance)
     elif policy == LRU:
-        held = _lru(rows, chance, cached, after)
+        chance_held = _lru(rows, chance, cached, after)
     elif math.isinf(after):
-        held = _lfu_settled(rows, chance, cached, in_flight)
+        chance_held = _lfu_settled(rows, chance, cached, in_flight)
     else:
-        held = _lfu(rows, chance, cached, in_flight, round(after))
-    hits = float(np.dot(rows, chance * held))
-    first, seen = (0.0, float(rows.sum())) if math.isinf(after) else _first(rows, chance, after)
-    joins = min(cached, seen + first) - min(cached, seen)  # a cache that is not full gives nothing up
-    return Hits(everything, hits, first, max(everything - hits - joins, 0.0))
+        chance_held = _lfu(rows, chance, cached, in_flight, round(after))
+    hits = float(np.dot(rows, chance * chance_held))
+    first, rows_seen = (0.0, float(rows.sum())) if math.isinf(after) else _first(rows, chance, after)
+    joins = min(cached, rows_seen + first) - min(cached, rows_seen)  # a cache that is not full gives nothing up
+    return Hits(rows_read, hits, first, max(rows_read - hits - joins, 0.0))
 
 
 def rows_in_store(access: TableAccess, samples: int, cached: float, after: float) -> float:
     """Rows that have left the cache at least once, `after` so many batches of `samples`."""
     rows, chance = _in_batch(access, samples)
-    seen = float(rows.sum()) if math.isinf(after) else _first(rows, chance, after)[1]
-    return max(seen - cached, 0.0)
+    rows_seen = float(rows.sum()) if math.isinf(after) else _first(rows, chance, after)[1]
+    return max(rows_seen - cached, 0.0)
 
 
 def _first(rows: np.ndarray, chance: np.ndarray, after: float) -> tuple[float, float]:
@@ -133,9 +133,9 @@ def _lfu(rows: np.ndarray, chance: np.ndarray, cached: float, in_flight: int, af
     """
     from scipy.stats import binom  # takes a second, which a plan without a cache need not wait
 
-    seen = -np.expm1(after * np.log1p(-chance))
-    if np.dot(rows, seen) <= cached:
-        return seen
+    chance_seen = -np.expm1(after * np.log1p(-chance))
+    if np.dot(rows, chance_seen) <= cached:
+        return chance_seen
     recent = -np.expm1(min(in_flight, after) * np.log1p(-chance))
 
     def held(level: float) -> np.ndarray:

@@ -54,8 +54,8 @@ def read_table_file(text: str | None) -> tuple[TableLine, ...]:
     if text is None:
         raise UserError("a file of tables is needed", where=KEY, given="none", remedy=remedy)
     path = path_of(text, KEY)
-    if (found := what_is(path)) is not None:
-        raise UserError("cannot be read", where=f"{KEY}={text}", given=found, remedy=remedy)
+    if (kind := what_is(path)) is not None:
+        raise UserError("cannot be read", where=f"{KEY}={text}", given=kind, remedy=remedy)
     try:
         rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
     except OSError as error:

@@ -96,6 +96,16 @@ def test_outputs_that_every_call_prints_are_found_on_the_pages() -> None:
     assert len(shown_outputs) >= 9 and all(command.parts for command in shown_outputs)
 
 
+def test_an_output_stands_on_one_page() -> None:
+    """Others link to it. README, which many read alone, may show a part of it."""
+    pages: dict[frozenset[str], set[str]] = {}
+    for command in ALL:
+        if command.output and command.page != "README.md":
+            pages.setdefault(frozenset(command.words) - {"logger=none"}, set()).add(command.page)
+    assert len(pages) > 15
+    assert {" ".join(sorted(words)): sorted(where) for words, where in pages.items() if len(where) > 1} == {}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", IN_ORDER)
@@ -116,4 +126,5 @@ def test_a_page_runs_from_its_first_command_to_its_last(page: str, tmp_path: Pat
             assert done.returncode == 2 and command.expected.split("...")[-1] in done.stderr, done.stderr
         else:
             assert done.returncode == 0, f"{command.text}\n{done.stderr[-2000:]}"
+            assert _missing(command.parts, done.stdout) is None  # its seeds are given, and what is measured is left out
     assert (study / "first" / "report.html").is_file() and "torchrec_row_wise" in (study / "sweep" / "ablation.md").read_text()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,3 +39,17 @@ def _taken(tree: ast.Module) -> Iterator[tuple[str, str]]:
             yield from ((str(node.module), alias.name) for alias in node.names)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == recsys_lab.__name__:
             yield recsys_lab.__name__, node.attr
+
+
+@pytest.mark.long
+def test_torchrecs_page_prints_what_it_shows(tmp_path: Path) -> None:
+    """Its model, its two plans and their figures, in a process of their own."""
+    text = (ROOT / "docs" / "torchrec.md").read_text(encoding="utf-8")
+    model, plans = _BLOCK.findall(text)[:2]
+    (shown,) = re.findall(r"^```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    script = tmp_path / "page.py"
+    script.write_text(model + plans)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == shown.split()

@@ -173,6 +173,14 @@ def test_the_site_follows_the_readers_system_at_every_visit() -> None:
     assert others == ["(prefers-color-scheme: light)", "(prefers-color-scheme: dark)"]
 
 
+def test_the_page_for_what_is_not_there_leads_to_pages_that_are(tmp_path: Path) -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    page = (ROOT / settings["theme"]["custom_dir"] / "404.html").read_text(encoding="utf-8")
+    targets = re.findall(r"""\{\{ '([\w/]+)\.html' \| url \}\}""", page)
+    made = {*pages_of_groups(), *(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))}
+    assert len(targets) > 2 and {f"{target}.md" for target in targets} <= made
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_site_is_built_and_asks_nothing_of_another_host() -> None:

@@ -56,13 +56,13 @@ def with_caches(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], po
     cheapest = shards.at_price(math.inf)
     if (shards.bytes_of_ranks(cheapest) > free).any():
         raise _too_small(inputs, shards, cheapest, free)
-    chosen = _chosen(shards, free)
-    if (shards.bytes_beneath(chosen) > beneath).any():
-        chosen = _chosen(shards.within(beneath, free), free)
-    placements = tuple(replace(p, store=menu.stores[k]) for p, menu, k in zip(plan.placements, menus, chosen))
-    made = replace(plan, placements=placements)
-    check_beneath(made, inputs.workload, inputs.cluster)
-    return made
+    choices = _chosen(shards, free)
+    if (shards.bytes_beneath(choices) > beneath).any():
+        choices = _chosen(shards.within(beneath, free), free)
+    placements = tuple(replace(p, store=menu.stores[k]) for p, menu, k in zip(plan.placements, menus, choices))
+    cached_plan = replace(plan, placements=placements)
+    check_beneath(cached_plan, inputs.workload, inputs.cluster)
+    return cached_plan
 
 
 def _chosen(shards: _Shards, free: np.ndarray) -> np.ndarray:
@@ -85,11 +85,11 @@ def memory_span_gb(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str],
     beneath, memory = bytes_beneath(inputs.cluster, kinds[0]), bytes_of_ranks(plan, inputs.workload)
     shards = _Shards.of(plan, menus, inputs).within(beneath, np.full(plan.world_size, math.inf))
     tables = np.asarray(memory.weights) + np.asarray(memory.optimizer_state)
-    left = 1 - inputs.cluster.reserved_memory_share
+    usable_share = 1 - inputs.cluster.reserved_memory_share
     spans = []
-    for chosen in (shards.at_price(math.inf), np.zeros(len(menus), dtype=int)):
-        more = shards.bytes_of_ranks(chosen) - tables
-        spans.append(float(np.maximum((np.asarray(memory.lasting) + more) / left, np.asarray(memory.totals) + more).max()) / 1e9)
+    for choices in (shards.at_price(math.inf), np.zeros(len(menus), dtype=int)):
+        more = shards.bytes_of_ranks(choices) - tables
+        spans.append(float(np.maximum((np.asarray(memory.lasting) + more) / usable_share, np.asarray(memory.totals) + more).max()) / 1e9)
     return spans[0], spans[1]
 
 
@@ -131,33 +131,33 @@ class _Shards:
         cost = np.where(np.isfinite(self.ms), self.of_tables(), math.inf) if math.isinf(price) else self.ms + price * self.of_tables()
         return cost.argmin(axis=1)
 
-    def bytes_of_ranks(self, chosen: np.ndarray) -> np.ndarray:
+    def bytes_of_ranks(self, choices: np.ndarray) -> np.ndarray:
         """[R]"""
-        held = self.sizes[np.arange(len(self.table)), chosen[self.table]]
-        return np.bincount(self.rank, weights=held, minlength=self.hosts * self.ranks_per_host)
+        bytes_of_shards = self.sizes[np.arange(len(self.table)), choices[self.table]]
+        return np.bincount(self.rank, weights=bytes_of_shards, minlength=self.hosts * self.ranks_per_host)
 
-    def bytes_beneath(self, chosen: np.ndarray) -> np.ndarray:
+    def bytes_beneath(self, choices: np.ndarray) -> np.ndarray:
         """[H]: of each host's memory, or its disk. A cache has copies, so a row with a store counts there either way."""
-        held = np.where(chosen[self.table] > 0, self.sizes[:, 0], 0.0)
-        return np.bincount(self.rank // self.ranks_per_host, weights=held, minlength=self.hosts)
+        bytes_of_shards = np.where(choices[self.table] > 0, self.sizes[:, 0], 0.0)
+        return np.bincount(self.rank // self.ranks_per_host, weights=bytes_of_shards, minlength=self.hosts)
 
     def within(self, beneath: float, free: np.ndarray) -> _Shards:
         """The same, with some tables that must stay as a whole. All others then take no more than `beneath` of a host.
 
         Tables of a host that is too small, no larger than what is `free`. They are in falling order of what they would wait for a byte.
         """
-        least, found = self.at_price(math.inf), self
+        least, shards = self.at_price(math.inf), self
         waits = self.ms[np.arange(len(least)), least] / self.of_tables()[:, 0]
         for number in np.argsort(-waits):
-            lacking = found.bytes_beneath(least) > beneath
+            lacking = shards.bytes_beneath(least) > beneath
             if not lacking.any():
                 break
             if not least[number] or not lacking[self.rank[self.table == number] // self.ranks_per_host].any():
                 continue
-            stays = found.staying(int(number))
-            if (stays.bytes_of_ranks(with_it := stays.at_price(math.inf)) <= free).all():
-                found, least = stays, with_it
-        return found
+            with_stay = shards.staying(int(number))
+            if (with_stay.bytes_of_ranks(least_with_stay := with_stay.at_price(math.inf)) <= free).all():
+                shards, least = with_stay, least_with_stay
+        return shards
 
     def staying(self, number: int) -> _Shards:
         """The same with one table in device memory as a whole."""
@@ -165,21 +165,21 @@ class _Shards:
         ms[number, 1:] = math.inf
         return replace(self, ms=ms)
 
-    def filled_up(self, chosen: np.ndarray, free: np.ndarray) -> np.ndarray:
-        """`chosen` with what is `free` spent: for each table, the one that gains most first, the fastest choice that still fits."""
-        waits = self.ms[np.arange(len(chosen)), chosen]  # a table that stays waits for nothing
-        left = free - self.bytes_of_ranks(chosen)
+    def filled_up(self, choices: np.ndarray, free: np.ndarray) -> np.ndarray:
+        """`choices` with what is `free` spent: for each table, the one that gains most first, the fastest choice that still fits."""
+        waits = self.ms[np.arange(len(choices)), choices]  # a table that stays waits for nothing
+        unspent = free - self.bytes_of_ranks(choices)
         for number in np.argsort(-waits):
-            own = self.table == number
+            of_table = self.table == number
             for choice in np.argsort(self.ms[number]):
-                if self.ms[number, choice] >= self.ms[number, chosen[number]]:
+                if self.ms[number, choice] >= self.ms[number, choices[number]]:
                     break
-                more = self.sizes[own, choice] - self.sizes[own, chosen[number]]
-                of_rank = np.bincount(self.rank[own], weights=more, minlength=self.hosts * self.ranks_per_host)
-                if (of_rank <= left).all():
-                    left, chosen[number] = left - of_rank, choice
+                more = self.sizes[of_table, choice] - self.sizes[of_table, choices[number]]
+                of_rank = np.bincount(self.rank[of_table], weights=more, minlength=self.hosts * self.ranks_per_host)
+                if (of_rank <= unspent).all():
+                    unspent, choices[number] = unspent - of_rank, choice
                     break
-        return chosen
+        return choices
 
 
 def _menu(table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> Menu:
@@ -231,8 +231,8 @@ def _page_cache_share(inputs: PlanInputs) -> float:
     cluster, host, disk = inputs.cluster, inputs.cluster.host, inputs.cluster.disk
     if host is None or disk is None or disk.cached_reads_per_s is None:
         return 0.0
-    kept = cluster.ranks_per_host * cluster.device.memory_gb if cluster.device.kind == "cpu" else 0.0
-    return min(max(host.memory_gb - kept, 0.0) * 1e9 * cluster.hosts / bytes_of_tables(inputs), 1.0)
+    ranks_gb = cluster.ranks_per_host * cluster.device.memory_gb if cluster.device.kind == "cpu" else 0.0
+    return min(max(host.memory_gb - ranks_gb, 0.0) * 1e9 * cluster.hosts / bytes_of_tables(inputs), 1.0)
 
 
 def bytes_of_tables(inputs: PlanInputs) -> int:
@@ -248,12 +248,12 @@ def _disk_ms(rows: float, size: int, cluster: Cluster, cached: float) -> float:
     disk, ranks = cluster.disk, cluster.ranks_per_host
     if disk is None:
         return 2 * rows * 4.096e-3 * ranks
-    read = (1 - cached) * max(rows * size / (disk.read_gb_s * 1e6), rows / disk.random_reads_per_s * 1e3)
+    read_ms = (1 - cached) * max(rows * size / (disk.read_gb_s * 1e6), rows / disk.random_reads_per_s * 1e3)
     if cached:
         assert disk.cached_reads_per_s is not None
-        read += cached * rows / disk.cached_reads_per_s * 1e3
-    written = rows * size / (disk.write_gb_s * 1e6)  # what leaves together is written together
-    return (read + written) * ranks
+        read_ms += cached * rows / disk.cached_reads_per_s * 1e3
+    write_ms = rows * size / (disk.write_gb_s * 1e6)  # what leaves together is written together
+    return (read_ms + write_ms) * ranks
 
 
 def _free_bytes(plan: ShardingPlan, inputs: PlanInputs) -> np.ndarray:
@@ -264,11 +264,11 @@ def _free_bytes(plan: ShardingPlan, inputs: PlanInputs) -> np.ndarray:
     return np.minimum(cluster.usable_memory_bytes - np.asarray(memory.lasting), whole - np.asarray(memory.totals)) + tables
 
 
-def _too_small(inputs: PlanInputs, shards: _Shards, chosen: np.ndarray, free: np.ndarray) -> PlanDoesNotFit:
+def _too_small(inputs: PlanInputs, shards: _Shards, choices: np.ndarray, free: np.ndarray) -> PlanDoesNotFit:
     """Of the rank that lacks most, with the budget at which all of it would fit."""
-    cluster, held = inputs.cluster, shards.bytes_of_ranks(chosen)
-    rank = int((held - free).argmax())
-    lacking = held[rank] - free[rank]
+    cluster, bytes_held = inputs.cluster, shards.bytes_of_ranks(choices)
+    rank = int((bytes_held - free).argmax())
+    lacking = bytes_held[rank] - free[rank]
     enough = cluster.device.memory_gb + lacking / 1e9 / (1 - cluster.reserved_memory_share)
     return PlanDoesNotFit(
         f"the smallest caches that hold the rows of the batches in flight lack {human_bytes(lacking)} on rank {rank}",

@@ -29,6 +29,7 @@ from typing import Any, cast
 from recsys_lab import child
 from recsys_lab.errors import RankLost, Terminated, UserError, unwritable
 from recsys_lab.files import pasted
+from recsys_lab.streams import Streams
 
 PRELOAD = "launchers.preload"
 DEAF = "launchers.deaf"
@@ -255,6 +256,7 @@ def _rank_main(
     import torch
 
     torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
+    Streams().__enter__()  # a rank goes on where nobody reads what it says
     code = 0
     try:
         home.send(work(**arguments))
@@ -299,6 +301,9 @@ def is_lost_peer(text: str, error: BaseException | None = None) -> bool:
         "wait timeout",
         "waiting for clients",
         "application timeout",
+        "Connection closed by remote peer",  # from here on NCCL's
+        "remote process exit",
+        "NCCL communicator was aborted",
     )
     return any(sign.lower() in text.lower() for sign in signs)
 
@@ -326,7 +331,7 @@ def _collect(processes: list, pipes: list[connection.Connection], ranks_per_host
             try:
                 answer = waiting[rank].recv()
             except (EOFError, OSError):  # before its answer, or within it
-                processes[rank].join(GRACE_S)
+                processes[rank].join()  # it is at its end, which a busy machine tells late
                 answer = Failure(None, _how_it_ended(processes[rank].exitcode), False)
             del waiting[rank]
             if isinstance(answer, Failure):

@@ -205,14 +205,13 @@ class ShardedStrategy(ParallelStrategy):
         self._reader = None  # while files are mapped, they take their place on the disk
 
     def _load_random_state(self) -> None:
-        """Of a rank that was there when the checkpoint was written. Another one keeps what its seed gave it."""
+        """Of a rank that was there when the checkpoint was written, on such a device. Another one keeps what its seed gave it."""
         assert self._reader is not None
-        if f"rng.{self.global_rank}" not in self._reader:
-            return
-        state = torch.get_rng_state()
-        self._reader.fill(whole(f"rng.{self.global_rank}", state))
-        torch.set_rng_state(state)
-        if self.root_device.type == "cuda":
+        if f"rng.{self.global_rank}" in self._reader:
+            state = torch.get_rng_state()
+            self._reader.fill(whole(f"rng.{self.global_rank}", state))
+            torch.set_rng_state(state)
+        if self.root_device.type == "cuda" and f"rng_cuda.{self.global_rank}" in self._reader:
             state = torch.cuda.get_rng_state()
             self._reader.fill(whole(f"rng_cuda.{self.global_rank}", state))
             torch.cuda.set_rng_state(state)

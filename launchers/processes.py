@@ -12,6 +12,7 @@ import ctypes
 import importlib
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -46,6 +47,11 @@ ON_THIS_MACHINE = {"GLOO_SOCKET_IFNAME": LOOPBACK, "NCCL_SOCKET_IFNAME": LOOPBAC
 GRACE_S = 3.0
 #: How long a rank that lost its peers tries to reach the first host. So a host that is cut off can be named.
 REACH_S = 2.0
+#: What gloo, torch's stores and NCCL say where a peer went away.
+LOST_PEER = (
+    "connection (closed by (remote )?peer|reset by peer|was closed)|broken pipe|failed to recv|connectFullMesh|remote process exit|"
+    "timed out waiting|(socket|wait|application) timeout|waiting for clients|NCCL communicator was aborted"
+)
 #: The driver's own library (NVML) is asked for GPUs. CUDA itself would start, and cannot start again in a rank that was forked from it.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 #: Rounds that a thread of OpenMP waits in a loop before it sleeps. With its own 300,000 an iteration takes twenty times as long as soon as
@@ -116,8 +122,8 @@ def _forked_server(_path: bytes, _args: Sequence[str], handles: Sequence[int]) -
     process = os.fork()
     if process:
         return process
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as launchers/deaf.py
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # as launchers/deaf.py
+        signal.signal(number, signal.SIG_IGN)
     _die_with_parent(signal.SIGKILL)  # until it listens, which tells it too
     _close_driver()  # its parent's, before the files of that are closed
     kept, serve = sorted(handles), cast(Callable[..., None], forkserver.main)
@@ -177,7 +183,8 @@ def run(
 
     `enter(host)` is the first thing that a rank does, in its own process. `listener`: where the ranks meet, which rank 0 takes over;
     without one it listens at MASTER_PORT. Raises a rank's own UserError; RankLost when a process died, hangs or is cut off; RuntimeError
-    with the rank's traceback for our bugs; Terminated where SIGTERM told this process or a rank to end.
+    with the rank's traceback for our bugs; Terminated where SIGTERM or SIGHUP told this
+    process or a rank to end.
     """
     if child.fork is not None:
         child.finish()  # the next question forks another
@@ -243,7 +250,8 @@ def _rank_main(
     """The whole life of a rank. Ends without running exit handlers: gloo's threads now and then abort in them."""
     if enter is not None:
         enter(int(variables["GROUP_RANK"]))  # before there is a second thread: a namespace is a thread's
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which stops us
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it and Ctrl-C reach the launcher, which stops us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(variables)
@@ -287,25 +295,7 @@ def _end_with_parent() -> None:
 
 def is_lost_peer(text: str, error: BaseException | None = None) -> bool:
     """Whether an error is only the echo of another rank's end (gloo reports it as a plain RuntimeError). No stream that nobody reads is."""
-    if isinstance(error, BrokenPipeError):
-        return False
-    signs = (
-        "Connection closed by peer",
-        "Connection reset by peer",
-        "Timed out waiting",
-        "Broken pipe",
-        "Socket Timeout",
-        "connection was closed",
-        "connectFullMesh",
-        "failed to recv",
-        "wait timeout",
-        "waiting for clients",
-        "application timeout",
-        "Connection closed by remote peer",  # from here on NCCL's
-        "remote process exit",
-        "NCCL communicator was aborted",
-    )
-    return any(sign.lower() in text.lower() for sign in signs)
+    return not isinstance(error, BrokenPipeError) and re.search(LOST_PEER, text, re.IGNORECASE) is not None
 
 
 def _reaches(address: str, port: int) -> bool:

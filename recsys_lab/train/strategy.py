@@ -239,6 +239,13 @@ def start_process_group() -> None:
     dist.init_process_group(recorded.register(), store=store, rank=rank, world_size=world_size, timeout=groups.timeout())
 
 
+def wait_at_most(seconds: float) -> None:
+    """How long collectives wait for the others from now on, also those of the process group that is there already."""
+    os.environ[groups.TIMEOUT] = str(seconds)
+    if dist.is_initialized():
+        dist.distributed_c10d._set_pg_timeout(groups.timeout())
+
+
 def _meeting_place(timeout: timedelta) -> tuple[dist.Store, int, int]:
     """The store that the environment names, this rank and the world's size. A rank that was given a listening socket serves it there."""
     listener = os.environ.pop("RECSYS_LAB_LISTENER", None)

@@ -265,8 +265,8 @@ class Outcome:
 
     @property
     def code(self) -> int:
-        """0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours; 129, 130 and 143: SIGHUP, Ctrl-C and SIGTERM cut it
-        short.
+        """0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours. 129, 130 and 143: SIGHUP,
+        Ctrl-C and SIGTERM cut it short.
 
         Of a sweep 0 where no job failed, else the lowest of those that failed.
         """

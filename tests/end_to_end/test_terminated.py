@@ -1,4 +1,4 @@
-"""What signals leave: SIGTERM and SIGHUP a checkpoint, a line and an exit code of its own; no signal, not even SIGKILL, a file in TMPDIR."""
+"""What signals leave: SIGTERM and SIGHUP a checkpoint, a line and an exit code; no signal, not even SIGKILL, a file in TMPDIR."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE = ("model=dcn", "sharder=torchrec", "cluster=h100x64", *SMALL, "trainer.che
 
 
 def signalled(folder: Path, cache: Path, scratch: Path, number: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs `words` in `folder` and sends the signal once the run trains: to the launcher, and nobody else but where a terminal is closed."""
+    """Runs `words` in `folder` and sends it the signal once the run trains: to the launcher alone, or as a closed terminal does."""
     scratch.mkdir(exist_ok=True)
     command = [sys.executable, "run.py", *words, f"hydra.run.dir={folder}"]
     variables = environment(cache) | {"TMPDIR": str(scratch)}

@@ -129,6 +129,11 @@ def test_nccls_words_for_a_lost_peer_are_known(text):
     assert processes.is_lost_peer(text, RuntimeError(text))
 
 
+def test_gloos_advice_is_left_out():
+    told = "Traceback\nRead error [127.0.0.1]:1717: Connection reset by peer. This is typically caused by a remote worker hanging. GLHF!"
+    assert processes.last_line(told) == "Read error [127.0.0.1]:1717: Connection reset by peer"
+
+
 def test_a_rank_whose_words_nobody_reads_goes_on(tmp_path):
     assert run(speaks_to_nobody, tmp_path) == "trained on"
 

@@ -316,7 +316,9 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def _cut_short(error: BaseException) -> str:
-    return {HungUp: "ended by SIGHUP", Terminated: "ended by SIGTERM"}.get(type(error), "interrupted")
+    if isinstance(error, Terminated):
+        return "ended by SIGHUP" if isinstance(error, HungUp) else "ended by SIGTERM"
+    return "interrupted"
 
 
 def _record_failure(config: DictConfig, folder: Path, error: Exception) -> None:

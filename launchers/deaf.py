@@ -5,4 +5,5 @@ It ends with the launcher.
 
 import signal
 
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -12,6 +12,7 @@ import ctypes
 import importlib
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -29,6 +30,7 @@ from typing import Any, cast
 from recsys_lab import child
 from recsys_lab.errors import RankLost, Terminated, UserError, unwritable
 from recsys_lab.files import pasted
+from recsys_lab.streams import Streams
 
 PRELOAD = "launchers.preload"
 DEAF = "launchers.deaf"
@@ -45,6 +47,11 @@ ON_THIS_MACHINE = {"GLOO_SOCKET_IFNAME": LOOPBACK, "NCCL_SOCKET_IFNAME": LOOPBAC
 GRACE_S = 3.0
 #: How long a rank that lost its peers tries to reach the first host. So a host that is cut off can be named.
 REACH_S = 2.0
+#: What gloo, torch's stores and NCCL say where a peer went away.
+LOST_PEER = (
+    "connection (closed by (remote )?peer|reset by peer|was closed)|broken pipe|failed to recv|connectFullMesh|remote process exit|"
+    "timed out waiting|(socket|wait|application) timeout|waiting for clients|NCCL communicator was aborted"
+)
 #: The driver's own library (NVML) is asked for GPUs. CUDA itself would start, and cannot start again in a rank that was forked from it.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 #: Rounds that a thread of OpenMP waits in a loop before it sleeps. With its own 300,000 an iteration takes twenty times as long as soon as
@@ -115,8 +122,8 @@ def _forked_server(_path: bytes, _args: Sequence[str], handles: Sequence[int]) -
     process = os.fork()
     if process:
         return process
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as launchers/deaf.py
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # as launchers/deaf.py
+        signal.signal(number, signal.SIG_IGN)
     _die_with_parent(signal.SIGKILL)  # until it listens, which tells it too
     _close_driver()  # its parent's, before the files of that are closed
     kept, serve = sorted(handles), cast(Callable[..., None], forkserver.main)
@@ -176,7 +183,8 @@ def run(
 
     `enter(host)` is the first thing that a rank does, in its own process. `listener`: where the ranks meet, which rank 0 takes over;
     without one it listens at MASTER_PORT. Raises a rank's own UserError; RankLost when a process died, hangs or is cut off; RuntimeError
-    with the rank's traceback for our bugs; Terminated where SIGTERM told this process or a rank to end.
+    with the rank's traceback for our bugs; Terminated where SIGTERM or SIGHUP told this
+    process or a rank to end.
     """
     if child.fork is not None:
         child.finish()  # the next question forks another
@@ -242,7 +250,8 @@ def _rank_main(
     """The whole life of a rank. Ends without running exit handlers: gloo's threads now and then abort in them."""
     if enter is not None:
         enter(int(variables["GROUP_RANK"]))  # before there is a second thread: a namespace is a thread's
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which stops us
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it and Ctrl-C reach the launcher, which stops us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(variables)
@@ -255,6 +264,7 @@ def _rank_main(
     import torch
 
     torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
+    Streams().__enter__()  # a rank goes on where nobody reads what it says
     code = 0
     try:
         home.send(work(**arguments))
@@ -285,22 +295,7 @@ def _end_with_parent() -> None:
 
 def is_lost_peer(text: str, error: BaseException | None = None) -> bool:
     """Whether an error is only the echo of another rank's end (gloo reports it as a plain RuntimeError). No stream that nobody reads is."""
-    if isinstance(error, BrokenPipeError):
-        return False
-    signs = (
-        "Connection closed by peer",
-        "Connection reset by peer",
-        "Timed out waiting",
-        "Broken pipe",
-        "Socket Timeout",
-        "connection was closed",
-        "connectFullMesh",
-        "failed to recv",
-        "wait timeout",
-        "waiting for clients",
-        "application timeout",
-    )
-    return any(sign.lower() in text.lower() for sign in signs)
+    return not isinstance(error, BrokenPipeError) and re.search(LOST_PEER, text, re.IGNORECASE) is not None
 
 
 def _reaches(address: str, port: int) -> bool:
@@ -326,7 +321,7 @@ def _collect(processes: list, pipes: list[connection.Connection], ranks_per_host
             try:
                 answer = waiting[rank].recv()
             except (EOFError, OSError):  # before its answer, or within it
-                processes[rank].join(GRACE_S)
+                processes[rank].join(10 * GRACE_S)  # it is at its end, which a busy machine tells late
                 answer = Failure(None, _how_it_ended(processes[rank].exitcode), False)
             del waiting[rank]
             if isinstance(answer, Failure):
@@ -379,7 +374,8 @@ def _what_was_lost(failures: dict[int, Failure], silent: list[int], world: int, 
 
 
 def last_line(text: str) -> str:
-    return text.strip().splitlines()[-1]
+    """Without gloo's advice, which is the same for all errors."""
+    return text.strip().splitlines()[-1].partition(". This is typically caused by")[0]
 
 
 def _let_end(processes: list) -> None:

@@ -82,6 +82,8 @@ def join(
         )
     import torch
 
+    from recsys_lab.train.strategy import wait_at_most
+
     if hosts * ranks_per_host != int(os.environ["WORLD_SIZE"]):
         raise UserError(
             "the ranks that torchrun started are not hosts x ranks per host",
@@ -90,7 +92,7 @@ def join(
             remedy="start as many ranks on every host",
         )
     os.environ.setdefault("LOCAL_WORLD_SIZE", str(ranks_per_host))
-    os.environ["RECSYS_LAB_TIMEOUT_S"] = str(timeout_s)
+    wait_at_most(timeout_s)
     torch.set_num_threads(threads_per_rank)
     try:
         return work(**arguments)

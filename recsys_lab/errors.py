@@ -1,7 +1,7 @@
 """The errors that a user sees. Each is one line: what is wrong, where, what was given, what is allowed, and what to do.
 
 Exit codes: 0 done, 1 our bug (any other exception, with its traceback), 2 `UserError`, 3 `PlanDoesNotFit`, 4 `RankLost`,
-130 Ctrl-C, 143 `Terminated`.
+129 `HungUp`, 130 Ctrl-C, 143 `Terminated`.
 """
 
 from __future__ import annotations
@@ -87,6 +87,12 @@ class Terminated(BaseException):
     """SIGTERM: what SLURM and Kubernetes send before they kill. No mistake and no bug, so nothing that handles errors handles it."""
 
     exit_code = 143  # 128 + 15, as of a process that the signal ended
+
+
+class HungUp(Terminated):
+    """SIGHUP: the terminal was closed, or the connection to it broke."""
+
+    exit_code = 129
 
 
 def cause(error: BaseException) -> BaseException:

@@ -23,6 +23,7 @@ from recsys_lab.config.frozen import differences, fingerprint, freeze, load, pla
 from recsys_lab.config.installed import check_installed
 from recsys_lab.errors import (
     UNWRITABLE,
+    HungUp,
     RankLost,
     Terminated,
     UserError,
@@ -41,7 +42,7 @@ from recsys_lab.report.page import write_missing_page
 from recsys_lab.train.checkpoint_folder import clear_partial, latest
 
 #: Exit codes of what a signal cut short: those of a process that the signal ended.
-CUT_SHORT: dict[type[BaseException], int] = {KeyboardInterrupt: 130, Terminated: Terminated.exit_code}
+CUT_SHORT: dict[type[BaseException], int] = {KeyboardInterrupt: 130, Terminated: Terminated.exit_code, HungUp: HungUp.exit_code}
 #: Files that nothing but a sweep writes into its own folder.
 MARKS_OF_A_SWEEP = {"multirun.yaml", "sweep.json", "search.json"}
 #: The status of a run that has nothing left to do.
@@ -260,11 +261,12 @@ class Outcome:
     def __init__(self) -> None:
         self.codes: list[int] = []
         self.line: Invocation | None = None
-        self._handled_before: Any = None
+        self._handled_before: dict[signal.Signals, Any] = {}
 
     @property
     def code(self) -> int:
-        """0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours; 130 and 143: Ctrl-C and SIGTERM cut it short.
+        """0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours. 129, 130 and 143: SIGHUP,
+        Ctrl-C and SIGTERM cut it short.
 
         Of a sweep 0 where no job failed, else the lowest of those that failed.
         """
@@ -273,12 +275,13 @@ class Outcome:
     def __enter__(self) -> Outcome:
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets its errors through to us, and prints nothing of its own
         if threading.current_thread() is threading.main_thread():
-            self._handled_before = signal.signal(signal.SIGTERM, _terminate)
+            handled = [signal.SIGTERM] + [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) == signal.SIG_DFL)  # nohup ignores it
+            self._handled_before = {number: signal.signal(number, _terminate) for number in handled}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if self._handled_before is not None:
-            signal.signal(signal.SIGTERM, self._handled_before)
+        for number, before in self._handled_before.items():
+            signal.signal(number, before)
         folder, error = None if self.line is None else self.line.folder, error and cause(error)
         if isinstance(error, OSError | ImportError) and (mistake := broken_install(error)):
             error = mistake
@@ -306,11 +309,16 @@ def _again(record: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _terminate(number: int, frame: object) -> None:
-    raise Terminated
+    if number == signal.SIGTERM:
+        raise Terminated
+    signal.signal(number, signal.SIG_IGN)  # the system and the shell send one each where a terminal is closed
+    raise HungUp
 
 
 def _cut_short(error: BaseException) -> str:
-    return "ended by SIGTERM" if isinstance(error, Terminated) else "interrupted"
+    if isinstance(error, Terminated):
+        return "ended by SIGHUP" if isinstance(error, HungUp) else "ended by SIGTERM"
+    return "interrupted"
 
 
 def _record_failure(config: DictConfig, folder: Path, error: Exception) -> None:

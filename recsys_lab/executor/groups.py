@@ -9,12 +9,14 @@ from datetime import timedelta
 import torch.distributed as dist
 from torchrec.distributed.types import ShardingEnv
 
+#: Of a collective, seconds.
+TIMEOUT = "RECSYS_LAB_TIMEOUT_S"
 _OPEN: list[dist.ProcessGroup] = []
 
 
 def timeout() -> timedelta:
     """How long a collective waits for the others: RECSYS_LAB_TIMEOUT_S, or ten minutes."""
-    return timedelta(seconds=float(os.environ.get("RECSYS_LAB_TIMEOUT_S", 600)))
+    return timedelta(seconds=float(os.environ.get(TIMEOUT, 600)))
 
 
 def own_group(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:

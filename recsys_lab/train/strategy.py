@@ -205,14 +205,13 @@ class ShardedStrategy(ParallelStrategy):
         self._reader = None  # while files are mapped, they take their place on the disk
 
     def _load_random_state(self) -> None:
-        """Of a rank that was there when the checkpoint was written. Another one keeps what its seed gave it."""
+        """Of a rank that was there when the checkpoint was written, on such a device. Another one keeps what its seed gave it."""
         assert self._reader is not None
-        if f"rng.{self.global_rank}" not in self._reader:
-            return
-        state = torch.get_rng_state()
-        self._reader.fill(whole(f"rng.{self.global_rank}", state))
-        torch.set_rng_state(state)
-        if self.root_device.type == "cuda":
+        if f"rng.{self.global_rank}" in self._reader:
+            state = torch.get_rng_state()
+            self._reader.fill(whole(f"rng.{self.global_rank}", state))
+            torch.set_rng_state(state)
+        if self.root_device.type == "cuda" and f"rng_cuda.{self.global_rank}" in self._reader:
             state = torch.cuda.get_rng_state()
             self._reader.fill(whole(f"rng_cuda.{self.global_rank}", state))
             torch.cuda.set_rng_state(state)
@@ -238,6 +237,13 @@ def start_process_group() -> None:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         store = meet(store, rank, world_size, max(groups.timeout(), JOIN))
     dist.init_process_group(recorded.register(), store=store, rank=rank, world_size=world_size, timeout=groups.timeout())
+
+
+def wait_at_most(seconds: float) -> None:
+    """How long collectives wait for the others from now on, also those of the process group that is there already."""
+    os.environ[groups.TIMEOUT] = str(seconds)
+    if dist.is_initialized():
+        dist.distributed_c10d._set_pg_timeout(groups.timeout())
 
 
 def _meeting_place(timeout: timedelta) -> tuple[dist.Store, int, int]:

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from recsys_lab.__main__ import COMMANDS, ROOT, commands_in, main
-from recsys_lab.errors import Terminated, UserError
+from recsys_lab.errors import HungUp, Terminated, UserError
 from recsys_lab.job import Ending, Outcome
 from tests.record.fake_run import failed, make_result, write_run
 
@@ -183,7 +183,10 @@ def test_an_installation_that_cannot_train_is_one_line(error, says, monkeypatch,
     assert codes == [2] and says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("signal", "code", "says"), [(Terminated, 143, "ended by SIGTERM"), (KeyboardInterrupt, 130, "interrupted")])
+@pytest.mark.parametrize(
+    ("signal", "code", "says"),
+    [(Terminated, 143, "ended by SIGTERM"), (HungUp, 129, "ended by SIGHUP"), (KeyboardInterrupt, 130, "interrupted")],
+)
 def test_a_signal_stays_one_where_a_library_cleans_up_with_an_error(signal, code, says, monkeypatch, capsys, tmp_path) -> None:
     """As OmegaConf does: its `finally` asks a half-made node for more than it has."""
 

@@ -1,4 +1,4 @@
-"""What signals leave: SIGTERM a checkpoint, a line and an exit code of its own; no signal, not even SIGKILL, a file in TMPDIR."""
+"""What signals leave: SIGTERM and SIGHUP a checkpoint, a line and an exit code; no signal, not even SIGKILL, a file in TMPDIR."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ LINE = ("model=dcn", "sharder=torchrec", "cluster=h100x64", *SMALL, "trainer.che
 
 
 def signalled(folder: Path, cache: Path, scratch: Path, number: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs `words` in `folder` and sends the launcher, and nobody else, the signal once the run trains."""
+    """Runs `words` in `folder` and sends it the signal once the run trains: to the launcher alone, or as a closed terminal does."""
     scratch.mkdir(exist_ok=True)
     command = [sys.executable, "run.py", *words, f"hydra.run.dir={folder}"]
     variables = environment(cache) | {"TMPDIR": str(scratch)}
-    process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
     until = time.monotonic() + 200
     while not (folder / "metrics.csv").is_file() or "\n1," not in (folder / "metrics.csv").read_text():
         assert process.poll() is None and time.monotonic() < until, process.communicate()
         time.sleep(0.02)
-    process.send_signal(number)
+    for _ in range(2 if number == signal.SIGHUP else 1):  # the shell sends it too
+        os.kill(-process.pid if number == signal.SIGHUP else process.pid, number)
     out, err = process.communicate(timeout=100)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
@@ -37,12 +38,13 @@ def left(scratch: Path) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-def test_sigterm_leaves_a_checkpoint_and_a_line(undisturbed, cache, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_such_a_signal_leaves_a_checkpoint_and_a_line(undisturbed, cache, tmp_path, number, code):
     folder = tmp_path / "run"
-    done = signalled(folder, cache, tmp_path / "scratch", signal.SIGTERM, *LINE)
+    done = signalled(folder, cache, tmp_path / "scratch", number, *LINE)
     step = last_checkpoint(folder).name
-    assert done.returncode == 143, done.stderr
-    assert done.stderr == f"ended by SIGTERM with a checkpoint of {step}; go on with: python run.py resume={folder}\n"
+    assert done.returncode == code, done.stderr
+    assert done.stderr == f"ended by {number.name} with a checkpoint of {step}; go on with: python run.py resume={folder}\n"
     assert left(tmp_path / "scratch") == [] and not (folder / "result.json").exists()
     assert sorted(os.listdir(folder / "checkpoints")) == [step] and 1 <= int(step[5:]) < 48
     done = line(f"resume={folder}", cache=cache, timeout_s=300)

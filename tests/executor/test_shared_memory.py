@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,7 +16,8 @@ import torch.distributed as dist
 from torch import nn
 
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
-from recsys_lab.executor.shared_memory import CHOICE, SHARED_SUM, Late, _library, shared_memory
+from recsys_lab.executor.shared_memory import CHOICE, DEAD, SHARED_SUM, Late, _library, shared_memory
+from recsys_lab.kernels.build import compiler
 from tests.executor.test_recorded import every_entry_point
 from tests.ranks import RankFailed, run_ranks
 
@@ -221,3 +224,42 @@ def test_a_group_of_more_ranks_than_a_message_has_room_for_is_gloos(monkeypatch:
     store, most = dist.HashStore(), _library().exchange_most_ranks()
     assert shared_memory(store, 0, most + 1, timedelta(seconds=1)) is None
     assert store.num_keys() == 0, "nobody waits for the others"
+
+
+#: Loaded before the system's own `kill`. Where one process asks whether another lives, `asked` is called, and the answer is that it ended.
+KILL = """
+#include <errno.h>
+void (*asked)(void);
+int kill(int process, int number) { (void)process, (void)number; asked(); errno = ESRCH; return -1; }
+"""
+POSTED_LAST = """
+import ctypes, os, sys, torch
+from recsys_lab.executor.shared_memory import _library
+from recsys_lab.kernels.build import library
+_library()
+size, long, none = 1 << 20, ctypes.c_int64, ctypes.c_int64 * 2
+files = (ctypes.c_int * 2)(*(os.memfd_create("outbox") for _ in range(2)))
+for file in files:
+    os.ftruncate(file, library().exchange_bytes(long(size)))
+here, there = (ctypes.c_void_p(library().exchange_open(rank, 2, files, long(size))) for rank in range(2))
+posts = sys.argv[2] == "posts"
+@ctypes.CFUNCTYPE(None)
+def asked():
+    if posts:
+        library().exchange_post(there, 0, ctypes.addressof(word), none(0, 0), none(8, 0), 1.0)
+ctypes.c_void_p.in_dll(ctypes.CDLL(sys.argv[1]), "asked").value = ctypes.cast(asked, ctypes.c_void_p).value
+word, taken = long(17), long(0)
+code = library().exchange_take(here, 0, ctypes.addressof(taken), none(0, 0), none(0, 8), 30.0, ctypes.c_int(), long())
+print(code, taken.value)
+"""
+
+
+@pytest.mark.parametrize(("peer", "answer"), [("posts", "0 17"), ("posts nothing", f"{DEAD} 0")])
+def test_what_a_rank_posted_just_before_its_end_is_there(peer: str, answer: str, tmp_path: Path) -> None:
+    """Between a look for its message and the question whether it lives."""
+    (tmp_path / "kill.c").write_text(KILL)
+    made = str(tmp_path / "kill.so")
+    subprocess.run([compiler(), "-x", "c", "-shared", "-fPIC", "-o", made, str(tmp_path / "kill.c")], check=True)
+    words = [sys.executable, "-c", POSTED_LAST, made, peer]
+    done = subprocess.run(words, env=os.environ | {"LD_PRELOAD": made}, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == answer

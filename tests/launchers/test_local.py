@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import signal
 import struct
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -38,6 +40,16 @@ def unread() -> None:
     if os.environ["RANK"] == "0":
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
     time.sleep(60)
+
+
+def speaks_to_nobody() -> str:
+    """As a rank does whose stderr was a pipe, once its reader has ended."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 2)
+    for _ in range(2):
+        print("step 1", file=sys.stderr, flush=True)
+    return "trained on"
 
 
 def unreachable() -> None:
@@ -102,6 +114,39 @@ def test_a_stream_that_nobody_reads_is_no_lost_rank(tmp_path):
     assert "BrokenPipeError" in str(error.value)
     with pytest.raises(RankLost):
         run(unreachable, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NCCL error in: NCCLUtils.hpp:317, remote process exited or there was a network error, NCCL version 2.28.8",
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+        "ncclInternalError: Internal check failed.\nLast error:\nNet : Connection closed by remote peer host<50260>",
+        "NCCL communicator was aborted on rank 1.",
+    ],
+)
+def test_nccls_words_for_a_lost_peer_are_known(text):
+    assert processes.is_lost_peer(text, RuntimeError(text))
+
+
+def test_gloos_advice_is_left_out():
+    told = "Traceback\nRead error [127.0.0.1]:1717: Connection reset by peer. This is typically caused by a remote worker hanging. GLHF!"
+    assert processes.last_line(told) == "Read error [127.0.0.1]:1717: Connection reset by peer"
+
+
+def test_a_rank_whose_words_nobody_reads_goes_on(tmp_path):
+    assert run(speaks_to_nobody, tmp_path) == "trained on"
+
+
+def test_how_a_rank_ended_is_waited_for(tmp_path):
+    """A busy machine closes a killed rank's files seconds before it tells how the rank ended."""
+    mine, of_rank = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    process.start()
+    of_rank.close()
+    threading.Timer(processes.GRACE_S + 1, process.kill).start()
+    with pytest.raises(RankLost, match="rank 0 on host 0 was lost .killed by SIGKILL"):
+        processes._collect([process], [mine], 1, tmp_path)
 
 
 def test_a_rank_that_is_killed_within_its_answer_is_named(tmp_path):

@@ -13,13 +13,18 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
+import torch.distributed as dist
 from omegaconf import OmegaConf
 
 from launchers import torchrun
 from launchers.processes import listen_here
 from recsys_lab.errors import UserError
+from recsys_lab.executor.recorded import register
 from tests.end_to_end.lines import ROOT, SMALL, bits, environment, result
+from tests.ranks import RankFailed, run_ranks
 
+register()
 WORDS = ("model=dcn", "sharder=torchrec_row_wise", "mode=train", *SMALL, "data.rows_train=30000")
 STANDALONE = ("--standalone", "--nproc_per_node", "2")
 
@@ -48,6 +53,22 @@ def wait_for_step(folder: Path, least: int, agent: subprocess.Popen) -> None:
     while not any(int(path.name[5:]) >= least for path in folder.glob("checkpoints/step=*") if path.name[5:].isdigit()):
         assert agent.poll() is None and time.monotonic() < until, agent.communicate()[1]
         time.sleep(0.02)
+
+
+def meet_late() -> None:
+    if dist.get_rank() == 1:
+        time.sleep(6)
+    dist.all_reduce(torch.ones(1))
+
+
+def join_for_a_second(folder: str) -> None:
+    torchrun.join(meet_late, {}, Path(folder), hosts=1, ranks_per_host=2, timeout_s=1.0)
+
+
+def test_ranks_that_have_met_wait_as_long_as_the_config_says(tmp_path: Path) -> None:
+    """They meet before the config is read, to hear from the first which one it is."""
+    with pytest.raises(RankFailed, match="RankLost: rank 0 on host 0 lost its peers"):
+        run_ranks(join_for_a_second, 1, 2, str(tmp_path), backend="recorded", timeout_s=60)
 
 
 @pytest.mark.long

@@ -92,8 +92,10 @@ Outcome await(const Exchange& exchange, int64_t number, int peer, int64_t until_
     if (message.number.load() != number + 1) sleep_on(box.posts, seen);
     box.sleepers.fetch_sub(1);
     if (message.number.load(std::memory_order_acquire) == number + 1) continue;
-    if (!lives(box.pid)) return kDead;
-    if (now_ns() > until_ns) return kLate;
+    const bool dead = !lives(box.pid), late = now_ns() > until_ns;
+    if (message.number.load(std::memory_order_acquire) == number + 1) continue;  // posted since the look before, by one that then ended
+    if (dead) return kDead;
+    if (late) return kLate;
   }
 }
 

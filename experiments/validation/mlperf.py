@@ -41,6 +41,7 @@ ACCELERATORS = (
     (r"H[18]00.*NVL\b", "h100_nvl", "pcie5", "ndr"),
     (r"H[18]00.*PCIe", "h100_pcie", "pcie5", "ndr"),
     (r"H[18]00", "h100", "nvlink4", "ndr"),
+    (r"H20\b", "h20", "nvlink4", "ndr"),
     (r"L40", "l40s", "pcie4", "roce200"),
     (r"A40", "a40", "pcie4_host", "roce200"),
     (r"A30", "a30", "pcie4", "roce200"),

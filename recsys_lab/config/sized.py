@@ -59,7 +59,16 @@ def no_such_cluster(name: str) -> UserError:
     """The mistake that there is none of this name."""
     names = on_file()
     allowed = f"{', '.join(names)}, and most of these with a number of devices, such as a100x128"
-    return UserError("no such cluster", where=GROUP, given=name, allowed=allowed, remedy=did_you_mean(name, names))
+    remedy = _of_device(name) or did_you_mean(name, names) or "describe it in a YAML of your own: docs/add_a_cluster.md"
+    return UserError("no such cluster", where=GROUP, given=name, allowed=allowed, remedy=remedy)
+
+
+def _of_device(name: str) -> str | None:
+    """How to have a cluster of a device that is on file without one; None where no device has the name."""
+    match = SIZED.fullmatch(name)
+    devices = [path.stem for path in (CONF / GROUP / "device").glob("*.yaml")]
+    device = next((one for one in (name, match["name"] if match else None) if one in devices), None)
+    return device and f"that device is on file: cluster=h100 cluster/device={device} cluster/link@cluster.intra_host=LINK"
 
 
 def _text(choice: str) -> str:

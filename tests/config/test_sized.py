@@ -67,6 +67,9 @@ def test_a_file_of_the_users_own_is_what_is_meant(tmp_path: Path, monkeypatch: p
         ("cluster=h100x0", ["no such cluster", "given h100x0", "such as a100x128"]),
         ("cluster=localx4", ["no such cluster", "did you mean 'local'"]),
         ("cluster=x128", ["no such cluster"]),
+        ("cluster=l4", ["no such cluster", "cluster=h100 cluster/device=l4 "]),
+        ("cluster=a30x8", ["no such cluster", "cluster/device=a30 "]),
+        ("cluster=tpu_v5p", ["no such cluster", "docs/add_a_cluster.md"]),
     ],
 )
 def test_what_cannot_be_is_one_line(word: str, parts: list[str]) -> None:
@@ -74,3 +77,23 @@ def test_what_cannot_be_is_one_line(word: str, parts: list[str]) -> None:
         with pytest.raises(UserError) as caught:
             read(words)
         assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def test_a_device_without_a_cluster_stands_in_another_one_as_the_mistake_says() -> None:
+    cluster = cluster_of("cluster=h100", "cluster/device=l4", "cluster/link@cluster.intra_host=pcie4", "cluster.hosts=2")
+    assert cluster.device.name == "L4 24 GB" and cluster.intra_host.name == "PCIe 4 x16" and cluster.world_size == 16
+    assert cluster.price is None  # H100's list price is not its
+    assert cluster_of("cluster=h100x16", "cluster/link@cluster.cross_host=roce100").cross_host.name == "100 Gb/s, one NIC a GPU"
+    with pytest.raises(UserError, match=r"cluster/device: no such choice; given l5; allowed: a10.*did you mean 'l4'"):
+        read(["cluster=h100", "cluster/device=l5"])
+
+
+@pytest.mark.parametrize(
+    ("choice", "ranks", "memory_gb", "host_gb"),
+    [("gh200x32", (32, 1), 96, 480), ("h20x16", (2, 8), 96, 1024), ("mi300x", (1, 8), 192, 1024), ("mi300xx16", (2, 8), 192, 1024)]
+    + [("b300x16", (2, 8), 288, 1024), ("gb300", (1, 72), 279, 72 * 240), ("gb300x8", (1, 8), 279, 8 * 240)],
+)
+def test_systems_that_nothing_was_fitted_to(choice: str, ranks: tuple[int, int], memory_gb: float, host_gb: float) -> None:
+    cluster = built("cluster", choice)
+    assert (cluster.hosts, cluster.ranks_per_host) == ranks
+    assert (cluster.device.memory_gb, cluster.host.memory_gb) == (memory_gb, host_gb)

@@ -45,6 +45,7 @@ def test_the_table_has_its_runs_and_every_accelerator_has_a_data_sheet() -> None
         ("NVIDIA Blackwell GPU (GB200)", 19, 4, "", "GB200", "NVLink 5", "ConnectX-7", (19, 4)),  # 19 trays are alike in no fewer racks
         ("NVIDIA Blackwell GPU (GB200)", 32, 4, "", "GB200", "NVLink 5", "ConnectX-7", (2, 64)),
         ("NVIDIA Blackwell Ultra GPU (GB300)", 20, 4, "", "GB300", "NVLink 5", "ConnectX-8", (2, 40)),
+        ("NVIDIA H20", 2, 8, "", "H20 96 GB", "NVLink 4", "ConnectX-7", (2, 8)),
         ("NVIDIA H200 NVL", 1, 8, "", "H200", "PCIe 5", "ConnectX-7", (1, 8)),
         ("NVIDIA H100 NVL 94GB", 2, 4, "", "H100 NVL", "PCIe 5", "ConnectX-7", (2, 4)),
         ("NVIDIA H100-SXM5-80GB", 2, 8, "8x 400Gb/s RoCE", "H100 SXM", "NVLink 4", "ConnectX-7, 400 Gb/s RoCE", (2, 8)),

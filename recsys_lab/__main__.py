@@ -11,7 +11,9 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -99,9 +101,18 @@ def console() -> int:
 
 def _help() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}} {about}" for name, (_, about) in COMMANDS.items()]
+    columns = shutil.get_terminal_size().columns
+    lines = [_entry(f"  {name:<{width}} ", about, columns) for name, (_, about) in COMMANDS.items()]
     program = "recsys-lab" if Path(sys.argv[0]).name == "recsys-lab" else "python -m recsys_lab"
     return "\n".join([f"usage: {program} COMMAND [...]", "", *lines, "", f"{program} COMMAND --help says more."])
+
+
+def _entry(name: str, about: str, columns: int) -> str:
+    """A command with what it does, wrapped beside its name. Where there is no room, the words come below it."""
+    indent = len(name) if columns - len(name) >= 24 else 4
+    first = name if indent == len(name) else f"{name.rstrip()}\n"
+    words = textwrap.fill(about, max(columns - indent, 16), break_long_words=False, break_on_hyphens=False).replace("\n", "\n" + " " * indent)
+    return first + (words if first == name else " " * indent + words)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,9 @@ def _entry(name: str, about: str, columns: int) -> str:
     """A command with what it does, wrapped beside its name. Where there is no room, the words come below it."""
     indent = len(name) if columns - len(name) >= 24 else 4
     first = name if indent == len(name) else f"{name.rstrip()}\n"
-    words = textwrap.fill(about, max(columns - indent, 16), break_long_words=False, break_on_hyphens=False).replace("\n", "\n" + " " * indent)
+    words = textwrap.fill(about, max(columns - indent, 16), break_long_words=False, break_on_hyphens=False).replace(
+        "\n", "\n" + " " * indent
+    )
     return first + (words if first == name else " " * indent + words)
 
 

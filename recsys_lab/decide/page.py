@@ -48,8 +48,8 @@ def page(decision: Decision) -> str:
         *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(decision.rows)) else []),
         '<div class="filters" id="filters"></div>',
         '<h2>Cost against time</h2><div class="chart tall" id="scatter"></div><ol id="front"></ol>',
-        '<p class="note">Each point is a combination; hover for its figures, click to compare it. Numbered stars are Pareto-optimal: no row is '
-        "both faster and cheaper. Bars are their 90 % intervals. An axis that spans more than ten times its least is logarithmic."
+        '<p class="note">Each point is a combination; hover for its figures, click to compare it. Numbered stars are Pareto-optimal: '
+        "no row is both faster and cheaper. Bars are their 90 % intervals. An axis that spans more than ten times its least is logarithmic."
         f"{escape(_shapes(decision.rows) + _not_drawn(winner))}</p>",
         '<div class="charts"><div><h2>Where the milliseconds go</h2>'
         '<label>first <select id="left"></select></label><br><label>second <select id="right"></select></label>'

@@ -78,7 +78,7 @@ class Issued:
 
 @dataclass(frozen=True)
 class Schedule:
-    """All steps on all ranks. `host_ms` [R] or [1]: when the host has issued them all. `issued`: by what, where it runs beside the device."""
+    """All steps on all ranks. `host_ms` [R] or [1]: when the host has issued them all. `issued`: how, beside the device."""
 
     placed: tuple[Placed, ...]
     host_ms: np.ndarray = field(default_factory=lambda: np.zeros(1))

@@ -119,7 +119,7 @@ def _traces(curve: Curve, place: int, of: int, name: str) -> list[dict[str, Any]
 def pareto(ablation: Ablation) -> str | None:
     """Two figures of each row against each other. On the line are rows that no other beats in both. None where rows have not two.
 
-    Quality against throughput and bytes. Where nothing was trained, throughput against bytes. Not where all rows have one value of the first.
+    Quality against throughput and bytes. Where nothing was trained, throughput against bytes. Not where all rows have the same.
     """
     panels = []
     for x, y in _pairs(ablation):

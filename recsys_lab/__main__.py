@@ -11,7 +11,9 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +25,8 @@ from recsys_lab.streams import Streams, quiet_interrupts
 ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__" or Path(sys.argv[0]).name == "recsys-lab":
     quiet_interrupts()  # before the commands are looked for
+#: Columns where there is no terminal: each command is a line.
+WHOLE = 1000
 #: The exit code of a command that Ctrl-C ended.
 INTERRUPTED = 130
 ENTRY = re.compile(r"`python -m recsys_lab (\w+)\b[^`]*`: (.+?)\.?$", re.MULTILINE)
@@ -99,9 +103,19 @@ def console() -> int:
 
 def _help() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}} {about}" for name, (_, about) in COMMANDS.items()]
+    columns = shutil.get_terminal_size((WHOLE, 0)).columns
+    lines = [_entry(f"  {name:<{width}} ", about, columns) for name, (_, about) in COMMANDS.items()]
     program = "recsys-lab" if Path(sys.argv[0]).name == "recsys-lab" else "python -m recsys_lab"
     return "\n".join([f"usage: {program} COMMAND [...]", "", *lines, "", f"{program} COMMAND --help says more."])
+
+
+def _entry(name: str, about: str, columns: int) -> str:
+    """A command with what it does, wrapped beside its name. Where there is no room, the words come below it."""
+    indent = len(name) if columns - len(name) >= 24 else 4
+    first = name if indent == len(name) else f"{name.rstrip()}\n"
+    lines = textwrap.wrap(about, max(columns - indent, 16), break_long_words=False, break_on_hyphens=False)
+    words = f"\n{' ' * indent}".join(lines)
+    return first + (words if first == name else " " * indent + words)
 
 
 if __name__ == "__main__":

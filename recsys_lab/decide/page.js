@@ -6,6 +6,8 @@ const PAID = data.rows.some(row => row.usd_per_1e9 !== null);
 const COST = PAID ? "usd_per_1e9" : "device_hours_per_1e9";
 const COST_WORDS = PAID ? "dollars per 1e9 samples" : "device-hours per 1e9 samples";
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "pentagon"];
+// An axis is logarithmic where its most is over so many times its least.
+const FAR = 10;
 const unique = values => [...new Set(values)];
 const all = Object.fromEntries(AXES.map(axis => [axis, unique(data.rows.map(row => row[axis]))]));
 const profiles = unique(data.rows.filter(row => row.ms !== null).map(row => row.profile));
@@ -40,28 +42,63 @@ function costSpan(row) {
   return row.ms_interval && hasCost(row) ? row.ms_interval.map(ms => row[COST] * ms / row.ms) : null;
 }
 
+// Figures and choices of a row, a line each.
+function told(row) {
+  return `<b>${row.sharder}</b> on ${row.cluster}<br>${row.precision}, ${row.optimizer}<br>${figure(row.ms)} ms `
+    + `(${span(row.ms_interval)})<br>${figure(row[COST])} ${COST_WORDS}<br>${figure(row.memory_gb, 1)} of ${row.memory_there_gb} GB`
+    + (storesOf(row) ? `, ${storesOf(row)}` : "") + `<br>bound by ${row.bound}`
+    + (row.price ? `<br>${figure(row.price.usd_per_device_hour)} $ a device-hour (${row.price.origin})` : "");
+}
+
+const colourOf = row => COLOURS[all.sharder.indexOf(row.sharder) % COLOURS.length];
+const pointsOf = rows => ({ type: "scatter", x: rows.map(row => row.ms), y: rows.map(row => row[COST]), customdata: rows.map(nameOf),
+  hovertext: rows.map(told), hovertemplate: "%{hovertext}<extra></extra>" });
+
+// Numbers of stars that lie on each other are one label.
+function labelsOf(front) {
+  const near = (a, b) => Math.abs(a.ms / b.ms - 1) < 0.03 && Math.abs(a[COST] / b[COST] - 1) < 0.03;
+  const labels = [];
+  front.forEach((row, i) => {
+    const first = front.findIndex(other => near(row, other));
+    labels[i] = "";
+    labels[first] += (labels[first] ? ", " : "") + (i + 1);
+  });
+  return labels;
+}
+
+// Linear from zero, or logarithmic where the figures lie far apart.
+function axisOf(words, values) {
+  const far = values.length && Math.max(...values) > FAR * Math.min(...values);
+  if (!far) return { title: { text: words }, type: "linear", rangemode: "tozero" };
+  const powers = Array.from({ length: 24 }, (_, i) => 10 ** (i - 9)), ticks = powers.flatMap(power => [power, 2 * power, 5 * power]);
+  return { title: { text: words }, type: "log", tickvals: ticks, ticktext: ticks.map(tick => Number(tick.toPrecision(1)).toLocaleString("en")) };
+}
+
 function drawScatter() {
   const rows = shown().filter(row => row.ms !== null && hasCost(row));
   const narrow = window.innerWidth < 700;
+  const front = rows.filter(row => row.pareto).sort((a, b) => a.ms - b.ms || a[COST] - b[COST]), spans = front.map(costSpan);
   const traces = all.sharder.filter(sharder => rows.some(row => row.sharder === sharder)).map(sharder => {
-    const own = rows.filter(row => row.sharder === sharder), spans = own.map(costSpan);
+    const own = rows.filter(row => row.sharder === sharder && !row.pareto), points = pointsOf(own);
     return {
-      type: "scatter", mode: "markers", name: sharder, x: own.map(row => row.ms), y: own.map(row => row[COST]), customdata: own.map(nameOf),
-      text: own.map(row => `<b>${row.sharder}</b> on ${row.cluster}<br>${row.precision}, ${row.optimizer}<br>${figure(row.ms)} ms `
-        + `(${span(row.ms_interval)})<br>${figure(row[COST])} ${COST_WORDS}<br>${figure(row.memory_gb, 1)} of ${row.memory_there_gb} GB`
-        + (storesOf(row) ? `, ${storesOf(row)}` : "")
-        + `<br>bound by ${row.bound}` + (row.price ? `<br>${figure(row.price.usd_per_device_hour)} $ a device-hour (${row.price.origin})` : "")),
-      hovertemplate: "%{text}<extra></extra>",
-      error_y: { type: "data", symmetric: false, thickness: 0.6, width: 0, color: "rgba(128,128,128,0.35)",
-        array: own.map((row, i) => spans[i] ? spans[i][1] - row[COST] : 0), arrayminus: own.map((row, i) => spans[i] ? row[COST] - spans[i][0] : 0) },
-      marker: { color: COLOURS[all.sharder.indexOf(sharder) % COLOURS.length], size: own.map(row => row.pareto ? 16 : 9),
-        symbol: own.map(row => row.pareto ? "star" : SYMBOLS[all.cluster.indexOf(row.cluster) % SYMBOLS.length]) },
+      ...points, ...(own.length ? {} : { x: [null], y: [null] }), mode: "markers", name: sharder,
+      marker: { color: COLOURS[all.sharder.indexOf(sharder) % COLOURS.length], size: 7, opacity: 0.7,
+        symbol: own.length ? own.map(row => SYMBOLS[all.cluster.indexOf(row.cluster) % SYMBOLS.length]) : "circle" },
     };
   });
+  traces.push({
+    ...pointsOf(front), mode: "lines+markers+text", name: "Pareto-optimal", text: labelsOf(front), textposition: "top right",
+    line: { color: "rgba(128,128,128,0.7)", width: 1, dash: "dot" }, cliponaxis: false,
+    error_y: { type: "data", symmetric: false, thickness: 0.8, width: 3, color: "rgba(128,128,128,0.6)",
+      array: front.map((row, i) => spans[i] ? spans[i][1] - row[COST] : 0), arrayminus: front.map((row, i) => spans[i] ? row[COST] - spans[i][0] : 0) },
+    marker: { color: front.map(colourOf), size: 15, symbol: "star", line: { color: "rgba(128,128,128,0.9)", width: 1 } },
+  });
   Plotly.react("scatter", traces, themed({
-    xaxis: { title: { text: "ms an iteration" }, rangemode: "tozero" }, yaxis: { title: { text: COST_WORDS }, rangemode: "tozero" },
-    legend: narrow ? { orientation: "h", y: -0.22 } : {}, hovermode: "closest",
+    xaxis: axisOf("ms an iteration", rows.map(row => row.ms)), yaxis: axisOf(COST_WORDS, rows.map(row => row[COST])),
+    legend: narrow ? { orientation: "h", y: -0.18 } : {}, hovermode: "closest",
   }), OPTIONS);
+  document.getElementById("front").replaceChildren(
+    ...front.map(row => element("li", `${nameOf(row)}: ${figure(row.ms)} ms, ${figure(row[COST])} ${COST_WORDS}`)));
 }
 
 function drawPhases() {
@@ -114,19 +151,23 @@ function drawTable() {
     return (left > right ? 1 : left < right ? -1 : 0) * (order.down ? -1 : 1);
   });
   const table = document.getElementById("rows"), head = element("tr"), top = element("thead"), body = element("tbody");
-  for (const [key, words] of COLUMNS) {
+  const columns = COLUMNS.filter(([key]) => rows.some(row => cell(row, key) !== ""));
+  for (const [key, words] of columns) {
     const made = element("th", words + (order.key === key ? (order.down ? " ▾" : " ▴") : ""), { "data-key": key, title: "sort" });
     made.onclick = () => { order = { key, down: order.key === key && !order.down }; drawTable(); };
     head.append(made);
   }
   for (const row of rows) {
     const line = element("tr", "", row.pareto ? { class: "pareto", title: row.command } : { title: row.command });
-    for (const [key] of COLUMNS) line.append(element("td", cell(row, key), typeof row[key] === "number" || key === "ms_interval" ? { class: "right" } : {}));
+    const kindOf = key => typeof row[key] === "number" || key === "ms_interval" ? "right" : key === "fix" ? "words" : "";
+    for (const [key] of columns) line.append(element("td", cell(row, key), { class: kindOf(key) }));
     body.append(line);
   }
   top.append(head);
   table.replaceChildren(top, body);
-  document.getElementById("count").textContent = `${rows.length} rows, profile ${profile}. A click on a column sorts.`;
+  const empty = COLUMNS.filter(column => !columns.includes(column)).map(([, words]) => words);
+  document.getElementById("count").textContent = `${rows.length} rows, profile ${profile}. A click on a column sorts.`
+    + (empty.length ? ` Left out, as no row has a value: ${empty.join(", ")}.` : "");
 }
 
 function fillChoices() {

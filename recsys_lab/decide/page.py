@@ -22,7 +22,8 @@ STYLE = """
 .filters { display: flex; flex-wrap: wrap; gap: 6px 22px; margin: 10px 0; }
 .filters fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .filters legend { color: var(--soft); font-size: 12.5px; padding: 0; }
 .filters label { margin-right: 10px; white-space: nowrap; font-size: 13.5px; }
-.chart { height: 400px; } .chart.tall { height: 460px; }
+.chart { height: 400px; } .chart.tall { height: 460px; } @media (max-width: 700px) { .chart.tall { height: 600px; } }
+#front { font-size: 13.5px; margin: 4px 0; padding-left: 28px; } #rows td { white-space: nowrap; } #rows td.words { white-space: normal; }
 select { max-width: 100%; font: inherit; font-size: 13.5px; } th[data-key] { cursor: pointer; }
 tr.pareto td:first-child { font-weight: 600; }
 """
@@ -46,9 +47,10 @@ def page(decision: Decision) -> str:
         *map(_paragraph, (*([winner.details] if winner.details else []), *decision.sentences)),
         *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(decision.rows)) else []),
         '<div class="filters" id="filters"></div>',
-        '<h2>Cost against time</h2><div class="chart tall" id="scatter"></div>',
-        '<p class="note">Each point is a combination; hover for its figures, click to compare it. Stars are Pareto-optimal: no row is both '
-        f"faster and cheaper. Bars are 90 % intervals.{escape(_shapes(decision.rows) + _not_drawn(winner))}</p>",
+        '<h2>Cost against time</h2><div class="chart tall" id="scatter"></div><ol id="front"></ol>',
+        '<p class="note">Each point is a combination; hover for its figures, click to compare it. Numbered stars are Pareto-optimal: '
+        "no row is both faster and cheaper. Bars are their 90 % intervals. An axis that spans more than ten times its least is logarithmic."
+        f"{escape(_shapes(decision.rows) + _not_drawn(winner))}</p>",
         '<div class="charts"><div><h2>Where the milliseconds go</h2>'
         '<label>first <select id="left"></select></label><br><label>second <select id="right"></select></label>'
         '<div class="chart" id="phases"></div></div>',

@@ -108,5 +108,7 @@ class Change:
 
     @property
     def because(self) -> str:
+        if f"{self.time_change or 0.0:+.1%}"[1:] == "0.0%":
+            return "no difference"
         before, after = self.phase_ms
         return f"{self.phase} {before:.2f} -> {after:.2f} ms" if before != after else "nothing changes"

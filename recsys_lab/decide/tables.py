@@ -101,10 +101,15 @@ def changes_table(changes: Sequence[Change], chosen: Row) -> Table:
             cells.append((change.name, "does not fit", *[""] * 4))
             continue
         usd = f"{change.usd_per_1e9:.2f}" if change.usd_per_1e9 is not None else DASH
-        cells.append((change.name, f"{change.ms:.2f}", f"{change.time_change:+.1%}", usd, f"{change.cost_change:+.1%}", change.because))
+        cells.append((change.name, f"{change.ms:.2f}", _percent(change.time_change), usd, _percent(change.cost_change), change.because))
     columns = ("change", "ms", "a sample", "$ per 1e9" if paid else "$", "cost", "because")
     title = f"What would help {chosen.name}: {chosen.ms:.2f} ms" + (f", {chosen.usd_per_1e9:.2f} $" if paid else "")
     return Table(title, columns, tuple(cells), "Each is simulated again; twice the batch has twice the samples.", columns[1:5])
+
+
+def _percent(change: float) -> str:
+    """With its sign, unless no digit of it is seen."""
+    return f"{change:+.1%}" if round(change, 3) else "0.0%"
 
 
 def refused_table(rows: Sequence[Row]) -> Table:

@@ -50,7 +50,9 @@ svg[role="img"] { max-width: 100%; height: auto; display: block; margin: 8px 0; 
 svg[role="img"] text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
 svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
 svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
-@media screen and (max-width: 600px) { svg[role="img"] { max-width: none; }
+.phone { display: none; }
+@media screen and (max-width: 600px) { svg[role="img"] { max-width: none; } .phone { display: block; } .scroll.wide { display: none; }
+  .phone svg[role="img"] { max-width: 100%; } .card .value { font-size: 19px; white-space: nowrap; }
   table { font-size: 11.5px; } :is(body, body.wide) :is(th, td) { padding-right: 8px; }
   td:last-child:nth-child(2) { overflow-wrap: anywhere; } }
 @page { margin: 12mm; } @page wide { size: landscape; margin: 12mm; }

@@ -14,10 +14,22 @@ def colour(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
 
 
-def svg(width: float, height: float, parts: Sequence[str], label: str) -> str:
-    """A picture that shrinks to the page's width, and scrolls on a phone. `label` is read aloud in its place."""
+#: Width of a picture for phones, which have one of their own where a wide one would scroll (classes `wide` and `phone` of the page).
+PHONE = 350.0
+#: Width of a letter, about.
+LETTER = 6.9
+
+
+def cut(words: str, width: float) -> str:
+    """`words` as far as they fit into `width`."""
+    most = int(width / LETTER)
+    return words if len(words) <= most else words[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def svg(width: float, height: float, parts: Sequence[str], label: str, css: str = "") -> str:
+    """A picture that shrinks to the page's width, and scrolls on a phone. `label` is read aloud in its place. `css`: more classes."""
     drawn = f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
-    return f'<div class="scroll">{drawn}</div>'
+    return f'<div class="{f"scroll {css}".strip()}">{drawn}</div>'
 
 
 def rect(x: float, y: float, width: float, height: float, fill: str, tip: str = "") -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -14,6 +15,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from recsys_lab.report.sections import Table
+
+#: A column of text is no narrower than this, if its lines are as long, nor than a number in it.
+NARROW = 12
+#: What is no number if a part of it is cut off.
+NUMBER = re.compile(r"\S*\d\S*")
 
 
 class _Sentences(Console):
@@ -35,11 +41,15 @@ def console(most: int = 100, without: int = 80) -> Console:
 
 
 def parts_of(table: Table, width: int, keep: Collection[str]) -> list[Table]:
-    """`table` as tables that fit into `width`. Each has the columns in `keep` and as many of the others as there is room for."""
+    """`table` as tables that fit into `width`. Each has the columns in `keep` and as many of the others as there is room for.
+
+    Figures and the columns in `keep` do not wrap. Text does.
+    """
+    kept = {*table.right, *keep}
     others = [i for i, column in enumerate(table.columns) if column not in keep]
     groups: list[list[int]] = [[]]
     for i in others:
-        if groups[-1] and _narrowest(*_columns(table, keep, [*groups[-1], i]), table.columns) > width:
+        if groups[-1] and _narrowest(*_columns(table, keep, [*groups[-1], i]), kept) > width:
             groups.append([])
         groups[-1].append(i)
     parts = []
@@ -59,8 +69,15 @@ def _columns(table: Table, keep: Collection[str], others: Sequence[int]) -> tupl
 def print_table(out: Console, table: Table, most_rows: int | None = None, keep: Collection[str] = ()) -> None:
     """Title, rows and note. Beyond `most_rows` the rest is counted.
 
-    Columns of text wrap. Figures, the first column and those in `keep` do not, unless the table would not fit so.
+    Columns of text wrap. Figures, the first column and those in `keep` do not. Where a table would not fit so, the first column wraps too.
+    A table that does not fit even so is shown in parts, each with the first column.
     """
+    if table.rows and _narrowest(table.columns, table.rows[:most_rows], table.right) > out.width:
+        parts = parts_of(table, out.width, (table.columns[0], *keep))
+        if len(parts) > 1:
+            for part in parts:
+                print_table(out, part, most_rows, keep)
+            return
     out.print(table.title, style="bold")
     if table.rows:
         rows = table.rows[:most_rows]
@@ -77,19 +94,28 @@ def print_table(out: Console, table: Table, most_rows: int | None = None, keep: 
 def _narrowest(columns: Sequence[str], rows: Sequence[tuple[str, ...]], kept: Collection[str]) -> int:
     """The width below which a kept column would lose letters.
 
-    It is that of its longest line, or of a short word for one that wraps. There are 3 between columns.
+    It is that of its longest line, or of a short word or a number for one that wraps. There are 3 between columns.
     """
     width = 3 * (len(columns) - 1)
     for i, column in enumerate(columns):
-        lines = [line for cell in (column, *(row[i] for row in rows)) for line in cell.split("\n")]
-        width += max(map(cell_len, lines)) if column in kept else min(max(map(cell_len, lines)), 12)
+        cells = [column, *(row[i] for row in rows)]
+        longest = max(cell_len(line) for cell in cells for line in cell.split("\n"))
+        width += longest if column in kept else max(min(longest, NARROW), _longest_number(cells))
     return width
+
+
+def _longest_number(cells: Sequence[str]) -> int:
+    """Letters of the longest word with a digit, unless it is longer than any number: names and paths may be cut."""
+    lengths = [cell_len(word) for cell in cells for word in NUMBER.findall(cell)]
+    return max((length for length in lengths if length <= 2 * NARROW), default=0)
 
 
 def _drawn(table: Table, rows: Sequence[tuple[str, ...]], kept: Collection[str]) -> RichTable:
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for column in table.columns:
-        drawn.add_column(Text(column), justify="right" if column in table.right else "left", no_wrap=column in kept, overflow="fold")
+    for i, column in enumerate(table.columns):
+        least = _longest_number([row[i] for row in rows])
+        justify: Literal["left", "right"] = "right" if column in table.right else "left"
+        drawn.add_column(Text(column), justify=justify, no_wrap=column in kept, overflow="fold", min_width=least)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     return drawn

@@ -9,7 +9,7 @@ from typing import Any
 from recsys_lab.report.charts import APART, LEGEND, Chart, colour, words
 from recsys_lab.units import US_PER_MS, human_bytes
 
-PHASES = {"input": colour(4), "forward": colour(0), "backward": colour(1), "optimizer": colour(2)}
+PHASES = {"input": colour(4), "forward": colour(0), "backward": colour(1), "optimizer": colour(2), "host launch": colour(3)}
 OTHER = colour(7)
 #: The longest steps are listed one by one.
 MOST_STEPS = 20
@@ -24,7 +24,7 @@ def timeline_charts(trace: dict[str, Any]) -> list[Chart]:
     if not events:
         return []
     used = [tid for tid in lanes if any(e["tid"] == tid for e in events)]
-    begin = min(e["ts"] for e in events)
+    begin = 0.0 if trace.get("otherData") else min(e["ts"] for e in events)  # a CPU's first step begins behind its launch
     whole_ms = (max(e["ts"] + e["dur"] for e in events) - begin) / US_PER_MS
     charts = [_timeline(events, {tid: lanes[tid] for tid in used}, begin, whole_ms)]
     bounded = [event for event in events if "bound by" in _facts(event)]
@@ -60,9 +60,8 @@ def _timeline(events: Sequence[dict[str, Any]], lanes: dict[int, str], begin: fl
         "legend": LEGEND,
     }
     title = f"simulated: the slowest rank, {whole_ms:,.3f} ms"
-    note = (
-        "Drag to zoom, double click to see all. What the host takes to launch kernels is not drawn. trace.json has the same for Perfetto."
-    )
+    ahead = " A GPU's host runs ahead of it: it may issue the next iteration." if any(_phase(e) == "host launch" for e in events) else ""
+    note = f"Drag to zoom, double click to see all.{ahead} trace.json has the same for Perfetto."
     return Chart("timeline", title, data, layout, 130 + 46 * len(lanes), note)
 
 
@@ -73,7 +72,7 @@ def _told(event: dict[str, Any], begin: float) -> str:
     size = facts.get("bytes per rank (max)")
     if isinstance(size, int | float) and size:
         lines.append(f"{human_bytes(size)} of the rank with most")
-    lines += [f"{key}: {words(str(facts[key]))}" for key in ("group", "bound by") if key in facts]
+    lines += [f"{key}: {words(str(facts[key]))}" for key in ("group", "bound by", "kernels") if key in facts]
     return "<br>".join(lines)
 
 

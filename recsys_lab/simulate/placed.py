@@ -57,11 +57,32 @@ class Placed:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """What a rank's host does from `start_ms` to `end_ms`, in words: it issues so many kernels."""
+
+    words: str
+    start_ms: float
+    end_ms: float
+    kernels: int
+
+
+@dataclass(frozen=True)
+class Issued:
+    """The same of every rank's host: `start`, `end` [R] or [1] in ms."""
+
+    words: str
+    start: np.ndarray
+    end: np.ndarray
+    kernels: int
+
+
+@dataclass(frozen=True)
 class Schedule:
-    """All steps on all ranks. `host_ms` [R] or [1]: when the host has issued them all."""
+    """All steps on all ranks. `host_ms` [R] or [1]: when the host has issued them all. `issued`: how, beside the device."""
 
     placed: tuple[Placed, ...]
     host_ms: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    issued: tuple[Issued, ...] = ()
 
     @property
     def ends(self) -> np.ndarray:
@@ -79,6 +100,10 @@ class Schedule:
     def fastest(self) -> int:
         """The rank that computes least."""
         return int(np.argmin(np.sum([np.where(p.here, p.end - p.start, 0.0) for p in self.placed if p.stream == "compute"], axis=0)))
+
+    def launches(self, rank: int) -> tuple[Launch, ...]:
+        """What the host of `rank` is busy with. Its last ends at `host_ms`."""
+        return tuple(Launch(one.words, float(one.start[rank]), float(one.end[rank]), one.kernels) for one in self.issued)
 
     def events(self, rank: int) -> list[Event]:
         """Every step as `rank` has it."""

@@ -15,7 +15,7 @@ from recsys_lab.plan.store_facts import Files
 from recsys_lab.simulate.memory import MemoryAt, added_memory_bytes, memory_over_time
 from recsys_lab.simulate.page_cache import beside_page_cache
 from recsys_lab.simulate.phases import exposed_phases
-from recsys_lab.simulate.placed import Event
+from recsys_lab.simulate.placed import Event, Launch
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.stores import with_bookkeeping
 from recsys_lab.simulate.timeline import place
@@ -111,12 +111,15 @@ class Timeline:
     """Where each step lies in the simulated iteration of the slowest rank, and its memory. `title` says what was simulated.
 
     `least`: the same of the rank that computes least, empty where all are alike. Between the two lies what waits for stragglers.
+    `launches`, `least_launches`: what the hosts of both issue meanwhile. A host may be an iteration ahead. A CPU has none.
     """
 
     title: str
     events: tuple[Event, ...]
     memory: tuple[MemoryAt, ...] = ()
     least: tuple[Event, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    least_launches: tuple[Launch, ...] = ()
 
 
 def simulate(
@@ -171,8 +174,9 @@ def simulate(
     )
     title = f"simulated: {cluster.name}, {counted(cluster.world_size, 'rank')}, profile {profile.name}"
     over_time = memory_over_time(events, memory, whole.slowest, workload)
-    least = whole.events(whole.fastest) if whole.fastest != whole.slowest else []
-    return simulated, Timeline(title, tuple(events), tuple(over_time), tuple(least))
+    uneven = whole.fastest != whole.slowest
+    least, of_least = (whole.events(whole.fastest), whole.launches(whole.fastest)) if uneven else ([], ())
+    return simulated, Timeline(title, tuple(events), tuple(over_time), tuple(least), whole.launches(whole.slowest), of_least)
 
 
 def interval(iteration_ms: float, profile: Profile, cluster: Cluster) -> Interval | None:

@@ -29,7 +29,7 @@ from recsys_lab.simulate.collectives import Cost
 from recsys_lab.simulate.costs import collective_step_cost, copy_ms, device_step_ms, launches, of_profile
 from recsys_lab.simulate.host import host_of, stops_host
 from recsys_lab.simulate.order import is_dense_work, ordered
-from recsys_lab.simulate.placed import BACKGROUND, COPY, LINKS, MESSAGES, STREAMS, Event, Placed, Schedule
+from recsys_lab.simulate.placed import BACKGROUND, COPY, LINKS, MESSAGES, STREAMS, Event, Issued, Placed, Schedule
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.rooted import exchanges
 from recsys_lab.simulate.stores import behind_kernels, in_the_open, is_brought, next_rows, of_next_batch
@@ -62,9 +62,11 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
     rows = [step for step in todo if of_next_batch(step, profile)]
     inline = [step for step in todo if step.name not in beside and step not in rows]
     host = host_of(inline, cluster, profile, overhead_ms)
+    issued = [Issued("fixed overhead of an iteration", np.zeros(ranks), overhead_ms, 0)]
     for pieces in exchanges(inline):
         step, number = pieces[0], sum(launches(one, profile, workload) for one in pieces)
-        host, overhead = host.issue(number), host.on_device_ms(number)
+        begun, host, overhead = host.now, host.issue(number), host.on_device_ms(number)
+        issued.append(Issued(f"launch {step.name}", begun, host.now, number))
         ready = np.max([host.issued, *(placed[name].end for name in step.after if name in placed)], axis=0)
         if step.is_collective:
             placed |= _collective(pieces, ready, overhead, placed, streams, cluster, profile)
@@ -81,11 +83,12 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
             placed[piece.name] = replace(placed[piece.name], issued=host.issued_at(placed[piece.name].start))
         if stops_host(step):
             host = host.wait(placed[step.name].end)
-    host = host.issue(len(beside) + len(rows))
+    begun, host = host.now, host.issue(len(beside) + len(rows))
+    issued.append(Issued("launch what the next batch needs", begun, host.now, len(beside) + len(rows)))
     there = _place_next_ids(list(beside.values()), placed, ranks, host.on_device_ms(1), cluster, profile)
     placed |= next_rows(rows, there, placed, streams, host.on_device_ms(1), cluster, profile)
     placed |= behind_kernels(placed.values(), cluster, profile)
-    return Schedule(tuple(placed.values()), host.done_ms)
+    return Schedule(tuple(placed.values()), host.done_ms, () if host.serial else tuple(issued))
 
 
 def _is_done(step: Step, cluster: Cluster, profile: Profile) -> bool:

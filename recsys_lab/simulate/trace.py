@@ -8,7 +8,7 @@ from pathlib import Path
 
 from recsys_lab.cluster import ranks_text
 from recsys_lab.files import write_text
-from recsys_lab.simulate.placed import STREAMS, Event
+from recsys_lab.simulate.placed import STREAMS, Event, Launch
 from recsys_lab.simulate.simulated import Timeline
 from recsys_lab.units import US_PER_MS
 
@@ -21,6 +21,8 @@ TRACKS = {
     6: "copies from the host (simulated)",
     7: "the host's disk (simulated)",
 }
+#: Of the host. Streams have tracks from 1 on.
+HOST_TRACK, HOST_PHASE = 0, "host launch"
 #: Nearer than this, one event ends as the next begins.
 CLOSE_MS = 1e-9
 
@@ -30,9 +32,10 @@ def trace_json(timeline: Timeline, bounds: Mapping[str, str] | None = None) -> d
 
     The slowest rank comes first, then the one that computes least. Memory is counters. `bounds`: by name of a step, what bounds it.
     """
-    named = _rank(1, timeline.title, timeline.events, bounds or {})
+    named = _rank(1, timeline.title, timeline.events, bounds or {}) + _host(1, timeline.launches)
     if timeline.least:
         named += _rank(2, f"{timeline.title}, the rank that computes least", timeline.least, bounds or {})
+        named += _host(2, timeline.least_launches)
     for at in timeline.memory:
         held = {"lasting": at.lasting, "activations": at.activations, "communication": at.communication}
         named.append({"name": "memory, bytes (simulated)", "ph": "C", "pid": 1, "ts": at.ms * US_PER_MS, "args": held})
@@ -66,6 +69,30 @@ def _rank(process: int, title: str, events: Sequence[Event], bounds: Mapping[str
                 "ts": event.start_ms * US_PER_MS,
                 "dur": event.ms * US_PER_MS,
                 "args": facts,
+            }
+        )
+    return named
+
+
+def _host(process: int, launches: Sequence[Launch]) -> list[dict]:
+    """A track of what the host issues. It may be a whole iteration ahead of its device."""
+    busy = [launch for launch in launches if launch.end_ms > launch.start_ms]
+    if not busy:
+        return []
+    named: list[dict] = [
+        {"name": "thread_name", "ph": "M", "pid": process, "tid": HOST_TRACK, "args": {"name": "the host's launches (simulated)"}}
+    ]
+    for launch in busy:
+        named.append(
+            {
+                "name": launch.words,
+                "cat": "host_launch",
+                "ph": "X",
+                "pid": process,
+                "tid": HOST_TRACK,
+                "ts": launch.start_ms * US_PER_MS,
+                "dur": (launch.end_ms - launch.start_ms) * US_PER_MS,
+                "args": {"origin": "simulated", "phase": HOST_PHASE, "kernels": launch.kernels},
             }
         )
     return named

@@ -6,9 +6,10 @@ from html import escape
 
 from recsys_lab.report import html
 from recsys_lab.report.charts import side_by_side
-from recsys_lab.sweeps.cells import HEADER, comparison_tables, explained, value_tables
-from recsys_lab.sweeps.plots import MOST_ROWS, learning_bands, pareto
-from recsys_lab.sweeps.seeds_plot import picture
+from recsys_lab.sweeps.cells import HEADER, comparison_tables, digits_of, explained, title_of, value_tables
+from recsys_lab.sweeps.figures import Figure
+from recsys_lab.sweeps.plots import MOST_ROWS, learning_bands, pareto, same_in_all
+from recsys_lab.sweeps.seeds_plot import picture, varies
 from recsys_lab.sweeps.table import Ablation
 from recsys_lab.sweeps.text import LEGEND
 
@@ -33,10 +34,20 @@ def as_html(ablation: Ablation, reload_s: int | None = None) -> str:
         names_on_line = " Named are those on a line." if len(ablation.rows) > MOST_ROWS else ""
         note = f"Medians over seeds; on the line is what no other configuration beats in both figures.{names_on_line}"
         body += ["<h2>What trades against what</h2>", f'<p class="note">{note}</p>', trades]
+    if same := same_in_all(ablation):
+        body.append(f'<p class="note">Not drawn, as all configurations have the same: {escape(", ".join(same))}.</p>')
     if ablation.figures:
-        body += ["<h2>Every seed</h2>", *(picture(ablation, figure) for figure in ablation.figures)]
+        body += ["<h2>Every seed</h2>", *(picture(ablation, figure) for figure in ablation.figures if varies(ablation, figure))]
+    if still := [_said(ablation, figure) for figure in ablation.figures if not varies(ablation, figure)]:
+        body.append(f'<p class="note">Not drawn, as every seed has the same: {escape("; ".join(still))}.</p>')
     tests = comparison_tables(ablation)
     body += [html.table(table, 2) for table in tests]
     if tests:
         body.append("<ul>" + "".join(f'<li class="note">{escape(line)}</li>' for line in LEGEND) + "</ul>")
     return html.document(f"ablation of {name}: recsys_lab", body, wide=True, reload_s=reload_s, scripts=() if curves else None)
+
+
+def _said(ablation: Ablation, figure: Figure) -> str:
+    """A figure that does not vary, with its value."""
+    value = next(value for row in ablation.rows for value in row.values(figure))
+    return f"{title_of(figure)}, {figure.words} {digits_of(value, figure)}"

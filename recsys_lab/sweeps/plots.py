@@ -11,7 +11,8 @@ from recsys_lab.errors import UserError
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.run_folder import value_at
 from recsys_lab.report.charts import LEGEND, Chart, words
-from recsys_lab.report.svg import COLOURS, colour, dots, legend, line, nice_ticks, polyline, svg, text, tick_text
+from recsys_lab.report.svg import COLOURS, LETTER, PHONE, colour, cut, dots, legend, line, nice_ticks, polyline, svg, text, tick_text
+from recsys_lab.sweeps.comparisons import ROUNDING
 from recsys_lab.sweeps.rows import Row
 from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_bytes, human_count
@@ -118,26 +119,45 @@ def _traces(curve: Curve, place: int, of: int, name: str) -> list[dict[str, Any]
 def pareto(ablation: Ablation) -> str | None:
     """Two figures of each row against each other. On the line are rows that no other beats in both. None where rows have not two.
 
-    Quality against throughput and bytes. Where nothing was trained, throughput against bytes.
+    Quality against throughput and bytes. Where nothing was trained, throughput against bytes. Not where all rows have the same.
     """
-    quality = next((axis for axis in _QUALITY if any(axis.of(row) is not None for row in ablation.rows)), None)
-    pairs = [(x, quality) for x in (_MEASURED, _SIMULATED, _BYTES)] if quality else [(_BYTES, _SIMULATED)]
     panels = []
-    for x, y in pairs:
+    for x, y in _pairs(ablation):
         points = {i: (a, b) for i, row in enumerate(ablation.rows) if (a := x.of(row)) is not None and (b := y.of(row)) is not None}
-        if len(set(points.values())) > 1:
-            panels.append((x, y, points))
+        if len(set(points.values())) > 1 and not _same([up for _, up in points.values()]):
+            panels.append((x, y, points, frontier(points, x.higher, y.higher)))
     if not panels:
         return None
-    wide = WIDTH / max(len(panels), 2)
-    parts, on_line = [], set()
-    for place, (x, y, points) in enumerate(panels):
-        best = frontier(points, x.higher, y.higher)
-        on_line |= set(best)
-        parts.append(_scatter(place * wide, wide - 24, x, y, points, best))
+    on_line = {index for *_, best in panels for index in best}
     labels = sorted(on_line if len(ablation.rows) > MOST_ROWS else range(len(ablation.rows)))
-    key, key_height = legend(0, _TALL + 42, [(f"{i + 1}  {ablation.name(i)}", colour(i)) for i in labels], WIDTH)
-    return svg(WIDTH, _TALL + 34 + key_height, [*parts, key], "; ".join(f"{y.words} against {x.words}" for x, y, _ in panels))
+    names = [(f"{i + 1}  {ablation.name(i)}", colour(i)) for i in labels]
+    label = "; ".join(f"{y.words} against {x.words}" for x, y, *_ in panels)
+    wide = WIDTH / max(len(panels), 2)
+    key, key_height = legend(0, _TALL + 42, names, WIDTH)
+    side_by_side = [_scatter(place * wide, wide - 24, *panel) for place, panel in enumerate(panels)]
+    whole = svg(WIDTH, _TALL + 34 + key_height, [*side_by_side, key], label, "wide")
+    tall = _TALL + 22
+    below = [f'<g transform="translate(0 {place * tall:g})">{_scatter(0, PHONE, *panel)}</g>' for place, panel in enumerate(panels)]
+    names = [(cut(words, PHONE - 4 * LETTER), fill) for words, fill in names]
+    key, key_height = legend(0, len(panels) * tall + 14, names, PHONE)
+    return whole + svg(PHONE, len(panels) * tall + 8 + key_height, [*below, key], label, "phone")
+
+
+def same_in_all(ablation: Ablation) -> list[str]:
+    """What `pareto` does not draw, in words: all rows have one value of it."""
+    axes = dict.fromkeys(y for _, y in _pairs(ablation))
+    of_rows = {axis: [value for row in ablation.rows if (value := axis.of(row)) is not None] for axis in axes}
+    return [axis.words for axis, values in of_rows.items() if len(values) > 1 and _same(values)]
+
+
+def _pairs(ablation: Ablation) -> list[tuple[Axis, Axis]]:
+    quality = next((axis for axis in _QUALITY if any(axis.of(row) is not None for row in ablation.rows)), None)
+    return [(x, quality) for x in (_MEASURED, _SIMULATED, _BYTES)] if quality else [(_BYTES, _SIMULATED)]
+
+
+def _same(values: Sequence[float]) -> bool:
+    """Whether they are apart by no more than what the order of a sum can be."""
+    return max(values) - min(values) <= ROUNDING * max(map(abs, values))
 
 
 def frontier(points: dict[int, tuple[float, float]], higher_x: bool, higher_y: bool) -> list[int]:
@@ -230,4 +250,5 @@ class _Frame:
             parts += [line(self.x0, y, self.x1, y, "grid"), text(self.x0 - 6, y + 4, self.written_y(tick), "end")]
         for tick in self.xs:
             parts.append(text(self.at(tick, self.ys[0])[0], self.y0 + 16, self.written_x(tick), "middle"))
-        return "".join([*parts, text((self.x0 + self.x1) / 2, self.y0 + 32, below, "middle")])
+        middle = min((self.x0 + self.x1) / 2, self.x1 + 12 - LETTER * len(below) / 2)
+        return "".join([*parts, text(middle, self.y0 + 32, below, "middle")])

@@ -128,7 +128,7 @@ def _markdown(cell: str) -> str:
 
 def print_ablation(ablation: Ablation) -> None:
     """The tables in the terminal, at most 120 columns. In a narrow one a table is shown in parts, each with the choices of its rows."""
-    out = console(most=120, without=120)
+    out = console(most=120)
     out.print(f"Ablation: {HEADER}", style="bold")
     for table in value_tables(ablation, status=False):
         for part in parts_of(table, out.width, keep=(*ablation.varying, "seeds")):

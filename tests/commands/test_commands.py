@@ -139,6 +139,15 @@ def test_every_file_of_a_command_is_in_the_help(capsys):
     assert called(capsys, "show", "--help")[0] == 0
 
 
+@pytest.mark.parametrize("columns", [30, 60, 100])
+def test_the_list_of_commands_wraps_in_a_narrow_terminal(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = called(capsys, "--help")[1]
+    entries = out[out.index("\n\n") : out.rindex("\n\n")]
+    assert max(map(len, entries.splitlines())) <= columns
+    assert all(about in " ".join(entries.split()) for _, about in COMMANDS.values())
+
+
 def test_a_new_command_is_one_file(tmp_path):
     file = tmp_path / "recsys_lab" / "commands" / "count.py"
     file.parent.mkdir(parents=True)

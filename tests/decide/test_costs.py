@@ -12,8 +12,8 @@ from recsys_lab.decide.answer import marked, winner_of
 from recsys_lab.decide.decision import Decision
 from recsys_lab.decide.fixes import with_fixes
 from recsys_lab.decide.page import SCRIPT, SHAPES, page
-from recsys_lab.decide.rows import Row
-from recsys_lab.decide.tables import rows_table
+from recsys_lab.decide.rows import Change, Row
+from recsys_lab.decide.tables import changes_table, rows_table
 
 
 def row(cluster: str, ms: float, usd: float | None, hours: float, sharder: str = "torchrec", profile: str = "torchrec") -> Row:
@@ -137,3 +137,12 @@ def test_the_page_has_the_words() -> None:
     assert "h200x64 has no price" in text and "shapes are clusters: circles h200x64, squares h100x64." in text
     drawn = re.search(r"SYMBOLS = (\[.*?\])", SCRIPT.read_text())
     assert drawn and all(shape.startswith(symbol[:5]) for shape, symbol in zip(SHAPES, json.loads(drawn[1]), strict=True))
+
+
+def test_a_change_that_no_digit_shows_has_no_reason() -> None:
+    """It would stand beside +0.0 %."""
+    phase = ("compute", (264.24, 264.31))
+    none, some = Change("none", True, 9.0, 1.0, -3e-4, 3e-4, *phase), Change("some", True, 9.0, 1.0, 6e-4, 6e-4, *phase)
+    assert (none.because, some.because) == ("no difference", "compute 264.24 -> 264.31 ms")
+    rows = changes_table([none, some], row("h100x8", 9.0, 1.0, 1.0)).rows
+    assert [(cells[2], cells[4]) for cells in rows] == [("0.0%", "0.0%"), ("+0.1%", "+0.1%")]

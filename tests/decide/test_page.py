@@ -57,6 +57,15 @@ def test_the_page_in_a_browser(decision: Decision, tmp_path: Path, width: int) -
         assert "ms (" in hover and "dollars per 1e9" in hover and "GB" in hover, hover
         rows = "document.querySelectorAll('#rows tbody tr').length"
         assert await page.value(rows) == 36
+        heads = "[...document.querySelectorAll('#rows th')].map(head => head.textContent)"
+        empty = """[...document.querySelectorAll('#rows th')].map((head, i) => [head.textContent, i]).filter(([, i]) =>
+          ![...document.querySelectorAll('#rows tbody tr')].some(row => row.cells[i].textContent)).map(([words]) => words)"""
+        assert await page.value(empty) == [] and "what fits" not in await page.value(heads)
+        assert "no row has a value: " in await page.value("document.getElementById('count').textContent")
+        front = "document.querySelectorAll('#rows tr.pareto').length"
+        assert await page.value("document.querySelectorAll('#front li').length") == await page.value(front) > 0
+        labels = "[...document.querySelectorAll('#scatter .textpoint')].map(text => text.textContent).join().match(/[0-9]+/g).length"
+        assert await page.value(labels) == await page.value(front)
         await page.value("document.querySelector('input[value=neo_4d]').click()")
         assert await page.value(rows) == 24
         assert await page.value("document.querySelectorAll('#scatter .point').length") == 24

@@ -67,3 +67,16 @@ def test_a_wide_table_is_shown_in_parts_that_fit():
     assert [part.title for part in parts] == ["Speed", "Speed, continued", "Speed, continued"]
     assert [part.note for part in parts] == ["", "", "a note"]
     assert [part.rows for part in parts] == [(("dcn", "3", n * 30),) for n in "123"]
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80])
+def test_numbers_are_never_broken_and_every_column_is_shown(width: int, capsys: pytest.CaptureFixture) -> None:
+    """Of figures and of text with numbers in it: a table that is too wide comes in parts."""
+    columns = ("sharder", "ms", "90 %", "samples/s", "GB", "$/1e9", "why")
+    row = ("flexshard_3tier", "14,267.58", "123.4–5678.9", "36,013,763", "78.14", "1,971.25", "compute 1,264.24 -> 1,284.42 ms of words")
+    print_table(console(without=width), Table("Sharders", columns, (row,), "a note", columns[1:6]))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width and lines.count("a note") == 1
+    words = " ".join(lines).split()
+    assert not [number for cell in row[1:] for number in cell.split() if any(map(str.isdigit, number)) and number not in words]
+    assert set(columns[1:]) - {"90 %"} <= set(words) and "90 %" in " ".join(lines)

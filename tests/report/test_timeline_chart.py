@@ -37,6 +37,23 @@ def test_a_bar_is_as_long_as_its_step_and_stands_where_it_begins() -> None:
     assert "dense gradients" not in str(timeline.layout)  # an empty line
 
 
+def test_the_host_is_a_row_of_the_timeline_and_bounds_nothing() -> None:
+    host = [
+        {"name": "thread_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": "the host's launches (simulated)"}},
+        {"name": "launch x", "ph": "X", "pid": 1, "tid": 0, "ts": 0.0, "dur": 7600.0, "args": {"phase": "host launch", "kernels": 9}},
+    ]
+    timeline, bounds = timeline_charts({"traceEvents": [*TRACE["traceEvents"], *host]})
+    assert timeline.title == "simulated: the slowest rank, 7.600 ms" and "runs ahead" in timeline.note
+    own = next(trace for trace in timeline.data if trace["name"] == "host launch")
+    assert own["x"] == [7.6] and own["customdata"] == ["<b>launch x</b><br>7.600 ms, from 0.000 to 7.600<br>kernels: 9"]
+    assert "launch x" not in str(bounds.data)
+
+
+def test_the_time_before_the_first_step_is_part_of_the_iteration() -> None:
+    timeline, _ = timeline_charts({"otherData": {"origin": "simulated"}, **TRACE})
+    assert timeline.title == "simulated: the slowest rank, 3.000 ms" and timeline.data[0]["base"] == [1.0]
+
+
 def test_the_longest_steps_come_first_and_say_what_bounds_them() -> None:
     _, bounds = timeline_charts(TRACE)
     assert [name.rstrip("\u200b") for name in bounds.layout["yaxis"]["categoryarray"]] == ["row_wise<br>ids&lt;b&gt;", "forward"]

@@ -301,12 +301,28 @@ def test_the_record_has_the_contracts_fields_and_the_trace_opens(tmp_path: Path)
     write_trace(timeline, tmp_path / "trace.json")
     trace = json.loads((tmp_path / "trace.json").read_text())
     assert trace == json.loads(json.dumps(trace_json(timeline)))
-    shown = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
+    drawn = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
+    shown, launched = ([e for e in drawn if (e["cat"] == "host_launch") is of_host] for of_host in (False, True))
     assert [e["name"] for e in shown] == [e.step.name for e in timeline.events]
     assert all(e["args"]["origin"] == "simulated" and e["tid"] in range(1, 7) and e["dur"] >= 0 for e in shown)
     assert max(e["ts"] + e["dur"] for e in shown) == pytest.approx(made.iteration_ms * 1e3)
+    assert sum(e["args"]["kernels"] for e in launched) == sum(launches(s, profile(), planned[1]) for s in steps.steps)
+    assert {e["tid"] for e in launched} == {0} and sum(e["dur"] for e in launched) <= made.iteration_ms * 1e3
     names = [e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"]
     assert all("simulated" in name for name in names)
+
+
+@pytest.mark.parametrize("us", [1.0, 1000.0])
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+@pytest.mark.parametrize("overlaps", OVERLAPS)
+def test_a_timeline_ends_with_the_iteration_also_where_launches_bound_it(overlaps: tuple[str, ...], kind: str, us: float) -> None:
+    """The launches of a GPU's host are a row. A CPU's come before each step, on the cores that compute it."""
+    steps, planned = lowered(("row_wise",), 2, 2)
+    made, timeline = simulate(steps, cluster(2, 2, kind=kind), profile(*overlaps, launch_overhead_us=us), *planned)
+    drawn = [e for e in trace_json(timeline)["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
+    assert max(e["ts"] + e["dur"] for e in drawn) == pytest.approx(made.iteration_ms * 1e3)
+    launched = sorted((e["ts"], e["ts"] + e["dur"]) for e in drawn if e["cat"] == "host_launch")
+    assert bool(launched) is (kind == "cuda") and all(end <= begin + 1e-6 for (_, end), (begin, _) in zip(launched, launched[1:]))
 
 
 def test_an_unwritable_folder_is_the_users_to_mend(tmp_path: Path) -> None:

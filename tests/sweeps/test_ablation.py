@@ -89,11 +89,11 @@ def test_a_baseline_that_fits_no_row_or_all_is_said_and_the_table_still_written(
     assert "validation_auc_difference" not in rows_of(tmp_path / "s")[0]
 
 
-def test_the_terminal_gets_120_columns(tmp_path, capsys):
+def test_what_is_no_terminal_gets_80_columns(tmp_path, capsys):
     print_ablation(write_ablation(sweep(tmp_path / "s"), "model=dlrm"))
     out = capsys.readouterr().out
     table = [line for line in out.splitlines() if not line.startswith("written:")]
-    assert max(map(len, table)) <= 120
+    assert max(map(len, table)) <= 80
     for words in (
         "0.7200",
         "[0.7100\N{EN DASH}0.7400]",
@@ -103,7 +103,7 @@ def test_the_terminal_gets_120_columns(tmp_path, capsys):
         "109.2 M",
         "every job: sharder=torchrec trainer.max_steps=10",
     ):
-        assert words in out
+        assert words in " ".join(out.split())
 
 
 def test_a_change_too_small_to_write_is_written(tmp_path, capsys):

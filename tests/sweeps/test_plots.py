@@ -19,6 +19,7 @@ from recsys_lab.report.svg import nice_ticks, tick_text
 from recsys_lab.sweeps.ablation import read_ablation, write_ablation
 from recsys_lab.sweeps.plots import DIGIT, HIGH, frontier, label_places, learning_bands, pareto
 from recsys_lab.sweeps.seeds_plot import _ratio_ticks
+from tests.browser import Page, needs_browser, with_page
 from tests.record.fake_run import make_result, write_run
 from tests.report.test_timeline_chart import TRACE
 from tests.sweeps.test_ablation import sweep
@@ -107,6 +108,35 @@ def test_a_sweep_without_figures_has_no_pictures(tmp_path: Path) -> None:
         write_run(tmp_path / str(number), make_result("plan"), [f"a={number}"])
     ablation = read_ablation(tmp_path)
     assert learning_bands(ablation) == [] and pareto(ablation) is None
+
+
+def test_figures_that_do_not_vary_are_said_and_not_drawn(tmp_path: Path) -> None:
+    write_ablation(sweep(tmp_path / "same", {("dlrm", "a"): [0.7, 0.7], ("dcn", "a"): [0.7, 0.7]}))
+    write_ablation(sweep(tmp_path / "other", {("dlrm", "a"): [0.7, 0.7], ("dcn", "a"): [0.7, 0.71]}))
+    same, other = ((tmp_path / name / "ablation.html").read_text() for name in ("same", "other"))
+    drawn = 'aria-label="AUC of every seed'
+    assert drawn not in same and "Not drawn, as every seed has the same: " in same and "Quality, validation (measured), AUC 0.7000" in same
+    assert "Not drawn, as all configurations have the same: validation AUC (measured)" in same
+    assert drawn in other and "(measured), AUC 0.7" not in other
+
+
+@needs_browser
+@pytest.mark.parametrize("rows", [3, 20])
+def test_a_phone_shows_pictures_of_its_own_whole(tmp_path: Path, rows: int) -> None:
+    """Wide ones would be cut, and their right halves hidden behind a scroll bar."""
+    sweep(tmp_path, {(f"a_model_with_a_long_name_{i}", "torchrec"): [0.7 + i / 1000, 0.71] for i in range(rows)})
+    write_ablation(tmp_path)
+    leaving = """[...document.querySelectorAll('svg[role=img]')].filter(svg => svg.getBoundingClientRect().width).flatMap(svg =>
+      [svg, ...svg.querySelectorAll('text')].filter(one => { const box = one.getBoundingClientRect();
+        return box.left < -1 || box.right > document.documentElement.clientWidth + 1; }).map(one => one.textContent.slice(0, 80)))"""
+
+    async def look(page: Page) -> None:
+        assert await page.value("document.documentElement.scrollWidth") <= 390
+        assert await page.value("document.querySelectorAll('.phone svg').length") == 2
+        assert await page.value(leaving) == []
+        assert await page.value("[...document.querySelectorAll('.scroll.wide')].every(one => !one.getBoundingClientRect().width)")
+
+    with_page(tmp_path / "ablation.html", 390, look)
 
 
 #: Said by the page itself: how much wider than the window it is, and which words of a picture leave it.

@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab import devices
-from recsys_lab.devices import CHOICE, PLACE, backend_of, device_here
+from recsys_lab.devices import PLACE, backend_of, device_here
 from recsys_lab.errors import UserError
+from recsys_lab.variables import DEVICE
 
 
 def as_rank(patch: pytest.MonkeyPatch, choice: str | None, gpus: int, rank: int, ranks: int) -> None:
@@ -17,7 +18,7 @@ def as_rank(patch: pytest.MonkeyPatch, choice: str | None, gpus: int, rank: int,
     patch.setenv("LOCAL_RANK", str(rank))
     patch.setenv("LOCAL_WORLD_SIZE", str(ranks))
     patch.delenv(PLACE, raising=False)
-    patch.delenv(CHOICE, raising=False) if choice is None else patch.setenv(CHOICE, choice)
+    patch.delenv(DEVICE, raising=False) if choice is None else patch.setenv(DEVICE, choice)
 
 
 @pytest.mark.parametrize(

@@ -292,6 +292,12 @@ def test_choices_in_a_conf_folder_here_are_found_unless_another_place_is_named(t
         read(["cluster=mine", "hydra.searchpath=[pkg://recsys_lab]"])
 
 
+def test_the_recorded_words_name_the_folder_once(tmp_path):
+    for words, kind in ((["seed=2"], "run"), (["-m", "seed=1,2"], "sweep")):
+        argv = read([*words, f"hydra.{kind}.dir={tmp_path}/x", "model=dlrm"]).argv
+        assert [word for word in argv if word.startswith("hydra.")] == [f"hydra.{kind}.dir='{tmp_path}/x'"] == [argv[-1]]
+
+
 def test_a_tilde_before_a_folder_is_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert read(["hydra.run.dir=~/first"]).folder == tmp_path / "first"

@@ -2,11 +2,14 @@
 
 import sys
 
-from launchers import early
 from recsys_lab.streams import Streams, quiet_interrupts
 
 if __name__ == "__main__":
     quiet_interrupts()  # before libraries are imported, which takes a second
+
+from launchers import early
+
+if __name__ == "__main__":
     early.begin(sys.argv[1:])
 
 import hydra

@@ -107,7 +107,8 @@ def _check_part(loader: ConfigLoader, name: str, groups: list[str]) -> None:
 
 def keys_named(config: DictConfig, name: str) -> list[str]:
     """Keys of groups that are called `name`. Where none is, those that have it as a word, as data.batch_size has batch."""
-    keys = [(f"{group}.{key}", str(key)) for group, node in config.items() if isinstance(node, DictConfig) for key in node]
+    nodes = [(group, node) for group, node in config.items() if isinstance(node, DictConfig)]
+    keys = [(f"{group}.{key}", str(key)) for group, node in nodes for key in node if key != "_target_"]
     exact = sorted(path for path, key in keys if key == name)
     return exact or sorted(path for path, key in keys if name in key.split("_"))
 

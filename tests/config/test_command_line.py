@@ -28,6 +28,7 @@ KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
     [
         (["model=dcnn"], ["model", "dcnn", "did you mean 'dcn'"]),
         (["modle=dcn"], ["modle", "no such key"]),
+        (["="], ["an empty key: no such key; allowed: ablation, ", "study, trainer"]),
         (["sharder=flexshard"], ["sharder", "no such choice", "torchrec_row_wise, torchrec_strong; did you mean 'flexshard_3tier'?"]),
         (["model.embeding_dim=3"], ["model.embeding_dim", "did you mean 'embedding_dim'"]),
         (["+model.extra=3"], ["model.extra", "no such key"]),

@@ -9,7 +9,9 @@ import pytest
 
 import run
 from recsys_lab import __main__, places
+from recsys_lab.config import calibrated
 from recsys_lab.errors import UserError
+from recsys_lab.executor.groups import timeout
 from recsys_lab.kernels.measured import chosen
 from recsys_lab.variables import KERNELS, WORDS, word_of
 
@@ -29,6 +31,17 @@ def test_every_command_refuses_an_unknown_word(variable, monkeypatch, capsys, tm
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UserError, match="no such word"):
         chosen(variable)
+
+
+def test_variables_of_many_words_are_checked_where_they_are_read(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RECSYS_LAB_CALIBRATION", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="RECSYS_LAB_CALIBRATION: not a folder; given .*file, a file; allowed: a folder, or none"):
+        calibrated.is_there()
+    for word, says in (("soon", "not a number of seconds; given soon"), ("nan", "out of range; given nan"), ("0", "out of range")):
+        monkeypatch.setenv("RECSYS_LAB_TIMEOUT_S", word)
+        with pytest.raises(UserError, match=f"RECSYS_LAB_TIMEOUT_S: {says}"):
+            timeout()
 
 
 def test_an_empty_variable_says_nothing(monkeypatch):

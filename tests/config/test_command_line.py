@@ -17,7 +17,7 @@ from omegaconf.errors import ReadonlyConfigError
 from recsys_lab.config.command_line import CONF, _at, read
 from recsys_lab.config.frozen import differences, fingerprint, plain, save
 from recsys_lab.config.schema import build
-from recsys_lab.config.words import as_hydra_names, with_quotes
+from recsys_lab.config.words import with_quotes
 from recsys_lab.errors import UserError
 
 KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
@@ -112,12 +112,6 @@ KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
         (["model.over_layers={}"], ["model.over_layers: wrong type; given {}; allowed: a list"]),
         (["hydra.run.dir=null"], ["hydra.run.dir: wrong type; given null; allowed: the name of a folder"]),
         (["-m", "hydra.sweep.dir=[a]"], ["hydra.sweep.dir: wrong type; given [a]; allowed: the name of a folder"]),
-        (["cluster=h100", "cluster/device=l5"], ["cluster/device: no such choice; given l5", "l4, l40s", "did you mean 'l4'?"]),
-        (["cluster/devise@cluster.device=l4"], ["cluster/devise: no such group", "did you mean 'cluster/device'?"]),
-        (["cluster=l40s", "+cluster/disc=nvme4_x4"], ["cluster/disc: no such group", "did you mean 'cluster/disk'?"]),
-        (["clustr/disk=nvme4_x4"], ["clustr/disk: no such group", "did you mean 'cluster'?"]),
-        (["cluster=h100", "+cluster/disk=nvme4_x4"], ["Multiple values for cluster/disk", "leave out its +"]),
-        (["cluster=l40s", "cluster/disk=nvme4_x4"], ["use +cluster/disk=nvme4_x4"]),
         (["hydra.verbose=5"], ["hydra.verbose", "not a key of Hydra's that a run takes", "hydra.run.dir"]),
         (["+hydra.job.env_copy=[NOPE]"], ["hydra.job.env_copy"]),
         (["~hydra.callbacks.ablation"], ["hydra.callbacks.ablation"]),
@@ -293,12 +287,6 @@ def test_choices_in_a_conf_folder_here_are_found_unless_another_place_is_named(t
         read(["cluster=mine", "hydra.searchpath=[pkg://recsys_lab]"])
 
 
-def test_the_recorded_words_name_the_folder_once(tmp_path):
-    for words, kind in ((["seed=2"], "run"), (["-m", "seed=1,2"], "sweep")):
-        argv = read([*words, f"hydra.{kind}.dir={tmp_path}/x", "model=dlrm"]).argv
-        assert [word for word in argv if word.startswith("hydra.")] == [f"hydra.{kind}.dir='{tmp_path}/x'"] == [argv[-1]]
-
-
 def test_a_tilde_before_a_folder_is_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert read(["hydra.run.dir=~/first"]).folder == tmp_path / "first"
@@ -306,33 +294,6 @@ def test_a_tilde_before_a_folder_is_home(tmp_path, monkeypatch):
     assert read(["data=criteo", "data.root=~/clicks#1"]).config.data.root == "~/clicks#1"
     with pytest.raises(UserError, match="your home"):
         read(["hydra.run.dir=~"])
-
-
-@pytest.mark.parametrize("key", ["cluster/device", "cluster/device@cluster.device"])
-def test_a_cluster_takes_another_device_on_file(key):
-    assert read(["cluster=h100", f"{key}=l4"]).config.cluster.device.memory_gb == 24
-    assert read(["-m", "cluster=h100", f"{key}=l4,h200"]).jobs == (
-        ("cluster=h100", "cluster/device=l4"),
-        ("cluster=h100", "cluster/device=h200"),
-    )
-    words = ["cluster=h100", "cluster/link@cluster.cross_host=xdr", "+cluster/disk@cluster.other=nvme4_x4"]
-    assert as_hydra_names(words[1]) == words[1] and as_hydra_names(words[2]) == words[2]
-    assert as_hydra_names("~cluster/disk@cluster.disk") == "~cluster/disk"
-
-
-def test_a_broken_file_of_the_users_own_is_named(tmp_path):
-    (tmp_path / "cluster").mkdir()
-    files = {name: tmp_path / "cluster" / f"{name}.yaml" for name in ("latin", "one", "two")}
-    files["latin"].write_bytes(b"# caf\xe9\ndefaults: [h100]\n")
-    files["one"].write_text("defaults: [h100, two]\n")
-    files["two"].write_text("defaults: [one, _self_]\nname: two\n")
-    with pytest.raises(UserError) as caught:
-        read(["--config-dir", str(tmp_path), "cluster=latin"])
-    assert str(caught.value) == f"{files['latin']}: not UTF-8 text; given byte 0xe9; save it as UTF-8"
-    with pytest.raises(UserError) as caught:
-        read(["--config-dir", str(tmp_path), "cluster=one"])
-    around = " > ".join(str(files[name]) for name in ("one", "two", "one"))
-    assert str(caught.value).startswith(f"{files['one']}: its defaults list leads back to itself: {around}; ")
 
 
 def test_keys_given_to_a_cluster_reach_it():

@@ -67,7 +67,9 @@ def test_gpus_that_are_left_alone_are_told_of(monkeypatch: pytest.MonkeyPatch) -
         assert devices.why_no_gpu(device_here()) == ""
 
 
-@pytest.mark.parametrize(("choice", "told"), [("cuda", "no GPU is here"), ("tpu", "no such device")])
+@pytest.mark.parametrize(
+    ("choice", "told"), [("cuda", "no GPU is here"), ("tpu", "RECSYS_LAB_DEVICE: no such word; given tpu; allowed: auto, cpu, cuda")]
+)
 def test_what_cannot_be_had_is_refused(choice: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     as_rank(monkeypatch, choice, 0, 0, 1)
     with pytest.raises(UserError, match=told):

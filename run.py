@@ -2,11 +2,14 @@
 
 import sys
 
-from launchers import early
 from recsys_lab.streams import Streams, quiet_interrupts
 
 if __name__ == "__main__":
     quiet_interrupts()  # before libraries are imported, which takes a second
+
+from launchers import early
+
+if __name__ == "__main__":
     early.begin(sys.argv[1:])
 
 import hydra
@@ -18,6 +21,7 @@ from recsys_lab.files import check_here
 from recsys_lab.job import Ending, Outcome, owned
 from recsys_lab.studies.catalogue import with_studies
 from recsys_lab.sweeps.job import in_sweep, show
+from recsys_lab.variables import check_variables
 
 
 def main(argv: list[str], young: bool = False) -> int:
@@ -26,6 +30,7 @@ def main(argv: list[str], young: bool = False) -> int:
         early.begin(argv)
     with Streams() as streams, Outcome() as outcome:
         check_here()
+        check_variables()
         torchrun.check_variables()
         line = outcome.line = command_line.read_to_run(with_studies(torchrun.going_on(torchrun.with_launcher(argv))))
         local.prepare(line.config, young)

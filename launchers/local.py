@@ -14,9 +14,10 @@ from launchers import processes
 from recsys_lab.devices import PLACE
 from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 from recsys_lab.train.job import RANK
+from recsys_lab.variables import COLLECTIVES, word_of
 
 #: How CPU ranks exchange: through the memory of this machine, unless the user's own variable says `gloo`.
-COLLECTIVES, SHARED_MEMORY = "RECSYS_LAB_COLLECTIVES", "shared_memory"
+SHARED_MEMORY = "shared_memory"
 #: The cores of a rank, as `executor/threads.py` reads them; `any` leaves them to the system.
 CORES = "RECSYS_LAB_CORES"
 #: The launchers whose ranks are processes of this machine.
@@ -69,7 +70,7 @@ def launch(
     world = hosts * ranks_per_host
     with processes.listen_here(world) as listener:
         address = processes.THIS_MACHINE, listener.getsockname()[1]
-        here = processes.ON_THIS_MACHINE | {COLLECTIVES: os.environ.get(COLLECTIVES, SHARED_MEMORY)}
+        here = processes.ON_THIS_MACHINE | {COLLECTIVES: word_of(COLLECTIVES) or SHARED_MEMORY}
         shared = shared_cores(world, threads_per_rank)
         ranks = [
             processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s)

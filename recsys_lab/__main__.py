@@ -21,6 +21,7 @@ from recsys_lab import places
 from recsys_lab.errors import UNWRITABLE, UserError, broken_install, cause, did_you_mean
 from recsys_lab.files import check_here
 from recsys_lab.streams import Streams, quiet_interrupts
+from recsys_lab.variables import check_variables
 
 ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__" or Path(sys.argv[0]).name == "recsys-lab":
@@ -56,6 +57,7 @@ def main(argv: list[str]) -> int:
 def _called(argv: list[str]) -> int:
     try:
         check_here()
+        check_variables()
         if not argv or argv[0] in ("-h", "--help"):
             print(_help())
             return 0

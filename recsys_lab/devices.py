@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Literal
 
 from recsys_lab.errors import UserError
 from recsys_lab.units import counted
+from recsys_lab.variables import DEVICE, WORDS, word_of
 
 if TYPE_CHECKING:
     import torch
 
-DEVICES = AUTO, CPU, CUDA = ("auto", "cpu", "cuda")
-CHOICE = "RECSYS_LAB_DEVICE"
+DEVICES = AUTO, CPU, CUDA = WORDS[DEVICE]
 #: "RANK/RANKS" of those on this machine, where a launcher starts the ranks of several hosts on one.
 PLACE = "RECSYS_LAB_PLACE"
 
@@ -35,9 +35,7 @@ def device_here() -> torch.device:
     """
     import torch
 
-    choice, (rank, ranks), gpus = os.environ.get(CHOICE, AUTO), _place(), gpus_here()
-    if choice not in DEVICES:
-        raise UserError("no such device", where=CHOICE, given=choice, allowed=", ".join(DEVICES))
+    choice, (rank, ranks), gpus = word_of(DEVICE) or AUTO, _place(), gpus_here()
     if choice == CUDA and not gpus:
         raise UserError("no GPU is here", where="trainer.device", given=CUDA, allowed=CPU, remedy="recsys-lab doctor says what torch finds")
     if choice == CPU or not gpus or (choice == AUTO and gpus < ranks):
@@ -60,7 +58,7 @@ def take(device: torch.device) -> None:
 def why_no_gpu(device: torch.device) -> str:
     """Why `auto` left the GPUs of this machine alone, in one line. Empty where it did not."""
     gpus, (_, ranks) = gpus_here(), _place()
-    if device.type == "cuda" or not gpus or os.environ.get(CHOICE, AUTO) != AUTO:
+    if device.type == "cuda" or not gpus or (word_of(DEVICE) or AUTO) != AUTO:
         return ""
     return f"trains on the CPU: {counted(ranks, 'rank')}, {counted(gpus, 'GPU')} here; trainer.device=cuda shares them"
 

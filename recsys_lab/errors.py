@@ -110,9 +110,10 @@ def _rebuild(kind: type[UserError], parts: dict) -> UserError:
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
-    """The allowed spelling closest to `given`, if any is close."""
-    matches = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
-    return matches[0] if matches else None
+    """The allowed spelling closest to `given`, if any is close. Capitals do not count."""
+    spelt = {one.lower(): one for one in allowed}
+    matches = difflib.get_close_matches(given.lower(), list(spelt), n=1, cutoff=0.5)
+    return spelt[matches[0]] if matches else None
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str | None:

@@ -297,6 +297,8 @@ class Outcome:
             hint = f"; the same command with {pasted('hydra.sweep.dir', folder)} finishes the sweep" if sweeps and folder else ""
             print(f"{_cut_short(error)}{hint}", file=sys.stderr)
             self.codes = [CUT_SHORT[type(error)]]
+        elif isinstance(error, SystemExit) and isinstance(error.code, int | None):  # Hydra's, after what it was asked
+            self.codes = [error.code or 0]
         else:
             return error is None
         return True

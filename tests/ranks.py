@@ -107,7 +107,7 @@ def _rank(
         "GROUP_RANK": str(rank // ranks_per_host),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
-        "RECSYS_LAB_COLLECTIVES": backend,
+        "RECSYS_LAB_COLLECTIVES": "shared_memory" if backend == "shared_memory" else "gloo",
     }
     try:
         dist.init_process_group(

@@ -7,6 +7,7 @@ Predicted is a point by a fit without it (leave-one-out); on file, by the profil
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -57,6 +58,7 @@ def main(argv: list[str]) -> int:
     line.add_argument("--picture", metavar="FILE", help="also draw simulated against measured, an SVG file")
     line.add_argument("overrides", nargs="*", help="with --local, as for run.py, such as model=dlrm")
     given = line.parse_args(argv)
+    _check_together(given)
     quiet_torchrec()
     if given.local:
         return _local(given.overrides, 2 if given.rounds is None else given.rounds, given.json)
@@ -82,6 +84,15 @@ def main(argv: list[str]) -> int:
         picture.draw(found, file)
     _print(found, given.json)
     return 0
+
+
+def _check_together(given: argparse.Namespace) -> None:
+    """Raises UserError for an option that would have no effect beside another."""
+    chosen = [f"--{name}" for name in ("local", "rows", "fit", "only", "picture") if getattr(given, name) not in (None, False)]
+    for alone, others in (("--local", chosen), ("--rows", chosen), ("--fit", [one for one in chosen if one == "--picture"])):
+        for other in others:
+            if alone in chosen and other != alone:
+                raise UserError(f"it has no effect beside {alone}", where=other, remedy="drop one of the two")
 
 
 def _print(found: Sequence[Found], as_json: bool) -> None:

@@ -133,6 +133,8 @@ def _row(fields: dict[str, Any], where: str) -> Row:
     except ValueError:
         raise UserError("not a number", where=f"{where}, ms_median", given=texts[10] or "nothing") from None
     check(ms, Positive, f"{where}, ms_median")
+    if accelerators:
+        _words_of(texts[6], f"{where}, accelerator")
     return Row(*texts[:4], nodes, accelerators, *texts[6:9], batch, ms)
 
 
@@ -142,15 +144,20 @@ def _whole(text: str, where: str, least: int) -> int:
     return int(text)
 
 
+def _words_of(accelerator: str, where: str) -> tuple[str, str, str, str]:
+    """Of ACCELERATORS. Raises UserError for one that no data sheet here has."""
+    found = next((given for given in ACCELERATORS if re.search(given[0], accelerator, re.IGNORECASE)), None)
+    if found is None:
+        raise UserError("no data sheet", where=where, given=accelerator or "nothing", allowed="one of conf/cluster/device")
+    return found
+
+
 def cluster_of(row: Row) -> Cluster:
     """The system of a row: a rank a GPU or a socket. Raises UserError for an accelerator that no data sheet here has."""
     if not row.accelerators:
         ranks, device, near, far = CPU_NODE
         return _cluster(row.nodes, ranks, device, near, far)
-    found = next((given for given in ACCELERATORS if re.search(given[0], row.accelerator, re.IGNORECASE)), None)
-    if found is None:
-        raise UserError("no data sheet", where="accelerator", given=row.accelerator, allowed="one of conf/cluster/device")
-    _, device, near, usual = found
+    _, device, near, usual = _words_of(row.accelerator, f"{row.what}, accelerator")
     far = next((link for words, link in NETWORKS if re.search(words, row.network, re.IGNORECASE)), usual)
     hosts = _racks(row.nodes, RACKS[device] // row.accelerators) if device in RACKS else row.nodes
     return _cluster(hosts, row.nodes * row.accelerators // hosts, device, near, far)

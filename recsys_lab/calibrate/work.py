@@ -11,9 +11,10 @@ import torch.distributed as dist
 
 from recsys_lab.calibrate import caches, collectives, ranks
 from recsys_lab.calibrate.measured import CollectiveTime, Measured
-from recsys_lab.devices import CHOICE, device_here, take
+from recsys_lab.devices import device_here, take
 from recsys_lab.train.memory import keep_memory
 from recsys_lab.train.strategy import start_process_group
+from recsys_lab.variables import DEVICE, word_of
 
 
 def measure(hosts: int, ranks_per_host: int, device: str) -> Measured:
@@ -34,7 +35,7 @@ def _begin(device: str) -> ranks.Say:
     """Joins the other ranks."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # torch renames its collectives
     keep_memory()  # as training does: buffers are not cleared and mapped again each time
-    os.environ.setdefault(CHOICE, device)
+    os.environ[DEVICE] = word_of(DEVICE) or device
     take(device_here())
     start_process_group()
     began = time.perf_counter()

@@ -11,7 +11,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.errors import UserError
-from recsys_lab.files import read_text
+from recsys_lab.files import FOLDER, NOTHING, read_text, what_is
 
 #: Names the folder of the figures; "none": those in conf/.
 VARIABLE = "RECSYS_LAB_CALIBRATION"
@@ -100,6 +100,8 @@ def core_share(ranks: int) -> float:
 
 def _figures() -> dict[str, Any]:
     where = folder()
+    if where is not None and os.environ.get(VARIABLE) and (found := what_is(where)) not in (FOLDER, NOTHING):
+        raise UserError("not a folder", where=VARIABLE, given=f"{where}, {found or 'a file'}", allowed="a folder, or none")
     paths = {} if where is None else {group: where / name for group, name in FILES.items()}
     return {group: _read(path, path.stat().st_mtime_ns) for group, path in paths.items() if path.is_file()}
 

@@ -116,7 +116,7 @@ def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
             folder = own_folder(folder_name, "hydra.sweep.dir")
             for job in jobs[:MOST_JOBS_COMPOSED]:
                 check(freeze(composed([*job, *extra])[0]))
-            line = (*_of_any_choice(_seeds_first(argv, args.overrides), overrides), _at("sweep", folder))
+            line = _placed(_of_any_choice(_seeds_first(argv, args.overrides), overrides), "sweep", folder)
             check(config := freeze(config))
             return Invocation(True, line, config, folder, tuple(tuple(job) for job in jobs))
         for override in overrides:
@@ -133,7 +133,7 @@ def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
         extra += [str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]
         config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.names_folder))
     check(config := freeze(config))
-    return Invocation(False, (*argv, _at("run", folder)), config, folder, overrides=tuple(args.overrides))
+    return Invocation(False, _placed(argv, "run", folder), config, folder, overrides=tuple(args.overrides))
 
 
 def _check_package(name: str | None, overrides: list[str]) -> None:
@@ -155,6 +155,11 @@ def started_by_hydra(config: DictConfig) -> StartedJob:
     hydra = HydraConfig.get()
     config = with_choices(config, hydra.runtime.choices)
     return StartedJob(config, Path(hydra.runtime.output_dir), hydra.job.num, tuple(hydra.overrides.task))
+
+
+def _placed(argv: list[str], kind: str, folder: Path) -> tuple[str, ...]:
+    """`argv` with `folder` for a run or a sweep in place of the one that it names: the record has these words."""
+    return (*(word for word in argv if word.lstrip("+").partition("=")[0] != f"hydra.{kind}.dir"), _at(kind, folder))
 
 
 def _at(kind: str, folder: Path) -> str:

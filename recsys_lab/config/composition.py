@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from recsys_lab.config.hydra_keys import FOLDERS
 from recsys_lab.config.schema import MOST_SHOWN
 from recsys_lab.errors import UserError, cannot_read
 from recsys_lab.packages import Package
@@ -105,22 +107,52 @@ def lists_are_read() -> AbstractContextManager[None]:
     return _replaced(ConfigLoaderImpl, "get_group_options", listed)
 
 
+def _locals(error: BaseException, function: str) -> Iterator[dict[str, Any]]:
+    """Of each call of Hydra's `function` that `error` went through: Hydra names no file."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == function:
+            yield frame.f_locals
+
+
+def _nested(error: RecursionError) -> UserError:
+    """With the files whose defaults lists lead back to the first of them, if it came from these."""
+    what, calls = "nested too deeply, or leads back to itself", _locals(error, "_create_defaults_tree_impl")
+    files = [f"{inner['loaded'].path.removeprefix('file://')}/{inner['path']}.yaml" for inner in calls if inner.get("loaded")]
+    if files[-1:] == files or files[-1] not in files[:-1]:
+        return UserError(what, where="command line")
+    around = files[len(files) - 2 - files[-2::-1].index(files[-1]) :]
+    remedy = "take the entry that leads back out of a defaults list"
+    return UserError(f"its defaults list leads back to itself: {' > '.join(around)}", where=around[0], remedy=remedy)
+
+
+def _of_another_kind(why: OmegaConfBaseException, said: str) -> UserError:
+    """An override whose value cannot take the place of what is there. Hydra says the override alone."""
+    kinds = {dict: "a mapping, such as {KEY: VALUE}", list: "a list, such as [A, B]"} if "Cannot merge" in str(why) else {}
+    allowed = "the name of a folder" if why.full_key in FOLDERS else kinds.get(why.object_type)
+    what = "wrong type" if allowed else f"wrong type ({str(why).splitlines()[0]})"
+    return UserError(what, where=why.full_key, given=said.partition("=")[2].splitlines()[0][:MOST_SHOWN], allowed=allowed)
+
+
 @contextmanager
 def hydra_errors() -> Iterator[None]:
     """Hydra's and OmegaConf's own refusals as one line of ours."""
     try:
         yield
-    except RecursionError:
-        raise UserError("nested too deeply, or leads back to itself", where="command line") from None
+    except RecursionError as error:
+        raise _nested(error) from None
+    except UnicodeDecodeError as error:
+        file = next((inner["full_path"] for inner in _locals(error, "load_config") if "full_path" in inner), "command line")
+        raise UserError("not UTF-8 text", where=file, given=f"byte 0x{error.object[error.start]:02x}", remedy="save it as UTF-8") from None
     except yaml.YAMLError as error:
         raise UserError("not valid YAML", where="conf", given=" ".join(str(error).split())) from None
     except (HydraException, OmegaConfBaseException, ValueError, OverflowError) as error:  # Hydra raises those two as well
         if NO_SUBMITIT in str(error):
             raise SUBMITIT.refusal("launcher", "slurm") from None
+        if isinstance(error.__cause__, OmegaConfBaseException) and str(error).startswith("Error merging override "):
+            raise _of_another_kind(error.__cause__, str(error)) from None
         said, _, _ = str(error).partition("Config search path:")
         said, _, options = said.partition("Available options")
         lines = [line.strip() for line in said.splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
         allowed = ", ".join(options.partition(":")[2].split()) or None
-        raise UserError(
-            " ".join(lines[:2])[:MOST_SHOWN], where="command line", allowed=allowed, remedy="see python run.py --help"
-        ) from None
+        remedy = "leave out its +" if said.startswith("Multiple values for ") else "see python run.py --help"
+        raise UserError(" ".join(lines[:2])[:MOST_SHOWN], where="command line", allowed=allowed, remedy=remedy) from None

@@ -21,6 +21,8 @@ def composed_at_once(words: list[str], overrides: list[Override], extra: list[st
     """The config of a line that Hydra accepts as it stands, most of them; None where a closer look must say what is wrong, or free-form."""
     if any(o.is_sweep_override() or o.is_force_add() or o.key_or_group.split(".")[0] == "choices" for o in overrides):
         return None
+    if any("/" in o.key_or_group for o in overrides):  # Hydra takes a misspelt part of a choice for a key
+        return None
     groups = _groups()
     for override in overrides:
         if override.key_or_group in groups:
@@ -61,7 +63,10 @@ def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
         key = override.key_or_group
         if key in groups:
             _check_one_choice(override)
-        if key in groups and not override.is_delete():
+        is_part = "/" in key and not key.startswith("hydra")
+        if is_part:
+            _check_part(loader, key, groups)
+        if (key in groups or is_part) and not override.is_delete():
             _check_choices(override, _choices(loader, key), has_searchpath=bool(extra) or "hydra.searchpath" in str(overrides))
             first = next(iter(values_of(override)), None)
             if first is not None:
@@ -69,7 +74,7 @@ def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
     config, _ = composed([*selection, *extra, *[str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]])
     for override in overrides:
         key = override.key_or_group
-        if key in groups or key.startswith("hydra"):
+        if key in groups or "/" in key or key.startswith("hydra"):
             continue
         parts = key.split(".")
         if parts[0] == "choices":  # ours: what was chosen
@@ -91,9 +96,19 @@ def check_keys(overrides: list[Override], extra: list[str]) -> set[str]:
     return {word for word in free if not word.startswith("+")}
 
 
+def _check_part(loader: ConfigLoader, name: str, groups: list[str]) -> None:
+    """The parts that choices are made of are groups too, as cluster/device: that of `name` must exist."""
+    *outer, last = name.split("/")
+    parts = loader.list_groups("/".join(outer)) if outer[0] in groups else []
+    if last not in parts:
+        allowed = [f"{'/'.join(outer)}/{part}" for part in parts]
+        raise UserError("no such group", where=name, allowed=", ".join(allowed or groups), remedy=did_you_mean(name, allowed or groups))
+
+
 def keys_named(config: DictConfig, name: str) -> list[str]:
     """Keys of groups that are called `name`. Where none is, those that have it as a word, as data.batch_size has batch."""
-    keys = [(f"{group}.{key}", str(key)) for group, node in config.items() if isinstance(node, DictConfig) for key in node]
+    nodes = [(group, node) for group, node in config.items() if isinstance(node, DictConfig)]
+    keys = [(f"{group}.{key}", str(key)) for group, node in nodes for key in node if key != "_target_"]
     exact = sorted(path for path, key in keys if key == name)
     return exact or sorted(path for path, key in keys if name in key.split("_"))
 

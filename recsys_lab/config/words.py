@@ -43,6 +43,8 @@ _TOKEN = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|."""
 _STRIPPED = re.compile(r"^[ \t]*((?:\\.|.)*?)[ \t]*$", re.DOTALL)
 #: What Hydra reads without quotes.
 _BARE = re.compile(r"""[\w\s/\-\\+.$%*@?|:=,()\[\]{}'"]*""", re.ASCII)
+#: A group with the place that its choice takes in the config.
+_PLACED = re.compile(r"([+~]*)([\w/]+)@([\w.]+)(?==|$)")
 _ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 
 
@@ -60,12 +62,18 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     line.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     line.add_argument("--info", "-i", nargs="?", const="all", choices=INFORMS)
     args = line.parse_intermixed_args(list(argv))
-    args.overrides = [with_quotes(word) for word in args.overrides]
+    args.overrides = [as_hydra_names(with_quotes(word)) for word in args.overrides]
     _check(args)
     args.names_folder = args.config_dir  # a folder that is only there names no code for a resumed run
     if args.config_dir is None and not any(word.lstrip("+").startswith("hydra.searchpath=") for word in args.overrides):
         args.config_dir = conf_here()
     return args
+
+
+def as_hydra_names(word: str) -> str:
+    """`cluster/device@cluster.device=l4` as `cluster/device=l4`: where a group's place is its own name, Hydra refuses to read it twice."""
+    match = _PLACED.match(word)
+    return f"{match[1]}{match[2]}{word[match.end() :]}" if match and match[3] == match[2].replace("/", ".") else word
 
 
 def with_quotes(word: str) -> str:

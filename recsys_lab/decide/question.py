@@ -14,6 +14,8 @@ from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.ranges import Count, Positive, check
 
 WHERE = "decide"
+#: The cluster of the processes here.
+LOCAL = "local"
 AXES = ("clusters", "sharders", "precisions", "optimizers", "profiles")
 #: Of an axis: what the words say, and no other.
 AS_SAID = ""
@@ -79,6 +81,7 @@ def asked(words: Sequence[str]) -> Question:
     labels = [cluster.label for cluster in clusters]
     if twice := [label for label in dict.fromkeys(labels) if labels.count(label) > 1]:
         raise UserError("named twice", where="clusters", given=own["clusters"], remedy=f"give {twice[0]} one price")
+    _check_said_once(rest, own, clusters)
     names_profile = any(word.startswith(("profile@simulate.profile=", "simulate.profile.")) for word in rest)
     return Question(
         words=tuple(rest),
@@ -89,6 +92,18 @@ def asked(words: Sequence[str]) -> Question:
         profiles=_choices("profiles", own, choices_of("profile"), bring) or ((AS_SAID,) if names_profile else ()),
         batch=batch_of(own["batch"]),
     )
+
+
+def _check_said_once(words: Sequence[str], own: Mapping[str, str], clusters: Sequence[ClusterAsked]) -> None:
+    """Raises UserError for a word of run.py whose value one of `own` says too: it would be dropped."""
+    keys = {word.lstrip("+~").partition("=")[0]: word for word in words}
+    here = any(cluster.label == LOCAL for cluster in clusters) or "launcher=emulated" in words
+    said = {"simulate.batch_size": "batch", "optimizer.sparse.name": "optimizers", "profile@simulate.profile": "profiles"}
+    said |= {"data.batch_size": "batch"} if here else {}
+    said |= {"cluster.price_per_device_hour": "clusters"} if any(cluster.price is not None for cluster in clusters) else {}
+    for key, axis in said.items():
+        if key in keys and axis in own:
+            raise UserError("said twice", where=key, given=f"{keys[key]} {axis}={own[axis]}", remedy=f"drop one of the two: {axis} says it")
 
 
 def batch_of(text: str) -> int:

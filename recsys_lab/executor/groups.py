@@ -9,14 +9,23 @@ from datetime import timedelta
 import torch.distributed as dist
 from torchrec.distributed.types import ShardingEnv
 
+from recsys_lab.errors import UserError
+from recsys_lab.ranges import Timeout, check
+
 #: Of a collective, seconds.
 TIMEOUT = "RECSYS_LAB_TIMEOUT_S"
 _OPEN: list[dist.ProcessGroup] = []
 
 
 def timeout() -> timedelta:
-    """How long a collective waits for the others: RECSYS_LAB_TIMEOUT_S, or ten minutes."""
-    return timedelta(seconds=float(os.environ.get(TIMEOUT, 600)))
+    """How long a collective waits for the others: RECSYS_LAB_TIMEOUT_S, or ten minutes. UserError where it is no number."""
+    text = os.environ.get(TIMEOUT) or "600"
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise UserError("not a number of seconds", where=TIMEOUT, given=text) from None
+    check(seconds, Timeout, TIMEOUT)
+    return timedelta(seconds=seconds)
 
 
 def own_group(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:

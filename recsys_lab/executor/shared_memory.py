@@ -22,8 +22,9 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.kernels.build import CannotBuild, library
+from recsys_lab.variables import COLLECTIVES, word_of
 
-CHOICE, SHARED_MEMORY = "RECSYS_LAB_COLLECTIVES", "shared_memory"
+SHARED_MEMORY = "shared_memory"
 #: Bytes of messages that a rank may have posted and others have not read. Only what was touched takes memory.
 CAPACITY = 1 << 36
 #: Bytes from which each rank adds up a part of a sum for all; below, everyone adds up everything.
@@ -55,7 +56,7 @@ def shared_memory(store: dist.Store, rank: int, size: int, timeout: timedelta) -
 
     Collective: the ranks of the group meet at `store`.
     """
-    if os.environ.get(CHOICE) != SHARED_MEMORY or size == 1:
+    if word_of(COLLECTIVES) != SHARED_MEMORY or size == 1:
         return None
     if _library() is not None and size > _library().exchange_most_ranks():
         return None

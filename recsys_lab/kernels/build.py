@@ -25,12 +25,12 @@ from pathlib import Path
 
 from recsys_lab import places
 from recsys_lab.files import why_untrusted
+from recsys_lab.variables import KERNELS, word_of
 
 SOURCES = Path(__file__).parent / "csrc"
 COMPILERS = ("g++", "c++")
 #: No product is contracted with a sum: so that every machine gives the bits of the torch definition.
 FLAGS = ("-std=c++20", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fPIC")
-CHOICE = "RECSYS_LAB_KERNELS"
 ABOUT = "built.json"
 TIMEOUT_S = 600
 
@@ -42,9 +42,8 @@ class CannotBuild(Exception):
 @functools.cache
 def library() -> ctypes.CDLL:
     """The kernels, compiled where that has not been done before. Raises CannotBuild."""
-    chosen = os.environ.get(CHOICE, "cpp")
-    if chosen != "cpp":
-        raise CannotBuild(f"{CHOICE}={chosen}")
+    if word_of(KERNELS) == "torch":
+        raise CannotBuild(f"{KERNELS}=torch")
     import torch  # noqa: F401 - brings the OpenMP runtime whose threads the kernels share
 
     try:

@@ -7,7 +7,8 @@ import os
 
 import torch
 
-from recsys_lab.kernels.build import CHOICE, CannotBuild, library, say
+from recsys_lab.kernels.build import CannotBuild, library, say
+from recsys_lab.variables import KERNELS, word_of
 
 LOST = "embedding look-ups and updates run in plain PyTorch: the same values, several times slower on a CPU"
 LOST_ON_A_GPU = (
@@ -38,8 +39,8 @@ def native_for(weight: torch.Tensor) -> bool:
 @functools.cache
 def why_no_triton() -> str:
     """Why there are no Triton kernels, in one line. Empty where there are. Whether there is a GPU for them is not asked."""
-    if os.environ.get(CHOICE) == "torch":
-        return f"{CHOICE}=torch"
+    if word_of(KERNELS) == "torch":
+        return f"{KERNELS}=torch"
     try:
         import recsys_lab.kernels.triton_embedding  # noqa: F401
     except ImportError as error:

@@ -16,13 +16,15 @@ from pathlib import Path
 
 from recsys_lab.files import why_untrusted
 from recsys_lab.kernels.build import cache_folder, processor
+from recsys_lab.variables import WORDS, word_of
 
 ROUNDS = 5
 
 
-def chosen(variable: str, words: tuple[str, str]) -> bool | None:
-    """What the environment's `variable` decides, which is one of `words`, for no and for yes. None: it decides nothing."""
-    return {words[0]: False, words[1]: True}.get(os.environ.get(variable, ""))
+def chosen(variable: str) -> bool | None:
+    """What the environment's `variable` decides, of WORDS for no and for yes. None: it decides nothing. UserError for another word."""
+    word = word_of(variable)
+    return None if word is None else word == WORDS[variable][1]
 
 
 def answers(name: str, depends_on: str, questions: Collection[str], measure: Callable[[], dict[str, bool]]) -> dict[str, bool]:

@@ -18,7 +18,7 @@ from recsys_lab.kernels.lookups import Lookups
 from recsys_lab.kernels.measured import answers, chosen, least_s
 from recsys_lab.kernels.memory import empty_in_huge_pages
 
-VARIABLE, WORDS = "RECSYS_LAB_LARGE_RESULTS", ("cached", "past")
+VARIABLE = "RECSYS_LAB_LARGE_RESULTS"
 #: Bytes from which a result is large.
 LARGE = 1 << 23
 #: Of a cache line. Rows that begin or end within one are never written past the caches.
@@ -43,7 +43,7 @@ def _in_whole_lines(result: torch.Tensor, dim: int) -> bool:
 
 @functools.cache
 def _answer() -> bool:
-    decided = chosen(VARIABLE, WORDS)
+    decided = chosen(VARIABLE)
     return answers("results", f"{LARGE}\0{WIDTH}\0{LEAST_GAIN}", (QUESTION,), _measured)[QUESTION] if decided is None else decided
 
 

@@ -28,12 +28,12 @@ from recsys_lab.kernels import dense
 from recsys_lab.kernels.choice import available
 from recsys_lab.kernels.measured import answers, chosen, least_s
 
-#: By question: the variable that answers it, with its words for no and for yes.
+#: By question: the variable that answers it.
 CHOICES = {
-    "widened": ("RECSYS_LAB_BF16_PRODUCTS", ("bf16", "fp32")),
-    "by_torch": ("RECSYS_LAB_FP32_PRODUCTS", ("onednn", "torch")),
-    "by_tiles": ("RECSYS_LAB_BF16_BY_WEIGHTS", ("onednn", "tiles")),
-    "by_turning": ("RECSYS_LAB_BF16_WIDE", ("as_others", "turned")),
+    "widened": "RECSYS_LAB_BF16_PRODUCTS",
+    "by_torch": "RECSYS_LAB_FP32_PRODUCTS",
+    "by_tiles": "RECSYS_LAB_BF16_BY_WEIGHTS",
+    "by_turning": "RECSYS_LAB_BF16_WIDE",
 }
 #: By question: the least time of the usual way over that of the other one, from which the other one is taken. What both do alike is then
 #: not decided by chance. oneDNN's products by weights need a transposed gradient, which costs a tenth of them.
@@ -83,7 +83,7 @@ def by_widening(multiply: Callable[..., Tensor], *given: Tensor | None) -> Tenso
 
 @functools.cache
 def _answer(question: str) -> bool:
-    decided = chosen(*CHOICES[question])
+    decided = chosen(CHOICES[question])
     return _answers()[question] if decided is None else decided
 
 

@@ -26,7 +26,7 @@ from recsys_lab.kernels.measured import answers, chosen, least_s
 from recsys_lab.kernels.memory import empty_in_huge_pages
 from recsys_lab.kernels.rule import Rule
 
-VARIABLE, WORDS = "RECSYS_LAB_ROW_PREFETCH", ("write", "read")
+VARIABLE = "RECSYS_LAB_ROW_PREFETCH"
 #: By question: the least time of the usual way over that of the other one, from which the other one is taken. Updates are timed themselves,
 #: look-ups by a bare loop.
 LEAST_GAIN = {"read_first": 1.05, "read_parts_first": 1.05, "second_level": 1.15}
@@ -48,7 +48,7 @@ def second_level() -> bool:
 
 @functools.cache
 def _answers() -> dict[str, bool]:
-    if (decided := chosen(VARIABLE, WORDS)) is not None:
+    if (decided := chosen(VARIABLE)) is not None:
         return dict.fromkeys(LEAST_GAIN, decided)
     return answers("rows", f"{ROWS}\0{WIDTH}\0{LEAST_GAIN}", LEAST_GAIN, _measured)
 

@@ -36,6 +36,9 @@ FIGURES: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("table parameters", "plan.parameters", human_count, "ratio"),
 )
 
+#: Of a run whose config lacks the key.
+NO_KEY = "no such key"
+
 
 def config_differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """The flat config keys whose values differ, with each run's value; None where a run has no such key."""
@@ -60,8 +63,12 @@ def runs_table(runs: Sequence[Run]) -> Table:
 
 def config_table(runs: Sequence[Run]) -> Table:
     differences = config_differences(runs)
-    rows = [(key, *("none" if value is None else str(value) for value in values)) for key, values in differences.items()]
-    return Table("Config that differs", ("key", *_names(runs)), tuple(rows), "" if rows else "none: the same config")
+    flats = [flat(run.config) for run in runs]
+    null = [["null" if key in one else NO_KEY for one in flats] for key in differences]
+    rows = [(key, *(n if v is None else str(v) for v, n in zip(values, one))) for (key, values), one in zip(differences.items(), null)]
+    lacks = any(NO_KEY in row for row in rows)
+    note = "No such key: another choice has none, or an earlier version had none." if lacks else "" if rows else "none: the same config"
+    return Table("Config that differs", ("key", *_names(runs)), tuple(rows), note)
 
 
 def figures_table(runs: Sequence[Run]) -> Table:

@@ -111,7 +111,8 @@ def _plan(run: Run) -> list[str]:
         parts.append(html.table(larger))
     if (curve := store_curve(run)) is not None:
         parts.append(element(curve))
-    parts.append(html.table(sections.tiers(run)))
+    if (tiers := sections.tiers(run)) is not None:
+        parts.append(html.table(tiers))
     others = sections.alternatives(run)
     if run.reasons is not None and others is not None:
         parts.append(

@@ -9,6 +9,7 @@ from typing import Any
 from recsys_lab.cluster import ranks_text
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import table_facts
+from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.record.metrics import QUALITY, RETRIEVAL
 from recsys_lab.record.result import WARM_UP
 from recsys_lab.record.run_folder import Run, value_at
@@ -140,11 +141,14 @@ def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Tab
     return Table(title, ("fact", "value"), tuple(rows))
 
 
-def tiers(run: Run) -> Table:
-    """FlexShard's three tiers as planned for the named cluster. It says how many rows are where, and their share of look-ups."""
+def tiers(run: Run) -> Table | None:
+    """FlexShard's three tiers as planned for the named cluster. It says how many rows are where, and their share of look-ups.
+
+    None of a plan without tiers.
+    """
     summary = run.result["plan"]
-    if not summary:
-        return Table("Tiers", ("tier", "rows", "share of look-ups"), (), absent(run.result, "plan"))
+    if not summary or run.plan is None or not any(map(is_tiered, run.plan.placements)):
+        return None
     rows = [(name, count(t.get("rows")), _share(t.get("access_share"))) for name, t in summary["tiers"].items()]
     return Table("Tiers", ("tier", "rows", "share of look-ups"), tuple(rows), right=("rows", "share of look-ups"))
 

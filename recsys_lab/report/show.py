@@ -28,12 +28,9 @@ def print_run(run: Run, out: Console) -> None:
     print_table(out, sections.quality(run))
     if run.plan:
         print_table(out, sections.plan_facts(run, run.plan, "Plan", True))
-    for table in (stores(run), stores_here(run)):
+    for table in (stores(run), stores_here(run), sections.tiers(run), sections.coverage(run)):
         if table is not None:
             print_table(out, table, MOST_TABLES)
-    print_table(out, sections.tiers(run))
-    if (coverage := sections.coverage(run)) is not None:
-        print_table(out, coverage)
     for origin in ("measured", "simulated"):
         print_table(out, sections.phases(run, origin))
         print_table(out, sections.collectives(run, origin))
@@ -56,9 +53,9 @@ def print_plan(run: Run, out: Console) -> None:
             print_table(out, sections.reasons(plan), MOST_TABLES)
             if plan is run.plan:
                 print_reasons(run, out)
-    if (larger := stores(run)) is not None:
-        print_table(out, larger, MOST_TABLES)
-    print_table(out, sections.tiers(run))
+    for table in (stores(run), sections.tiers(run)):
+        if table is not None:
+            print_table(out, table, MOST_TABLES)
 
 
 def print_reasons(run: Run, out: Console) -> None:

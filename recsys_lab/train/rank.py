@@ -20,7 +20,7 @@ from recsys_lab.config.frozen import identity
 from recsys_lab.config.options import PruneOptions, TrainerOptions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import DataSet
-from recsys_lab.devices import CHOICE, device_here, take, why_no_gpu
+from recsys_lab.devices import device_here, take, why_no_gpu
 from recsys_lab.errors import UserError
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.experiment import Experiment
@@ -49,6 +49,7 @@ from recsys_lab.train.start import Start
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
 from recsys_lab.train.termination import EndOnSigterm, ask_less_often
 from recsys_lab.train.unprofiled import Unprofiled, skip_empty_hooks, skip_ranges
+from recsys_lab.variables import DEVICE, word_of
 
 #: Threads that read batches for a GPU, if there are twice as many cores.
 MOST_READERS = 4
@@ -63,7 +64,7 @@ def train_here(job: Job) -> dict[str, Any] | None:
     skip_empty_hooks()
     keep_memory()
     experiment, options = job.experiment, job.experiment.trainer
-    os.environ.setdefault(CHOICE, options.device)
+    os.environ[DEVICE] = word_of(DEVICE) or options.device
     take(device := device_here())
     start_process_group()
     seed_rank(experiment.seed, dist.get_rank())

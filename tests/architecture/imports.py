@@ -22,6 +22,7 @@ LEAVES = frozenset(
         "streams",
         "child",
         "devices",
+        "variables",
     }
 )
 DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
@@ -34,7 +35,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "units": frozenset(),
     "quiet": frozenset(),
     "streams": frozenset({"errors"}),
-    "devices": frozenset({"errors", "units"}),
+    "devices": frozenset({"errors", "units", "variables"}),
+    "variables": frozenset({"errors"}),
     "arguments": frozenset({"errors"}),
     "files": frozenset({"errors"}),
     "shapes": frozenset({"errors"}),

@@ -40,7 +40,7 @@ def test_show_prints_measured_and_simulated_apart_in_80_columns(run, capsys):
         "109,226,667",
     ):
         assert words in out
-    assert "..." not in out
+    assert "..." not in out and "Tiers" not in out  # those are of FlexShard
 
 
 def test_show_json_is_the_record(run, capsys):
@@ -72,6 +72,17 @@ def test_compare_shows_what_differs(run, tmp_path, capsys):
     data = json.loads(out)
     assert data["config"] == {"seed": [1, 2]} and data["figures"]["validation AUC"] == [0.7731, 0.7831]
     assert data["runs"] == [str(run), str(other)]
+
+
+def test_compare_tells_a_key_that_a_run_lacks_from_null(run, tmp_path, capsys):
+    other = write_run(tmp_path / "other")
+    config = OmegaConf.load(run / "config.yaml")
+    OmegaConf.save({**config, "lacking": 3, "resume": None}, run / "config.yaml")
+    OmegaConf.save({**config, "resume": "x"}, other / "config.yaml")
+    _, out, _ = called(capsys, "compare", run, other)
+    lines = [line.split() for line in out.splitlines()]
+    assert ["lacking", "3", "no", "such", "key"] in lines and ["resume", "null", "x"] in lines
+    assert "No such key: another choice has none, or an earlier version had none." in out
 
 
 def test_compare_of_many_runs_loses_no_digit(tmp_path, capsys):

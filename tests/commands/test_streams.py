@@ -24,7 +24,7 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("words", ["-m recsys_lab", "-m recsys_lab show --help", "run.py --cfg job"])
+@pytest.mark.parametrize("words", ["-m recsys_lab", "-m recsys_lab show --help", "run.py --cfg job", "run.py --help", "run.py --version"])
 def test_a_full_disk_behind_stdout_is_one_line(words: str) -> None:
     done = shell(f"PY {words} > /dev/full")
     assert (done.returncode, done.stderr) == (2, SAID)

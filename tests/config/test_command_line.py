@@ -28,6 +28,7 @@ KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
     [
         (["model=dcnn"], ["model", "dcnn", "did you mean 'dcn'"]),
         (["modle=dcn"], ["modle", "no such key"]),
+        (["="], ["an empty key: no such key; allowed: ablation, ", "study, trainer"]),
         (["sharder=flexshard"], ["sharder", "no such choice", "torchrec_row_wise, torchrec_strong; did you mean 'flexshard_3tier'?"]),
         (["model.embeding_dim=3"], ["model.embeding_dim", "did you mean 'embedding_dim'"]),
         (["+model.extra=3"], ["model.extra", "no such key"]),
@@ -107,6 +108,10 @@ KUBERNETES = ["launcher=kubernetes", "cluster=h100x8"]
         (["logger.tags=[" + "x" * 200 + "]"], ["logger.tags[0]", "at most 64 characters"]),
         (["logger.entity='a/b'"], ["logger.entity", "'a/b'"]),
         (["launcher=kubernetes"], ["cluster.hosts", "leads back to itself", "name another cluster"]),
+        (["model=xlrm", "model.groups=[]"], ["model.groups: wrong type; given []; allowed: a mapping"]),
+        (["model.over_layers={}"], ["model.over_layers: wrong type; given {}; allowed: a list"]),
+        (["hydra.run.dir=null"], ["hydra.run.dir: wrong type; given null; allowed: the name of a folder"]),
+        (["-m", "hydra.sweep.dir=[a]"], ["hydra.sweep.dir: wrong type; given [a]; allowed: the name of a folder"]),
         (["hydra.verbose=5"], ["hydra.verbose", "not a key of Hydra's that a run takes", "hydra.run.dir"]),
         (["+hydra.job.env_copy=[NOPE]"], ["hydra.job.env_copy"]),
         (["~hydra.callbacks.ablation"], ["hydra.callbacks.ablation"]),

@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab import devices
-from recsys_lab.devices import CHOICE, PLACE, backend_of, device_here
+from recsys_lab.devices import PLACE, backend_of, device_here
 from recsys_lab.errors import UserError
+from recsys_lab.variables import DEVICE
 
 
 def as_rank(patch: pytest.MonkeyPatch, choice: str | None, gpus: int, rank: int, ranks: int) -> None:
@@ -17,7 +18,7 @@ def as_rank(patch: pytest.MonkeyPatch, choice: str | None, gpus: int, rank: int,
     patch.setenv("LOCAL_RANK", str(rank))
     patch.setenv("LOCAL_WORLD_SIZE", str(ranks))
     patch.delenv(PLACE, raising=False)
-    patch.delenv(CHOICE, raising=False) if choice is None else patch.setenv(CHOICE, choice)
+    patch.delenv(DEVICE, raising=False) if choice is None else patch.setenv(DEVICE, choice)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,9 @@ def test_gpus_that_are_left_alone_are_told_of(monkeypatch: pytest.MonkeyPatch) -
         assert devices.why_no_gpu(device_here()) == ""
 
 
-@pytest.mark.parametrize(("choice", "told"), [("cuda", "no GPU is here"), ("tpu", "no such device")])
+@pytest.mark.parametrize(
+    ("choice", "told"), [("cuda", "no GPU is here"), ("tpu", "RECSYS_LAB_DEVICE: no such word; given tpu; allowed: auto, cpu, cuda")]
+)
 def test_what_cannot_be_had_is_refused(choice: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     as_rank(monkeypatch, choice, 0, 0, 1)
     with pytest.raises(UserError, match=told):

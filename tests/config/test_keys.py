@@ -52,6 +52,8 @@ def test_what_is_there(words: list[str], free: set[str]) -> None:
         (["experiment=neo/tabel3"], ["experiment: no such choice", "neo/table3", "did you mean 'neo/table3'?"]),
         (["sharder=common"], ["sharder: no such choice"]),
         (["cluster=h10"], ["cluster: no such cluster; given h10"]),
+        (["MODEL=dcn"], ["MODEL: no such key", "did you mean 'model'?"]),
+        (["model=DCN"], ["model: no such choice; given DCN", "did you mean 'dcn'?"]),
         (["sed=1"], ["sed: no such key", "cluster, data", "did you mean 'seed'?"]),
         (["batch=64"], ["batch: no such key", "; did you mean data.batch_size or simulate.batch_size?"]),
         (["batch_size=64", "mode=simulate"], ["batch_size: no such key", "; did you mean data.batch_size or simulate.batch_size?"]),

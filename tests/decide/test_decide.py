@@ -201,6 +201,23 @@ def test_the_function_returns_rows_that_become_a_data_frame() -> None:
         (["model=dcn", "clusters=h100x64", "batch=65536", "optimizers=adamw"], ["did you mean 'adam'"]),
         (["model=dcnn", "clusters=h100x64", "batch=65536"], ["did you mean 'dcn'"]),
         (["model=dcn", "clusters=h100x64", "batch=65536", "sharder=dmt", "sharders=dmt"], ["said twice"]),
+        (
+            ["model=dcn", "clusters=h100x64", "batch=65536", "simulate.batch_size=8"],
+            ["simulate.batch_size: said twice; given simulate.batch_size=8 batch=65536; drop one of the two: batch says it"],
+        ),
+        (["model=dcn", "clusters=local", "batch=64", "++data.batch_size=8"], ["data.batch_size: said twice", "batch says it"]),
+        (
+            ["model=dcn", "clusters=h100x8:2.5", "batch=64", "cluster.price_per_device_hour=2"],
+            ["cluster.price_per_device_hour: said twice", "clusters says it"],
+        ),
+        (
+            ["model=dcn", "clusters=h100x8", "batch=64", "optimizers=adam", "optimizer.sparse.name=sgd"],
+            ["optimizer.sparse.name: said twice", "optimizers says it"],
+        ),
+        (
+            ["model=dcn", "clusters=h100x8", "batch=64", "profiles=neo", "profile@simulate.profile=sok"],
+            ["profile@simulate.profile: said twice", "profiles says it"],
+        ),
         (["model=dcn", "data=random", "clusters=h100x64", "batch=65536", "cluster.hosts=4"], ["another size", "given 32 devices"]),
         (["model=dcn", "data=random", "clusters=h100x16", "batch=65536", "cluster.hosts=4"], ["another size", "given 32 devices"]),
     ],

@@ -16,8 +16,9 @@ import torch.distributed as dist
 from torch import nn
 
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
-from recsys_lab.executor.shared_memory import CHOICE, DEAD, SHARED_SUM, Late, _library, shared_memory
+from recsys_lab.executor.shared_memory import DEAD, SHARED_SUM, Late, _library, shared_memory
 from recsys_lab.kernels.build import compiler
+from recsys_lab.variables import COLLECTIVES
 from tests.executor.test_recorded import every_entry_point
 from tests.ranks import RankFailed, run_ranks
 
@@ -220,7 +221,7 @@ def test_a_rank_that_hangs_is_a_timeout(kind: str) -> None:
 
 
 def test_a_group_of_more_ranks_than_a_message_has_room_for_is_gloos(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CHOICE, SHARED)
+    monkeypatch.setenv(COLLECTIVES, SHARED)
     store, most = dist.HashStore(), _library().exchange_most_ranks()
     assert shared_memory(store, 0, most + 1, timedelta(seconds=1)) is None
     assert store.num_keys() == 0, "nobody waits for the others"

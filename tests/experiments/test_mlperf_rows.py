@@ -113,6 +113,8 @@ def test_what_no_data_sheet_has_and_what_is_no_table_are_refused(tmp_path: Path)
         ("ms_median", "nan", "ms_median: out of range; given nan"),
         ("ms_median", "0", "ms_median: out of range; given 0.0"),
         ("ms_median", "fast", "ms_median: not a number; given fast"),
+        ("accelerator", "TPU", "accelerator: no data sheet; given TPU; allowed: one of conf/cluster/device"),
+        ("accelerator", "", "accelerator: no data sheet; given nothing"),
         ("benchmark", "gpt", "benchmark: no such benchmark; given gpt; allowed: dlrm, dlrm_dcnv2"),
     ],
 )
@@ -126,6 +128,21 @@ def test_a_cell_of_a_row_that_cannot_be_names_its_line(tmp_path: Path, column: s
         mlperf.rows(path)
     path.write_text(f"{head}\n{good}\n")
     assert [(row.nodes, row.accelerators, row.batch, row.ms) for row in mlperf.rows(path)] == [(1, 8, 55296, 3.6)]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--only", "neo", "--rows", "x.tsv"], "--only: it has no effect beside --rows; drop one of the two"),
+        (["--rows", "x.tsv", "--picture", "x.svg"], "--picture: it has no effect beside --rows"),
+        (["--local", "--rows", "x.tsv"], "--rows: it has no effect beside --local"),
+        (["--local", "--fit"], "--fit: it has no effect beside --local"),
+        (["--fit", "--picture", "x.svg"], "--picture: it has no effect beside --fit"),
+    ],
+)
+def test_an_option_without_effect_is_refused(options: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=f"^{says}"):
+        command.main(options)
 
 
 def test_a_picture_of_points_that_are_none(tmp_path: Path) -> None:

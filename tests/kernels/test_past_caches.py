@@ -9,6 +9,7 @@ import torch
 
 from recsys_lab.kernels import Lookups, available, bags, dense, rows, torch_embedding
 from recsys_lab.kernels import past_caches as module
+from recsys_lab.variables import WORDS
 from tests.kernels.answers import asked_anew_of
 
 pytestmark = pytest.mark.skipif(not available(), reason="no C++ kernels on this machine")
@@ -19,7 +20,7 @@ def asked_anew(monkeypatch, tmp_path) -> Iterator[None]:
     yield from asked_anew_of(module._answer, module.VARIABLE, monkeypatch, tmp_path)
 
 
-@pytest.fixture(params=module.WORDS)
+@pytest.fixture(params=WORDS[module.VARIABLE])
 def way(request, monkeypatch) -> str:
     """Every result is large enough."""
     monkeypatch.setenv(module.VARIABLE, request.param)
@@ -68,7 +69,7 @@ def test_gradients_of_dots_have_the_same_bits_past_the_caches(monkeypatch, dim):
     monkeypatch.setattr(module, "LARGE", 0)
     parts = [torch.randn(33, 1, dim), torch.randn(33, 6, dim)]
     grad, found = torch.randn(33, dim + 21), []
-    for word in module.WORDS:
+    for word in WORDS[module.VARIABLE]:
         monkeypatch.setenv(module.VARIABLE, word)
         module._answer.cache_clear()
         found.append(dense.pair_dots_backward(parts, grad, lead=True))

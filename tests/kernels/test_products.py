@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from recsys_lab.kernels import products as module
+from recsys_lab.variables import WORDS
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def measured(monkeypatch, tmp_path):
 
     module.by_tiles()  # the kernels are loaded before the folder is another one
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for variable, _ in module.CHOICES.values():
+    for variable in module.CHOICES.values():
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(module, "least_s", least_s)
     monkeypatch.setattr(module, "multiplies_bf16", lambda: True)
@@ -56,7 +57,7 @@ def test_without_onednns_bf16_it_is_widened_and_nothing_is_measured_of_it(measur
     """A product of 1,024 samples would take seconds."""
     monkeypatch.setattr(module, "multiplies_bf16", lambda: False)
     monkeypatch.setattr(module.dense, "has_tiles", lambda: False)
-    monkeypatch.setenv(module.CHOICES["widened"][0], "bf16")
+    monkeypatch.setenv(module.CHOICES["widened"], "bf16")
     measured["s"] = [2.0, 1.0]
     assert asked() and not asked("by_turning") and asked("by_torch")
     assert measured["times"] == 1
@@ -66,7 +67,7 @@ def test_tiles_are_used_only_where_the_processor_has_them(measured, monkeypatch)
     measured["s"] = [2.0, 1.0]
     monkeypatch.setattr(module.dense, "has_tiles", lambda: False)
     assert not asked("by_tiles")
-    monkeypatch.setenv(module.CHOICES["by_tiles"][0], "tiles")
+    monkeypatch.setenv(module.CHOICES["by_tiles"], "tiles")
     assert not asked("by_tiles")
 
 
@@ -92,7 +93,8 @@ def test_a_file_that_is_broken_or_anybodys_is_not_believed(measured, tmp_path, h
 def test_the_environment_decides(measured, monkeypatch):
     monkeypatch.setattr(module.dense, "has_tiles", lambda: True)
     monkeypatch.setattr(module, "available", lambda: True)
-    for question, (variable, words) in module.CHOICES.items():
+    for question, variable in module.CHOICES.items():
+        words = WORDS[variable]
         for word in words:
             monkeypatch.setenv(variable, word)
             assert asked(question) is (word == words[1])

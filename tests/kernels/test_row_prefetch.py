@@ -9,6 +9,7 @@ import pytest
 from recsys_lab.kernels import available
 from recsys_lab.kernels import row_prefetch as module
 from recsys_lab.kernels.build import cache_folder
+from recsys_lab.variables import WORDS
 from tests.kernels.answers import asked_anew_of
 
 pytestmark = pytest.mark.skipif(not available(), reason="no C++ kernels on this machine")
@@ -68,7 +69,7 @@ def test_an_answer_of_before_look_ups_were_asked_about_is_measured_again(monkeyp
 
 def test_the_environment_decides(monkeypatch):
     monkeypatch.setattr(module, "answers", lambda *_: pytest.fail("measured"))
-    for word, expected in zip(module.WORDS, (False, True)):
+    for word, expected in zip(WORDS[module.VARIABLE], (False, True)):
         monkeypatch.setenv(module.VARIABLE, word)
         module._answers.cache_clear()
         assert answered() == (expected, expected, expected)

@@ -36,14 +36,19 @@ def test_a_table_has_a_cell_on_every_rank_that_holds_it_and_no_other() -> None:
     assert f"rank 9, host 1<br>rows {shard.row_start:,} to {shard.row_stop:,}, " in shown["cat_0", 9][1] and shown["cat_0", 9][0] == "once"
 
 
-def test_a_table_in_tiers_has_a_column_a_tier() -> None:
+def tiered() -> ShardingPlan:
+    """One table in three tiers, on two hosts of two."""
     table = Table("t", 1_000_000, 8, ("t",))
     shards = (
         Shard((0, 1, 2, 3), 0, 100, 0, 8, "replicated"),
         *(Shard((r, r + 2), 100 + 450 * r, 550 + 450 * r, 0, 8, "host_sharded") for r in range(2)),
         *(Shard((r,), 1000 + 249_750 * r, 1000 + 249_750 * (r + 1), 0, 8, "row_sharded") for r in range(4)),
     )
-    shown = cells(ShardingPlan("flexshard_3tier", 2, 2, (table,), (Placement("t", "flexshard", shards),)))
+    return ShardingPlan("flexshard_3tier", 2, 2, (table,), (Placement("t", "flexshard", shards),))
+
+
+def test_a_table_in_tiers_has_a_column_a_tier() -> None:
+    shown = cells(tiered())
     assert len(shown) == 12 and {(name, kind) for (name, _), (kind, _) in shown.items()} == {
         ("t, on every rank", "on every rank"),
         ("t, once in every host", "once in every host"),

@@ -10,9 +10,10 @@ import yaml
 from recsys_lab.record.baselines import Baselines
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.page import write_page
-from recsys_lab.report.sections import CALIBRATE, absent, collectives, headline, phases
+from recsys_lab.report.sections import CALIBRATE, absent, collectives, headline, phases, tiers
 from recsys_lab.report.sections import quality as quality_table
 from tests.record.fake_run import make_result, write_run
+from tests.report.test_plan_map import tiered
 from tests.report.test_timeline_chart import TRACE
 
 
@@ -25,6 +26,13 @@ def test_a_report_shows_places_where_items_are_held_out_and_no_empty_columns(tmp
     assert ("NDCG@10 among all items, test", "0.0300", "measured") in headline(run).rows
     clicks = quality_table(read_run(write_run(tmp_path / "clicks", make_result())))
     assert "ndcg_10" not in clicks.columns and "auc" in clicks.columns
+
+
+def test_tiers_are_of_plans_that_have_some(tmp_path):
+    run = read_run(write_run(tmp_path / "run"))
+    assert tiers(run) is None and tiers(replace(run, plan=None)) is None
+    table = tiers(replace(run, plan=tiered()))
+    assert table is not None and [row[0] for row in table.rows] == ["replicated", "host_sharded", "row_sharded"]
 
 
 def test_a_training_of_a_few_steps_is_not_called_no_training():

@@ -234,7 +234,9 @@ def test_the_memory_with_which_a_plan_fits_by_hand() -> None:
 def test_what_is_too_small_names_the_rank_that_lacks_most_and_what_would_do() -> None:
     """Rank 1 lacks 3 GB of 8, rank 0 one of 4: 1 + 3 / 0.85 GB in all."""
     shards = shards_of([[0.0], [0.0]], [[4e9], [8e9]], [0, 1])
-    error = choice._too_small(inputs_of(), shards, np.array([0, 0]), np.array([3e9, 5e9]))
+    error = choice._too_small(inputs_of(), shards, np.array([0, 0]), np.array([3e9, 5e9]), has_budget=True)
+    unset = choice._too_small(inputs_of(), shards, np.array([0, 0]), np.array([3e9, 5e9]), has_budget=False)
+    assert "memory_budget_gb" in str(error.parts["remedy"]) and "memory_budget_gb" not in str(unset)
     assert "lack 3.0 GB on rank 1" in str(error) and "given 1 GB a rank; allowed: 4.53 GB or more" in str(error)
     for figure, rounded in itertools.chain([(4.521, 4.53), (123.4, 124), (99.91, 100), (1000.5, 1010), (0.01001, 0.0101), (5.0, 5.0)]):
         assert choice._rounded_up(figure) == pytest.approx(rounded)

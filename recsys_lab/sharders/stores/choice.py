@@ -48,14 +48,19 @@ class Menu:
     ms: np.ndarray
 
 
-def with_caches(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> ShardingPlan:
-    """`plan` with stores of `kinds`, so that it fits `inputs.cluster`. PlanDoesNotFit, with the memory that would do, where none does."""
+def with_caches(
+    plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int, has_budget: bool = True
+) -> ShardingPlan:
+    """`plan` with stores of `kinds`, so that it fits `inputs.cluster`. PlanDoesNotFit, with the memory that would do, where none does.
+
+    `has_budget`: the memory is a budget that can be raised.
+    """
     menus = [_menu(t, p, inputs, kinds, policy, in_flight) for t, p in zip(plan.tables, plan.placements)]
     shards, beneath = _Shards.of(plan, menus, inputs), bytes_beneath(inputs.cluster, kinds[0])
     free = _free_bytes(plan, inputs)
     cheapest = shards.at_price(math.inf)
     if (shards.bytes_of_ranks(cheapest) > free).any():
-        raise _too_small(inputs, shards, cheapest, free)
+        raise _too_small(inputs, shards, cheapest, free, has_budget)
     choices = _chosen(shards, free)
     if (shards.bytes_beneath(choices) > beneath).any():
         choices = _chosen(shards.within(beneath, free), free)
@@ -264,7 +269,7 @@ def _free_bytes(plan: ShardingPlan, inputs: PlanInputs) -> np.ndarray:
     return np.minimum(cluster.usable_memory_bytes - np.asarray(memory.lasting), whole - np.asarray(memory.totals)) + tables
 
 
-def _too_small(inputs: PlanInputs, shards: _Shards, choices: np.ndarray, free: np.ndarray) -> PlanDoesNotFit:
+def _too_small(inputs: PlanInputs, shards: _Shards, choices: np.ndarray, free: np.ndarray, has_budget: bool) -> PlanDoesNotFit:
     """Of the rank that lacks most, with the budget at which all of it would fit."""
     cluster, bytes_held = inputs.cluster, shards.bytes_of_ranks(choices)
     rank = int((bytes_held - free).argmax())
@@ -275,7 +280,7 @@ def _too_small(inputs: PlanInputs, shards: _Shards, choices: np.ndarray, free: n
         where=f"cluster {cluster.name}",
         given=f"{cluster.device.memory_gb:g} GB a rank",
         allowed=f"{_rounded_up(enough):g} GB or more",
-        remedy="take smaller batches, more ranks or a larger sharder.memory_budget_gb",
+        remedy="take smaller batches, more ranks or " + ("a larger sharder.memory_budget_gb" if has_budget else "devices with more memory"),
     )
 
 

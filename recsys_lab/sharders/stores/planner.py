@@ -48,7 +48,7 @@ class Stores:
         for kinds in self._kinds(inputs):
             for number, given in enumerate(_rooms(inputs)):
                 try:
-                    return with_caches(plan_of(given), inputs, kinds, self.policy, self.in_flight)
+                    return with_caches(plan_of(given), inputs, kinds, self.policy, self.in_flight, self.budget_gb is not None)
                 except PlanDoesNotFit as error:
                     last = error if number < len(ROOM) else last
         raise last

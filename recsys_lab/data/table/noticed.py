@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from recsys_lab.files import pasted_list
+
 #: A date, as 2014-10-21, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
 _MONTH_AND_DAY = r"(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
 _DATE = rf"^(?:\d{{4}}-{_MONTH_AND_DAY}(?:[T ]\d.*)?|(?:19|20)?\d{{2}}{_MONTH_AND_DAY}(?:[01]\d|2[0-3])(?:[0-5]\d){{0,2}})$"
@@ -19,6 +21,8 @@ _NAMES_TIME = re.compile(r"time|date|epoch|(?:^|_)(?:ts|at)$", re.IGNORECASE)
 _LEAST_DATES = 3
 #: From so many distinct values a row on, a column has nearly a value a row.
 _NEARLY = 0.95
+#: Of fewer rows of validation or test, with a value, it is not said that train knows hardly any; nor where it knows more than this share.
+_LEAST_HELD_OUT, _HARDLY = 10, 0.02
 #: A column gives the label away only if its values have this many rows on average. Rare values have one label by chance.
 _LEAST_ROWS = 10
 #: What is said of a column of each kind and of several, and whether a model is better off without them.
@@ -28,6 +32,11 @@ _SAID = {
     "ids": ("has a value a row", "have a value a row", True),
     "nearly_ids": ("has nearly a value a row", "have nearly a value a row", True),
     "constant": ("is constant", "are constant", True),
+    "unknown": (
+        "has hardly a value in validation or test that train has, check that they are written alike",
+        "have hardly a value in validation or test that train has, check that they are written alike",
+        False,
+    ),
     "dates": ("looks like a date, give its hour and weekday as columns", "look like dates, give hour and weekday as columns", False),
 }
 
@@ -44,6 +53,16 @@ class Noticed:
         kind = _kind(column.replace("", None), labels, number, dates)
         if kind is not None:
             self.columns[kind].append(name)
+
+    def compare(self, name: str, column: pl.Series, split: np.ndarray) -> None:
+        """Takes note of the categories `name`, nothing odd so far, if train (`split` 0) has hardly a value of validation or test."""
+        if any(name in own for own in self.columns.values()):
+            return
+        train = column.filter(pl.Series(split == 0)).unique()
+        held_out = [column.filter(pl.Series(split == code)).drop_nulls() for code in (1, 2)]
+        known = [(int(words.is_in(train.implode()).sum()), len(words)) for words in held_out]
+        if any(rows >= _LEAST_HELD_OUT and of_train <= _HARDLY * rows for of_train, rows in known):
+            self.columns["unknown"].append(name)
 
 
 def _kind(words: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str | None:
@@ -85,11 +104,6 @@ def notes(columns: Mapping[str, Sequence[str]], named: Collection[str], dropped:
         return []
     useless = [name for kind, own in columns.items() for name in own if _SAID[kind][2]]
     unnamed = [name for name in useless if name not in named]
-    remedies = [f"'data.drop=[{','.join(map(quoted, [*dropped, *unnamed]))}]'"] if unnamed else []
+    remedies = [pasted_list("data.drop", [*dropped, *unnamed])] if unnamed else []
     remedies += ["take them out of data.dense and data.categorical"] if len(unnamed) < len(useless) else []
     return [f"noticed: {'; '.join(said)}" + (f"; without them: {', '.join(remedies)}" if remedies else "")]
-
-
-def quoted(name: str) -> str:
-    """As Hydra reads it in a list."""
-    return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -97,7 +97,8 @@ def as_parquet(path: Path, columns: Sequence[str], to: Path) -> None:
         for _ in table.checked():
             pass
     try:
-        pl.scan_csv(text, infer_schema=False, separator=table.separator, glob=False).select(chosen).sink_parquet(to)
+        names = list(table.names)  # where quotes are doubled in the header, the reader leaves them so
+        pl.scan_csv(text, infer_schema=False, separator=table.separator, glob=False, new_columns=names).select(chosen).sink_parquet(to)
         rows = pl.scan_parquet(to, glob=False).select(pl.len()).collect().item()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         allowed = "a header, then a row a line, UTF-8"

@@ -128,3 +128,44 @@ def test_words_that_are_stored_as_bytes_are_words(tmp_path: Path) -> None:
     put(tmp_path, "valid", "csv", [f"é{user}" for user in USERS])
     data = opened(tmp_path)
     assert ids(data, "train") == ids(data, "validation")
+
+
+@pytest.mark.parametrize(("one", "other"), [("True", "true"), ("FALSE", "false"), (" a", "a"), ("a b\t", "a b"), (" 3.0 ", "3")])
+def test_one_value_in_two_spellings_is_one_category(tmp_path: Path, one: str, other: str) -> None:
+    """pandas writes True, Parquet's truth values are read as true."""
+    put(tmp_path, "train", "csv", [one, other] * 20)
+    assert len(set(ids(opened(tmp_path, categorical=["user"], dense=[]), "train"))) == 1
+
+
+def test_blanks_around_the_names_of_columns_are_no_part_of_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("label, user ,item\n" + "".join(f"{i % 2}, u{i % 5},x\n" for i in range(40)))
+    assert "for categories: user, item" in opened(tmp_path).notes[0]
+
+
+def test_decimal_commas_are_noticed_and_refused_as_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("label;user;price\n" + "".join(f"{i % 2};u{i % 5};{i % 7},{i % 3}\n" for i in range(40)))
+    assert opened(tmp_path).notes[-1] == "noticed: price looks like numbers with a decimal comma, write them with a point"
+    with pytest.raises(UserError, match=r"row 1: price is not a number; given '0,0'; write a point for the comma"):
+        opened(tmp_path, dense=["price"])
+
+
+@pytest.mark.parametrize("first", ["0,u,0", "1,,7", "1,0.5,ann"])
+def test_a_file_without_a_header_is_told_to_have_one(tmp_path: Path, first: str) -> None:
+    (tmp_path / "a.csv").write_text(f"{first}\n" * 40)
+    with pytest.raises(UserError, match="if its first line is a row, put a line with the names of the columns before it$"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("date", ["{day}.3.2014", "3/{day}/2014 10:{day}", "2014-03-{day}T10:00:00+02:00"])
+def test_dates_of_any_land_are_noticed(tmp_path: Path, date: str) -> None:
+    put(tmp_path, "train", "csv", [date.format(day=10 + i % 9) for i in range(40)])
+    assert "noticed: user looks like a date" in opened(tmp_path).notes[-1]
+
+
+@pytest.mark.parametrize("word", ["NA", "NULL", "\\N"])
+def test_a_word_for_a_missing_number_is_noticed(tmp_path: Path, word: str) -> None:
+    """One makes categories of all the numbers beside it."""
+    put(tmp_path, "train", "csv", [word if i % 9 == 0 else 1.5 * (i % 6) for i in range(40)])
+    assert opened(tmp_path).notes[-1] == "noticed: user has numbers beside a word, leave the cell empty where a number is missing"
+    put(tmp_path, "train", "csv", [word if i % 9 == 0 else i % 6 for i in range(40)])
+    assert "noticed" not in opened(tmp_path).notes[-1], "whole numbers are ids"

@@ -5,6 +5,7 @@ Shapes: N rows of all splits. Rows of tables are made of what `categories` retur
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -17,8 +18,11 @@ SCALES = ("standard", "log", "none")
 GREATEST = float(np.finfo(np.float32).max)
 #: Of what a model reads: products of four such numbers still fit into 32 bits.
 FARTHEST = 1e9
+#: 3,5 for 3.5.
+DECIMAL_COMMA = r"^-?\d*,\d+$"
 MISSING, RARE = 0, 1  # rows of every vocabulary's table; hashed tables have the first alone
 _TRUTHS = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "true": 1, "false": 0}
+_SPELLED = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 _SPLITS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2}
 
 #: Says which file and row a number of a row of all files together is.
@@ -26,8 +30,13 @@ Where = Callable[[int], str]
 
 
 def categories(column: pl.Series) -> pl.Series:
-    """The column with one spelling of each value: 3.0 is 3, as pandas writes an integer where another is missing. None: a missing one."""
-    words = column.replace(["", "NaN", "nan"], None)
+    """The column with one spelling of each value. None: a missing one.
+
+    3.0 is 3, as pandas writes an integer where another is missing. True is true. Blanks around a word are no part of it.
+    """
+    words = column.replace([*_SPELLED, "NaN", "nan", ""], [*_SPELLED.values(), None, None, None])
+    if words.str.contains(r"^[ \t]|[ \t]$").any():
+        words = words.str.replace(r"^[ \t]*([^ \t](?:.*[^ \t])?)[ \t]*$", "${1}")
     if words.str.contains(".", literal=True).any():
         words = words.str.replace(r"^(-?\d+)\.0*$", "${1}").replace("-0", "0")
     return words
@@ -63,6 +72,7 @@ def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> n
     ):
         if bad.any():
             row = int(bad.arg_max() or 0)
+            remedy = "write a point for the comma" if re.fullmatch(DECIMAL_COMMA, words[row] or "") else remedy
             raise UserError(f"{column.name} {what}", where=where(row), given=shorten(str(column[row])), remedy=remedy)
     values = parsed.fill_null(np.nan).to_numpy().astype(np.float64)
     if scale == "log":

@@ -115,7 +115,7 @@ def check_columns(path: Path, columns: Sequence[str], wanted: Sequence[tuple[str
     """UserError where `path` lacks a column that a key names: (key, column)."""
     for key, column in wanted:
         if column not in columns:
-            remedy = did_you_mean(column, columns)
+            remedy = did_you_mean(column, columns) or (lines.NO_HEADER if lines.has_numbers(columns) else None)
             raise UserError(f"no column '{column}'", where=path, given=f"{key}={column}", allowed=", ".join(columns), remedy=remedy)
 
 

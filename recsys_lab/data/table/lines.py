@@ -22,6 +22,7 @@ from recsys_lab.data.stored_text import LONGEST_LINE_BYTES, blocks, no_text
 from recsys_lab.data.text import shorten
 from recsys_lab.errors import UserError
 
+NO_HEADER = "if its first line is a row, put a line with the names of the columns before it"
 _SEPARATORS = (",", "\t", ";", "|")
 _LOOK_BYTES = 64 << 10
 _LINE_FEED = ord("\n")
@@ -89,7 +90,7 @@ class TableLines:
         self._held, self._held_bytes = [], 0
         if not self.names:
             self.separator = max(_SEPARATORS, key=text.count)
-            self.names = checked_names(self._fields(text, began), f"{self.path}:{began}")
+            self.names = checked_names([name.strip(" \t") for name in self._fields(text, began)], f"{self.path}:{began}")
             return
         fields = self._fields(text, began) or [""]
         if len(fields) != len(self.names):
@@ -169,12 +170,22 @@ def checked_names(names: Sequence[str], where: object) -> tuple[str, ...]:
     for place, name in enumerate(names, 1):
         if not name.strip():
             given, remedy = f"column {place} of {len(names)}", "name it, or leave it out (an index that pandas wrote: index=False)"
-            raise UserError("a column without a name", where=where, given=given, remedy=remedy)
+            raise UserError("a column without a name", where=where, given=given, remedy=remedy + _of_no_header(names))
         if any(unicodedata.category(sign) == "Cc" for sign in name):
             raise UserError("a control character in a column's name", where=where, given=repr(name), remedy="name it in one line of text")
         if names.count(name) > 1:
-            raise UserError("two columns have one name", where=where, given=name, remedy="rename one of them")
+            raise UserError("two columns have one name", where=where, given=name, remedy="rename one of them" + _of_no_header(names))
     return tuple(names)
+
+
+def _of_no_header(names: Sequence[str]) -> str:
+    """What to do besides where a header holds numbers: it may be the first row."""
+    return f"; {NO_HEADER}" if has_numbers(names) else ""
+
+
+def has_numbers(names: Sequence[str]) -> bool:
+    """Whether one of `names` is a number, as in a row."""
+    return any(re.fullmatch(r"-?[\d.]+", name) for name in names)
 
 
 def _lines(block: bytes) -> list[bytes]:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from recsys_lab.data.table.encode import DECIMAL_COMMA
 from recsys_lab.files import pasted_list
 
-#: A date, as 2014-10-21, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
+#: A date, as 2014-10-21 or 21.10.2014, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
 _MONTH_AND_DAY = r"(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
-_DATE = rf"^(?:\d{{4}}-{_MONTH_AND_DAY}(?:[T ]\d.*)?|(?:19|20)?\d{{2}}{_MONTH_AND_DAY}(?:[01]\d|2[0-3])(?:[0-5]\d){{0,2}})$"
+_WRITTEN = rf"(?:\d{{4}}-{_MONTH_AND_DAY}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{4}})(?:[T ]\d.*)?"
+_DATE = rf"^(?:{_WRITTEN}|(?:19|20)?\d{{2}}{_MONTH_AND_DAY}(?:[01]\d|2[0-3])(?:[0-5]\d){{0,2}})$"
 #: Seconds or milliseconds since 1970, of the years 1995 to 2036. Ids can look so too: the column's name must speak of time.
 _UNIX_TIME = r"^(?:[89]\d{8}|1\d{9}|20\d{8})(?:\d{3})?$"
 _NAMES_TIME = re.compile(r"time|date|epoch|(?:^|_)(?:ts|at)$", re.IGNORECASE)
@@ -35,6 +37,16 @@ _SAID = {
     "unknown": (
         "has hardly a value in validation or test that train has, check that they are written alike",
         "have hardly a value in validation or test that train has, check that they are written alike",
+        False,
+    ),
+    "commas": (
+        "looks like numbers with a decimal comma, write them with a point",
+        "look like numbers with a decimal comma, write them with a point",
+        False,
+    ),
+    "mixed": (
+        "has numbers beside a word, leave the cell empty where a number is missing",
+        "have numbers beside a word, leave the cell empty where a number is missing",
         False,
     ),
     "dates": ("looks like a date, give its hour and weekday as columns", "look like dates, give hour and weekday as columns", False),
@@ -77,9 +89,20 @@ def _kind(words: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str
         return None
     if len(values) >= _LEAST_DATES and values.str.contains(dates).all():
         return "dates"
+    if len(values) >= _LEAST_DATES and values.str.contains(DECIMAL_COMMA).all():
+        return "commas"
+    if _is_mixed(values):
+        return "mixed"
     if len(values) == len(words):
         return "ids"
     return "nearly_ids" if len(values) >= _NEARLY * len(known) and 2 * len(known) >= len(words) and len(values) > 2 else None
+
+
+def _is_mixed(values: pl.Series) -> bool:
+    """Whether distinct values are numbers, some with a fraction, but for one or two words, such as NA and NULL."""
+    numbers = values.cast(pl.Float64, strict=False)
+    known = numbers.drop_nulls()
+    return len(known) >= _LEAST_DATES and 1 <= numbers.null_count() <= 2 and bool((known != known.floor()).any())
 
 
 def _tells(words: pl.Series, labels: np.ndarray) -> str | None:

@@ -29,13 +29,25 @@ def pasted(key: str, folder: Path) -> str:
     return shlex.quote(word_of(key, folder))
 
 
+def pasted_list(key: str, texts: Iterable[str]) -> str:
+    """`key=[texts]` to be pasted into a shell. A text that Hydra would read as something else stands in its quotes: `null`, `1`, `a b`."""
+    plain = re.compile(r"(?!(?:null|true|false|nan|inf)$)[a-z_][\w.-]*", re.ASCII | re.IGNORECASE)
+    words = [text if plain.fullmatch(text) else _in_quotes(text, '"') for text in texts]
+    return shlex.quote(f"{key}=[{','.join(words)}]")
+
+
 def word_of(key: str, folder: Path) -> str:
     """`key=folder` as one word of a command line: in Hydra's quotes, where it needs them."""
     text = str(folder)
     if not re.fullmatch(r"[\w./:+@%-]+", text, re.ASCII):
-        escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text.replace("${", "\\${"))
-        text = f"'{escaped}'"
+        text = _in_quotes(text, "'")
     return f"{key}={text}"
+
+
+def _in_quotes(text: str, quote: str) -> str:
+    """As Hydra reads it: backslashes are doubled before a quote alone."""
+    escaped = re.sub(rf"(\\*)({quote}|$)", lambda found: found[1] * 2 + (f"\\{quote}" if found[2] else ""), text.replace("${", "\\${"))
+    return f"{quote}{escaped}{quote}"
 
 
 def write_text(path: Path, text: str) -> Path:

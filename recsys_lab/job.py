@@ -255,6 +255,18 @@ def run_job(config: DictConfig, folder: Path, sweep: str, writes: bool = True) -
     return codes[0]
 
 
+def data_fingerprint(config: DictConfig) -> str | None:
+    """The fingerprint of the data that a checked `config` reads from files, as they are now. None of none, or where they cannot be read."""
+    if config.data.get("root") is None and config.data.frequencies is None:
+        return None
+    from recsys_lab.experiment import resolve
+
+    try:
+        return resolve(config).open_data().fingerprint
+    except UserError:
+        return None
+
+
 class Outcome:
     """`with Outcome() as outcome`: of a whole command line. Its jobs leave their exit `codes`. A mistake outside of them becomes a line."""
 

@@ -81,7 +81,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         baselines=compared.figures if compared else None,
     )
     if writes:
-        write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc)})
+        write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc), "fingerprint": data.fingerprint})
         save_plan(named.plan, folder / "plan.json")
         if here is not named:
             save_plan(here.plan, folder / "plan_here.json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import shlex
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,6 +51,7 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], Non
             text = gzip.GzipFile(fileobj=hashed) if path.suffix == ".gz" else hashed
             while chunk := text.read(block_bytes):
                 if first:
+                    _check_content(chunk, path)
                     _check_encoding(chunk, path)
                     chunk, first = chunk.removeprefix(_UTF8_MARK), False
                 end = chunk.rfind(b"\n") + 1
@@ -89,6 +91,13 @@ def _check_compression(head: bytes, path: Path) -> None:
     if path.suffix != ".gz" and kind:
         remedy = "name it .gz" if kind == "gzip" else "name it .parquet, for data=table" if kind == "Parquet" else "unpack it"
         raise UserError("not plain text", where=path, given=kind, allowed="text, or text compressed with gzip and named .gz", remedy=remedy)
+
+
+def _check_content(head: bytes, path: Path) -> None:
+    """Of what is in a .gz: `clicks.parquet.gz` is no text either."""
+    if kind := next((words for magic, words in _OTHERS.items() if head.startswith(magic)), None):
+        given, remedy = f"{kind}, within gzip", f"unpack it: gunzip {shlex.quote(str(path))}"
+        raise UserError("not text", where=path, given=given, allowed="text, or text compressed with gzip and named .gz", remedy=remedy)
 
 
 def _check_encoding(head: bytes, path: Path) -> None:

@@ -20,7 +20,10 @@ SOURCE = Path(__file__).resolve().parents[2]
 
 
 def environment(argv: list[str] | None = None, data: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Commit, command, Python, hardware and packages. `data`: what the data set says of itself ({notes, best_auc}). Unknown is None."""
+    """Commit, command, Python, hardware and packages. Unknown is None.
+
+    `data`: what the data set says of itself ({notes, best_auc, fingerprint}).
+    """
     return {
         "commit": _git("rev-parse", "HEAD"),
         "dirty": None if (changes := _git("status", "--porcelain", "--untracked-files=no")) is None else bool(changes),

@@ -45,6 +45,11 @@ def not_repeated(name: str) -> None:
     _line("", f"finished before, in folder {name}: not repeated (ablation.repeat=true runs it again)")
 
 
+def other_data() -> None:
+    """A job of a sweep whose config has run before, on other data."""
+    _line("", "its data have changed since it ran: runs again")
+
+
 def best(metric: str, value: float | None, overrides: Sequence[str]) -> None:
     """The best configuration of a search, as words of a command."""
     CONSOLE.print()

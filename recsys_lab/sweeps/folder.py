@@ -13,9 +13,10 @@ import yaml
 
 from recsys_lab.errors import UserError
 from recsys_lab.files import NOTHING, read_json, what_is, write_json
+from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.ownership import LOCK_FILE, written
 from recsys_lab.record.result import RESULT_FILE, read_result
-from recsys_lab.record.run_folder import SUPERSEDED
+from recsys_lab.record.run_folder import SUPERSEDED, value_at
 from recsys_lab.shapes import check_shape
 
 SWEEP_FILE = "sweep.json"
@@ -83,26 +84,43 @@ def _is_somebodys(folder: Path) -> bool:
     return not {path.name for path in folder.iterdir()} <= names
 
 
-def finished_elsewhere(folder: Path, fingerprint: str) -> str | None:
-    """The name of the sweep's job, other than that of `folder`, that completed with the same config; None where there is none."""
+def finished_elsewhere(folder: Path, fingerprint: str, data: str | None = None) -> str | None:
+    """The name of the sweep's job, other than that of `folder`, that completed with the same config and data; None where there is none."""
     others = [name for name in jobs_in(folder.parent) if name != folder.name]
-    return next((name for name in others if has_finished(folder.parent / name, fingerprint)), None)
+    return next((name for name in others if has_finished(folder.parent / name, fingerprint, data)), None)
 
 
-def has_finished(folder: Path, fingerprint: str, pruned: bool = False) -> bool:
-    """Whether the job in `folder` completed with just this config; or, where `pruned` counts too, was cut short by a search."""
+def has_finished(folder: Path, fingerprint: str, data: str | None = None, pruned: bool = False) -> bool:
+    """Whether the job in `folder` completed with just this config and data; or, where `pruned` counts too, was cut short by a search."""
     try:
         result = read_result(folder)
     except UserError:
         return False
     ended = ("completed", "pruned") if pruned else ("completed",)
-    return result["status"] in ended and result["config_fingerprint"] == fingerprint
+    return result["status"] in ended and result["config_fingerprint"] == fingerprint and not has_other_data(folder, data)
+
+
+def has_other_data(folder: Path, data: str | None) -> bool:
+    """Whether the run in `folder` says that it read other data than those with the fingerprint `data`. An older one does not say."""
+    theirs = data_of(folder)
+    return None not in (theirs, data) and theirs != data
+
+
+def data_of(folder: Path) -> str | None:
+    """The fingerprint of the data that the run in `folder` read; None where it does not say."""
+    try:
+        theirs = value_at(read_json(folder / ENVIRONMENT_FILE), "data.fingerprint")
+    except UserError:
+        return None
+    return theirs if isinstance(theirs, str) else None
 
 
 def copy_result(folder: Path, name: str) -> None:
     """Give `folder` the record of the sweep's job `name`, which has the same config, and say so in it."""
     write_json(folder / RESULT_FILE, read_json(folder.parent / name / RESULT_FILE) | {"same_as": name})
-    shutil.copyfile(folder.parent / name / "config.yaml", folder / "config.yaml")
+    for file in ("config.yaml", ENVIRONMENT_FILE):
+        if (folder.parent / name / file).is_file():
+            shutil.copyfile(folder.parent / name / file, folder / file)
 
 
 def set_aside(folder: Path) -> Path | None:

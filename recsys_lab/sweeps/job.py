@@ -13,7 +13,8 @@ from recsys_lab.config.command_line import Invocation, StartedJob
 from recsys_lab.config.frozen import fingerprint, freeze, load, register_resolvers
 from recsys_lab.errors import PlanDoesNotFit, RankLost, UserError
 from recsys_lab.files import read_json
-from recsys_lab.job import CUT_SHORT, run_job
+from recsys_lab.job import CUT_SHORT, data_fingerprint, run_job
+from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.ownership import Ownership
 from recsys_lab.record.result import RESULT_FILE
 from recsys_lab.report import say
@@ -83,29 +84,34 @@ def codes_elsewhere(invocation: Invocation, codes: Sequence[int]) -> list[int]:
 
 
 def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int | None:
-    """Runs `config` in `folder`, one of a sweep's. The exit code. None where a job with just this config has finished in the sweep.
+    """Runs `config` in `folder`, one of a sweep's. The exit code. None where one with just this config and data has finished in the sweep.
 
-    A run of the same config that was cut short goes on from its last checkpoint. What another config left is set aside.
+    A run of the same config that was cut short goes on from its last checkpoint. What another config or other data left is set aside.
     `ablation.repeat=true` runs everything again. `writes`: False on torchrun's ranks other than 0.
     """
     sweep = folder.parent
     try:
-        own_fingerprint = fingerprint(freeze(config))
+        checked = freeze(config)
     except UserError:  # said and recorded there
         return run_job(config, folder, sweep.name, writes)
+    own_fingerprint = fingerprint(checked)
     if not config.ablation.repeat:
-        if sweep_folder.has_finished(folder, own_fingerprint, pruned=config.ablation.get("prune") is not None):
+        data = data_fingerprint(checked) if any(sweep.glob(f"*/{ENVIRONMENT_FILE}")) else None  # else there is nothing to compare
+        if sweep_folder.has_finished(folder, own_fingerprint, data, pruned=config.ablation.get("prune") is not None):
             if writes:
                 say.not_repeated(folder.name)
                 write_missing_page(folder)
             return None
-        if (other := sweep_folder.finished_elsewhere(folder, own_fingerprint)) is not None:
+        if (other := sweep_folder.finished_elsewhere(folder, own_fingerprint, data)) is not None:
             if writes:
                 sweep_folder.copy_result(folder, other)
                 say.not_repeated(other)
             return None
         if _fingerprint_in(folder) == own_fingerprint:
-            config.resume = str(folder)
+            if not sweep_folder.has_other_data(folder, data):
+                config.resume = str(folder)
+            elif writes:
+                say.other_data()
     try:
         with Ownership.of(folder) if writes else nullcontext():
             if writes and config.resume is None and (aside := sweep_folder.set_aside(folder)) is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from recsys_lab.config.options import DataCommon
 from recsys_lab.errors import UserError
 from recsys_lab.files import NOTHING, what_is
 from recsys_lab.record.result import RESULT_FILE, read_result
@@ -18,6 +20,9 @@ from recsys_lab.sweeps.figures import FIGURES, Figure
 from recsys_lab.sweeps.rows import Row, SweepJob
 
 LEVEL = 0.05
+#: Keys of a data set that do not change its rows.
+_NOT_OF_THE_ROWS = {"cache", *(field.name for field in fields(DataCommon))}
+_OTHER_DATA = "its data have changed since: run the same command again"
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ def figures_of(rows: Sequence[Row]) -> tuple[Figure, ...]:
 
 def read_jobs(folder: Path) -> list[SweepJob]:
     """Every job that was asked for, then the others in the folder, in the order of their numbers."""
-    jobs = [_read_job(folder / name, choices) for name, choices in sweep_folder.jobs_in(folder).items()]
+    jobs = _of_newest_data([_read_job(folder / name, choices) for name, choices in sweep_folder.jobs_in(folder).items()])
     requests = sweep_folder.planned(folder)
     requested = [next((job for job in jobs if job.choices == choices), SweepJob(None, choices, None, {})) for choices in requests]
     return [*requested, *(job for job in jobs if job.choices not in requests)]
@@ -124,3 +129,17 @@ def _read_job(folder: Path, choices: dict[str, str]) -> SweepJob:
         return SweepJob(folder, choices, read_result(folder), read_config(folder))
     except UserError as error:
         return SweepJob(folder, choices, None, {}, broken=str(error))
+
+
+def _of_newest_data(jobs: Sequence[SweepJob]) -> list[SweepJob]:
+    """`jobs`, without the figures of those whose files have changed since: one table is of one state of the data."""
+    newest: dict[str, tuple[float, str]] = {}
+    read: dict[Path, tuple[str, str]] = {}  # what is read, and its state
+    for job in jobs:
+        options = job.config.get("data") or {}
+        if job.folder is not None and job.result is not None and options.get("root") and (data := sweep_folder.data_of(job.folder)):
+            key = json.dumps({name: value for name, value in options.items() if name not in _NOT_OF_THE_ROWS}, sort_keys=True, default=str)
+            read[job.folder] = key, data
+            newest[key] = max(newest.get(key, (0.0, "")), ((job.folder / RESULT_FILE).stat().st_mtime, data))
+    other = {folder for folder, (key, data) in read.items() if newest[key][1] != data}
+    return [replace(job, result=None, broken=_OTHER_DATA) if job.folder in other else job for job in jobs]

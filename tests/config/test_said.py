@@ -14,8 +14,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from recsys_lab.config.said import said
+from recsys_lab.config.words import with_quotes
 from recsys_lab.errors import UserError
-from recsys_lab.files import pasted
+from recsys_lab.files import pasted, pasted_list
 
 
 @pytest.mark.parametrize(
@@ -57,14 +58,49 @@ def test_what_is_no_word_is_refused(words: tuple[Any, ...], keys: dict[str, Any]
 NAMES = ("runs/1", "my runs, here", "a=b", "lauf/größe", "it's", "a${seed}b", "$HOME", "x\\", "[a]", "~", "a#b;c&d")
 
 
+def pasted_word(words: str) -> Any:
+    """What Hydra and OmegaConf read after a shell has read `words`."""
+    asked = "import sys; print(sys.argv[1])"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(asked)} {words}"
+    word = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout.removesuffix("\n")
+    value = OverridesParser.create().parse_override(with_quotes(word)).value()
+    return OmegaConf.create({"seed": 1, "given": value}).given
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_in_a_command_is_that_folder_when_it_is_pasted(name: str) -> None:
-    asked = "import sys; print(sys.argv[1])"
-    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(asked)} {pasted('resume', Path(name))}"
-    word = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout.removesuffix("\n")
-    value = OverridesParser.create().parse_override(word).value()
-    assert OmegaConf.create({"seed": 1, "resume": value}).resume == name
+    assert pasted_word(pasted("resume", Path(name))) == name
+
+
+ODD = (
+    "null",
+    "True",
+    "nan",
+    "Inf",
+    "1",
+    "1e5",
+    "a b",
+    'say "x"',
+    "a,b",
+    "[x]",
+    "{k}",
+    "a:b",
+    "back\\slash",
+    "\\\\'",
+    '\\\\"',
+    "größe",
+    "-",
+    "_id",
+)
+
+
+def test_texts_in_a_list_are_those_texts_when_it_is_pasted() -> None:
+    texts = [*NAMES, *ODD]
+    assert list(pasted_word(pasted_list("data.drop", texts))) == texts
+    for text in texts:
+        assert list(pasted_word(pasted_list("data.drop", [text]))) == [text]
 
 
 def test_a_plain_folder_stands_as_it_is() -> None:
     assert pasted("resume", Path("/tmp/runs/2026-01-01_10-00-00")) == "resume=/tmp/runs/2026-01-01_10-00-00"
+    assert pasted_list("data.drop", ["id", "row id", "null"]) == """'data.drop=[id,"row id","null"]'"""

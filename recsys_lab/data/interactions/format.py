@@ -113,7 +113,7 @@ def _named(first: list[str], path: Path) -> tuple[str, ...]:
                 where=f"{path}:1",
                 given=", ".join(names),
                 allowed=", ".join(sorted(_NAMES[column])),
-                remedy="or say what each field is: data.columns=[user,item,other,time]",
+                remedy="or say what each field is: 'data.columns=[user,item,other,time]'",
             )
     return columns
 
@@ -130,7 +130,7 @@ def _bare_log(lines: list[list[str]], separator: str, path: Path) -> Layout:
         "the first lines do not say what the fields of this log are",
         where=f"{path}:1",
         given=f"{fields} fields",
-        remedy="data.columns=[user,item,...]",
+        remedy="say what each is: 'data.columns=[user,item,other,time]'",
     )
 
 

@@ -1,10 +1,11 @@
 """From the text of a column to what a model reads: labels, numbers, rows of tables. Every column comes as text.
 
-Shapes: N rows of all splits."""
+Shapes: N rows of all splits. Rows of tables are made of what `categories` returns."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -17,12 +18,28 @@ SCALES = ("standard", "log", "none")
 GREATEST = float(np.finfo(np.float32).max)
 #: Of what a model reads: products of four such numbers still fit into 32 bits.
 FARTHEST = 1e9
+#: 3,5 for 3.5.
+DECIMAL_COMMA = r"^-?\d*,\d+$"
 MISSING, RARE = 0, 1  # rows of every vocabulary's table; hashed tables have the first alone
 _TRUTHS = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "true": 1, "false": 0}
+_SPELLED = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 _SPLITS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2}
 
 #: Says which file and row a number of a row of all files together is.
 Where = Callable[[int], str]
+
+
+def categories(column: pl.Series) -> pl.Series:
+    """The column with one spelling of each value. None: a missing one.
+
+    3.0 is 3, as pandas writes an integer where another is missing. True is true. Blanks around a word are no part of it.
+    """
+    words = column.replace([*_SPELLED, "NaN", "nan", ""], [*_SPELLED.values(), None, None, None])
+    if words.str.contains(r"^[ \t]|[ \t]$").any():
+        words = words.str.replace(r"^[ \t]*([^ \t](?:.*[^ \t])?)[ \t]*$", "${1}")
+    if words.str.contains(".", literal=True).any():
+        words = words.str.replace(r"^(-?\d+)\.0*$", "${1}").replace("-0", "0")
+    return words
 
 
 def labels(column: pl.Series, where: Where) -> np.ndarray:
@@ -55,6 +72,7 @@ def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> n
     ):
         if bad.any():
             row = int(bad.arg_max() or 0)
+            remedy = "write a point for the comma" if re.fullmatch(DECIMAL_COMMA, words[row] or "") else remedy
             raise UserError(f"{column.name} {what}", where=where(row), given=shorten(str(column[row])), remedy=remedy)
     values = parsed.fill_null(np.nan).to_numpy().astype(np.float64)
     if scale == "log":
@@ -80,7 +98,7 @@ def vocabulary(column: pl.Series, train: np.ndarray, min_count: int) -> tuple[np
 
     Missing, rare or unknown values come first, then values of train by falling frequency, ties by value.
     """
-    words = column.replace("", None).alias("value")  # whatever its own name, that of the counts is another
+    words = column.alias("value")  # whatever its own name, that of the counts is another
     counted = words.filter(pl.Series(train)).drop_nulls().value_counts(name="seen")
     kept = counted.filter(pl.col("seen") >= min_count).sort(["seen", "value"], descending=[True, False])["value"]
     places = pl.DataFrame({"value": kept, "place": np.arange(len(kept), dtype=np.int32) + RARE + 1})
@@ -92,12 +110,11 @@ def vocabulary(column: pl.Series, train: np.ndarray, min_count: int) -> tuple[np
 
 def hashed(column: pl.Series, table_rows: int) -> tuple[np.ndarray, int]:
     """Rows int32 [N] and `table_rows`. Row 0 is for missing values, the others follow a hash of the text that is the same everywhere."""
-    words = column.replace("", None)
-    distinct = words.drop_nulls().unique().sort()
+    distinct = column.drop_nulls().unique().sort()
     others = max(table_rows - 1, 1)
     digests = (int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little") for word in distinct)
     places = pl.DataFrame({"value": distinct, "place": pl.Series([min(d % others + 1, table_rows - 1) for d in digests], dtype=pl.Int32)})
-    joined = pl.DataFrame({"value": words}).join(places, on="value", how="left", maintain_order="left")["place"]
+    joined = pl.DataFrame({"value": column}).join(places, on="value", how="left", maintain_order="left")["place"]
     return joined.fill_null(MISSING).to_numpy().astype(np.int32), table_rows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +11,7 @@ from polars import selectors
 from recsys_lab.data.sources import Splits, find_file, missing_file, named_file, names_there, only_file
 from recsys_lab.data.table import lines
 from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.files import pasted_list
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _NAMES = {"train": ["train"], "validation": ["valid", "validation"], "test": ["test"]}
@@ -96,7 +97,8 @@ def as_parquet(path: Path, columns: Sequence[str], to: Path) -> None:
         for _ in table.checked():
             pass
     try:
-        pl.scan_csv(text, infer_schema=False, separator=table.separator, glob=False).select(chosen).sink_parquet(to)
+        names = list(table.names)  # where quotes are doubled in the header, the reader leaves them so
+        pl.scan_csv(text, infer_schema=False, separator=table.separator, glob=False, new_columns=names).select(chosen).sink_parquet(to)
         rows = pl.scan_parquet(to, glob=False).select(pl.len()).collect().item()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         allowed = "a header, then a row a line, UTF-8"
@@ -113,8 +115,41 @@ def check_columns(path: Path, columns: Sequence[str], wanted: Sequence[tuple[str
     """UserError where `path` lacks a column that a key names: (key, column)."""
     for key, column in wanted:
         if column not in columns:
-            remedy = did_you_mean(column, columns)
+            remedy = did_you_mean(column, columns) or (lines.NO_HEADER if lines.has_numbers(columns) else None)
             raise UserError(f"no column '{column}'", where=path, given=f"{key}={column}", allowed=", ".join(columns), remedy=remedy)
+
+
+def check_types(path: Path, wanted: Sequence[tuple[str, str]], named: Collection[str], dropped: Sequence[str]) -> None:
+    """UserError where a column that is read, (key, column), is of a type of Parquet that is no number, word or date.
+
+    Those that are not `named` in the config can be left out, beside those that are `dropped` already.
+    """
+    if not path.name.endswith(".parquet"):
+        return
+    table = pl.scan_parquet(path.resolve(), glob=False)
+    odd = {}
+    for key, column in wanted:
+        one = table.select(selectors.by_name(column))
+        (kind,) = one.collect_schema().dtypes()
+        if kind.is_nested() or kind == pl.Duration or (kind == pl.Binary and not _has_words(one)):
+            if column in named:
+                raise _no_words(path, f"{column}: {kind}", f"take it out of {key}, or name another column there")
+            odd[column] = f"{column}: {kind}"
+    if odd:
+        raise _no_words(path, ", ".join(odd.values()), f"leave out what is none: {pasted_list('data.drop', [*dropped, *odd])}")
+
+
+def _has_words(table: pl.LazyFrame) -> bool:
+    """Whether the bytes of a column are UTF-8, as some programs store words."""
+    try:
+        table.select(selectors.all().cast(pl.String)).collect()
+    except pl.exceptions.PolarsError:
+        return False
+    return True
+
+
+def _no_words(path: Path, given: str, remedy: str) -> UserError:
+    return UserError("columns of numbers, of words in UTF-8, or of dates are read", where=path, given=given, remedy=remedy)
 
 
 def check_lines(path: Path) -> None:

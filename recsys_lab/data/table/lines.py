@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,10 @@ import numpy as np
 import polars as pl
 
 from recsys_lab.data.stored_text import LONGEST_LINE_BYTES, blocks, no_text
+from recsys_lab.data.text import shorten
 from recsys_lab.errors import UserError
 
+NO_HEADER = "if its first line is a row, put a line with the names of the columns before it"
 _SEPARATORS = (",", "\t", ";", "|")
 _LOOK_BYTES = 64 << 10
 _LINE_FEED = ord("\n")
@@ -87,7 +90,7 @@ class TableLines:
         self._held, self._held_bytes = [], 0
         if not self.names:
             self.separator = max(_SEPARATORS, key=text.count)
-            self.names = checked_names(self._fields(text, began), f"{self.path}:{began}")
+            self.names = checked_names([name.strip(" \t") for name in self._fields(text, began)], f"{self.path}:{began}")
             return
         fields = self._fields(text, began) or [""]
         if len(fields) != len(self.names):
@@ -96,12 +99,28 @@ class TableLines:
 
     def _fields(self, row: str, number: int) -> list[str]:
         """Of one row of text without its line end. UserError where its quotes make no fields."""
+        where = f"{self.path}:{number}"
         try:
             text = row.removesuffix("\n").removesuffix("\r").replace("\r", " ")
             return next(csv.reader([text], delimiter=self.separator, strict=True), [])
         except csv.Error as error:
-            remedy = "mend the line; a quote within a field is doubled"
-            raise UserError(f"not a row of a table ({error})", where=f"{self.path}:{number}", remedy=remedy) from None
+            if stray := self._stray_quote(row, where):
+                raise stray from None
+            what, given = f"not a row of a table ({error})", shorten(max(row.split(self.separator), key=len))
+            allowed, remedy = f"{csv.field_size_limit():,} characters", "shorten the field, or take its column out of the file"
+            raise UserError(what, where=where, given=given, allowed=allowed, remedy=remedy) from None
+
+    def _stray_quote(self, row: str, where: str) -> UserError | None:
+        """What to do about a quote that neither begins nor ends a field, as an inch mark; None where there is none."""
+        separator = re.escape(self.separator)
+        whole = f'(?:"(?:[^"]|"")*"|[^"{separator}\\r\\n]*)'
+        rest = row[re.match(f"(?:{whole}{separator})*", row).end() :]  # type: ignore[union-attr]
+        if re.match(f"{whole}(?:\\r?\\n|$)", rest) or re.fullmatch('"(?:[^"]|"")*', rest):
+            return None
+        field = re.split(f"{separator}|\\r?\\n", rest)[0]
+        inside = field[1:].removesuffix('"') if field.startswith('"') else field
+        remedy = "put the field in quotes, and double those within it" + f""": "{inside.replace('"', '""')}\"""" * (len(inside) <= 40)
+        return UserError("not a row of a table (a quote within a field)", where=where, given=shorten(field), remedy=remedy)
 
     def _other_fields(self, row: str, fields: int, number: int) -> UserError:
         where, expected = f"{self.path}:{number}", len(self.names)
@@ -113,6 +132,8 @@ class TableLines:
 
     def _never_closed(self) -> UserError:
         where = f"{self.path}:{self.number - len(self._held)}"
+        if self.separator and (stray := self._stray_quote(b"".join(self._held).decode(), where)):
+            return stray
         return UserError("a quote is opened and never closed", where=where, remedy="close it; a quote within a field is doubled")
 
 
@@ -149,12 +170,22 @@ def checked_names(names: Sequence[str], where: object) -> tuple[str, ...]:
     for place, name in enumerate(names, 1):
         if not name.strip():
             given, remedy = f"column {place} of {len(names)}", "name it, or leave it out (an index that pandas wrote: index=False)"
-            raise UserError("a column without a name", where=where, given=given, remedy=remedy)
+            raise UserError("a column without a name", where=where, given=given, remedy=remedy + _of_no_header(names))
         if any(unicodedata.category(sign) == "Cc" for sign in name):
             raise UserError("a control character in a column's name", where=where, given=repr(name), remedy="name it in one line of text")
         if names.count(name) > 1:
-            raise UserError("two columns have one name", where=where, given=name, remedy="rename one of them")
+            raise UserError("two columns have one name", where=where, given=name, remedy="rename one of them" + _of_no_header(names))
     return tuple(names)
+
+
+def _of_no_header(names: Sequence[str]) -> str:
+    """What to do besides where a header holds numbers: it may be the first row."""
+    return f"; {NO_HEADER}" if has_numbers(names) else ""
+
+
+def has_numbers(names: Sequence[str]) -> bool:
+    """Whether one of `names` is a number, as in a row."""
+    return any(re.fullmatch(r"-?[\d.]+", name) for name in names)
 
 
 def _lines(block: bytes) -> list[bytes]:

@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-#: A date, as 2014-10-21, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
+from recsys_lab.data.table.encode import DECIMAL_COMMA
+from recsys_lab.files import pasted_list
+
+#: A date, as 2014-10-21 or 21.10.2014, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
 _MONTH_AND_DAY = r"(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
-_DATE = rf"^(?:\d{{4}}-{_MONTH_AND_DAY}(?:[T ]\d.*)?|(?:19|20)?\d{{2}}{_MONTH_AND_DAY}(?:[01]\d|2[0-3])(?:[0-5]\d){{0,2}})$"
+_WRITTEN = rf"(?:\d{{4}}-{_MONTH_AND_DAY}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{4}})(?:[T ]\d.*)?"
+_DATE = rf"^(?:{_WRITTEN}|(?:19|20)?\d{{2}}{_MONTH_AND_DAY}(?:[01]\d|2[0-3])(?:[0-5]\d){{0,2}})$"
 #: Seconds or milliseconds since 1970, of the years 1995 to 2036. Ids can look so too: the column's name must speak of time.
 _UNIX_TIME = r"^(?:[89]\d{8}|1\d{9}|20\d{8})(?:\d{3})?$"
 _NAMES_TIME = re.compile(r"time|date|epoch|(?:^|_)(?:ts|at)$", re.IGNORECASE)
@@ -19,6 +23,8 @@ _NAMES_TIME = re.compile(r"time|date|epoch|(?:^|_)(?:ts|at)$", re.IGNORECASE)
 _LEAST_DATES = 3
 #: From so many distinct values a row on, a column has nearly a value a row.
 _NEARLY = 0.95
+#: Of fewer rows of validation or test, with a value, it is not said that train knows hardly any; nor where it knows more than this share.
+_LEAST_HELD_OUT, _HARDLY = 10, 0.02
 #: A column gives the label away only if its values have this many rows on average. Rare values have one label by chance.
 _LEAST_ROWS = 10
 #: What is said of a column of each kind and of several, and whether a model is better off without them.
@@ -28,6 +34,21 @@ _SAID = {
     "ids": ("has a value a row", "have a value a row", True),
     "nearly_ids": ("has nearly a value a row", "have nearly a value a row", True),
     "constant": ("is constant", "are constant", True),
+    "unknown": (
+        "has hardly a value in validation or test that train has, check that they are written alike",
+        "have hardly a value in validation or test that train has, check that they are written alike",
+        False,
+    ),
+    "commas": (
+        "looks like numbers with a decimal comma, write them with a point",
+        "look like numbers with a decimal comma, write them with a point",
+        False,
+    ),
+    "mixed": (
+        "has numbers beside a word, leave the cell empty where a number is missing",
+        "have numbers beside a word, leave the cell empty where a number is missing",
+        False,
+    ),
     "dates": ("looks like a date, give its hour and weekday as columns", "look like dates, give hour and weekday as columns", False),
 }
 
@@ -45,6 +66,16 @@ class Noticed:
         if kind is not None:
             self.columns[kind].append(name)
 
+    def compare(self, name: str, column: pl.Series, split: np.ndarray) -> None:
+        """Takes note of the categories `name`, nothing odd so far, if train (`split` 0) has hardly a value of validation or test."""
+        if any(name in own for own in self.columns.values()):
+            return
+        train = column.filter(pl.Series(split == 0)).unique()
+        held_out = [column.filter(pl.Series(split == code)).drop_nulls() for code in (1, 2)]
+        known = [(int(words.is_in(train.implode()).sum()), len(words)) for words in held_out]
+        if any(rows >= _LEAST_HELD_OUT and of_train <= _HARDLY * rows for of_train, rows in known):
+            self.columns["unknown"].append(name)
+
 
 def _kind(words: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str | None:
     """What is odd about a column; None: nothing. `dates`: the pattern of a date in it."""
@@ -58,9 +89,20 @@ def _kind(words: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str
         return None
     if len(values) >= _LEAST_DATES and values.str.contains(dates).all():
         return "dates"
+    if len(values) >= _LEAST_DATES and values.str.contains(DECIMAL_COMMA).all():
+        return "commas"
+    if _is_mixed(values):
+        return "mixed"
     if len(values) == len(words):
         return "ids"
     return "nearly_ids" if len(values) >= _NEARLY * len(known) and 2 * len(known) >= len(words) and len(values) > 2 else None
+
+
+def _is_mixed(values: pl.Series) -> bool:
+    """Whether distinct values are numbers, some with a fraction, but for one or two words, such as NA and NULL."""
+    numbers = values.cast(pl.Float64, strict=False)
+    known = numbers.drop_nulls()
+    return len(known) >= _LEAST_DATES and 1 <= numbers.null_count() <= 2 and bool((known != known.floor()).any())
 
 
 def _tells(words: pl.Series, labels: np.ndarray) -> str | None:
@@ -85,11 +127,6 @@ def notes(columns: Mapping[str, Sequence[str]], named: Collection[str], dropped:
         return []
     useless = [name for kind, own in columns.items() for name in own if _SAID[kind][2]]
     unnamed = [name for name in useless if name not in named]
-    remedies = [f"'data.drop=[{','.join(map(quoted, [*dropped, *unnamed]))}]'"] if unnamed else []
+    remedies = [pasted_list("data.drop", [*dropped, *unnamed])] if unnamed else []
     remedies += ["take them out of data.dense and data.categorical"] if len(unnamed) < len(useless) else []
     return [f"noticed: {'; '.join(said)}" + (f"; without them: {', '.join(remedies)}" if remedies else "")]
-
-
-def quoted(name: str) -> str:
-    """As Hydra reads it in a list."""
-    return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

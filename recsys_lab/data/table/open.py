@@ -15,9 +15,10 @@ from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
 from recsys_lab.data.table.encode import SCALES
-from recsys_lab.data.table.noticed import notes, quoted
+from recsys_lab.data.table.noticed import notes
 from recsys_lab.data.table.prepare import SPLITS, Wanted, feature_names, prepared_table
 from recsys_lab.errors import UserError
+from recsys_lab.files import pasted_list
 from recsys_lab.ranges import Count, OneOf, Range, ShareBelowOne
 from recsys_lab.tables import AccessStatistics
 
@@ -49,7 +50,7 @@ def open_table(
 
     There is a file for each split (train.*, valid.*, test.*, or `splits`), or one file (`file`, or the only one) whose rows are divided.
     They are divided by the words in `split_column`, or by shares. Then the `held_out` rows are the last or random ones. With `dense` and
-    `categorical` null, columns whose first rows are all numbers with a point are dense. The others are categorical, less those in `drop`.
+    `categorical` null, columns whose first rows are numbers, not all whole, are dense. The others are categorical, less those in `drop`.
     `wanted` is ignored: the data decide the tables. Raises UserError for a missing file or column, a label other than 0 and 1, a dense
     value that is no number.
     """
@@ -66,7 +67,8 @@ def open_table(
     taken = _columns(paths["train"], {label, split_column}, dense, categorical, dropped)
     made = Wanted(label, *taken, split_column or "", validation_share, test_share, held_out, ids, min_count, rows_per_table, dense_scale)
     names = feature_names(made.categorical)
-    folder, meta = prepared_table(paths, made, cache_folder(cache))
+    own = {label, *([split_column] if split_column else []), *(dense or ()), *(categorical or ())}
+    folder, meta = prepared_table(paths, made, cache_folder(cache), own, drop or ())
     whole = ColumnSplit(folder, sum(meta["rows"].values()), len(made.dense), len(names))
     opened: dict[str, Split] = {}
     first = 0
@@ -115,20 +117,24 @@ def _columns(
         dense = [c for c in others if _is_measure(frame[c])] if dense is None else dense
         categorical = [c for c in others if c not in dense] if categorical is None else categorical
     if not categorical:
-        remedy = f"name one or more: 'data.categorical=[{quoted(dense[0])}]'" if dense else "name one or more"
+        remedy = f"name one or more: {pasted_list('data.categorical', dense[:1])}" if dense else "name one or more"
         raise UserError("categories are needed: they become the tables", where="data.categorical", given="none", remedy=remedy)
     return tuple(dense), tuple(categorical)
 
 
 def _is_measure(column: pl.Series) -> bool:
-    """Whether a column holds numbers that are not ids: all finite, and one of them with a point."""
-    if column.dtype.is_float():
-        return True
-    if column.dtype != pl.String:
+    """Whether a column holds numbers that are not ids: all of them numbers, one with a fraction. 3.0 may be an id beside a missing one."""
+    if column.dtype == pl.String:
+        words = column.str.strip_chars().replace("", None).drop_nulls()
+        numbers = words.cast(pl.Float64, strict=False)
+        if numbers.has_nulls():
+            return False
+    elif column.dtype.is_float() or column.dtype.is_decimal():
+        numbers = column.cast(pl.Float64)
+    else:
         return False
-    words = column.str.strip_chars().replace("", None).drop_nulls()
-    numbers = words.cast(pl.Float64, strict=False)
-    return len(words) > 0 and not numbers.has_nulls() and bool(words.str.contains(".", literal=True).any())
+    known = numbers.filter(numbers.is_not_nan())
+    return bool((known != known.floor()).any())
 
 
 def _notes(

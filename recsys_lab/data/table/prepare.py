@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -29,8 +29,8 @@ from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, measured_access
 
 SPLITS = ("train", "validation", "test")
-#: Raise it when other meta data are written.
-LAYOUT = 4
+#: Raise it when other meta data or other rows are written.
+LAYOUT = 5
 _MODULE = nn.ModuleDict()
 
 
@@ -51,8 +51,13 @@ class Wanted:
     dense_scale: str
 
 
-def prepared_table(paths: Mapping[str, Path], wanted: Wanted, cache: Path) -> tuple[Path, dict]:
-    """The folder of the columns and its meta data. Raises UserError for what cannot be read."""
+def prepared_table(
+    paths: Mapping[str, Path], wanted: Wanted, cache: Path, named: Collection[str], dropped: Sequence[str]
+) -> tuple[Path, dict]:
+    """The folder of the columns and its meta data. Raises UserError for what cannot be read.
+
+    Remedies say which columns are `named` in the config, and which are `dropped`.
+    """
     for path in paths.values():
         files.check_columns(path, files.columns_of(path), _keys(wanted))
     identity = [[split, source_identity(path)] for split, path in paths.items()]
@@ -61,6 +66,7 @@ def prepared_table(paths: Mapping[str, Path], wanted: Wanted, cache: Path) -> tu
         columns = list(dict.fromkeys(column for _, column in _keys(wanted)))
         raw = [folder / f"{split}.parquet" for split in paths]
         for path, to in zip(paths.values(), raw):
+            files.check_types(path, _keys(wanted), named, dropped)
             files.as_parquet(path, columns, to)
         meta = _encoded(folder, raw, paths, wanted)
         for path in raw:
@@ -114,8 +120,9 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
             dense[:, place] = encode.numbers(values, where, train, wanted.dense_scale)[order]
             bar.update(1)
         for place, name in enumerate(wanted.categorical):
-            values = column(name)
+            values = encode.categories(column(name))
             noticed.look(name, values, labels)
+            noticed.compare(name, values, split)
             hashes = wanted.ids == "hashing"
             codes, table_rows = (
                 encode.hashed(values, wanted.rows_per_table) if hashes else encode.vocabulary(values, train, wanted.min_count)

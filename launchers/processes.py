@@ -336,7 +336,8 @@ def _collect(processes: list, pipes: list[connection.Connection], ranks_per_host
 
 def _how_it_ended(code: int | None) -> str:
     if code is not None and code < 0:
-        return f"killed by {signal.Signals(-code).name}"
+        names = {int(one): one.name for one in signal.Signals}  # most of those for programs' own use have none
+        return f"killed by {names.get(-code, f'signal {-code}')}"
     return f"ended with exit code {code} and no answer"
 
 

@@ -73,7 +73,7 @@ def only_file(root: Path, name: str | None, suffixes: Sequence[str], key: str) -
     """
     if name:
         return named_file(root, name, key)
-    candidates = sorted(p for p in root.iterdir() if p.name.removesuffix(".gz").endswith(tuple(suffixes)))
+    candidates = sorted(p for p in root.iterdir() if p.name.lower().removesuffix(".gz").endswith(tuple(suffixes)))
     if files := [path for path in candidates if what_is(path) is None]:
         candidates = files
     if len(candidates) != 1:

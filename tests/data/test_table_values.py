@@ -169,3 +169,16 @@ def test_a_word_for_a_missing_number_is_noticed(tmp_path: Path, word: str) -> No
     assert opened(tmp_path).notes[-1] == "noticed: user has numbers beside a word, leave the cell empty where a number is missing"
     put(tmp_path, "train", "csv", [word if i % 9 == 0 else i % 6 for i in range(40)])
     assert "noticed" not in opened(tmp_path).notes[-1], "whole numbers are ids"
+
+
+def test_cells_of_several_values_are_noticed(tmp_path: Path) -> None:
+    put(tmp_path, "train", "csv", [("comedy", "drama|comedy", "comedy|war", "war")[i // 2 % 4] for i in range(200)])
+    said = "user has several values in a cell (a|b), each combination counts as one value"
+    assert opened(tmp_path).notes[-1] == f"noticed: {said}"
+
+
+@pytest.mark.parametrize("name", ["clicks.CSV", "clicks.Parquet"])
+def test_capitals_in_the_end_of_a_file_s_name_are_the_same(tmp_path: Path, name: str) -> None:
+    put(tmp_path, "train", name.rpartition(".")[2].lower(), USERS)
+    (tmp_path / f"train.{name.rpartition('.')[2].lower()}").rename(tmp_path / name)
+    assert opened(tmp_path).splits["train"].rows + opened(tmp_path).splits["validation"].rows + opened(tmp_path).splits["test"].rows == 40

@@ -149,6 +149,10 @@ def test_how_a_rank_ended_is_waited_for(tmp_path):
         processes._collect([process], [mine], 1, tmp_path)
 
 
+def test_a_signal_without_a_name_has_its_number():
+    assert processes._how_it_ended(-40) == "killed by signal 40" and processes._how_it_ended(-15) == "killed by SIGTERM"
+
+
 def test_a_rank_that_is_killed_within_its_answer_is_named(tmp_path):
     mine, of_rank = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))

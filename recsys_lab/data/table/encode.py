@@ -46,7 +46,7 @@ def labels(column: pl.Series, where: Where) -> np.ndarray:
     """uint8 [N]. Raises UserError for the first that is not 0 or 1 (or true and false)."""
     words = column.str.strip_chars().str.to_lowercase()
     codes = words.replace_strict(_TRUTHS, default=None, return_dtype=pl.UInt8)
-    _refuse(codes, column, "the label is not 0 or 1", "0, 1, true, false", where)
+    _refuse(codes, column, "the label is not 0 or 1", "0, 1, true, false", where, "write 1 where it is a click and 0 where it is none")
     return codes.to_numpy()
 
 
@@ -118,8 +118,8 @@ def hashed(column: pl.Series, table_rows: int) -> tuple[np.ndarray, int]:
     return joined.fill_null(MISSING).to_numpy().astype(np.int32), table_rows
 
 
-def _refuse(codes: pl.Series, column: pl.Series, what: str, allowed: str, where: Where) -> None:
+def _refuse(codes: pl.Series, column: pl.Series, what: str, allowed: str, where: Where, remedy: str | None = None) -> None:
     if codes.has_nulls():
         row = int(codes.is_null().arg_max() or 0)
         given = "nothing" if column[row] is None else shorten(str(column[row]))
-        raise UserError(what, where=where(row), given=f"{given} in column {column.name}", allowed=allowed)
+        raise UserError(what, where=where(row), given=f"{given} in column {column.name}", allowed=allowed, remedy=remedy)

@@ -55,9 +55,13 @@ def _customary(names: Sequence[str]) -> list[str]:
     return [f"{name}{suffix}" for name in names for suffix in SUFFIXES]
 
 
+def _is_parquet(path: Path) -> bool:
+    return path.name.lower().endswith(".parquet")
+
+
 def columns_of(path: Path) -> list[str]:
     """The names of the columns of `path`. UserError where it is no table, or its columns have no names of their own."""
-    if not path.name.endswith(".parquet"):
+    if not _is_parquet(path):
         return list(lines.header_of(path).names)
     try:
         names = pl.scan_parquet(path.resolve(), glob=False).collect_schema().names()
@@ -68,7 +72,7 @@ def columns_of(path: Path) -> list[str]:
 
 def first_rows(path: Path, rows: int) -> pl.DataFrame:
     """At most the first `rows` of `path`. UserError where they cannot be read."""
-    if not path.name.endswith(".parquet"):
+    if not _is_parquet(path):
         return lines.first_rows(path, rows)
     try:
         return pl.scan_parquet(path.resolve(), glob=False).head(rows).collect()
@@ -79,7 +83,7 @@ def first_rows(path: Path, rows: int) -> pl.DataFrame:
 def as_parquet(path: Path, columns: Sequence[str], to: Path) -> None:
     """The rows of `path`, every column of `columns` as text, written to the file `to`. UserError, with its line, for a bad row."""
     chosen = selectors.by_name(*columns).cast(pl.String)  # of `pl.col` a name may be a pattern
-    if path.name.endswith(".parquet"):
+    if _is_parquet(path):
         try:
             pl.scan_parquet(path.resolve(), glob=False).select(chosen).sink_parquet(to)
         except _ERRORS as error:
@@ -124,7 +128,7 @@ def check_types(path: Path, wanted: Sequence[tuple[str, str]], named: Collection
 
     Those that are not `named` in the config can be left out, beside those that are `dropped` already.
     """
-    if not path.name.endswith(".parquet"):
+    if not _is_parquet(path):
         return
     table = pl.scan_parquet(path.resolve(), glob=False)
     odd = {}

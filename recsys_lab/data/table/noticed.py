@@ -12,10 +12,14 @@ import polars as pl
 from recsys_lab.data.table.encode import DECIMAL_COMMA
 from recsys_lab.files import pasted_list
 
-#: A date, as 2014-10-21 or 21.10.2014, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
+#: A date, as 2014-10-21, 20141021 or 21.10.2014, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
 _MONTH_AND_DAY = r"(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
-_WRITTEN = rf"(?:\d{{4}}-{_MONTH_AND_DAY}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{4}})(?:[T ]\d.*)?"
+_WRITTEN = rf"(?:(?:\d{{4}}-|(?:19|20)\d\d){_MONTH_AND_DAY}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{4}})(?:[T ]\d.*)?"
 _DATE = rf"^(?:{_WRITTEN}|(?:19|20)?\d{{2}}{_MONTH_AND_DAY}(?:[01]\d|2[0-3])(?:[0-5]\d){{0,2}})$"
+#: Several values in a cell.
+_LIST = r"^[^|]+(?:\|[^|]+)+$"
+#: From this share of its cells on, a column is one of lists.
+_LISTS = 0.2
 #: Seconds or milliseconds since 1970, of the years 1995 to 2036. Ids can look so too: the column's name must speak of time.
 _UNIX_TIME = r"^(?:[89]\d{8}|1\d{9}|20\d{8})(?:\d{3})?$"
 _NAMES_TIME = re.compile(r"time|date|epoch|(?:^|_)(?:ts|at)$", re.IGNORECASE)
@@ -47,6 +51,11 @@ _SAID = {
     "mixed": (
         "has numbers beside a word, leave the cell empty where a number is missing",
         "have numbers beside a word, leave the cell empty where a number is missing",
+        False,
+    ),
+    "lists": (
+        "has several values in a cell (a|b), each combination counts as one value",
+        "have several values in a cell (a|b), each combination counts as one value",
         False,
     ),
     "dates": ("looks like a date, give its hour and weekday as columns", "look like dates, give hour and weekday as columns", False),
@@ -93,6 +102,8 @@ def _kind(words: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str
         return "commas"
     if _is_mixed(values):
         return "mixed"
+    if known.str.contains(_LIST).sum() >= _LISTS * len(known):
+        return "lists"
     if len(values) == len(words):
         return "ids"
     return "nearly_ids" if len(values) >= _NEARLY * len(known) and 2 * len(known) >= len(words) and len(values) > 2 else None

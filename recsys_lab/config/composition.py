@@ -118,9 +118,10 @@ def _nested(error: RecursionError) -> UserError:
     """With the files whose defaults lists lead back to the first of them, if it came from these."""
     what, calls = "nested too deeply, or leads back to itself", _locals(error, "_create_defaults_tree_impl")
     files = [f"{inner['loaded'].path.removeprefix('file://')}/{inner['path']}.yaml" for inner in calls if inner.get("loaded")]
-    if files[-1:] == files or files[-1] not in files[:-1]:
+    first = next((number for number, file in enumerate(files) if file in files[:number]), None)
+    if first is None:
         return UserError(what, where="command line")
-    around = files[len(files) - 2 - files[-2::-1].index(files[-1]) :]
+    around = files[files.index(files[first]) : first + 1]
     remedy = "take the entry that leads back out of a defaults list"
     return UserError(f"its defaults list leads back to itself: {' > '.join(around)}", where=around[0], remedy=remedy)
 

@@ -140,8 +140,9 @@ def test_ablation_writes_the_tables_of_a_sweep_anew(tmp_path, capsys):
     assert code == 2 and "--level: not a probability" in err
 
 
-def test_every_file_of_a_command_is_in_the_help(capsys):
+def test_every_file_of_a_command_is_in_the_help(capsys, monkeypatch):
     """The list is what exists: a new command is one file."""
+    monkeypatch.delenv("COLUMNS", raising=False)  # where there is no terminal, each is a line
     code, out, _ = called(capsys, "--help")
     files = {path.stem for path in (ROOT / "recsys_lab" / "commands").glob("*.py")} - {"__init__"}
     studies = {path.parent for path in (ROOT / "experiments").glob("*/command.py")}

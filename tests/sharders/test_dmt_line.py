@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import recsys_lab
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
 from recsys_lab.plan.serialise import load_plan
@@ -37,6 +38,14 @@ def test_a_run_trains_the_towers_of_a_file(tmp_path: Path) -> None:
     record = result(tmp_path / "run")
     assert record["plan"]["towers"] == [list(tower) for tower in TOWERS]
     assert "towers.output.all_to_all" in {one["name"] for one in record["measured"]["collectives"]}
+
+
+@pytest.mark.timeout(240)
+def test_more_memory_does_not_make_the_plan_slower() -> None:
+    """One of MLPerf's tables has half of all look-ups. Cut for want of memory alone, it was whole on a large device, and others waited."""
+    words = ["model=dcn_mlperf", "data=random", "cluster=h100x16", "sharder=dmt_sptt", "sharder.store=none"]
+    times = [recsys_lab.simulate(*words, f"cluster.device.memory_gb={gb}").iteration_ms for gb in (36, 40, 80, 320)]
+    assert times == sorted(times, reverse=True)
 
 
 def test_a_sequence_model_has_no_towers(tmp_path: Path) -> None:

@@ -100,6 +100,13 @@ def test_ranks_without_a_table_get_columns_of_that_with_most_work() -> None:
     assert {name: len(shards) for name, shards in on([table("a", dim=4), table("b", dim=4)], [1.0, 1.0]).items()} == {"a": 1, "b": 1}
 
 
+def test_a_table_with_too_much_work_for_a_rank_is_cut_until_no_piece_has() -> None:
+    """For a sample "a" has 2 x 20 of 50 rows. Twice a rank's even part are 25 on four ranks, 50 on two."""
+    tables, lengths = [table("a", features=20), *(table(name) for name in "bcdef")], [20.0, *[1.0] * 5]
+    assert [len(shards) for shards in on(tables, lengths, 4).values()] == [2, 1, 1, 1, 1, 1]
+    assert [len(shards) for shards in on(tables, lengths, 2).values()] == [1] * 6
+
+
 @pytest.mark.parametrize(
     ("scheme", "shards"),
     [

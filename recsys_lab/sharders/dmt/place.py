@@ -16,6 +16,8 @@ from recsys_lab.sharders.dmt.volume import Links, column_shards, row_blocks
 from recsys_lab.tables import Table
 
 LEAST_COLUMNS = 4  # of a shard: 16 bytes of FP32, and a multiple of it in every shard but the last
+#: Times a rank's even part of the work. No piece of a table has more. Smaller pieces cost more kernels than their balance saves.
+MUCH = 2.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Loads:
 def place(site: Site, loads: Loads) -> dict[str, Placement]:
     """By table.
 
-    A table is cut by columns where ranks would have no work, or where it is too large for one. It is cut by rows where that moves less.
+    A table is cut by columns where ranks would have no work, where it has too much work for one rank, or where it is too large for one. It
+    is cut by rows where that moves less.
     """
     shards = _first_cut(site, loads)
     while True:
@@ -85,16 +88,22 @@ def _first_cut(site: Site, loads: Loads) -> dict[str, int]:
         ):
             shards[table.name] = 0
     if 0 in shards.values():  # every rank has work
-        shards = {name: min(count, 1) for name, count in shards.items()}
+        shards = {name: min(count, shards[name]) for name, count in _not_too_much(site, loads).items()}
+    return shards
+
+
+def _not_too_much(site: Site, loads: Loads) -> dict[str, int]:
+    """Column shards by table, the fewest of which none has more than `MUCH` times a rank's even part of the work."""
+    even, shards = sum(loads.work(t, t.dim) for t in site.tables) / len(site.ranks), {table.name: 1 for table in site.tables}
+    for table in site.tables:
+        while loads.work(table, table.dim) / shards[table.name] > MUCH * even and shards[table.name] < _most(table, len(site.ranks)):
+            shards[table.name] = _next(table, shards[table.name])
     return shards
 
 
 def _work_for_all(site: Site, loads: Loads) -> dict[str, int]:
-    """One shard for each table, more where there are fewer tables than ranks.
-
-    Then the table with the most work in a shard is cut further.
-    """
-    shards = {table.name: 1 for table in site.tables}
+    """Column shards by table. Where there are fewer than ranks, the table with the most work in a shard is cut further."""
+    shards = _not_too_much(site, loads)
     while sum(shards.values()) < len(site.ranks):
         open_to = [t for t in site.tables if shards[t.name] < _most(t, len(site.ranks))]
         if not open_to:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from torch import nn
 
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.table import open_table
+from recsys_lab.data.table.prepare import feature_names
 from recsys_lab.errors import UserError
+from recsys_lab.places import ROOT
 from tests.data.test_table import options
 
 LABELS = [i % 2 for i in range(40)]
@@ -182,3 +187,17 @@ def test_capitals_in_the_end_of_a_file_s_name_are_the_same(tmp_path: Path, name:
     put(tmp_path, "train", name.rpartition(".")[2].lower(), USERS)
     (tmp_path / f"train.{name.rpartition('.')[2].lower()}").rename(tmp_path / name)
     assert opened(tmp_path).splits["train"].rows + opened(tmp_path).splits["validation"].rows + opened(tmp_path).splits["test"].rows == 40
+
+
+def test_no_feature_is_called_as_what_a_module_has() -> None:
+    own = [name for name in dir(nn.ModuleDict()) if not name[0].isdigit()]
+    assert len(own) > 100 and feature_names(own) == [f"{name}_" for name in own] and feature_names(["user", "weight"]) == ["user", "weight"]
+
+
+def test_a_table_is_opened_without_torch(tmp_path: Path) -> None:
+    """Which takes seconds to import: a plan is made without it."""
+    put(tmp_path, "train", "csv", USERS)
+    words = ["data=table", f"data.root={tmp_path}", f"data.cache={tmp_path}/cache"]
+    line = f"import sys; from recsys_lab.experiment import of_words; of_words({words}, where='test').open_data(); "
+    line += "sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", line], cwd=ROOT, check=False).returncode == 0

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from polars import selectors
-from torch import nn
 
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
@@ -31,7 +30,22 @@ from recsys_lab.tables import AccessStatistics, measured_access
 SPLITS = ("train", "validation", "test")
 #: Raise it when other meta data or other rows are written.
 LAYOUT = 5
-_MODULE = nn.ModuleDict()
+#: What torch's modules call their own, beside what every object has. torch itself takes seconds to import.
+_OF_MODULES = """
+    T_destination __annotations__ __call__ __contains__ __delitem__ __dict__ __getattr__ __getitem__ __iter__ __len__ __module__
+    __setitem__ __setstate__ __weakref__ _apply _backward_hooks _backward_pre_hooks _buffers _call_impl _compiled_call_impl
+    _forward_hooks _forward_hooks_always_called _forward_hooks_with_kwargs _forward_pre_hooks _forward_pre_hooks_with_kwargs
+    _get_backward_hooks _get_backward_pre_hooks _get_name _is_full_backward_hook _load_from_state_dict _load_state_dict_post_hooks
+    _load_state_dict_pre_hooks _maybe_warn_non_full_backward_hook _modules _named_members _non_persistent_buffers_set _parameters
+    _register_load_state_dict_pre_hook _register_state_dict_hook _replicate_for_data_parallel _save_to_state_dict _slow_forward
+    _state_dict_hooks _state_dict_pre_hooks _version _wrapped_call_impl add_module apply bfloat16 buffers call_super_init children
+    clear compile cpu cuda double dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule
+    half ipu items keys load_state_dict modules mtia named_buffers named_children named_modules named_parameters parameters pop
+    register_backward_hook register_buffer register_forward_hook register_forward_pre_hook register_full_backward_hook
+    register_full_backward_pre_hook register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module
+    register_parameter register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_extra_state set_submodule
+    share_memory state_dict to to_empty train training type update values xpu zero_grad
+"""
 
 
 @dataclass(frozen=True)
@@ -170,7 +184,8 @@ def _reserved(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
 def feature_names(columns: Sequence[str]) -> list[str]:
     """Names that a module can have: letters, digits and underscores, none of its own. UserError where two become the same."""
     names = ["".join(c if c.isalnum() or c == "_" else "_" for c in column) for column in columns]
-    names = [f"{name}_" if hasattr(_MODULE, name) else name for name in names]
+    taken = {*dir(object), *_OF_MODULES.split()}
+    names = [f"{name}_" if name in taken else name for name in names]
     if twice := [name for name, columns_of_it in Counter(names).items() if columns_of_it > 1]:
         raise UserError("two columns would have one name", where="data.categorical", given=twice[0], remedy="rename one of them")
     return names

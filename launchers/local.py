@@ -14,10 +14,8 @@ from launchers import processes
 from recsys_lab.devices import PLACE
 from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 from recsys_lab.train.job import RANK
-from recsys_lab.variables import COLLECTIVES, word_of
+from recsys_lab.variables import COLLECTIVES, SHARED_MEMORY, word_of
 
-#: How CPU ranks exchange: through the memory of this machine, unless the user's own variable says `gloo`.
-SHARED_MEMORY = "shared_memory"
 #: The cores of a rank, as `executor/threads.py` reads them; `any` leaves them to the system.
 CORES = "RECSYS_LAB_CORES"
 #: The launchers whose ranks are processes of this machine.
@@ -70,6 +68,7 @@ def launch(
     world = hosts * ranks_per_host
     with processes.listen_here(world) as listener:
         address = processes.THIS_MACHINE, listener.getsockname()[1]
+        # CPU ranks exchange through the memory of this machine, unless the user's own variable says `gloo`
         here = processes.ON_THIS_MACHINE | {COLLECTIVES: word_of(COLLECTIVES) or SHARED_MEMORY}
         shared = shared_cores(world, threads_per_rank)
         ranks = [

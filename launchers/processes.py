@@ -183,8 +183,8 @@ def run(
 
     `enter(host)` is the first thing that a rank does, in its own process. `listener`: where the ranks meet, which rank 0 takes over;
     without one it listens at MASTER_PORT. Raises a rank's own UserError; RankLost when a process died, hangs or is cut off; RuntimeError
-    with the rank's traceback for our bugs; Terminated where SIGTERM or SIGHUP told this
-    process or a rank to end.
+    with the rank's traceback for our bugs; Terminated where SIGTERM or SIGHUP told this process or a rank to
+    end.
     """
     if child.fork is not None:
         child.finish()  # the next question forks another

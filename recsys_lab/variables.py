@@ -7,11 +7,12 @@ import os
 from recsys_lab.errors import UserError, did_you_mean
 
 KERNELS, DEVICE, COLLECTIVES = "RECSYS_LAB_KERNELS", "RECSYS_LAB_DEVICE", "RECSYS_LAB_COLLECTIVES"
+SHARED_MEMORY = "shared_memory"
 #: By variable: the words that it can be. Of a question they are for no and for yes.
 WORDS = {
     KERNELS: ("cpp", "torch"),
     DEVICE: ("auto", "cpu", "cuda"),
-    COLLECTIVES: ("gloo", "shared_memory"),
+    COLLECTIVES: ("gloo", SHARED_MEMORY),
     "RECSYS_LAB_BF16_PRODUCTS": ("bf16", "fp32"),
     "RECSYS_LAB_FP32_PRODUCTS": ("onednn", "torch"),
     "RECSYS_LAB_BF16_BY_WEIGHTS": ("onednn", "tiles"),

@@ -21,8 +21,8 @@ PAGES = {
 #: Pages that a search shows behind the others, and the head that says so.
 BEHIND, LATER = ("decisions/", "changelog", "lessons", "studies/20"), "---\nsearch:\n  boost: 0.3\n---\n\n"
 PICTURES = (".svg", ".png")
-#: Pages that the generator makes itself. In the repository a link leads to what they are made of: conf/config.yaml, the folder of a group,
-#: or the file of a choice with its name as the anchor (conf/data/table.yaml#table). Without an anchor the site too has the file.
+#: Pages that the generator makes itself. In the repository a link leads to what they are made of. That is conf/config.yaml, the folder of a
+#: group, or a choice's file with its name as the anchor (conf/data/table.yaml#table). Without an anchor the site too has the file.
 MADE = re.compile(r"docs/config/\w+\.md")
 CONFIG = re.compile(r"conf/(?:config\.yaml|(\w+)(?:/\w+\.yaml#)?)")
 _ITEM = re.compile(r"([-*]|\d+\.) ")

@@ -22,9 +22,8 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.kernels.build import CannotBuild, library
-from recsys_lab.variables import COLLECTIVES, word_of
+from recsys_lab.variables import COLLECTIVES, SHARED_MEMORY, word_of
 
-SHARED_MEMORY = "shared_memory"
 #: Bytes of messages that a rank may have posted and others have not read. Only what was touched takes memory.
 CAPACITY = 1 << 36
 #: Bytes from which each rank adds up a part of a sum for all; below, everyone adds up everything.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recsys_lab.record.run_folder import Run, flat, value_at
@@ -62,13 +62,16 @@ def runs_table(runs: Sequence[Run]) -> Table:
 
 
 def config_table(runs: Sequence[Run]) -> Table:
-    differences = config_differences(runs)
-    flats = [flat(run.config) for run in runs]
-    null = [["null" if key in one else NO_KEY for one in flats] for key in differences]
-    rows = [(key, *(n if v is None else str(v) for v, n in zip(values, one))) for (key, values), one in zip(differences.items(), null)]
+    configs = [flat(run.config) for run in runs]
+    rows = [(key, *(_written(config, key) for config in configs)) for key in config_differences(runs)]
     lacks = any(NO_KEY in row for row in rows)
     note = "No such key: another choice has none, or an earlier version had none." if lacks else "" if rows else "none: the same config"
     return Table("Config that differs", ("key", *_names(runs)), tuple(rows), note)
+
+
+def _written(config: Mapping[str, Any], key: str) -> str:
+    value = config.get(key)
+    return str(value) if value is not None else "null" if key in config else NO_KEY
 
 
 def figures_table(runs: Sequence[Run]) -> Table:

@@ -23,6 +23,11 @@ Key = tuple[int, str]
 ROUNDING = 1e-6
 
 
+def alike(values: Sequence[float], within: float = ROUNDING) -> bool:
+    """Whether they are apart by no more than `within` times the largest."""
+    return max(values) - min(values) <= within * max(map(abs, values))
+
+
 @dataclass(frozen=True)
 class Side:
     """One row's values of a figure by seed."""

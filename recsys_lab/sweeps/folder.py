@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -84,20 +84,23 @@ def _is_somebodys(folder: Path) -> bool:
     return not {path.name for path in folder.iterdir()} <= names
 
 
-def finished_elsewhere(folder: Path, fingerprint: str, data: str | None = None) -> str | None:
+def finished_elsewhere(folder: Path, fingerprint: str, data: Callable[[], str | None] = lambda: None) -> str | None:
     """The name of the sweep's job, other than that of `folder`, that completed with the same config and data; None where there is none."""
     others = [name for name in jobs_in(folder.parent) if name != folder.name]
     return next((name for name in others if has_finished(folder.parent / name, fingerprint, data)), None)
 
 
-def has_finished(folder: Path, fingerprint: str, data: str | None = None, pruned: bool = False) -> bool:
-    """Whether the job in `folder` completed with just this config and data; or, where `pruned` counts too, was cut short by a search."""
+def has_finished(folder: Path, fingerprint: str, data: Callable[[], str | None] = lambda: None, pruned: bool = False) -> bool:
+    """Whether the job in `folder` completed with just this config and data; or, where `pruned` counts too, was cut short by a search.
+
+    `data`: asked for their fingerprint where the config is the same.
+    """
     try:
         result = read_result(folder)
     except UserError:
         return False
     ended = ("completed", "pruned") if pruned else ("completed",)
-    return result["status"] in ended and result["config_fingerprint"] == fingerprint and not has_other_data(folder, data)
+    return result["status"] in ended and result["config_fingerprint"] == fingerprint and not has_other_data(folder, data())
 
 
 def has_other_data(folder: Path, data: str | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -14,7 +15,6 @@ from recsys_lab.config.frozen import fingerprint, freeze, load, register_resolve
 from recsys_lab.errors import PlanDoesNotFit, RankLost, UserError
 from recsys_lab.files import read_json
 from recsys_lab.job import CUT_SHORT, data_fingerprint, run_job
-from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.ownership import Ownership
 from recsys_lab.record.result import RESULT_FILE
 from recsys_lab.report import say
@@ -96,7 +96,7 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
         return run_job(config, folder, sweep.name, writes)
     own_fingerprint = fingerprint(checked)
     if not config.ablation.repeat:
-        data = data_fingerprint(checked) if any(sweep.glob(f"*/{ENVIRONMENT_FILE}")) else None  # else there is nothing to compare
+        data = cache(lambda: data_fingerprint(checked))  # opens them: only where a job with this config is there
         if sweep_folder.has_finished(folder, own_fingerprint, data, pruned=config.ablation.get("prune") is not None):
             if writes:
                 say.not_repeated(folder.name)
@@ -108,7 +108,7 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
                 say.not_repeated(other)
             return None
         if _fingerprint_in(folder) == own_fingerprint:
-            if not sweep_folder.has_other_data(folder, data):
+            if not sweep_folder.has_other_data(folder, data()):
                 config.resume = str(folder)
             elif writes:
                 say.other_data()

@@ -12,7 +12,7 @@ from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.run_folder import value_at
 from recsys_lab.report.charts import LEGEND, Chart, words
 from recsys_lab.report.svg import COLOURS, LETTER, PHONE, colour, cut, dots, legend, line, nice_ticks, polyline, svg, text, tick_text
-from recsys_lab.sweeps.comparisons import ROUNDING
+from recsys_lab.sweeps.comparisons import alike
 from recsys_lab.sweeps.rows import Row
 from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_bytes, human_count
@@ -124,7 +124,7 @@ def pareto(ablation: Ablation) -> str | None:
     panels = []
     for x, y in _pairs(ablation):
         points = {i: (a, b) for i, row in enumerate(ablation.rows) if (a := x.of(row)) is not None and (b := y.of(row)) is not None}
-        if len(set(points.values())) > 1 and not _same([up for _, up in points.values()]):
+        if len(set(points.values())) > 1 and not alike([up for _, up in points.values()]):
             panels.append((x, y, points, frontier(points, x.higher, y.higher)))
     if not panels:
         return None
@@ -147,17 +147,12 @@ def same_in_all(ablation: Ablation) -> list[str]:
     """What `pareto` does not draw, in words: all rows have one value of it."""
     axes = dict.fromkeys(y for _, y in _pairs(ablation))
     of_rows = {axis: [value for row in ablation.rows if (value := axis.of(row)) is not None] for axis in axes}
-    return [axis.words for axis, values in of_rows.items() if len(values) > 1 and _same(values)]
+    return [axis.words for axis, values in of_rows.items() if len(values) > 1 and alike(values)]
 
 
 def _pairs(ablation: Ablation) -> list[tuple[Axis, Axis]]:
     quality = next((axis for axis in _QUALITY if any(axis.of(row) is not None for row in ablation.rows)), None)
     return [(x, quality) for x in (_MEASURED, _SIMULATED, _BYTES)] if quality else [(_BYTES, _SIMULATED)]
-
-
-def _same(values: Sequence[float]) -> bool:
-    """Whether they are apart by no more than what the order of a sum can be."""
-    return max(values) - min(values) <= ROUNDING * max(map(abs, values))
 
 
 def frontier(points: dict[int, tuple[float, float]], higher_x: bool, higher_y: bool) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from recsys_lab.report.svg import LETTER, PHONE, colour, cut, dots, line, nice_ticks, rect, svg, text, tick_text
 from recsys_lab.sweeps.cells import change, heading, title_of
-from recsys_lab.sweeps.comparisons import BETTER, WORSE, Comparison
+from recsys_lab.sweeps.comparisons import BETTER, WORSE, Comparison, alike
 from recsys_lab.sweeps.figures import Figure
 from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_count
@@ -39,7 +39,7 @@ class _Rows:
 def varies(ablation: Ablation, figure: Figure) -> bool:
     """Whether there is anything to see: two values of the figure that are apart by more than rounding."""
     every = [value for row in ablation.rows for value in row.values(figure)]
-    return bool(every) and max(every) - min(every) > 1e-9 * max(map(abs, every))
+    return bool(every) and not alike(every, 1e-9)
 
 
 def picture(ablation: Ablation, figure: Figure) -> str:

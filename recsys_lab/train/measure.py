@@ -19,7 +19,6 @@ from recsys_lab.data.loader import RankLoader
 from recsys_lab.devices import backend_of
 from recsys_lab.executor.ahead import AHEAD
 from recsys_lab.executor.recorded import Recorded, shares_memory, start_recording, stop_recording
-from recsys_lab.executor.shared_memory import SHARED_MEMORY
 from recsys_lab.executor.times import Times, mean_times, take_times
 from recsys_lab.plan import Steps
 from recsys_lab.record.result import WARM_UP, Checkpoints, Collective, IterationTime, LinkBytes, Measured, WireBytes
@@ -28,6 +27,7 @@ from recsys_lab.train.memory import peak_bytes
 from recsys_lab.train.moment import Moment, moment, ms_between
 from recsys_lab.train.transfer import transfers
 from recsys_lab.train.wire import wire_bytes
+from recsys_lab.variables import SHARED_MEMORY
 
 #: Iterations whose times are read together.
 AT_ONCE = 256

@@ -2,7 +2,7 @@
 
 import sys
 
-from recsys_lab.streams import Streams, quiet_interrupts
+from recsys_lab.base.streams import Streams, quiet_interrupts
 
 if __name__ == "__main__":
     quiet_interrupts()  # before libraries are imported, which takes a second
@@ -16,12 +16,12 @@ import hydra
 from omegaconf import DictConfig
 
 from launchers import local, slurm, torchrun
+from recsys_lab.base.environment import check_variables
+from recsys_lab.base.files import check_here
 from recsys_lab.config import command_line, composition
-from recsys_lab.files import check_here
 from recsys_lab.job import Ending, Outcome, owned
 from recsys_lab.studies.catalogue import with_studies
 from recsys_lab.sweeps.job import in_sweep, show
-from recsys_lab.variables import check_variables
 
 
 def main(argv: list[str], young: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""Puts what lies beside the package into the wheel, in recsys_lab/checkout, where recsys_lab/places.py finds it.
+"""Puts what lies beside the package into the wheel, in recsys_lab/checkout, where recsys_lab/base/paths.py finds it.
 
 The rest of the build is pyproject.toml.
 """

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 
 from launchers import torchrun
 from launchers.jobset import Pods, jobset
+from recsys_lab.base.ranges import CountFromZero, Hosts, OneOf, Positive, Range, RanksPerHost, Text, Threads, Timeout
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import CountFromZero, Hosts, OneOf, Positive, Range, RanksPerHost, Text, Threads, Timeout
 from recsys_lab.units import counted
 
 FILE = "kubernetes.yaml"

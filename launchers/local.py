@@ -11,10 +11,10 @@ from typing import Any
 from omegaconf import DictConfig
 
 from launchers import processes
-from recsys_lab.devices import PLACE
-from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
+from recsys_lab.base.devices import PLACE
+from recsys_lab.base.environment import COLLECTIVES, SHARED_MEMORY, word_of
+from recsys_lab.base.ranges import Hosts, RanksPerHost, Threads, Timeout
 from recsys_lab.train.job import RANK
-from recsys_lab.variables import COLLECTIVES, SHARED_MEMORY, word_of
 
 #: The cores of a rank, as `executor/threads.py` reads them; `any` leaves them to the system.
 CORES = "RECSYS_LAB_CORES"

@@ -27,10 +27,10 @@ from multiprocessing import connection, forkserver, resource_tracker, util
 from pathlib import Path
 from typing import Any, cast
 
-from recsys_lab import child
+from recsys_lab.base import child
+from recsys_lab.base.files import pasted
+from recsys_lab.base.streams import Streams
 from recsys_lab.errors import RankLost, Terminated, UserError, unwritable
-from recsys_lab.files import pasted
-from recsys_lab.streams import Streams
 
 PRELOAD = "launchers.preload"
 DEAF = "launchers.deaf"

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from launchers import processes
+from recsys_lab.base.files import pasted
+from recsys_lab.base.packages import Package, needs
+from recsys_lab.base.ranges import Count, CountFromZero, Hosts, RanksPerHost, Text, Threads, Timeout
 from recsys_lab.errors import RankLost, UserError
-from recsys_lab.files import pasted
-from recsys_lab.packages import Package, needs
-from recsys_lab.ranges import Count, CountFromZero, Hosts, RanksPerHost, Text, Threads, Timeout
 
 ADDRESS = Text(r"auto|[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}", 255, "auto, or the head's HOST:PORT")
 #: The folder in the run folder in which Ray Train keeps what it knows of the run, until the run ends.

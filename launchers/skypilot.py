@@ -12,9 +12,9 @@ import yaml
 
 from launchers import torchrun
 from launchers.kubernetes import IMAGE, INTERFACE, LABEL, PATH, name_of, words_of
+from recsys_lab.base.paths import ROOT
+from recsys_lab.base.ranges import CountFromZero, Hosts, OneOf, Positive, Range, RanksPerHost, Text, Threads, Timeout
 from recsys_lab.errors import UserError
-from recsys_lab.places import ROOT
-from recsys_lab.ranges import CountFromZero, Hosts, OneOf, Positive, Range, RanksPerHost, Text, Threads, Timeout
 from recsys_lab.units import counted
 
 FILE = "skypilot.yaml"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from launchers import torchrun
+from recsys_lab.base.ranges import Hosts, RanksPerHost, Threads, Timeout
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 
 
 def become_rank() -> None:

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 from omegaconf import DictConfig, OmegaConf
 
 from launchers.processes import is_lost_peer, last_line
+from recsys_lab.base.files import pasted, word_of
+from recsys_lab.base.ranges import Hosts, RanksPerHost, Threads, Timeout
 from recsys_lab.errors import RankLost, UserError
-from recsys_lab.files import pasted, word_of
-from recsys_lab.ranges import Hosts, RanksPerHost, Threads, Timeout
 from recsys_lab.units import counted, grid
 
 #: In the store of torchrun's agents: the folder of the run or the sweep that was begun.

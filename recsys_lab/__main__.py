@@ -17,11 +17,11 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from recsys_lab import places
+from recsys_lab.base import paths
+from recsys_lab.base.environment import check_variables
+from recsys_lab.base.files import check_here
+from recsys_lab.base.streams import Streams, quiet_interrupts
 from recsys_lab.errors import UNWRITABLE, UserError, broken_install, cause, did_you_mean
-from recsys_lab.files import check_here
-from recsys_lab.streams import Streams, quiet_interrupts
-from recsys_lab.variables import check_variables
 
 ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__" or Path(sys.argv[0]).name == "recsys-lab":
@@ -44,7 +44,7 @@ def commands_in(files: Iterable[Path], root: Path = ROOT) -> dict[str, tuple[str
 
 
 COMMANDS = commands_in(sorted((ROOT / "recsys_lab" / "commands").glob("[!_]*.py")))
-COMMANDS |= commands_in(sorted((places.ROOT / "experiments").glob("*/command.py")), places.ROOT)
+COMMANDS |= commands_in(sorted((paths.ROOT / "experiments").glob("*/command.py")), paths.ROOT)
 
 
 def main(argv: list[str]) -> int:
@@ -69,7 +69,7 @@ def _called(argv: list[str]) -> int:
                 allowed=", ".join(COMMANDS),
                 remedy=did_you_mean(argv[0], COMMANDS),
             )
-        places.on_path()
+        paths.on_path()
         return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
     except SystemExit as end:  # argparse's help
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TextIO, get_type_hints
 
-from recsys_lab import places
+from recsys_lab.base import paths
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config import command_line
 from recsys_lab.config.said import said
 from recsys_lab.errors import UserError
@@ -24,7 +25,6 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain as sentences_of
 from recsys_lab.plan.explain import table_facts
 from recsys_lab.planning import Planned, plan_for, planned_as, price
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.result import read_result
 from recsys_lab.record.run_folder import DEEPEST, Run, read_run, runs_below
 from recsys_lab.simulate import Simulated
@@ -209,7 +209,7 @@ def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
     if line.run is None:
         raise UserError("one run is needed, not a sweep", where="run", given=" ".join(overrides), remedy="sweeps: python run.py -m ...")
     at = overrides if folder is not None or line.run.config.resume else [*overrides, *said((), {"hydra.run.dir": line.run.folder}, "run")]
-    places.on_path()
+    paths.on_path()
     heard = _Heard(sys.stderr)
     with contextlib.redirect_stderr(heard):
         code: int = _run_py().main(at)
@@ -221,7 +221,7 @@ def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
 def _run_py() -> ModuleType:
     """run.py, which no module of the package may know. A script of the user's has that name often, so it is loaded by its path."""
     if (loaded := sys.modules.get(RUN_PY)) is None:
-        spec = importlib.util.spec_from_file_location(RUN_PY, places.ROOT / "run.py")
+        spec = importlib.util.spec_from_file_location(RUN_PY, paths.ROOT / "run.py")
         assert spec is not None and spec.loader is not None
         loaded = sys.modules[RUN_PY] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loaded)

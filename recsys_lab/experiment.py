@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from recsys_lab.base.files import path_of
 from recsys_lab.cluster import Cluster
 from recsys_lab.config import command_line
 from recsys_lab.config.choices import apart_from_hydra
@@ -33,8 +34,7 @@ from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.labels import check_labels
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
-from recsys_lab.files import path_of
-from recsys_lab.model_choice import ModelChoice, Towers
+from recsys_lab.models.choice import ModelChoice, Towers
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import Sharder

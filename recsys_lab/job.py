@@ -17,6 +17,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from recsys_lab.base.files import pasted
 from recsys_lab.config.command_line import Invocation
 from recsys_lab.config.folders import save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
@@ -34,7 +35,6 @@ from recsys_lab.errors import (
     cause,
     unwritable,
 )
-from recsys_lab.files import pasted
 from recsys_lab.record.ownership import SWEEP_WRITES, Ownership, written
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Failure, Result, read_result, write_result
 from recsys_lab.report import say

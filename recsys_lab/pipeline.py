@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from recsys_lab.base.files import write_json
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config import calibrated
 from recsys_lab.config.frozen import save
 from recsys_lab.experiment import LOCAL, Experiment
-from recsys_lab.files import write_json
 from recsys_lab.plan.serialise import save_plan
-from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan
-from recsys_lab.quiet import quiet_torchrec
+from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve
 from recsys_lab.record.environment import write_environment
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.result import CHOICES, Result, plan_summary, write_result
@@ -28,7 +28,6 @@ from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
 from recsys_lab.report.page import write_page
 from recsys_lab.simulate import write_trace
-from recsys_lab.store_curve import store_curve
 from recsys_lab.train.job import Job, train
 
 

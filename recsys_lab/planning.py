@@ -6,7 +6,7 @@ There is one set for the named cluster, and one for the processes that train her
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
@@ -20,12 +20,13 @@ from recsys_lab.data.capped import capped
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import LOCAL, Experiment, Towers
-from recsys_lab.model_choice import ModelCost
+from recsys_lab.models.choice import ModelCost
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.steps import FETCH, WRITE_BACK
 from recsys_lab.plan.store_facts import Files, StoreFacts, files_of, store_facts
+from recsys_lab.record.run_folder import CachePoint, StoresFile
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import InRun, Profile, Simulated, Timeline, simulate
 from recsys_lab.simulate.bounds import bounds_of
@@ -35,6 +36,12 @@ from recsys_lab.tables import AccessStatistics, Table
 TABLES_SHARE_OF_MEMORY = 0.25
 #: Steps of a run that are simulated, where they differ.
 RUN_POINTS = 8
+#: Budgets that are tried beside the chosen one.
+CURVE_POINTS = 10
+#: Beyond so many ranks a curve takes longer than a run should wait.
+MOST_CURVE_RANKS = 1024
+#: Of memory, so that a plan fits the least budget in spite of rounding.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -254,3 +261,38 @@ def lowered(
     )
     files = files_of(plan, inputs.access, inputs.workload, executor.in_flight, batch_number) if plan.has_stores else None
     return Planned(inputs, plan, steps, executor, files)
+
+
+def store_curve(experiment: Experiment, named: Planned, simulated: Simulated) -> StoresFile | None:
+    """What other sizes of cache would take: from the least memory that works to all tables in memory.
+
+    None without stores, and where it would take long.
+    """
+    if not named.plan.has_stores or named.cluster.world_size > MOST_CURVE_RANKS:
+        return None
+    plan_gb = experiment.sharder.stores.within(named.inputs).cluster.device.memory_gb
+    of_plan = CachePoint(plan_gb, cached_share(named.plan), len(named.stores), simulated.iteration_ms, True)
+    points = sorted([of_plan, *_others(experiment, named, plan_gb)], key=lambda point: point.memory_gb)
+    return StoresFile(named.cluster.name, simulated.profile, points)
+
+
+def _others(experiment: Experiment, named: Planned, plan_gb: float) -> Iterator[CachePoint]:
+    """Small budgets lie closer together, since there the iteration changes most."""
+    stores = experiment.sharder.stores
+    least_gb, most_gb = stores.span_gb(named.inputs, named.plan)
+    for number in range(CURVE_POINTS):
+        memory_gb = (least_gb + (most_gb - least_gb) * (number / (CURVE_POINTS - 1)) ** 1.5) * (1 + ROUNDING)
+        try:
+            plan = stores.at(named.inputs, named.plan, memory_gb)
+        except PlanDoesNotFit:
+            continue  # by less than rounding
+        planned = lowered(experiment, named.inputs, plan, experiment.simulate.hot_rows)
+        ms = price(planned, experiment.profile)[0].iteration_ms
+        with_store = sum(placement.store is not None for placement in plan.placements)
+        yield CachePoint(memory_gb, cached_share(plan), with_store, ms, False)
+
+
+def cached_share(plan: ShardingPlan) -> float:
+    """Of the rows of all tables, those in the ranks' memory."""
+    rows_held = sum(t.rows * (1.0 if p.store is None else p.store.cached_share) for t, p in zip(plan.tables, plan.placements))
+    return rows_held / sum(table.rows for table in plan.tables)

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from docs.generator.themes import style, svg_of
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.experiment import of_words
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.tiers import is_tiered, tier_of_shard
 from recsys_lab.planning import plan_for
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.plan_map import KINDS
 from recsys_lab.tables import Table
 from recsys_lab.units import human_count

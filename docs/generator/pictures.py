@@ -19,9 +19,9 @@ from docs.generator.figures import plan_figures
 from docs.generator.flow import PHONE, flow_figure
 from docs.generator.themes import DARK, style
 from docs.generator.timelines import timeline_figure
+from recsys_lab.base.files import write_text
 from recsys_lab.decide.decision import decide
 from recsys_lab.decide.rows import Row
-from recsys_lab.files import write_text
 
 IMAGES = Path(__file__).resolve().parents[1] / "images"
 #: The question of docs/decide.md.

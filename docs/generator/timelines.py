@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from docs.generator.themes import style, svg_of
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.experiment import of_words
 from recsys_lab.planning import plan_for, price
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.timeline_chart import OTHER, PHASES
 from recsys_lab.simulate.placed import STREAMS, Event
 from recsys_lab.simulate.trace import TRACKS

@@ -13,8 +13,8 @@ from typing import Any
 
 from experiments.cpu_dlrm.exchanges import CASES, measure
 from launchers.local import launch
+from recsys_lab.base.ranges import RanksPerHost, Rounds
 from recsys_lab.data.progress import progress
-from recsys_lab.ranges import RanksPerHost, Rounds
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study

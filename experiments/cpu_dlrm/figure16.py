@@ -12,9 +12,9 @@ from pathlib import Path
 from experiments.cpu_dlrm import quality
 from experiments.cpu_dlrm.quality import DATA, FIXED, Run, do_all
 from experiments.cpu_dlrm.tables import published
+from recsys_lab.base.ranges import Rounds
 from recsys_lab.data.sources import check_root
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Rounds
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, PINK, picture, written
 from recsys_lab.studies.study import Study
 

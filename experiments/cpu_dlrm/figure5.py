@@ -19,9 +19,9 @@ from torch import Tensor
 
 from experiments.cpu_dlrm.peak import compiled
 from experiments.cpu_dlrm.tables import published
+from recsys_lab.base.ranges import Rounds, Threads, Width
 from recsys_lab.data.progress import progress
 from recsys_lab.models.linear import linear, product
-from recsys_lab.ranges import Rounds, Threads, Width
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cpu_dlrm.tables import HERE, published
+from recsys_lab.base.ranges import Rounds
 from recsys_lab.data.progress import progress
-from recsys_lab.ranges import Rounds
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, picture, written
 from recsys_lab.studies.study import Line, Study

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from experiments.cpu_dlrm import quality
 from experiments.cpu_dlrm.quality import BASE, DATA, FIXED, Run, do_all
+from recsys_lab.base.ranges import Rounds
 from recsys_lab.data.sources import check_root
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Rounds
 from recsys_lab.record.result import read_result
 from recsys_lab.studies.study import Study
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from experiments.dmt.complexity import published
 from experiments.dmt.speed import PLATFORMS, SIZES, Case, price_all, priced, speed_up
+from recsys_lab.base.ranges import Hosts
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Hosts
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study

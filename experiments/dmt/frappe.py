@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, stdev
 
+from recsys_lab.base.ranges import Rounds, Threads
 from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import check_root
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
-from recsys_lab.ranges import Rounds, Threads
 from recsys_lab.record.result import read_result
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.study import Line, Study

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import mannwhitneyu
 
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.data.progress import progress
 from recsys_lab.experiment import Experiment, Towers, of_words
 from recsys_lab.partition import DIMS, SAMPLES, STEPS, probe
 from recsys_lab.partition.find import coherence, find
 from recsys_lab.partition.picture import draw
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.metrics import quality
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.sharders.dmt.affinity import affinity, one_thread

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from experiments.dmt.complexity import published
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.data.progress import progress
 from recsys_lab.experiment import of_words
 from recsys_lab.planning import plan_for, price
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.simulate import Simulated
 
 GPUS_PER_HOST = 8

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.emulated.comparisons import COMPARISONS, HOSTS, LINK_GB_S, RANKS_PER_HOST, THROUGHPUT, Comparison
 from experiments.emulated.figures import LineFigures, Ratio, as_json, line_figures, ratios
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
 

@@ -11,8 +11,8 @@ from experiments.emulated.command import compare
 from experiments.emulated.comparisons import COMPARISONS, LINK_GB_S, THROUGHPUT, Comparison
 from experiments.emulated.figures import Ratio, as_json
 from experiments.emulated.runs import calibrations
+from recsys_lab.base.ranges import NotNegative, Rounds
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import NotNegative, Rounds
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study

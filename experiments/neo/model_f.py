@@ -20,10 +20,10 @@ from experiments.neo.priced import (
     published,
     tables_of_case,
 )
+from recsys_lab.base.store_names import AUTO, HOST, HOST_CACHED
 from recsys_lab.data.progress import progress
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.schemes.row_blocks import ROW_WISE
-from recsys_lab.store_names import AUTO, HOST, HOST_CACHED
 from recsys_lab.studies.study import Line, Study
 
 TERA = 1e12

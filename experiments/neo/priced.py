@@ -12,6 +12,7 @@ import yaml
 
 from experiments.validation.cases import dealt
 from experiments.validation.models import Model
+from recsys_lab.base.store_names import NONE
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import apart_from_hydra, built
 from recsys_lab.errors import PlanDoesNotFit
@@ -26,7 +27,6 @@ from recsys_lab.sharders.neo import Neo4D
 from recsys_lab.sharders.neo.costs import Setting, Weights, costs_of_ranks
 from recsys_lab.sharders.stores import Stores
 from recsys_lab.simulate import Profile, Simulated, Timeline, simulate
-from recsys_lab.store_names import NONE
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 
 if TYPE_CHECKING:

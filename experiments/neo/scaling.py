@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.neo.priced import OF_MODEL, QUANTISED, SIMULATED, Case, Priced, cluster, priced, published
+from recsys_lab.base.ranges import Hosts
 from recsys_lab.data.progress import progress
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Hosts
 from recsys_lab.simulate.collectives import collective_ms
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, PINK, picture, written
 from recsys_lab.studies.study import Line, Study

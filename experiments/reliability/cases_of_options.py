@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.reliability.declared import Option, configs, options
 from experiments.reliability.hostile import DOCUMENTED, Case
-from recsys_lab.ranges import Range
+from recsys_lab.base.ranges import Range
 
 #: Nothing is trained, and nothing is logged.
 QUICK = ("mode=plan", "logger=none")

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from recsys_lab.base.ranges import OneOf, Range, Rule, Text, hints_of
 from recsys_lab.config.command_line import CONF, read
 from recsys_lab.config.schema import BESIDE_TARGET, schema_of, schemas_of, target_of
-from recsys_lab.ranges import OneOf, Range, Rule, Text, hints_of
 
 #: What a choice needs beside it: Kubernetes starts as many pods as the cluster has hosts, cluster=local as many as the launcher.
 NEEDS = {("launcher", launcher): ("cluster=h100x8",) for launcher in ("kubernetes", "skypilot")}

@@ -20,12 +20,12 @@ from experiments.validation.fit import KINDS, PROTOCOLS, Found, Point, fit, vali
 from experiments.validation.intervals import coverage, errors_outside, of_outside, typical
 from experiments.validation.models import published
 from experiments.validation.order import orders
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
+from recsys_lab.base.files import path_of
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.choices import built
 from recsys_lab.data.progress import progress
 from recsys_lab.errors import UserError
-from recsys_lab.files import path_of
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
 from recsys_lab.simulate import Profile

@@ -16,11 +16,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from recsys_lab.base.files import read_text
+from recsys_lab.base.ranges import Positive, check
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.config.command_line import CONF
 from recsys_lab.errors import UserError
-from recsys_lab.files import read_text
-from recsys_lab.ranges import Positive, check
 
 ROWS = Path(__file__).with_name("mlperf_iterations.tsv")
 COLUMNS = (

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.validation.fit import Found
+from recsys_lab.base.files import out_file
 from recsys_lab.errors import UserError
-from recsys_lab.files import out_file
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture
 
 NAME = "simulated_against_measured.svg"

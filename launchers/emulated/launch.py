@@ -10,8 +10,8 @@ from typing import Any
 from launchers import processes
 from launchers.emulated.namespaces import Namespace
 from launchers.emulated.network import DEVICE, links_of, network
-from recsys_lab.devices import PLACE
-from recsys_lab.ranges import CountFromZero, Factor, Hosts, Positive, RanksPerHost, Threads, Timeout
+from recsys_lab.base.devices import PLACE
+from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, Positive, RanksPerHost, Threads, Timeout
 
 PORT = 29500  # the first host has its ports to itself
 

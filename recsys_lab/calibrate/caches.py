@@ -23,12 +23,12 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab import kernels
+from recsys_lab.base.devices import device_here
+from recsys_lab.base.store_names import places_of
 from recsys_lab.calibrate import disk, ranks
 from recsys_lab.calibrate.measured import CacheTime
-from recsys_lab.devices import device_here
 from recsys_lab.kernels.memory import empty_in_huge_pages
 from recsys_lab.kernels.row_cache import RowCache
-from recsys_lab.store_names import places_of
 from recsys_lab.units import MS_PER_S
 
 #: So many rows that a processor's second cache does not hold what is known of them: their slots, and how often each was read.

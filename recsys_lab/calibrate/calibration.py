@@ -16,13 +16,13 @@ import launchers.preload  # noqa: F401  # before torch and what else asks for GP
 from launchers import slurm, torchrun
 from launchers.local import HERE
 from launchers.processes import warm
+from recsys_lab.base.devices import CPU
 from recsys_lab.calibrate import disk, figures, work
 from recsys_lab.calibrate.cores import SharedCores
 from recsys_lab.calibrate.measured import CollectiveTime, Measured
 from recsys_lab.calibrate.runs import Run, brief, runs
 from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.config.choices import built
-from recsys_lab.devices import CPU
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment
 from recsys_lab.simulate import Profile

@@ -10,9 +10,9 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
+from recsys_lab.base.devices import device_here
 from recsys_lab.calibrate.measured import CollectiveTime
 from recsys_lab.calibrate.ranks import Say, finish, mean_over_ranks
-from recsys_lab.devices import device_here
 from recsys_lab.units import MS_PER_S, counted
 
 SIZES_BYTES = (1 << 7, 1 << 14, 1 << 17, 1 << 20, 1 << 24)  # of the whole buffer: an all-gather's has all parts

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from recsys_lab import kernels
+from recsys_lab.base.devices import device_here
 from recsys_lab.calibrate.measured import DenseTime, DotsTime, Machine, TableTime
-from recsys_lab.devices import device_here
 from recsys_lab.models.linear import MLP, Linear, lacks_product, on_cpu, product
 from recsys_lab.units import GB, MS_PER_S
 

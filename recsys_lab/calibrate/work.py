@@ -9,12 +9,12 @@ import warnings
 
 import torch.distributed as dist
 
+from recsys_lab.base.devices import device_here, take
+from recsys_lab.base.environment import DEVICE, word_of
 from recsys_lab.calibrate import caches, collectives, ranks
 from recsys_lab.calibrate.measured import CollectiveTime, Measured
-from recsys_lab.devices import device_here, take
 from recsys_lab.train.memory import keep_memory
 from recsys_lab.train.strategy import start_process_group
-from recsys_lab.variables import DEVICE, word_of
 
 
 def measure(hosts: int, ranks_per_host: int, device: str) -> Measured:

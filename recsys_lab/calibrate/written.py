@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from recsys_lab.base.files import write_text
 from recsys_lab.calibrate.cores import SharedCores
 from recsys_lab.config.calibrated import FILES, core_share
 from recsys_lab.config.command_line import CONF
 from recsys_lab.errors import UserError
-from recsys_lab.files import write_text
 
 if TYPE_CHECKING:
     from recsys_lab.calibrate.calibration import Calibration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recsys_lab.ranges import Positive
+from recsys_lab.base.ranges import Positive
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recsys_lab.ranges import Count, Day, Positive
+from recsys_lab.base.ranges import Count, Day, Positive
 
 GIVEN = "given"
 

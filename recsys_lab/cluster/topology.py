@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne, check_fields
 from recsys_lab.cluster.memory import Disk, Host
 from recsys_lab.cluster.price import ListPrice, Price
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne, check_fields
 
 KINDS = ("cuda", "cpu")
 #: Ranks that can be planned for and priced: every step has a time on each of them.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
 from recsys_lab.errors import UserError
 from recsys_lab.sweeps.ablation import write_ablation
 from recsys_lab.sweeps.table import LEVEL

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
+from recsys_lab.base.files import check_writable, path_of
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.calibrate.written import OF_THIS_MACHINE, check_name, paths_of, write
 from recsys_lab.config.calibrated import VARIABLE, folder
 from recsys_lab.config.runless import check_runless
 from recsys_lab.errors import UserError, as_called
-from recsys_lab.files import check_writable, path_of
-from recsys_lab.quiet import quiet_torchrec
 
 if TYPE_CHECKING:
     from recsys_lab.calibrate.calibration import Calibration

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
+from recsys_lab.base.files import plain
 from recsys_lab.errors import UserError
-from recsys_lab.files import plain
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.comparison import config_differences, config_table, figure_values, figures_table, runs_table
 from recsys_lab.report.terminal import console, print_table

@@ -6,9 +6,9 @@ import re
 import shlex
 from pathlib import Path
 
-from recsys_lab import places
 from recsys_lab.__main__ import COMMANDS, ROOT
-from recsys_lab.arguments import parser
+from recsys_lab.base import paths
+from recsys_lab.base.arguments import parser
 from recsys_lab.config.completion import offered
 
 #: Bash breaks words at = @ and :, zsh does not: what already stands on the line is taken off each answer.
@@ -57,7 +57,7 @@ def answers(line: str) -> list[str]:
     if "add_argument" in text and not _TAKES_WORDS.search(text):
         return [shell for shell in sorted(SHELLS) if name == "completion" and shell.startswith(word)]
     own = Path("conf")
-    return offered([places.CONF, *([own] if own.is_dir() and not own.samefile(places.CONF) else [])], words, word)
+    return offered([paths.CONF, *([own] if own.is_dir() and not own.samefile(paths.CONF) else [])], words, word)
 
 
 def _split(line: str) -> list[str]:
@@ -71,4 +71,4 @@ def _split(line: str) -> list[str]:
 
 def _file_of(module: str) -> Path:
     inner = Path(*module.split(".")).with_suffix(".py")
-    return next(path for root in (ROOT, places.ROOT) if (path := root / inner).is_file())
+    return next(path for root in (ROOT, paths.ROOT) if (path := root / inner).is_file())

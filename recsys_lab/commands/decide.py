@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
+from recsys_lab.base.files import out_file, plain
 from recsys_lab.decide.question import asked
 from recsys_lab.decide.tables import changes_table, refused_table, rows_table
-from recsys_lab.files import out_file, plain
 from recsys_lab.report.terminal import console, print_table
 from recsys_lab.report.waiting import Bar
 

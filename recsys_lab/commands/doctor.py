@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
 from recsys_lab.doctor.examine import examine
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 

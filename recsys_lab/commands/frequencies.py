@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
+from recsys_lab.base.files import out_file
 from recsys_lab.config.runless import check_runless
 from recsys_lab.errors import UserError
-from recsys_lab.files import out_file
 
 
 def main(argv: list[str]) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
+from recsys_lab.base.files import out_file, path_of
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.runless import check_runless
 from recsys_lab.errors import UserError
-from recsys_lab.files import out_file, path_of
 from recsys_lab.partition import CHOICES, DIMS, SAMPLES, STEPS
-from recsys_lab.quiet import quiet_torchrec
 
 if TYPE_CHECKING:
     from recsys_lab.sharders.dmt.partition_file import Partition

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
 from recsys_lab.config.runless import check_runless
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.question import AS_SAID, AXES, ClusterAsked, Question, items_of

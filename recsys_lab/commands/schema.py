@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from recsys_lab import places
-from recsys_lab.arguments import parser
+from recsys_lab.base import paths
+from recsys_lab.base.arguments import parser
+from recsys_lab.base.files import out_folder, write_text
 from recsys_lab.config.json_schema import documents, name_of, vscode_settings
-from recsys_lab.files import out_folder, write_text
 
 SETTINGS = "vscode_settings.json"
 
@@ -17,7 +17,7 @@ def main(argv: list[str]) -> int:
     line = parser("schema", "JSON Schema of the YAML files of conf/ and of your own conf folder, for an editor.")
     line.add_argument("--out", required=True, metavar="DIR", help="where the schemas go; made if it is not there")
     folder = out_folder(line.parse_args(argv).out, "--out")
-    found = documents(places.CONF)
+    found = documents(paths.CONF)
     for files, schema in found.items():
         write_text(folder / name_of(files), json.dumps(schema, indent=1) + "\n")
     settings = json.dumps(vscode_settings(folder.as_posix(), found), indent=2)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from recsys_lab.arguments import parser
-from recsys_lab.files import read_text
+from recsys_lab.base.arguments import parser
+from recsys_lab.base.files import read_text
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.show import print_plan, print_run
 from recsys_lab.report.terminal import console

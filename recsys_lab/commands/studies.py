@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
 from recsys_lab.errors import as_called
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table

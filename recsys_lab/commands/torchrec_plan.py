@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recsys_lab.arguments import parser
+from recsys_lab.base.arguments import parser
+from recsys_lab.base.files import plain
 from recsys_lab.config.runless import check_runless
 from recsys_lab.errors import PlanDoesNotFit
-from recsys_lab.files import plain
 
 if TYPE_CHECKING:
-    from recsys_lab.torchrec_json import Priced
+    from recsys_lab.interop.torchrec_json import Priced
 
 
 def _code(own: Priced) -> int:
@@ -35,7 +35,8 @@ def main(argv: list[str]) -> int:
     line.add_argument("--json", action="store_true", help="print one JSON object")
     options = line.parse_intermixed_args(argv)
     check_runless(options.overrides, "torchrec_plan", None, "drop it, and keep the output: --json > FILE")
-    from recsys_lab import api, torchrec_json  # with Hydra, which the help does not need
+    from recsys_lab import api  # with Hydra, which the help does not need
+    from recsys_lab.interop import torchrec_json
     from recsys_lab.plan.explain import explain, table_facts
     from recsys_lab.report.sections import Table
     from recsys_lab.report.terminal import console, print_table

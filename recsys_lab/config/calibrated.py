@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from recsys_lab.base.files import FOLDER, NOTHING, read_text, what_is
 from recsys_lab.errors import UserError
-from recsys_lab.files import FOLDER, NOTHING, read_text, what_is
 
 #: Names the folder of the figures; "none": those in conf/.
 VARIABLE = "RECSYS_LAB_CALIBRATION"

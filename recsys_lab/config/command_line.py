@@ -15,7 +15,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from recsys_lab import places
+from recsys_lab.base import paths
+from recsys_lab.base.paths import CONF as CONF
 from recsys_lab.config import words
 from recsys_lab.config.composition import composed, hydra_errors, parsed, with_choices
 from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
@@ -25,7 +26,6 @@ from recsys_lab.config.installed import check_installed, check_submits
 from recsys_lab.config.keys import check_keys, composed_at_once, offer_sizes
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
-from recsys_lab.places import CONF as CONF
 
 #: Beyond this many jobs only the keys of a sweep are checked beforehand; each job still checks itself.
 MOST_JOBS_COMPOSED = 64
@@ -88,7 +88,7 @@ def read_to_run(argv: list[str]) -> Invocation:
 def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
     """`check` gets the frozen config of the run, or of each job of a sweep."""
     register_resolvers()
-    places.importable()
+    paths.importable()
     args = words.parsed(argv)
     argv = words.ordered(args)
     extra = [f"hydra.searchpath=[{_quoted(f'file://{Path(args.config_dir).resolve()}')}]"] if args.config_dir else []

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from recsys_lab.base.ranges import OneOf, hints_of
 from recsys_lab.config import options
 from recsys_lab.config.described import GROUPS, comments, is_global, loaded
-from recsys_lab.ranges import OneOf, hints_of
 
 #: How a group is chosen, and where its keys stand, if not by its name.
 CHOSEN_AS = {"profile": "profile@simulate.profile"}

@@ -20,10 +20,10 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from recsys_lab.base.packages import Package
 from recsys_lab.config.hydra_keys import FOLDERS
 from recsys_lab.config.schema import MOST_SHOWN
 from recsys_lab.errors import UserError, cannot_read
-from recsys_lab.packages import Package
 
 #: What `launcher=slurm` needs, and what Hydra says where it is not there.
 SUBMITIT, NO_SUBMITIT = Package("hydra-submitit-launcher", "slurm", "launcher=local"), "Could not find 'hydra/launcher/submitit"

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from recsys_lab.base.files import read_text
 from recsys_lab.errors import UserError
-from recsys_lab.files import read_text
 
 #: The groups in the order of `conf/config.yaml`, and what each says.
 GROUPS = {

@@ -11,10 +11,10 @@ import yaml
 from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from recsys_lab.base.files import path_of, write_text
 from recsys_lab.config.frozen import CONFIG_FILE, freeze, load
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
-from recsys_lab.files import path_of, write_text
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

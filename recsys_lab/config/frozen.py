@@ -14,11 +14,11 @@ import psutil
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from recsys_lab.base.files import write_text
 from recsys_lab.config import calibrated
 from recsys_lab.config.checks import check_values
 from recsys_lab.config.schema import check_config, check_unresolved, leaves
 from recsys_lab.errors import UserError
-from recsys_lab.files import write_text
 from recsys_lab.tables.table_file import dim_of_tables
 
 #: Fields that do not change what a run computes, so they are no part of its identity. They are how a run is shown, names of what other

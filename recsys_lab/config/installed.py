@@ -6,10 +6,10 @@ import shutil
 
 from omegaconf import DictConfig, OmegaConf
 
+from recsys_lab.base.packages import check_training, missing
 from recsys_lab.config.options import TRAINS
 from recsys_lab.config.schema import TARGETS, target_of
 from recsys_lab.errors import UserError
-from recsys_lab.packages import check_training, missing
 
 SLURM = "launchers.slurm.join"
 

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from recsys_lab.base.ranges import OneOf, Range, Text, hints_of
 from recsys_lab.config.described import GROUPS, is_global, meanings, targets
 from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of, target_of
-from recsys_lab.ranges import OneOf, Range, Text, hints_of
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 #: Where a group stands in the whole config, where that is not its name.

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from recsys_lab.devices import AUTO as AUTO_DEVICE
-from recsys_lab.devices import DEVICES
-from recsys_lab.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Range, Seed, Share, ShareBelowOne, Text
-from recsys_lab.store_names import AUTO, LFU, NONE, POLICIES, STORES
+from recsys_lab.base.devices import AUTO as AUTO_DEVICE
+from recsys_lab.base.devices import DEVICES
+from recsys_lab.base.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Range, Seed, Share, ShareBelowOne, Text
+from recsys_lab.base.store_names import AUTO, LFU, NONE, POLICIES, STORES
 
 MODES = ("auto", "plan", "simulate", "train")
 #: Modes that start ranks.

@@ -1,6 +1,6 @@
 """The typed schema of a config group is the keyword-only signature of its `_target_`. Nothing is written twice.
 
-What a value can be stands in the annotations too (recsys_lab/ranges.py), and is checked here.
+What a value can be stands in the annotations too (recsys_lab/base/ranges.py), and is checked here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hydra.utils import get_object
 from omegaconf import Container, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from recsys_lab.base.ranges import check_fields, hints_of
 from recsys_lab.config import options
 from recsys_lab.config.declared import declared, made_of
 from recsys_lab.config.kinds import check_kind
 from recsys_lab.errors import UserError, did_you_mean
-from recsys_lab.ranges import check_fields, hints_of
 
 #: Characters of a value that an error shows.
 MOST_SHOWN = 400

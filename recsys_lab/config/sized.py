@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 from hydra.core.config_store import ConfigStore
 
+from recsys_lab.base.paths import CONF
 from recsys_lab.errors import UserError, did_you_mean
-from recsys_lab.places import CONF
 
 GROUP = "cluster"
 SIZED = re.compile(r"(?P<name>.+)x(?P<devices>[1-9]\d{0,8})")

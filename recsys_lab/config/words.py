@@ -10,10 +10,10 @@ from pathlib import Path
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
-from recsys_lab.arguments import Parser
+from recsys_lab.base.arguments import Parser
+from recsys_lab.base.files import what_is
+from recsys_lab.base.paths import CONF
 from recsys_lab.errors import UserError
-from recsys_lab.files import what_is
-from recsys_lab.places import CONF
 
 #: Flags of Hydra, of which Hydra exports no parser, and its options with a value.
 FLAGS = (

@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+from recsys_lab.base.files import path_of, why_untrusted
+from recsys_lab.base.ranges import Range
 from recsys_lab.data.sampled import digest_of_file
 from recsys_lab.errors import UNWRITABLE, UserError
-from recsys_lab.files import path_of, why_untrusted
-from recsys_lab.ranges import Range
 
 #: Raise it when what is written changes: older folders are then left alone and prepared again.
 FORMAT = 2

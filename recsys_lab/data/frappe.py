@@ -14,6 +14,7 @@ from typing import Annotated
 import numpy as np
 import polars as pl
 
+from recsys_lab.base.ranges import Range
 from recsys_lab.data.cache import MOST_ROWS, cache_folder, digest, prepared
 from recsys_lab.data.columns import ColumnSplit, count_rows, read_row_counts, write_columns, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet, refuse_empty
@@ -21,7 +22,6 @@ from recsys_lab.data.protocol import Feature
 from recsys_lab.data.sources import Splits, as_splits, check_root, find_file, missing_file, named_file, source_identity
 from recsys_lab.data.text import Columns, Complaint, OnBadLine, Reading, read_columns, shorten
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Range
 from recsys_lab.tables import AccessStatistics, measured_access
 
 NAMES = {"train": ["train.csv"], "validation": ["valid.csv"], "test": ["test.csv"]}

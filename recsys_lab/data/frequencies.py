@@ -14,13 +14,13 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from recsys_lab.base.files import path_of, what_is
 from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet, table_names
 from recsys_lab.data.measure import measure_row_counts
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.data.sources import source_identity
 from recsys_lab.errors import UserError, cannot_write
-from recsys_lab.files import path_of, what_is
 from recsys_lab.tables import AccessStatistics, measured_access
 
 TABLE = "table:"

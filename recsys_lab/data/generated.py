@@ -14,10 +14,10 @@ from typing import Annotated
 
 import numpy as np
 
+from recsys_lab.base.ranges import Range
 from recsys_lab.data import hashing
 from recsys_lab.data.protocol import Feature
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Range
 from recsys_lab.tables import AccessStatistics, TableAccess, power_law_access
 
 MOST_ROWS = 2**40

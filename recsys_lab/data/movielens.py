@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from recsys_lab.base.ranges import Length, Seed
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.interactions import Objective, Passes, Pooling, open_interactions
 from recsys_lab.data.protocol import Feature
 from recsys_lab.data.sources import check_root, find_file, missing_file, named_file
 from recsys_lab.data.text import OnBadLine
-from recsys_lab.ranges import Length, Seed
 
 #: The ratings' file by release, and its columns. Releases are 1M and 10M; 20M, 25M, 32M and the latest; 100K; and 100K as RecBole has it.
 RELEASES = {

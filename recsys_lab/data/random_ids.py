@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
+from recsys_lab.base.ranges import Count, DenseFeatures, Length, RowCount, RowCountFromZero, Seed
 from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.generated import Exponent, Shape, make_features, rounded_note
 from recsys_lab.data.protocol import Feature, Rows, Split
-from recsys_lab.ranges import Count, DenseFeatures, Length, RowCount, RowCountFromZero, Seed
 
 CLICK_RATE = 0.25
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from recsys_lab.base.files import NOTHING, check_name, path_of, what_is
 from recsys_lab.data.sampled import digest_of_file
 from recsys_lab.errors import UserError
-from recsys_lab.files import NOTHING, check_name, path_of, what_is
 
 MOST_NAMES_SHOWN = 12
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from recsys_lab.base.files import what_is
 from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import unreadable
 from recsys_lab.errors import UserError
-from recsys_lab.files import what_is
 
 BLOCK_BYTES = 16 << 20
 LONGEST_LINE_BYTES = 1 << 20

@@ -23,13 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
+from recsys_lab.base.ranges import Count, DenseFeatures, Length, RowCount, RowCountFromZero, Seed
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.generated import Exponent, Shape, make_features
 from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Count, DenseFeatures, Length, RowCount, RowCountFromZero, Seed
 from recsys_lab.units import counted
 
 #: The best AUC is computed exactly on the split's first rows, up to this many.

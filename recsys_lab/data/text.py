@@ -12,9 +12,9 @@ from typing import Annotated, Protocol, TypeVar
 
 import numpy as np
 
+from recsys_lab.base.ranges import OneOf
 from recsys_lab.data.stored_text import BLOCK_BYTES, blocks, no_text
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import OneOf
 
 _LOOK_BYTES = 64 << 10
 OnBadLine = Annotated[str, OneOf(("fail", "skip"))]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from recsys_lab.files import csv_cell
+from recsys_lab.base.files import csv_cell
 from recsys_lab.tables.table_file import NEEDED
 
 #: Of a sample, by feature name (1 where it has none), or the same for all.

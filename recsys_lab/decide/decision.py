@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.said import said
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.answer import Winner, marked, winner_of
@@ -18,7 +19,6 @@ from recsys_lab.decide.sensitivity import changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.planning import plan_inputs
-from recsys_lab.quiet import quiet_torchrec
 
 #: Told how many combinations are done, and of how many.
 Progress = Callable[[int, int], None]

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from recsys_lab.base.files import plain, write_text
 from recsys_lab.decide.answer import Winner
 from recsys_lab.decide.decision import Decision
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.rows import Row
-from recsys_lab.files import plain, write_text
 from recsys_lab.report import html
 
 #: How page.js draws rows of the first cluster, the second, ...

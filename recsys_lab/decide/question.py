@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from recsys_lab.base.ranges import Count, Positive, check
 from recsys_lab.config import sized
 from recsys_lab.config.command_line import CONF
 from recsys_lab.config.options import SPARSE_OPTIMIZERS
 from recsys_lab.config.runless import check_runless
 from recsys_lab.config.words import conf_here
 from recsys_lab.errors import UserError, did_you_mean
-from recsys_lab.ranges import Count, Positive, check
 
 WHERE = "decide"
 #: The cluster of the processes here.

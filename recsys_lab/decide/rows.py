@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from recsys_lab.base.store_names import DISK_CACHED, HOST, HOST_CACHED
 from recsys_lab.cluster import Price
-from recsys_lab.store_names import DISK_CACHED, HOST, HOST_CACHED
 
 #: Where rows of tables are that are larger than memory, in words.
 PLACES = {HOST: "in host memory", HOST_CACHED: "in host memory", DISK_CACHED: "on disk"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.doctor import kernels, machine, trials, versions
 from recsys_lab.doctor.row import BROKEN, Row
 from recsys_lab.errors import broken_install
-from recsys_lab.quiet import quiet_torchrec
 
 #: (area, name, look): in the order of the table.
 LOOKS: tuple[tuple[str, str, Callable[[], Row | list[Row]]], ...] = (

@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
-from recsys_lab import places
+from recsys_lab.base import paths
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 from recsys_lab.errors import INSTALLED, fbgemm_again
 
@@ -18,7 +18,7 @@ TORCH, TORCHREC, FBGEMM = "2.13", "1.8", "1.8"
 FBGEMM_BUILDS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
 #: Named one by one; the rest of the lock is one row.
 SHOWN = ("hydra-core", "omegaconf", "lightning", "torchmetrics", "tensordict")
-REBUILD = "rm -r .venv && make env" if (places.ROOT / "Makefile").is_file() else "pip install 'recsys_lab[cpu]' in a new environment"
+REBUILD = "rm -r .venv && make env" if (paths.ROOT / "Makefile").is_file() else "pip install 'recsys_lab[cpu]' in a new environment"
 
 
 def installed(package: str) -> str | None:
@@ -97,7 +97,7 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
-def lock_rows(folder: Path = places.ROOT / "requirements") -> list[Row]:
+def lock_rows(folder: Path = paths.ROOT / "requirements") -> list[Row]:
     """Some packages against the lock one by one, and all others together: not where pip installed this, which chooses its own versions."""
     path = folder / ("cuda.txt" if installed("fbgemm-gpu") and not installed("fbgemm-gpu-cpu") else "cpu.txt")
     if not path.is_file():

@@ -9,8 +9,8 @@ from datetime import timedelta
 import torch.distributed as dist
 from torchrec.distributed.types import ShardingEnv
 
+from recsys_lab.base.ranges import Timeout, check
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Timeout, check
 
 #: Of a collective, seconds.
 TIMEOUT = "RECSYS_LAB_TIMEOUT_S"

@@ -2,8 +2,8 @@
 
 `register()` makes the backend `recorded` known; `dist.init_process_group("recorded")` then uses it for the world and for every
 `new_group` of it. CPU tensors go through gloo, or through memory that ranks of one machine share (shared_memory.py). CUDA tensors go
-through NCCL, or through gloo where ranks share a GPU (recsys_lab/devices.py). TorchRec, the reducer of DistributedDataParallel and object
-collectives all go through a process group, so nothing of theirs is patched.
+through NCCL, or through gloo where ranks share a GPU (recsys_lab/base/devices.py). TorchRec, DistributedDataParallel's reducer
+and object collectives all go through a process group, so nothing of theirs is patched.
 
 Bytes are those that this rank puts in, its own part included, as in `recsys_lab.plan.steps`. Barriers, sends and receives pass
 unrecorded, and so does what a group of one rank does. Off (the usual case), a collective costs one Python call more.
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from recsys_lab.devices import backend_of, device_here
+from recsys_lab.base.devices import backend_of, device_here
 from recsys_lab.executor.shared_memory import Late, SharedMemoryGroup, shared_memory
 
 BACKEND = "recorded"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
+from recsys_lab.base.ranges import OneOf, Range
 from recsys_lab.plan.scheme import EXCHANGES
-from recsys_lab.ranges import OneOf, Range
 
 if TYPE_CHECKING:
     import numpy as np

@@ -21,6 +21,7 @@ from torchrec.distributed.model_parallel import DefaultDataParallelWrapper, Dist
 from torchrec.distributed.types import ShardingEnv
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.errors import UserError
 from recsys_lab.executor import collection
 from recsys_lab.executor.compute import compute_in
@@ -40,7 +41,6 @@ from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.lower import check_sequences
 from recsys_lab.plan.scheme import check_exchange, home_scheme, known_schemes
 from recsys_lab.precision import Precision
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.tables import Table
 
 #: (table, rows int64 [n], col_start, col_stop, seed) -> weights [n, cols]

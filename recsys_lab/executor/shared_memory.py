@@ -21,8 +21,8 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
+from recsys_lab.base.environment import COLLECTIVES, SHARED_MEMORY, word_of
 from recsys_lab.kernels.build import CannotBuild, library
-from recsys_lab.variables import COLLECTIVES, SHARED_MEMORY, word_of
 
 #: Bytes of messages that a rank may have posted and others have not read. Only what was touched takes memory.
 CAPACITY = 1 << 36

@@ -23,9 +23,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from recsys_lab import places
-from recsys_lab.files import why_untrusted
-from recsys_lab.variables import KERNELS, word_of
+from recsys_lab.base import paths
+from recsys_lab.base.environment import KERNELS, word_of
+from recsys_lab.base.files import why_untrusted
 
 SOURCES = Path(__file__).parent / "csrc"
 COMPILERS = ("g++", "c++")
@@ -62,7 +62,7 @@ def compiler() -> str:
 
 
 def cache_folder() -> Path:
-    return places.user_cache() / "kernels"
+    return paths.user_cache() / "kernels"
 
 
 def built() -> Path:

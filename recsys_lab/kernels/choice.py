@@ -7,8 +7,8 @@ import os
 
 import torch
 
+from recsys_lab.base.environment import KERNELS, word_of
 from recsys_lab.kernels.build import CannotBuild, library, say
-from recsys_lab.variables import KERNELS, word_of
 
 LOST = "embedding look-ups and updates run in plain PyTorch: the same values, several times slower on a CPU"
 LOST_ON_A_GPU = (

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from recsys_lab.files import why_untrusted
+from recsys_lab.base.environment import WORDS, word_of
+from recsys_lab.base.files import why_untrusted
 from recsys_lab.kernels.build import cache_folder, processor
-from recsys_lab.variables import WORDS, word_of
 
 ROUNDS = 5
 

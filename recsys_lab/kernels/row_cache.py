@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from recsys_lab.base.store_names import MOST_PLACES, places_of
 from recsys_lab.kernels.build import library
-from recsys_lab.store_names import MOST_PLACES, places_of
 
 #: Names the folder of the files, in place of the one that the caller gives.
 SCRATCH = "RECSYS_LAB_SCRATCH"

@@ -35,12 +35,12 @@ from torchrec.distributed.types import ShardedModule, ShardingEnv, ShardingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from recsys_lab.errors import UserError
+from recsys_lab.interop.torchrec_plans import as_placed, collections_of
 from recsys_lab.lightning import refusals
 from recsys_lab.lightning.clip import clip_by_whole_norm
 from recsys_lab.lightning.pieces import Layout, local_tensors, moved, names_of_tables
 from recsys_lab.lightning.rows import look_up_by_torch
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.torchrec_plans import as_placed, collections_of
 from recsys_lab.units import grid
 
 #: Under this key a rank's file says where its shards stand.

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.base.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.layers import check_layers, embedding_bags, feature_names, mlp
-from recsys_lab.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
 
 
 class Concat(ClickModel):

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from recsys_lab.base.ranges import DenseFeatures, DepthFromZero, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import LowRankCross, check_arch, mlp
 from recsys_lab.models.linear import Linear
 from recsys_lab.models.towers import TowerModel, TowerModules, passes_through
-from recsys_lab.ranges import DenseFeatures, DepthFromZero, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 
 
 @dataclass(frozen=True)

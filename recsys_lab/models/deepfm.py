@@ -17,10 +17,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from recsys_lab.base.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.layers import begin_silent, check_layers, embedding_bags, feature_names, mlp
-from recsys_lab.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
 
 
 class DeepFM(ClickModel):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from recsys_lab.base.ranges import DenseFeatures, DepthFromZero, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel, with_bottom
@@ -20,7 +21,6 @@ from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_arch, dot_interaction, mlp
 from recsys_lab.models.linear import Linear
 from recsys_lab.models.towers import TowerModel, TowerModules, passes_through
-from recsys_lab.ranges import DenseFeatures, DepthFromZero, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
+from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
 from recsys_lab.errors import UserError
 from recsys_lab.kernels.attention import causal_silu, fuses_attention
 from recsys_lab.models.attention import Groups
@@ -27,7 +28,6 @@ from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import embedding_rows, feature_names
 from recsys_lab.models.linear import Linear, matmul
-from recsys_lab.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
 from recsys_lab.tables import LawOptions
 
 #: Of a sequence, so many rows look back together. Longer ones so never make the half of the square that causality cuts off.

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
+from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, OneOf, RowCount, ShareBelowOne, Width
 from recsys_lab.errors import UserError
 from recsys_lab.models.attention import CausalBlock, TargetAttention
 from recsys_lab.models.click_model import ClickModel, ModelInputs
@@ -31,7 +32,6 @@ from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_layers, embedding_rows, feature_names, mlp
-from recsys_lab.ranges import DenseFeatures, Depth, Dimension, Length, OneOf, RowCount, ShareBelowOne, Width
 from recsys_lab.tables import LawOptions
 
 OBJECTIVES = ("next_item", "click")

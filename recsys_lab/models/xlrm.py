@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel, with_bottom
@@ -21,7 +22,6 @@ from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import LowRankCross, check_arch, dot_interaction, mlp
 from recsys_lab.models.linear import Linear, matmul
 from recsys_lab.models.towers import TowerModel, TowerModules
-from recsys_lab.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
 
 OPERATORS = 4
 

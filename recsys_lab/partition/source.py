@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from recsys_lab.base.files import path_of
 from recsys_lab.config.folders import stored
 from recsys_lab.config.targets import Named
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, of_words, resolve
-from recsys_lab.files import path_of
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.partition import probe
 from recsys_lab.partition.find import check, find

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from recsys_lab.base.files import NOTHING, what_is, write_text
+from recsys_lab.base.shapes import check_shape
 from recsys_lab.errors import UserError
-from recsys_lab.files import NOTHING, what_is, write_text
 from recsys_lab.plan.sharding_plan import ShardingPlan
 from recsys_lab.plan.validate import validate
-from recsys_lab.shapes import check_shape
 
 SCHEMA = 1
 REMEDY = "name a plan.json of a run folder"

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recsys_lab.base.store_names import places_of
 from recsys_lab.plan.scheme import scheme_of
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
 from recsys_lab.plan.store import DISK_CACHED, HOST
 from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.workload import Workload
-from recsys_lab.store_names import places_of
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.tables.cache_hits import cache_hits, needed_rows, rows_in_store
 from recsys_lab.tables.spec import READ_BYTES

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from recsys_lab.files import write_json
+from recsys_lab.base.files import write_json
 
 ENVIRONMENT_FILE = "environment.json"
 SOURCE = Path(__file__).resolve().parents[2]

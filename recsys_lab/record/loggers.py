@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.packages import Package, needs
-from recsys_lab.ranges import Count
+from recsys_lab.base.packages import Package, needs
+from recsys_lab.base.ranges import Count
 
 LIGHTNING = Package("lightning", "cpu", "logger=none")
 

@@ -7,9 +7,9 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
+from recsys_lab.base.files import NOTHING, plain, read_text, what_is, write_text
+from recsys_lab.base.shapes import MOST
 from recsys_lab.errors import UserError, cannot_write
-from recsys_lab.files import NOTHING, plain, read_text, what_is, write_text
-from recsys_lab.shapes import MOST
 
 METRICS_FILE = "metrics.csv"
 REMEDY = "take the file away, or the line out of it"

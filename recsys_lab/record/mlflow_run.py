@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from recsys_lab.base.files import plain, read_json, write_json
+from recsys_lab.base.packages import Package, needs
+from recsys_lab.base.ranges import Range, Text
 from recsys_lab.errors import UserError
-from recsys_lab.files import plain, read_json, write_json
-from recsys_lab.packages import Package, needs
-from recsys_lab.ranges import Range, Text
 from recsys_lab.record.headline import ARTIFACTS, headline
 from recsys_lab.record.loggers import LIGHTNING
 

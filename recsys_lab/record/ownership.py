@@ -56,7 +56,7 @@ RUN_WRITES = (
     "mlflow/**/*",
     "ray/**/*",
 )
-#: A file that a kill left half-written beside its place (recsys_lab/files.py).
+#: A file that a kill left half-written beside its place (recsys_lab/base/files.py).
 UNFINISHED = tuple(f".{name}.[0-9]*" for name in RUN_WRITES if "/" not in name)
 SWEEP_WRITES = ("multirun.yaml", "sweep.json", "search.json", "ablation.*", "ablation_statistics.csv")
 

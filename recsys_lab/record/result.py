@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from recsys_lab.base.files import NOTHING, read_json, what_is, write_json
+from recsys_lab.base.shapes import check_shape
 from recsys_lab.errors import UserError
-from recsys_lab.files import NOTHING, read_json, what_is, write_json
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.record.baselines import Baselines
-from recsys_lab.shapes import check_shape
 from recsys_lab.simulate.simulated import Collective, Simulated, Spread
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.tables.tiers import TIERS

@@ -12,14 +12,14 @@ from typing import Any
 
 import yaml
 
+from recsys_lab.base.files import NOTHING, read_json, read_text, what_is
+from recsys_lab.base.shapes import check_shape
 from recsys_lab.errors import UserError
-from recsys_lab.files import NOTHING, read_json, read_text, what_is
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.serialise import load_plan
 from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.result import RESULT_FILE, read_result
-from recsys_lab.shapes import check_shape
 
 REASONS_FILE = "reasons.json"
 STORES_FILE = "stores.json"

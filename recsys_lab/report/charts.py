@@ -13,7 +13,7 @@ from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.files import plain
+from recsys_lab.base.files import plain
 
 SCRIPT = Path(__file__).with_name("charts.js")
 #: Eight colours that stay apart for the colour-blind too (Okabe and Ito, 2008), repeated where there are more kinds.

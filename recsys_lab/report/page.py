@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from recsys_lab.files import write_text
+from recsys_lab.base.files import write_text
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain
 from recsys_lab.record.run_folder import Run, read_run

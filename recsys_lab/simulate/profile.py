@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
+from recsys_lab.base.ranges import Factor, Hosts, NotNegative, OneOf, Positive, Range, ShareBelowOne, ShareOfPeak, check_fields
 from recsys_lab.cluster.topology import KINDS, NUMBER_FORMATS
-from recsys_lab.ranges import Factor, Hosts, NotNegative, OneOf, Positive, Range, ShareBelowOne, ShareOfPeak, check_fields
 
 OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives", "host")
 COMPUTE_FORMATS = ("fp32", "fp16", "bf16")

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from recsys_lab.base.files import write_text
 from recsys_lab.cluster import ranks_text
-from recsys_lab.files import write_text
 from recsys_lab.simulate.placed import STREAMS, Event, Launch
 from recsys_lab.simulate.simulated import Timeline
 from recsys_lab.units import US_PER_MS

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from recsys_lab.files import word_of
+from recsys_lab.base.files import word_of
 from recsys_lab.record.result import RESULT_FILE
 from recsys_lab.studies.catalogue import Item
 from recsys_lab.studies.code import ROOT

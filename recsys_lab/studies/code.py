@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
-from recsys_lab.places import PACKAGE
-from recsys_lab.places import ROOT as ROOT
+from recsys_lab.base.paths import PACKAGE
+from recsys_lab.base.paths import ROOT as ROOT
 
 FOLDERS = ("conf", "experiments", "launchers", "recsys_lab")
 KINDS = {".py", ".cpp", ".yaml"}

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.files import write_text
+from recsys_lab.base.files import write_text
 from recsys_lab.report import html
 from recsys_lab.report.page import PAGE_FILE
 from recsys_lab.studies.render import PLOT

@@ -7,9 +7,9 @@ import typing
 from argparse import Namespace
 from typing import Any
 
-from recsys_lab import ranges
-from recsys_lab.arguments import parser
-from recsys_lab.files import out_folder
+from recsys_lab.base import ranges
+from recsys_lab.base.arguments import parser
+from recsys_lab.base.files import out_folder
 from recsys_lab.studies.catalogue import QUICK, Item, papers, studies_of
 from recsys_lab.studies.function import function_of, given_as, hints_of
 from recsys_lab.studies.render import draw

@@ -6,8 +6,8 @@ import csv
 import io
 from pathlib import Path
 
+from recsys_lab.base.files import csv_cell, plain, write_text
 from recsys_lab.errors import cannot_write
-from recsys_lab.files import csv_cell, plain, write_text
 from recsys_lab.report.sections import Table
 from recsys_lab.studies.compared import draw_compared
 from recsys_lab.studies.study import Study

@@ -15,8 +15,8 @@ from hydra.experimental.callback import Callback
 from hydra.utils import get_method
 from omegaconf import DictConfig
 
+from recsys_lab.base.files import write_text
 from recsys_lab.errors import UserError
-from recsys_lab.files import write_text
 from recsys_lab.sweeps.cells import comparison_tables, value_tables
 from recsys_lab.sweeps.latex import as_latex
 from recsys_lab.sweeps.page import as_html

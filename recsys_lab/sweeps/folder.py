@@ -11,13 +11,13 @@ from pathlib import Path
 
 import yaml
 
+from recsys_lab.base.files import NOTHING, read_json, what_is, write_json
+from recsys_lab.base.shapes import check_shape
 from recsys_lab.errors import UserError
-from recsys_lab.files import NOTHING, read_json, what_is, write_json
 from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.ownership import LOCK_FILE, written
 from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.record.run_folder import SUPERSEDED, value_at
-from recsys_lab.shapes import check_shape
 
 SWEEP_FILE = "sweep.json"
 #: Overrides of these keys change how a job is run or shown, not what it computes.

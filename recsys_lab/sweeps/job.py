@@ -10,10 +10,10 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from recsys_lab.base.files import read_json
 from recsys_lab.config.command_line import Invocation, StartedJob
 from recsys_lab.config.frozen import fingerprint, freeze, load, register_resolvers
 from recsys_lab.errors import PlanDoesNotFit, RankLost, UserError
-from recsys_lab.files import read_json
 from recsys_lab.job import CUT_SHORT, data_fingerprint, run_job
 from recsys_lab.record.ownership import Ownership
 from recsys_lab.record.result import RESULT_FILE

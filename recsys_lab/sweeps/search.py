@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+from recsys_lab.base.files import write_json
+from recsys_lab.base.ranges import OneOf, Range, Seed, check_fields
 from recsys_lab.config.options import METRICS
 from recsys_lab.config.search_space import Axis, Space
 from recsys_lab.errors import UserError
-from recsys_lab.files import write_json
-from recsys_lab.ranges import OneOf, Range, Seed, check_fields
 from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.result import read_result

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from recsys_lab.base.files import NOTHING, what_is
 from recsys_lab.config.options import DataCommon
 from recsys_lab.errors import UserError
-from recsys_lab.files import NOTHING, what_is
 from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.record.run_folder import read_config
 from recsys_lab.report.sections import CALIBRATE

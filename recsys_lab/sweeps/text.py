@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from recsys_lab.files import csv_cell
+from recsys_lab.base.files import csv_cell
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, parts_of, print_table
 from recsys_lab.sweeps.cells import HEADER, comparison_tables, explained, failures, value_tables

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from recsys_lab.store_names import LRU
+from recsys_lab.base.store_names import LRU
 from recsys_lab.tables.access import TableAccess
 
 #: Standard deviations by which the rows of the batches in flight may exceed their mean: one batch in a billion does.

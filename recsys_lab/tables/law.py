@@ -15,8 +15,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from recsys_lab.base.ranges import Positive, Range, RowCount
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Positive, Range, RowCount
 from recsys_lab.tables.access import TableAccess, each_once
 
 

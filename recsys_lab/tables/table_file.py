@@ -21,9 +21,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from recsys_lab.base.files import path_of, what_is
+from recsys_lab.base.ranges import Dimension, OneOf, Range, RowCount, check
 from recsys_lab.errors import UserError, did_you_mean
-from recsys_lab.files import path_of, what_is
-from recsys_lab.ranges import Dimension, OneOf, Range, RowCount, check
 from recsys_lab.tables.counted import CountedLaw
 from recsys_lab.tables.law import RankLaw
 

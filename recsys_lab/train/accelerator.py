@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from lightning.pytorch.accelerators import Accelerator, CPUAccelerator, CUDAAccelerator
 
-from recsys_lab.devices import device_here
+from recsys_lab.base.devices import device_here
 
 
 class Gpus(CUDAAccelerator):

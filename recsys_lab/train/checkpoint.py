@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
+from recsys_lab.base.files import write_text
 from recsys_lab.errors import UserError, cannot_write
 from recsys_lab.executor.store.row_field import RowField
-from recsys_lab.files import write_text
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.train import manifest
 from recsys_lab.train.checkpoint_folder import BEFORE, PARTIAL, TRAINER_FILE

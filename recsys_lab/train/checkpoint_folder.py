@@ -7,8 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
+from recsys_lab.base.files import read_json, write_json
 from recsys_lab.errors import UserError
-from recsys_lab.files import read_json, write_json
 
 PARTIAL = ".partial-"
 BEFORE = PARTIAL + "before-"

@@ -10,8 +10,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from recsys_lab.base.files import write_json, write_text
 from recsys_lab.errors import UserError
-from recsys_lab.files import write_json, write_text
 
 MANIFEST_FILE = "manifest.json"
 #: In trainer.json too, so that a checkpoint of this version without its manifest is not taken for an older one, which had none.

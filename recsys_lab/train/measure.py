@@ -13,10 +13,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from recsys_lab.base.devices import backend_of
+from recsys_lab.base.environment import SHARED_MEMORY
 from recsys_lab.cluster import ranks_text
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
-from recsys_lab.devices import backend_of
 from recsys_lab.executor.ahead import AHEAD
 from recsys_lab.executor.recorded import Recorded, shares_memory, start_recording, stop_recording
 from recsys_lab.executor.times import Times, mean_times, take_times
@@ -27,7 +28,6 @@ from recsys_lab.train.memory import peak_bytes
 from recsys_lab.train.moment import Moment, moment, ms_between
 from recsys_lab.train.transfer import transfers
 from recsys_lab.train.wire import wire_bytes
-from recsys_lab.variables import SHARED_MEMORY
 
 #: Iterations whose times are read together.
 AT_ONCE = 256

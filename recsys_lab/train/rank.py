@@ -16,18 +16,19 @@ import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 
+from recsys_lab.base.devices import device_here, take, why_no_gpu
+from recsys_lab.base.environment import DEVICE, word_of
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.frozen import identity
 from recsys_lab.config.options import PruneOptions, TrainerOptions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import DataSet
-from recsys_lab.devices import device_here, take, why_no_gpu
 from recsys_lab.errors import UserError
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.experiment import Experiment
 from recsys_lab.kernels.row_cache import SCRATCH
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan.store_facts import expected_counts
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
@@ -49,7 +50,6 @@ from recsys_lab.train.start import Start
 from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
 from recsys_lab.train.termination import EndOnSigterm, ask_less_often
 from recsys_lab.train.unprofiled import Unprofiled, skip_empty_hooks, skip_ranges
-from recsys_lab.variables import DEVICE, word_of
 
 #: Threads that read batches for a GPU, if there are twice as many cores.
 MOST_READERS = 4

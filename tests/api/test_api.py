@@ -16,10 +16,11 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 
 import recsys_lab
-from recsys_lab import api, torchrec_plans
+from recsys_lab import api
 from recsys_lab.config.choices import built
 from recsys_lab.data import torchrec_tables
 from recsys_lab.errors import UserError
+from recsys_lab.interop import torchrec_plans
 from recsys_lab.record.result import write_result
 from tests.record.fake_run import make_result
 

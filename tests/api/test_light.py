@@ -17,8 +17,8 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from torchrec.distributed.types import ShardingType
 
-from recsys_lab import child
 from recsys_lab.__main__ import COMMANDS
+from recsys_lab.base import child
 from recsys_lab.config.choices import apart_from_hydra
 from recsys_lab.config.command_line import CONF
 from recsys_lab.config.declared import declared, made_of
@@ -122,7 +122,7 @@ from __future__ import annotations
 from torch import nn
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.concat import Concat
-from recsys_lab.ranges import Dimension, Width
+from recsys_lab.base.ranges import Dimension, Width
 from own_sizes import SIZES
 
 class Mine(Concat):

@@ -7,42 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-LEAVES = frozenset(
-    {
-        "errors",
-        "units",
-        "quiet",
-        "arguments",
-        "files",
-        "ranges",
-        "shapes",
-        "places",
-        "packages",
-        "store_names",
-        "streams",
-        "child",
-        "devices",
-        "variables",
-    }
-)
+LEAVES = frozenset({"errors", "units", "base"})
 DESCRIPTION = LEAVES | {"cluster", "tables", "precision"}
 
 #: What each room may import of ours. A room that is not here may not exist.
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
-    "places": frozenset(),
-    "store_names": frozenset(),
     "units": frozenset(),
-    "quiet": frozenset(),
-    "streams": frozenset({"errors"}),
-    "devices": frozenset({"errors", "units", "variables"}),
-    "variables": frozenset({"errors"}),
-    "arguments": frozenset({"errors"}),
-    "files": frozenset({"errors"}),
-    "shapes": frozenset({"errors"}),
-    "ranges": frozenset({"errors"}),
-    "packages": frozenset({"errors"}),
-    "child": frozenset({"errors", "files", "places"}),
+    "base": frozenset({"errors", "units"}),
     "cluster": LEAVES,
     "tables": LEAVES,
     "precision": LEAVES | {"tables"},
@@ -51,20 +23,18 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "sharders": DESCRIPTION | {"plan", "schemes"},
     "simulate": DESCRIPTION | {"plan"},
     "kernels": LEAVES,
-    "models": DESCRIPTION | {"kernels"},
+    "models": DESCRIPTION | {"plan", "kernels", "data", "config"},
     "executor": DESCRIPTION | {"plan", "models", "kernels"},
     "schemes/execute": DESCRIPTION | {"plan", "schemes", "models", "kernels", "executor"},
     "data": LEAVES | {"tables", "plan", "cluster"},
     "record": LEAVES | {"tables", "plan", "simulate"},
     "report": LEAVES | {"tables", "plan", "cluster", "data", "simulate", "record"},
     "config": LEAVES | {"tables"},
-    "model_choice": DESCRIPTION | {"plan", "models", "data", "config"},
-    "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config", "model_choice"},
+    "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config"},
     "studies": LEAVES | {"record", "report", "config", "experiment"},
     "train": DESCRIPTION | {"plan", "models", "kernels", "executor", "data", "record", "report", "config", "experiment"},
-    "planning": LEAVES | {"cluster", "tables", "plan", "sharders", "simulate", "data", "config", "model_choice", "experiment"},
-    "store_curve": LEAVES | {"plan", "record", "simulate", "experiment", "planning"},
-    "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "store_curve", "train"},
+    "planning": LEAVES | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "record", "config", "experiment"},
+    "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
     "sweeps": LEAVES | {"config", "record", "report", "job"},
     "doctor": LEAVES | {"kernels", "record"},
@@ -74,11 +44,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
     "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
-    "torchrec_json": LEAVES | {"tables", "plan", "schemes", "sharders", "experiment", "api"},
-    "torchrec_plans": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api", "torchrec_json"},
-    "lightning": LEAVES | {"plan", "torchrec_plans"},
+    "interop": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},
+    "lightning": LEAVES | {"plan", "interop"},
     "commands": LEAVES
-    | {"sharders", "plan", "data", "config", "record", "report", "sweeps", "studies", "experiment", "api", "torchrec_json"}
+    | {"sharders", "plan", "data", "config", "record", "report", "sweeps", "studies", "experiment", "api", "interop"}
     | {"doctor", "calibrate", "partition", "decide", "__main__"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},
@@ -91,12 +60,12 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
     "ray": frozenset({"launchers"}),
     "mlflow": frozenset({"record/mlflow_run.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
-    | {"model_choice", "experiment", "partition", "doctor", "calibrate", "launchers", "torchrec_plans", "lightning", "devices"},
+    | {"experiment", "partition", "doctor", "calibrate", "launchers", "interop", "lightning", "base/devices.py"},
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})
-    | {"torchrec_plans", "lightning"},
+    | {"interop", "lightning"},
     "lightning": frozenset({"record", "train", "launchers", "lightning"}),
     "triton": frozenset({f"kernels/triton_{name}.py" for name in ("embedding", "kernels", "attention")}),
-    "omegaconf": frozenset({"config", "model_choice", "experiment", "job", "run", "sweeps", "launchers"}),
+    "omegaconf": frozenset({"config", "models/choice.py", "experiment", "job", "run", "sweeps", "launchers"}),
     "hydra": frozenset({"config", "train", "run", "sweeps/ablation.py"}),
 }
 #: Single files that may import more, and why.

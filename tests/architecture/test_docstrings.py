@@ -13,7 +13,7 @@ API = {
     "recsys_lab/planning.py": "Planned plan_for price",
     "recsys_lab/simulate/simulated.py": "Simulated simulate",
     "recsys_lab/lightning/strategy.py": "ShardedStrategy whole_weights",
-    "recsys_lab/torchrec_plans.py": "tables_of experiment to_torchrec from_torchrec read simulate compared",
+    "recsys_lab/interop/torchrec_plans.py": "tables_of experiment to_torchrec from_torchrec read simulate compared",
 }
 #: What a scheme, a sharder, a model, a data set, a launcher, a logger, a cluster and a profile are made of.
 CONTRACTS = {
@@ -34,7 +34,7 @@ CONTRACTS = {
     "recsys_lab/cluster/memory.py": "Host Disk",
     "recsys_lab/simulate/profile.py": "Profile",
     "recsys_lab/config/options.py": "SharderCommon ExecutorOptions",
-    "recsys_lab/model_choice.py": "ModelChoice ModelChoice.tables ModelChoice.build",
+    "recsys_lab/models/choice.py": "ModelChoice ModelChoice.tables ModelChoice.build",
     "recsys_lab/models/click_model.py": "ModelInputs ModelInputs.checked ClickModel ClickModel.predict ClickModel.example",
     "recsys_lab/models/layers.py": "embedding_bags embedding_rows check_layers",
     "recsys_lab/models/dlrm.py": "DLRM",

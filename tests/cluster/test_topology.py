@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from recsys_lab.base.ranges import Range
 from recsys_lab.cluster import Link, ranks_text, ranks_words
-from recsys_lab.ranges import Range
 from tests.simulate.clusters import cluster
 
 

@@ -15,11 +15,11 @@ from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 from recsys_lab.__main__ import COMMANDS
+from recsys_lab.base.paths import CONF
 from recsys_lab.commands.completion import SHELLS, answers
 from recsys_lab.config.composition import composed
 from recsys_lab.config.frozen import register_resolvers
 from recsys_lab.errors import UserError
-from recsys_lab.places import CONF
 
 ROOT = Path(__file__).resolve().parents[2]
 

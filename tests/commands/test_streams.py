@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recsys_lab import __main__ as program
-from recsys_lab.streams import Outlet, Streams
+from recsys_lab.base.streams import Outlet, Streams
 
 ROOT = program.ROOT
 SAID = "error: standard output: cannot write: No space left on device; free space there, or send it elsewhere\n"
@@ -42,7 +42,8 @@ def test_closed_streams() -> None:
 
 def test_what_is_opened_gets_no_number_of_a_closed_stream(tmp_path: Path) -> None:
     """Else libraries that print would print into it."""
-    code = f"from recsys_lab.streams import Streams\nwith Streams(): file = open({str(tmp_path / 'x')!r}, 'w'); assert file.fileno() > 2"
+    file = str(tmp_path / "x")
+    code = f"from recsys_lab.base.streams import Streams\nwith Streams(): file = open({file!r}, 'w'); assert file.fileno() > 2"
     assert shell(f'PY -c "{code}" <&- >&- 2>&-').returncode == 0
 
 
@@ -84,7 +85,7 @@ def test_an_interrupt_is_one_word(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
     monkeypatch.setattr("recsys_lab.commands.show.main", cut_short)
     assert program.main(["show", "x"]) == 130 and capsys.readouterr().err == "interrupted\n"
-    done = shell('PY -c "from recsys_lab.streams import quiet_interrupts; quiet_interrupts(); raise KeyboardInterrupt"')
+    done = shell('PY -c "from recsys_lab.base.streams import quiet_interrupts; quiet_interrupts(); raise KeyboardInterrupt"')
     assert (done.returncode, done.stderr) == (130, "interrupted\n") or (done.returncode, done.stderr) == (-2, "interrupted\n")
 
 

@@ -12,11 +12,11 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, InterpolationKeyError
 
+from recsys_lab.base.paths import CONF
 from recsys_lab.config.composition import _unreadable, composed, hydra_errors, parsed, with_choices
 from recsys_lab.config.frozen import register_resolvers
 from recsys_lab.config.schema import MOST_SHOWN
 from recsys_lab.errors import UserError
-from recsys_lab.places import CONF
 
 HELP = "see python run.py --help"
 

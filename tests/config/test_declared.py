@@ -11,10 +11,10 @@ import pytest
 from omegaconf import DictConfig
 
 from experiments.reliability.declared import Option, configs, options, options_of
+from recsys_lab.base.ranges import Count, OneOf, Positive, Range, Text, check
 from recsys_lab.config.kinds import BASES
 from recsys_lab.config.schema import check_group, leaves, target_of
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Count, OneOf, Positive, Range, Text, check
 
 SMALL = Annotated[str, Text("[a-z]+", 3, "small letters")]
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from recsys_lab import devices
-from recsys_lab.devices import PLACE, backend_of, device_here
+from recsys_lab.base import devices
+from recsys_lab.base.devices import PLACE, backend_of, device_here
+from recsys_lab.base.environment import DEVICE
 from recsys_lab.errors import UserError
-from recsys_lab.variables import DEVICE
 
 
 def as_rank(patch: pytest.MonkeyPatch, choice: str | None, gpus: int, rank: int, ranks: int) -> None:

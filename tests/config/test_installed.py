@@ -10,11 +10,11 @@ from hydra.errors import MissingConfigException
 from hydra.utils import get_object
 
 import run
-from recsys_lab import packages
+from recsys_lab.base import packages
+from recsys_lab.base.paths import CONF
 from recsys_lab.config import command_line
 from recsys_lab.config.composition import hydra_errors
 from recsys_lab.errors import OF_EXTRAS, UserError
-from recsys_lab.places import CONF
 
 CHOICES = {
     "logger=mlflow": ("mlflow", r"^logger: mlflow is not installed; given mlflow; pip install '\.\[mlflow\]', or use logger=csv$"),

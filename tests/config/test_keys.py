@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hydra import initialize_config_dir
 
+from recsys_lab.base.paths import CONF
 from recsys_lab.config.composition import parsed
 from recsys_lab.config.frozen import register_resolvers
 from recsys_lab.config.keys import check_keys, composed_at_once, values_of
 from recsys_lab.errors import UserError
-from recsys_lab.places import CONF
 
 
 @pytest.fixture(autouse=True)

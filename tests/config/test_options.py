@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from experiments.reliability.declared import of_group
+from recsys_lab.base.paths import CONF
+from recsys_lab.base.ranges import Range
 from recsys_lab.config.options import DataCommon, ExecutorOptions, SharderCommon, StudyCommon
 from recsys_lab.config.schema import PLAIN
-from recsys_lab.places import CONF
-from recsys_lab.ranges import Range
 
 MILLION, BILLION = "1,000,000", "1,000,000,000"
 COUNT, FROM_ZERO, ROWS = f"1 or more, at most {BILLION}", f"0 or more, at most {BILLION}", "0 or more, at most 1,099,511,627,776"

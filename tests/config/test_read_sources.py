@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 
+from recsys_lab.base.ranges import Range, hints_of
 from recsys_lab.config.declared import HEAVY, PREFIX, TARGET, _absolute, _file_of, _read, _Unreadable, declared, made_of
 from recsys_lab.config.schema import schema_of
-from recsys_lab.ranges import Range, hints_of
 
 #: Each test reads modules of names of its own: what was read is kept.
 NUMBERS = itertools.count()
@@ -64,7 +64,7 @@ MODEL = """
     from torch import nn, Tensor
     from dataclasses import dataclass, field
     from typing import Annotated
-    from recsys_lab.ranges import Count, Range
+    from recsys_lab.base.ranges import Count, Range
 
     SIZE = 16
     LAYERS = (SIZE, SIZE // 2)
@@ -266,7 +266,7 @@ def test_a_base_is_left_out_where_it_is_of_a_heavy_package_alone(package: Callab
         ("recsys_lab.models", True),
         ("recsys_lab.models.dlrm", True),
         ("recsys_lab.models_of_others", False),
-        ("recsys_lab.ranges", False),
+        ("recsys_lab.base.ranges", False),
         ("recsys_lab", False),
         ("PACKAGE.other", True),
         ("json", False),

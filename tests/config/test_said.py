@@ -13,10 +13,10 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from recsys_lab.base.files import pasted, pasted_list
 from recsys_lab.config.said import said
 from recsys_lab.config.words import with_quotes
 from recsys_lab.errors import UserError
-from recsys_lab.files import pasted, pasted_list
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from recsys_lab.base.ranges import OneOf, Range, Text
 from recsys_lab.config import described, json_schema
 from recsys_lab.config.json_schema import INTERPOLATION, of_dataclass, of_hint, of_targets
-from recsys_lab.ranges import OneOf, Range, Text
 
 SHARE = Annotated[float, Range(0, 1)]
 NAME = Annotated[str, Text("[a-z]+", 5, "small letters")]

@@ -8,12 +8,13 @@ import re
 import pytest
 
 import run
-from recsys_lab import __main__, places
+from recsys_lab import __main__
+from recsys_lab.base import paths
+from recsys_lab.base.environment import KERNELS, WORDS, word_of
 from recsys_lab.config import calibrated
 from recsys_lab.errors import UserError
 from recsys_lab.executor.groups import timeout
 from recsys_lab.kernels.measured import chosen
-from recsys_lab.variables import KERNELS, WORDS, word_of
 
 #: Those that name a folder or a number, or that a launcher sets for its ranks.
 OF_MANY_WORDS = {"CALIBRATION", "SCRATCH", "TIMEOUT_S", "CORES", "PLACE", "GOES_ON", "LISTENER", "OWN_LINK", "FROM_CHECKPOINT"}
@@ -51,7 +52,7 @@ def test_an_empty_variable_says_nothing(monkeypatch):
 
 def test_every_variable_of_few_words_is_read_with_its_words():
     """One that the sources name beside these is of many words, and checked where it is read."""
-    sources = [path for room in ("recsys_lab", "launchers") for path in (places.ROOT / room).rglob("*.py")]
+    sources = [path for room in ("recsys_lab", "launchers") for path in (paths.ROOT / room).rglob("*.py")]
     texts = [node.value for path in sources for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
     named = {name for text in texts if isinstance(text, str) for name in re.findall(r"RECSYS_LAB_\w+", text)}
     assert named == set(WORDS) | {f"RECSYS_LAB_{name}" for name in OF_MANY_WORDS}

@@ -12,9 +12,9 @@ from hydra.errors import HydraException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recsys_lab.base.paths import CONF
 from recsys_lab.config.words import check_choices, conf_here, ordered, parsed, with_quotes
 from recsys_lab.errors import UserError
-from recsys_lab.places import CONF
 
 LETTERS = st.text("abé~ü", min_size=1, max_size=3)
 PLACES = st.sampled_from(["", " ", "\t", "  "])

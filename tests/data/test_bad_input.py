@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.data import text
 from recsys_lab.data.criteo import open_criteo
 from recsys_lab.data.criteo.format import CriteoFormat
@@ -14,7 +15,6 @@ from recsys_lab.data.frappe import open_frappe
 from recsys_lab.data.labels import check_labels
 from recsys_lab.data.sources import Splits
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import check_fields
 from tests.data.helpers import FRAPPE_HEADER, FRAPPE_LINES, criteo_line, criteo_options, frappe_options, write
 
 GOOD = criteo_line(1, [1, -2, 3], ["68fd1e64", "", "ABCDEF01"])

@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.generated import Shape, make_features
 from recsys_lab.data.measure import measure_access
@@ -19,7 +20,6 @@ from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.data.random_ids import open_random
 from recsys_lab.data.synthetic import SyntheticSplit, Truth, best_auc, open_synthetic, rows_judged
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import check_fields
 from recsys_lab.tables import RankLaw
 
 WANTED = (Feature("big", 40_000_000, 3.0), Feature("two", 2), Feature("one", 1), Feature("bag", 1000, 10.0), Feature("mid", 300))

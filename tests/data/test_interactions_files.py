@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.data.interactions import open_interactions
 from recsys_lab.data.interactions.format import ITEM, OTHER, RATING, TIME, USER, Layout, LogFormat, SequenceFormat, sniff
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import check_fields
 from tests.data.helpers import interactions_options, write
 
 #: user -> its items in the order of time.

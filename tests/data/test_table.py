@@ -12,13 +12,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.data.measure import measure_access
 from recsys_lab.data.sources import Splits
 from recsys_lab.data.table import open_table
 from recsys_lab.data.table.files import check_lines, first_rows
 from recsys_lab.data.table.noticed import Noticed, notes
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import check_fields
 from tests.data.helpers import write
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "data" / "table.yaml"

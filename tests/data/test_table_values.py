@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 from torch import nn
 
+from recsys_lab.base.paths import ROOT
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.table import open_table
 from recsys_lab.data.table.prepare import feature_names
 from recsys_lab.errors import UserError
-from recsys_lab.places import ROOT
 from tests.data.test_table import options
 
 LABELS = [i % 2 for i in range(40)]

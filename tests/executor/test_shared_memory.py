@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from recsys_lab.base.environment import COLLECTIVES
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
 from recsys_lab.executor.shared_memory import DEAD, SHARED_SUM, Late, _library, shared_memory
 from recsys_lab.kernels.build import compiler
-from recsys_lab.variables import COLLECTIVES
 from tests.executor.test_recorded import every_entry_point
 from tests.ranks import RankFailed, run_ranks
 

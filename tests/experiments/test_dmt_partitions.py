@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from experiments.dmt.partitions import PROBE, SEEDS, found, opened
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.partition.find import DIMS
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.sharders.dmt.partition_file import adjusted_rand_index
 
 

@@ -14,13 +14,13 @@ from experiments.neo.model_f import PAPER
 from experiments.neo.model_i import AS_IT_IS, QUICK, share_for, values_mb
 from experiments.neo.priced import cluster, priced, published, tables_of_case, with_ids_of
 from experiments.neo.write_models import FREE, ROOT, dims_of, products, text_of, whole
+from recsys_lab.base.store_names import HOST, HOST_CACHED
 from recsys_lab.config.schema import build
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.workload import describe
 from recsys_lab.plan import Step, Steps
 from recsys_lab.plan.memory import bytes_of_ranks, check_fits
 from recsys_lab.simulate.collectives import Shape, group_ms
-from recsys_lab.store_names import HOST, HOST_CACHED
 from recsys_lab.tables import Table
 
 

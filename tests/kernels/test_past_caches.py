@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from recsys_lab.base.environment import WORDS
 from recsys_lab.kernels import Lookups, available, bags, dense, rows, torch_embedding
 from recsys_lab.kernels import past_caches as module
-from recsys_lab.variables import WORDS
 from tests.kernels.answers import asked_anew_of
 
 pytestmark = pytest.mark.skipif(not available(), reason="no C++ kernels on this machine")

@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
+from recsys_lab.base.environment import WORDS
 from recsys_lab.kernels import products as module
-from recsys_lab.variables import WORDS
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ ASKS = """
 import json, os
 from launchers import processes
 from multiprocessing import forkserver
-from recsys_lab import child
+from recsys_lab.base import child
 processes.warm()
 answers = [child.answer("tests.launchers.test_early:about_child", {"asked": number}, ()) for number in range(2)]
 child.finish()

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from launchers import ray as launcher
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import check_fields
 
 
 def test_without_ray_one_line_says_what_to_install(tmp_path, monkeypatch):

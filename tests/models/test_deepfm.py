@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch.autograd import gradcheck
 
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.config import command_line
 from recsys_lab.data.protocol import Feature
 from recsys_lab.errors import UserError
@@ -22,7 +23,6 @@ from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.deepfm import DeepFM, second_order
 from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.layers import embedding_bags, feature_names
-from recsys_lab.ranges import check_fields
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, D, K, batch
 

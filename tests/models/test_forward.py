@@ -11,11 +11,11 @@ import torchrec.models.dlrm as torchrec_dlrm
 from torch.autograd import gradcheck
 from torchrec.sparse.jagged_tensor import KeyedTensor
 
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.models import DCN, DLRM
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.first_order import FirstOrder
-from recsys_lab.ranges import check_fields
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, SETTINGS, TABLES, D, K, batch, built
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import gelu
 
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.models import Sequence, describe
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.jagged import Places
-from recsys_lab.ranges import check_fields
 from recsys_lab.tables import Table
 from tests.models.sequences import CLICK, KINDS, NEXT_ITEM, SETTINGS, D, built, drawn, keyed
 

@@ -7,11 +7,11 @@ from itertools import combinations
 import pytest
 import torch
 
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
 from recsys_lab.models import describe, fill_tables, initialise_dense
 from recsys_lab.models.xlrm import XLRM, InteractionLayer, XLRMTowers
-from recsys_lab.ranges import check_fields
 from tests.models.inputs import FEATURES, TABLES, D, K, batch, with_towers
 
 SETTINGS = {

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from recsys_lab.base.store_names import places_of
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.explain import explain
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.sharding_plan import even_blocks
 from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, Store
 from recsys_lab.plan.store_facts import Files, expected_counts, files_of, store_facts
-from recsys_lab.store_names import places_of
 from recsys_lab.tables import Table
 from recsys_lab.tables.cache_hits import cache_hits
 from tests.plan.plans import access, plan, workload

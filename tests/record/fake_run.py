@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from recsys_lab.files import write_json
+from recsys_lab.base.files import write_json
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
 from recsys_lab.record.environment import ENVIRONMENT_FILE, environment
 from recsys_lab.record.metrics_csv import MetricsCsv

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from recsys_lab.__main__ import main
+from recsys_lab.base.files import read_json
 from recsys_lab.errors import UserError
-from recsys_lab.files import read_json
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.page import page
 from tests.record.fake_run import make_result, write_run

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import check_fields
 from recsys_lab.record import mlflow_run
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from recsys_lab.base.files import out_file as of_kind
+from recsys_lab.base.files import out_folder, path_of, read_json, read_text, write_text
 from recsys_lab.errors import UserError
-from recsys_lab.files import out_file as of_kind
-from recsys_lab.files import out_folder, path_of, read_json, read_text, write_text
 
 #: Without a suffix or with one.
 out_file = partial(of_kind, suffixes=("", ".json"))

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from recsys_lab.base.files import write_json, write_text
 from recsys_lab.errors import UserError
-from recsys_lab.files import write_json, write_text
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.record.environment import environment
 from recsys_lab.record.metrics_csv import COLUMNS, MetricsCsv, read_metrics

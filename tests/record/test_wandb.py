@@ -11,8 +11,8 @@ import pytest
 import wandb
 from omegaconf import OmegaConf
 
+from recsys_lab.base.ranges import check_fields
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import check_fields
 from recsys_lab.record import loggers, wandb_run
 from recsys_lab.sweeps.ablation import log_ablation, write_ablation
 from tests.record.offline_wandb import OfflineRun

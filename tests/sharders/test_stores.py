@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recsys_lab.base.store_names import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, NONE, POLICIES
 from recsys_lab.cluster import Cluster, Disk, Host
 from recsys_lab.config.schema import build
 from recsys_lab.errors import PlanDoesNotFit
@@ -23,7 +24,6 @@ from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.stores import Stores
 from recsys_lab.sharders.stores.choice import STORE_MS, _ms
 from recsys_lab.sharders.torchrec_row_wise import RowWise
-from recsys_lab.store_names import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, NONE, POLICIES
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from recsys_lab.tables.cache_hits import cache_hits
 from tests.executor.sharded import FP32, small_cluster

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from recsys_lab.base.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_of_ranks, check_fits
@@ -15,7 +16,6 @@ from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.neo import Neo4D
 from recsys_lab.sharders.stores import Stores
 from recsys_lab.sharders.torchrec_row_wise import RowWise
-from recsys_lab.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from tests.executor.sharded import FP32
 from tests.plan.plans import workload

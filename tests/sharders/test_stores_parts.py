@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from recsys_lab.base.store_names import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU
 from recsys_lab.cluster import Disk, Host
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks
@@ -22,7 +23,6 @@ from recsys_lab.schemes.whole.placement import on_rank
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.stores import choice
 from recsys_lab.sharders.stores.choice import MOST_CACHED, SIZES, Menu, _Shards
-from recsys_lab.store_names import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from recsys_lab.tables.cache_hits import cache_hits
 from tests.executor.sharded import FP32, small_cluster

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from recsys_lab.base.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, NONE
 from recsys_lab.cluster import Disk, Host
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
@@ -15,7 +16,6 @@ from recsys_lab.schemes.whole.placement import on_rank
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.stores import Stores
 from recsys_lab.sharders.stores import planner as rooms
-from recsys_lab.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, NONE
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from tests.executor.sharded import FP32, small_cluster
 from tests.plan.plans import workload

@@ -14,11 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recsys_lab.base.store_names import places_of
 from recsys_lab.errors import UserError
 from recsys_lab.executor.store.cached_rows import CachedRows
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.plan.store import DISK_CACHED, LFU, LRU, Store
-from recsys_lab.store_names import places_of
 
 ROWS, SLOTS, WIDTH = 20, 8, 4
 batches = st.lists(st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=SLOTS), min_size=1, max_size=30)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import run
+from recsys_lab.base.store_names import HOST_CACHED
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.sharders.stores import Stores
-from recsys_lab.store_names import HOST_CACHED
 from tests.sharders.test_every_sharder import chosen
 from tests.sharders.test_stores import cluster, inputs_on
 

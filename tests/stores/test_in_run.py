@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from recsys_lab.base.store_names import places_of
 from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.plan.store_facts import expected_counts, files_of, samples_of
 from recsys_lab.planning import Planned, in_run, plan_for, price
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.sections import headline
-from recsys_lab.store_names import places_of
 from recsys_lab.tables.cache_hits import cache_hits
 from tests.record.fake_run import make_result, write_run
 

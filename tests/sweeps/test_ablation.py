@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
+from recsys_lab.base.files import csv_cell
 from recsys_lab.errors import UserError
-from recsys_lab.files import csv_cell
 from recsys_lab.record.result import Pruned, write_result
 from recsys_lab.sweeps.ablation import print_ablation, read_ablation, write_ablation
 from recsys_lab.sweeps.cells import comparison_tables, value_tables

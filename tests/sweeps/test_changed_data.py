@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recsys_lab.places import ROOT
+from recsys_lab.base.paths import ROOT
 from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.ablation import read_ablation
 

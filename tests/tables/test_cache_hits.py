@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.store_names import LFU, LRU
+from recsys_lab.base.store_names import LFU, LRU
 from recsys_lab.tables.access import TableAccess, power_law_access
 from recsys_lab.tables.cache_hits import Hits, cache_hits, needed_rows, rows_in_store
 

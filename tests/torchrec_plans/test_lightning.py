@@ -21,8 +21,8 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab import torchrec_plans
 from recsys_lab.errors import UserError
+from recsys_lab.interop import torchrec_plans
 from recsys_lab.lightning import ShardedStrategy
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs

@@ -23,8 +23,8 @@ from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab import torchrec_plans
 from recsys_lab.errors import UserError
+from recsys_lab.interop import torchrec_plans
 from recsys_lab.lightning import ShardedStrategy, whole_weights
 from recsys_lab.lightning.refusals import check_module, check_options
 from recsys_lab.lightning.strategy import _Bags, _Embeddings

@@ -9,8 +9,8 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import DenseTableBat
 from torchrec.modules.embedding_configs import EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingCollection
 
-from recsys_lab import torchrec_plans
 from recsys_lab.errors import UserError
+from recsys_lab.interop import torchrec_plans
 from recsys_lab.lightning.rows import _rows
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 

@@ -16,9 +16,9 @@ from torchrec.distributed.types import ShardingPlan, ShardingType
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from recsys_lab import torchrec_json, torchrec_plans
 from recsys_lab.__main__ import main
 from recsys_lab.errors import UserError
+from recsys_lab.interop import torchrec_json, torchrec_plans
 from recsys_lab.sharders.torchrec.types import SCHEMES
 
 HOSTS, RANKS_PER_HOST = 2, 2

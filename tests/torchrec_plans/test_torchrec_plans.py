@@ -18,9 +18,10 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.optim.optimizers import in_backward_optimizer_filter
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab import api, torchrec_plans
+from recsys_lab import api
 from recsys_lab.errors import UserError
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
+from recsys_lab.interop import torchrec_plans
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain
 from recsys_lab.plan.lower import lower

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recsys_lab import devices
+from recsys_lab.base import devices
 from recsys_lab.train.accelerator import Gpus, accelerator_of
 
 

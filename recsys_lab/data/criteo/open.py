@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+from recsys_lab.base.ranges import Count, OneOf, Range
 from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
 from recsys_lab.data.criteo.format import COUNTS, VALUES
@@ -16,7 +17,6 @@ from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root, find_file, missing_file, named_file
 from recsys_lab.data.text import OnBadLine
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Count, OneOf, Range
 from recsys_lab.tables import AccessStatistics
 
 TRAIN_NAMES = ["train.tsv", "train.txt", "train.csv"]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+from recsys_lab.base.ranges import Length, OneOf, Range, Seed
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet, refuse_empty
@@ -25,7 +26,6 @@ from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import check_root, only_file
 from recsys_lab.data.text import OnBadLine
 from recsys_lab.errors import UserError
-from recsys_lab.ranges import Length, OneOf, Range, Seed
 from recsys_lab.tables import AccessStatistics, measured_access
 
 OBJECTIVES = ("next_item", "click")

@@ -8,10 +8,10 @@ from pathlib import Path
 import polars as pl
 from polars import selectors
 
+from recsys_lab.base.files import pasted_list
 from recsys_lab.data.sources import Splits, find_file, missing_file, named_file, names_there, only_file
 from recsys_lab.data.table import lines
 from recsys_lab.errors import UserError, did_you_mean
-from recsys_lab.files import pasted_list
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _NAMES = {"train": ["train"], "validation": ["valid", "validation"], "test": ["test"]}

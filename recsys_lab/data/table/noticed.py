@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from recsys_lab.base.files import pasted_list
 from recsys_lab.data.table.encode import DECIMAL_COMMA
-from recsys_lab.files import pasted_list
 
 #: A date, as 2014-10-21, 20141021 or 21.10.2014, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
 _MONTH_AND_DAY = r"(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import polars as pl
 
+from recsys_lab.base.files import pasted_list
+from recsys_lab.base.ranges import Count, OneOf, Range, ShareBelowOne
 from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
 from recsys_lab.data.dataset import OpenDataSet, PartOfSplit
@@ -18,8 +20,6 @@ from recsys_lab.data.table.encode import SCALES
 from recsys_lab.data.table.noticed import notes
 from recsys_lab.data.table.prepare import SPLITS, Wanted, feature_names, prepared_table
 from recsys_lab.errors import UserError
-from recsys_lab.files import pasted_list
-from recsys_lab.ranges import Count, OneOf, Range, ShareBelowOne
 from recsys_lab.tables import AccessStatistics
 
 ENCODINGS, HELD_OUT = ("vocabulary", "hashing"), ("last", "random")

@@ -19,12 +19,12 @@ from typing import IO
 import numpy as np
 import torch
 
+from recsys_lab.base.store_names import places_of
 from recsys_lab.errors import UNWRITABLE, UserError
 from recsys_lab.kernels.row_cache import IN_FILE, NEVER, SCRATCH, RowCache, TooFewSlots, read_records, write_records
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.models.table_weights import FirstValues
 from recsys_lab.plan.store import HOST_CACHED, LFU, Store
-from recsys_lab.store_names import places_of
 
 #: First values of those rows (int64 [n], numbered as the table's): FP32 [n, columns of the shard].
 First = Callable[[np.ndarray], torch.Tensor]

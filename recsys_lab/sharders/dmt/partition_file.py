@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from recsys_lab.base.files import read_text, write_text
+from recsys_lab.base.shapes import check_shape
 from recsys_lab.errors import UserError
-from recsys_lab.files import read_text, write_text
-from recsys_lab.shapes import check_shape
 
 FORMAT = "recsys_lab partition 1"
 WRITER = "python -m recsys_lab partition writes one"

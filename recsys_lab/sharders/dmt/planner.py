@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from recsys_lab.base.ranges import OneOf, check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.validate import validate
-from recsys_lab.ranges import OneOf, check_fields
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.towers.sites import PERMUTES, Sites, sites_of, sites_of_plan, tower_of_features
 from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE

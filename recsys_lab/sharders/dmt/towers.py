@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from recsys_lab.base.files import path_of
+from recsys_lab.base.ranges import Count
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
-from recsys_lab.files import path_of
-from recsys_lab.ranges import Count
 from recsys_lab.sharders.dmt.partition import strided
 from recsys_lab.sharders.dmt.partition_file import load_partition
 from recsys_lab.tables import Table

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
+from recsys_lab.base.ranges import OneOf, Positive, check
 from recsys_lab.cluster import Cluster
-from recsys_lab.ranges import OneOf, Positive, check
 
 
 @dataclass(frozen=True)

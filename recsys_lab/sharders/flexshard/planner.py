@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
+from recsys_lab.base.ranges import OneOf, Range, check_fields
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.tiers import tier_rows
-from recsys_lab.ranges import OneOf, Range, check_fields
 from recsys_lab.schemes.tiers.placement import FLEXSHARD, in_tiers
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.flexshard.allocate import Split, Trade, optimal_three_tier, three_tier, two_tier

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Annotated
 
+from recsys_lab.base.ranges import NotNegative, OneOf, check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.ranges import NotNegative, OneOf, check_fields
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.whole import TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from recsys_lab.base.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NONE
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.stores.choice import bytes_of_tables, memory_span_gb, with_caches
-from recsys_lab.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NONE
 
 #: The room that a sharder is given in turn, until its plan can be made to fit. It is a multiple of what a rank holds on average.
 ROOM = (1.25, 2.0, 4.0, math.inf)

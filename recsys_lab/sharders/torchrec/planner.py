@@ -1,7 +1,7 @@
 """TorchRec's EmbeddingShardingPlanner as a pure function of our tables, access statistics and cluster.
 
 It works on the meta device and needs no process group. So a plan for 64 GPUs is made on a laptop. This file imports no torch; search.py
-does. Where torch is not imported yet, search.py answers in a child process (recsys_lab/child.py).
+does. Where torch is not imported yet, search.py answers in a child process (recsys_lab/base/child.py).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from recsys_lab.child import answer
+from recsys_lab.base.child import answer
+from recsys_lab.base.ranges import OneOf, Width, check_fields
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.ranges import OneOf, Width, check_fields
 from recsys_lab.schemes.in_host import GRID_SHARD, TABLE_ROW_WISE
 from recsys_lab.schemes.replicated import DATA_PARALLEL
 from recsys_lab.schemes.row_blocks import ROW_WISE

@@ -16,8 +16,8 @@ from torchrec.distributed.types import ParameterSharding
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
+from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.plan import Placement, Shard
-from recsys_lab.quiet import quiet_torchrec
 from recsys_lab.schemes.replicated import DATA_PARALLEL
 from recsys_lab.sharders.torchrec.copies import Greedy, with_idle_ranks
 from recsys_lab.sharders.torchrec.memory import AsStored

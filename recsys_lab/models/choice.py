@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from recsys_lab.child import answer
+from recsys_lab.base.child import answer
 from recsys_lab.config.schema import imported, plain_keys, resolved
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Towers = tuple[tuple[str, ...], ...]  # groups of feature names
 #: The rooms on whose sources a model's cost depends.
-COUNTED = ("models", "kernels", "tables", "precision", "config", "model_choice")
+COUNTED = ("models", "kernels", "tables", "precision", "config")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = PACKAGE / "checkout"
 ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent
 CONF = ROOT / "conf"

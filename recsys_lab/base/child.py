@@ -25,9 +25,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from recsys_lab import errors, places
+from recsys_lab import errors
+from recsys_lab.base import paths
+from recsys_lab.base.files import why_untrusted, write_text
 from recsys_lab.errors import UserError
-from recsys_lab.files import why_untrusted, write_text
 
 SCHEMA = 1
 PACKAGES = ("torch", "torchrec")
@@ -38,7 +39,7 @@ _KEPT: dict[str, dict[str, Any]] = {}  # of this process, by key
 
 
 def cache_folder() -> Path:
-    return places.user_cache() / "counted"
+    return paths.user_cache() / "counted"
 
 
 def answer(function: str, asked: Any, rooms: tuple[str, ...], package: str = "recsys_lab") -> Any:
@@ -91,9 +92,9 @@ def sources_of(rooms: tuple[str, ...]) -> str:
     """A digest of the Python files of `rooms`."""
     parts: list[str] = []
     for room in rooms:
-        at = places.PACKAGE / room
+        at = paths.PACKAGE / room
         for file in sorted(at.rglob("*.py")) if at.is_dir() else [at.with_suffix(".py")]:
-            parts += [str(file.relative_to(places.PACKAGE)), file.read_text(encoding="utf-8")]
+            parts += [str(file.relative_to(paths.PACKAGE)), file.read_text(encoding="utf-8")]
     return _digest(parts)
 
 

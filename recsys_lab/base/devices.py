@@ -15,9 +15,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
+from recsys_lab.base.environment import DEVICE, WORDS, word_of
 from recsys_lab.errors import UserError
 from recsys_lab.units import counted
-from recsys_lab.variables import DEVICE, WORDS, word_of
 
 if TYPE_CHECKING:
     import torch

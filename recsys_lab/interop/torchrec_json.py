@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from recsys_lab import api
+from recsys_lab.base.files import read_json
+from recsys_lab.base.shapes import check_shape
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.experiment import Experiment
-from recsys_lab.files import read_json
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.validate import validate
 from recsys_lab.schemes.replicated import DATA_PARALLEL
-from recsys_lab.shapes import check_shape
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import Table
 from recsys_lab.units import counted

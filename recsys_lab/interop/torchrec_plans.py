@@ -1,6 +1,6 @@
 """Plans of ours for a TorchRec model, and TorchRec's plans in ours: to train with, to read, and to price.
 
-from recsys_lab import torchrec_plans
+from recsys_lab.interop import torchrec_plans
 
 made = recsys_lab.plan(torchrec_plans.experiment(model, "cluster=h100x64", "sharder=neo_4d")).plan
 DistributedModelParallel(model, plan=torchrec_plans.to_torchrec(made, model, "cuda"))
@@ -23,11 +23,12 @@ from torchrec.distributed import types as tr
 from torchrec.modules.embedding_configs import DataType, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from recsys_lab import api, torchrec_json
+from recsys_lab import api
 from recsys_lab.data.torchrec_tables import MeanIds, table_file
 from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.executor.torchrec_plan import to_torchrec as of_one_module
 from recsys_lab.experiment import Experiment
+from recsys_lab.interop import torchrec_json
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.validate import validate
 from recsys_lab.sharders.torchrec.search import from_torchrec as placements_of

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from experiments.cpu_dlrm.peak import compiled
 from experiments.cpu_dlrm.tables import published
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.ranges import Rounds, Threads, Width
-from recsys_lab.data.progress import progress
 from recsys_lab.models.linear import linear, product
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
@@ -62,7 +62,7 @@ def run(name: str, *, rounds: Rounds = 3, threads: Threads | None = None, widths
     formats = [format for format in FORMATS if peak.gflop_s(format)]
     shares: dict[Case, list[float]] = {}
     peaks: dict[str, list[float]] = {format: [] for format in formats}
-    with progress(len(formats) * len(widths) * rounds, "products", "turn") as bar:
+    with Progress(len(formats) * len(widths) * rounds, "products", "turns") as bar:
         for format, width in itertools.product(formats, widths):
             layers = _layers(width, FORMATS[format])
             for _ in range(rounds):

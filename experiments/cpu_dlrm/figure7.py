@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cpu_dlrm.tables import HERE, published
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.ranges import Rounds
-from recsys_lab.data.progress import progress
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -34,7 +34,7 @@ def run(name: str, *, rounds: Rounds = 3) -> Study:
     lines: list[Line] = []
     rows: list[tuple[str, ...]] = []
     found = {}
-    with progress(len(SCRIPTS), "before and after in turns", "model") as bar:
+    with Progress(len(SCRIPTS), "before and after in turns", "models") as bar:
         for model, script in SCRIPTS.items():
             found[model] = benchmark(script, rounds)
             bar.update()

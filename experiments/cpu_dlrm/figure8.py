@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from experiments.benchmarks import dlrm_contenders, one_machine
 from experiments.cpu_dlrm.figure7 import CONTENDERS
 from experiments.cpu_dlrm.tables import MODELS, published
-from recsys_lab.data.progress import progress
+from recsys_lab.base.progress import Progress
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -45,7 +45,7 @@ def run(name: str) -> Study:
         "small": published()["figure8"]["small_embeddings_after"],
         "MLPerf": published()["figure8"]["mlperf_embeddings_after_at_most"],
     }
-    with progress(len(theirs) * len(CONTENDERS), "profiles", "profile") as bar:
+    with Progress(len(theirs) * len(CONTENDERS), "profiles", "profiles") as bar:
         for (model, given), (contender, what) in product(problems().items(), CONTENDERS.items()):
             shares = found[model, what] = shares_of(given, contender)
             bar.update()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.neo.priced import OF_MODEL, QUANTISED, SIMULATED, Case, Priced, cluster, priced, published
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.ranges import Hosts
-from recsys_lab.data.progress import progress
 from recsys_lab.errors import UserError
 from recsys_lab.simulate.collectives import collective_ms
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, PINK, picture, written
@@ -31,7 +31,7 @@ def run(name: str, *, hosts: list[Hosts]) -> Study:
 
 def by_hosts(model: str, hosts: list[int]) -> dict[int, Priced]:
     batch = published()["table3"][model]["batch_of_gpu"]
-    with progress(len(hosts), f"{model} on {hosts[0]} to {hosts[-1]} hosts", "plan") as bar:
+    with Progress(len(hosts), f"{model} on {hosts[0]} to {hosts[-1]} hosts", "plans") as bar:
         found = {}
         for count in hosts:
             found[count] = priced(Case(model, count, batch, OF_MODEL[model]))

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from recsys_lab.base.arguments import parser
+from recsys_lab.base.progress import Progress
 from recsys_lab.config.runless import check_runless
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.question import AS_SAID, AXES, ClusterAsked, Question, items_of
@@ -16,7 +17,6 @@ from recsys_lab.decide.tables import DASH
 from recsys_lab.errors import UserError
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
-from recsys_lab.report.waiting import Bar
 from recsys_lab.units import counted
 
 
@@ -30,8 +30,8 @@ def main(argv: list[str]) -> int:
     question = _question(options.overrides, options.sharders)
     from recsys_lab.decide.decision import ranked  # with torch, which neither help nor a mistake needs
 
-    with Bar("sharders priced") as bar:
-        rows = ranked(question, bar.told)
+    with Progress(0, "pricing", "sharders") as bar:
+        rows = ranked(question, bar.advance_to)
     if options.json:
         print(json.dumps({"ranked": [_as_json(row) for row in rows]}, indent=2))
     else:

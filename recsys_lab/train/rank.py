@@ -209,10 +209,8 @@ def _trainer(
                 metric, mode="max" if higher else "min", patience=stopping.patience, check_on_train_epoch_end=False
             )
         )
-    told = main and options.progress_bar and job.sweep is None  # a sweep has its own table
-    bar = told and os.isatty(2)
-    if told:
-        hooks.append(callbacks.ExamplesBar() if bar else callbacks.StepLines())
+    if main and options.progress_bar and job.sweep is None:  # a sweep has its own table
+        hooks.append(callbacks.StepProgress())
     every = options.evaluate_every_epochs
     if every and start is not None:
         hooks.insert(0, callbacks.JudgeStart())  # before what counts look-ups or time
@@ -232,7 +230,7 @@ def _trainer(
         log_every_n_steps=options.log_every_steps,
         enable_checkpointing=False,
         enable_model_summary=False,
-        enable_progress_bar=bar,
+        enable_progress_bar=False,
         use_distributed_sampler=False,
         profiler=Unprofiled(),
         default_root_dir=str(job.folder),

@@ -224,17 +224,21 @@ def test_an_interrupted_batch_keeps_what_has_ended_and_what_was_there(
     assert not list(runs.rglob("*.before"))
 
 
-def test_what_waits_is_told_in_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_say_how_long_a_batch_takes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     with Waiting([("dmt/figure10", 100.0), ("dmt/table3", None)]) as waiting:
-        for seconds in (1.0, 6.0, 7.0, 40.0, 130.0):
-            waiting.tick(seconds)
+        for now in (1.0, 12.0, 13.0, 130.0):
+            waiting.tick(now)
         waiting.ended(200.0)
-        for seconds in (1.0, 10.0):
-            waiting.tick(seconds)
+        now = 210.0
+        waiting.tick(10.0)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(";")[0] for line in lines[:-1]] == [f"dmt/figure10 (1 of 2): {seconds} s of about 100" for seconds in (6, 40, 130)]
-    assert lines[0].endswith("all of them about 2 min more") and lines[-2].endswith("all of them about 20 s more")
-    assert lines[-1] == "dmt/table3 (2 of 2): 10 s of about 20; all of them about 30 s more"  # the machine is half as fast as it was
+    assert lines == [
+        "dmt/figure10 (1 of 2): 12 of 120 s (10%) after 12 s, about 2 min left",
+        "dmt/figure10 (1 of 2): 100 of 120 s (83%) after 130 s, about 20 s left",
+        "dmt/table3 (2 of 2): 110 of 120 s (92%) after 210 s, about 30 s left",  # the machine is half as fast as it was
+    ]
 
 
 def test_the_command_lists_all_and_refuses_what_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""One Weights & Biases run per job, through W&B's own client. The only file that imports wandb.
+"""One Weights & Biases run per job, through Lightning's own logger.
 
 Offline unless the user is logged in. Nothing is ever asked, and nothing is written outside the run folder.
 Rank 0 calls `start` before training and `finish` after the record is written, in the same process.
@@ -12,61 +12,25 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from recsys_lab.base.files import plain, read_json, write_json
 from recsys_lab.base.packages import Package, needs
 from recsys_lab.base.ranges import OneOf, Range, Text
-from recsys_lab.base.shapes import check_shape
 from recsys_lab.errors import UserError
-from recsys_lab.record.headline import ARTIFACTS, headline
 from recsys_lab.record.loggers import LIGHTNING
 
 WANDB = Package("wandb", "wandb", "logger=none")
 MODES = ("auto", "online", "offline")
+IDS_FILE = "wandb/ids.json"
 #: Seconds until a server that does not answer is given up.
 INIT_S = 30.0
 #: What W&B takes.
 PROJECT = Text(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
 ENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
 TAG = Text(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
-
-
-class RunLogger:
-    """What a logger has beside Lightning's (record/lightning_loggers.py).
-
-    Its run belongs to one run folder, whatever other runs this process holds.
-    """
-
-    experiment: Any
-    folder: Path
-
-    def log_tables(self, kind: str, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]], page: str) -> None:
-        """Puts `tables` (name: columns, rows) into the run as `kind`/name. An HTML `page` becomes a panel that reports can take."""
-        import wandb
-
-        with _inside(self.folder):
-            shown: dict[str, Any] = {f"{kind}/page": wandb.Html(page, inject=False)}
-            for name, (columns, rows) in tables.items():
-                shown[f"{kind}/{name}"] = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
-            self.experiment.log(shown)
-
-    def finish(self, status: str) -> None:
-        """Put plan and record into the run as artifacts, the record's figures into its summary, and close it."""
-        import wandb
-
-        run = self.experiment
-        with _inside(self.folder):
-            for file, kind in ARTIFACTS.items():
-                if (path := self.folder / file).exists():
-                    artifact = wandb.Artifact(f"{run.id}-{path.stem}", type=kind)
-                    artifact.add_file(str(path), policy="immutable")
-                    run.log_artifact(artifact)
-            if (path := self.folder / "result.json").exists():
-                run.summary.update(headline(read_json(path)))
-            run.finish(exit_code=0 if status == "completed" else 1)
 
 
 @needs(WANDB, LIGHTNING)
@@ -81,7 +45,7 @@ def start(
     mode: Annotated[str, OneOf(MODES)] = "auto",
     tags: list[Annotated[str, TAG]] | None = None,
     system_metrics_interval_s: Annotated[float, Range(0.1, 86400)] = 5.0,
-) -> RunLogger:
+) -> Any:
     """A Lightning logger on a new W&B run in `folder`/wandb, with `config` as it ran.
 
     Args:
@@ -99,7 +63,7 @@ def start(
     """
     import wandb
 
-    from recsys_lab.record.lightning_loggers import OfWandb  # with torch, as Lightning has it: neither is needed before a run
+    from recsys_lab.record.lightning_loggers import WandbRun  # with torch, which nothing needs before a run
 
     folder = Path(folder).resolve()
     with _refusals():
@@ -107,7 +71,7 @@ def start(
     ids = _known_ids(folder)
     same = bool(ids) and online
     run_id = ids[-1] if same else secrets.token_hex(4)
-    with _refusals(), _inside(folder):
+    with _refusals(), inside(folder):
         run = wandb.init(
             project=project,
             entity=entity,
@@ -130,17 +94,12 @@ def start(
     run.define_metric("trainer/global_step")
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
     if not same:
-        write_json(folder / "wandb" / "ids.json", [*ids, run_id])
-    return OfWandb(run, folder)
+        write_json(folder / IDS_FILE, [*ids, run_id])
+    return WandbRun(folder, run)
 
 
 def _known_ids(folder: Path) -> list[str]:
-    path = folder / "wandb" / "ids.json"
-    if not path.exists():
-        return []
-    ids = read_json(path)
-    check_shape(ids, list[str], path, "take it away: the run then begins a new one of W&B")
-    return ids
+    return read_json(path) if (path := folder / IDS_FILE).exists() else []
 
 
 @contextlib.contextmanager
@@ -183,7 +142,7 @@ def logged_in() -> bool:
 
 
 @contextlib.contextmanager
-def _inside(folder: Path) -> Iterator[None]:
+def inside(folder: Path) -> Iterator[None]:
     """W&B keeps its caches and staged files in the home folder. While this lasts, in the run folder."""
     ours = {f"WANDB_{kind}_DIR": str(folder / "wandb" / kind.lower()) for kind in ("CACHE", "DATA", "CONFIG", "ARTIFACT")}
     before = {key: os.environ.get(key) for key in ours}

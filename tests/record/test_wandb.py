@@ -113,14 +113,6 @@ def test_a_variable_that_wandb_refuses_is_one_line(tmp_path, monkeypatch, name, 
         wandb_run.start(tmp_path, CONFIG, "x")
 
 
-def test_ids_of_another_shape_are_one_line(tmp_path):
-    (tmp_path / "wandb").mkdir()
-    for text in ('{"a": 1}', "[1]", "5"):
-        (tmp_path / "wandb" / "ids.json").write_text(text)
-        with pytest.raises(UserError, match=r"wandb/ids.json: .*of another shape"):
-            wandb_run.start(tmp_path, CONFIG, "x")
-
-
 def test_an_unknown_mode_is_refused():
     with pytest.raises(UserError, match="logger.mode: .*given on; allowed: auto, online, offline"):
         check_fields({"mode": "on"}, "logger", wandb_run.start)

@@ -63,7 +63,9 @@ def test_one_thread_fits_whatever_the_process_may_use_and_a_log_says_how_far(mon
     with threadpool_limits(2):
         fitted(data_set(Bags(300, 1)), 1)
     assert threads == {1}
-    assert capsys.readouterr().err.splitlines() == [f"logistic regression: {done} of 5 fits ({done / 5:.0%}) after 0 s" for done in range(1, 6)]
+    assert capsys.readouterr().err.splitlines() == [
+        f"logistic regression: {done} of 5 fits ({done / 5:.0%}) after 0 s" for done in range(1, 6)
+    ]
 
 
 def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ ANOTHER_FILE = "name another file"
 
 
 def pasted(key: str, folder: Path) -> str:
-    """`word_of` to be pasted into a shell: in the shell's quotes too, where it needs them."""
-    return shlex.quote(word_of(key, folder))
+    """`override_of` to be pasted into a shell: in the shell's quotes too, where it needs them."""
+    return shlex.quote(override_of(key, folder))
 
 
 def pasted_list(key: str, texts: Iterable[str]) -> str:
@@ -33,7 +33,7 @@ def pasted_list(key: str, texts: Iterable[str]) -> str:
     return shlex.quote(f"{key}=[{','.join(words)}]")
 
 
-def word_of(key: str, folder: Path) -> str:
+def override_of(key: str, folder: Path) -> str:
     """`key=folder` as one word of a command line: in Hydra's quotes, where it needs them."""
     text = str(folder)
     if not re.fullmatch(r"[\w./:+@%-]+", text, re.ASCII):

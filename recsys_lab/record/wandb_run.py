@@ -144,9 +144,9 @@ def logged_in() -> bool:
 @contextlib.contextmanager
 def inside(folder: Path) -> Iterator[None]:
     """W&B keeps its caches and staged files in the home folder. While this lasts, in the run folder."""
-    ours = {f"WANDB_{kind}_DIR": str(folder / "wandb" / kind.lower()) for kind in ("CACHE", "DATA", "CONFIG", "ARTIFACT")}
-    before = {key: os.environ.get(key) for key in ours}
-    os.environ.update(ours)
+    folders = {f"WANDB_{kind}_DIR": str(folder / "wandb" / kind.lower()) for kind in ("CACHE", "DATA", "CONFIG", "ARTIFACT")}
+    before = {key: os.environ.get(key) for key in folders}
+    os.environ.update(folders)
     try:
         yield
     finally:

@@ -306,10 +306,7 @@ def resolve(config: DictConfig) -> Experiment:
 def of_words(words: Sequence[str], where: str, needed: str = "one run is needed") -> Experiment:
     """The experiment of run.py's `words`. Raises UserError for whatever is wrong with them, and for what is not one run."""
     with apart_from_hydra():  # else Lightning would start other ranks with words of Hydra's in their arguments
-        line = command_line.read(list(words))
-        if line.config is None or line.multirun:
-            raise UserError(f"{needed}, not a sweep", where=where, given=" ".join(words))
-        return resolve(line.config)
+        return resolve(command_line.read_run(words, where, needed).config)
 
 
 def _study(group: DictConfig, name: str) -> StudyChoice:

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.base.ranges import OneOf, hints_of
+from recsys_lab.base.ranges import OneOf
+from recsys_lab.base.schema import hints_of
 from recsys_lab.config import options
 from recsys_lab.config.described import GROUPS, comments, is_global, loaded
 

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from recsys_lab.base.ranges import OneOf, Range, Text, hints_of
+from recsys_lab.base.ranges import OneOf, Range, Text
+from recsys_lab.base.schema import hints_of
 from recsys_lab.config.described import GROUPS, is_global, meanings, targets
 from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of, target_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recsys_lab.base.packages import missing
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.record import mlflow_run
 from recsys_lab.record.run_folder import flat

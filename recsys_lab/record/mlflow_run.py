@@ -82,7 +82,7 @@ def start(
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    from recsys_lab.record.lightning_loggers import MlflowRun  # with torch, which nothing needs before a run
+    from recsys_lab.record.mlflow_logger import MlflowRun  # with torch, which nothing needs before a run
 
     for library in ("mlflow", "alembic", "urllib3.connectionpool", "lightning.pytorch.loggers.mlflow"):
         logging.getLogger(library).setLevel(logging.ERROR)  # how it makes its tables, and that it tries again

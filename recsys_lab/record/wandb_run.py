@@ -1,4 +1,4 @@
-"""One Weights & Biases run per job, through Lightning's own logger.
+"""One Weights & Biases run per job. Training logs to it through Lightning's own logger. The only file that imports wandb.
 
 Offline unless the user is logged in. Nothing is ever asked, and nothing is written outside the run folder.
 Rank 0 calls `start` before training and `finish` after the record is written, in the same process.
@@ -10,6 +10,7 @@ offline client cannot see how far the first one came. All ids are kept in `wandb
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,8 @@ from recsys_lab.base.files import plain, read_json, write_json
 from recsys_lab.base.packages import Package, needs
 from recsys_lab.base.ranges import OneOf, Range, Text
 from recsys_lab.errors import UserError
-from recsys_lab.record.loggers import LIGHTNING
+from recsys_lab.record.headline import ARTIFACTS, headline
+from recsys_lab.record.loggers import LIGHTNING, Tables
 
 WANDB = Package("wandb", "wandb", "logger=none")
 MODES = ("auto", "online", "offline")
@@ -31,6 +33,45 @@ INIT_S = 30.0
 PROJECT = Text(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
 ENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
 TAG = Text(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
+
+
+class WandbRun:
+    """The W&B run `experiment` of one run folder, whatever other runs this process holds. Only training imports Lightning."""
+
+    def __init__(self, experiment: Any, folder: Path):
+        self.experiment, self.folder = experiment, folder
+
+    @functools.cached_property
+    def lightning(self) -> Any:
+        from lightning.pytorch.loggers import WandbLogger
+
+        run = self.experiment
+        return WandbLogger(experiment=run, save_dir=self.folder, project=run.project, name=run.name, id=run.id)
+
+    def log_tables(self, kind: str, tables: Tables, page: str) -> None:
+        """Puts `tables` into the run as `kind`/name. An HTML `page` becomes a panel that reports can take."""
+        import wandb
+
+        with _inside(self.folder):
+            panels: dict[str, Any] = {f"{kind}/page": wandb.Html(page, inject=False)}
+            for name, (columns, rows) in tables.items():
+                panels[f"{kind}/{name}"] = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
+            self.experiment.log(panels)
+
+    def finish(self, status: str) -> None:
+        """Puts plan and record into the run as artifacts, the record's figures into its summary, and closes it."""
+        import wandb
+
+        run = self.experiment
+        with _inside(self.folder):
+            for file, kind in ARTIFACTS.items():
+                if (path := self.folder / file).exists():
+                    artifact = wandb.Artifact(f"{run.id}-{path.stem}", type=kind)
+                    artifact.add_file(str(path), policy="immutable")
+                    run.log_artifact(artifact)
+            if (path := self.folder / "result.json").exists():
+                run.summary.update(headline(read_json(path)))
+            run.finish(exit_code=0 if status == "completed" else 1)
 
 
 @needs(WANDB, LIGHTNING)
@@ -45,8 +86,8 @@ def start(
     mode: Annotated[str, OneOf(MODES)] = "auto",
     tags: list[Annotated[str, TAG]] | None = None,
     system_metrics_interval_s: Annotated[float, Range(0.1, 86400)] = 5.0,
-) -> Any:
-    """A Lightning logger on a new W&B run in `folder`/wandb, with `config` as it ran.
+) -> WandbRun:
+    """A new W&B run in `folder`/wandb, with `config` as it ran.
 
     Args:
         folder, config, name, group: those of `recsys_lab.record.loggers.tensorboard`.
@@ -56,14 +97,12 @@ def start(
         system_metrics_interval_s: between two samples of system metrics.
 
     Returns:
-        The logger, over a run that belongs to `folder` alone.
+        The run, which belongs to `folder` alone.
 
     Raises:
         UserError: for online without being logged in, and where W&B refuses: by its variables, or because its server does not answer.
     """
     import wandb
-
-    from recsys_lab.record.lightning_loggers import WandbRun  # with torch, which nothing needs before a run
 
     folder = Path(folder).resolve()
     with _refusals():
@@ -71,7 +110,7 @@ def start(
     ids = _known_ids(folder)
     same = bool(ids) and online
     run_id = ids[-1] if same else secrets.token_hex(4)
-    with _refusals(), inside(folder):
+    with _refusals(), _inside(folder):
         run = wandb.init(
             project=project,
             entity=entity,
@@ -95,7 +134,7 @@ def start(
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
     if not same:
         write_json(folder / IDS_FILE, [*ids, run_id])
-    return WandbRun(folder, run)
+    return WandbRun(run, folder)
 
 
 def _known_ids(folder: Path) -> list[str]:
@@ -142,7 +181,7 @@ def logged_in() -> bool:
 
 
 @contextlib.contextmanager
-def inside(folder: Path) -> Iterator[None]:
+def _inside(folder: Path) -> Iterator[None]:
     """W&B keeps its caches and staged files in the home folder. While this lasts, in the run folder."""
     folders = {f"WANDB_{kind}_DIR": str(folder / "wandb" / kind.lower()) for kind in ("CACHE", "DATA", "CONFIG", "ARTIFACT")}
     before = {key: os.environ.get(key) for key in folders}

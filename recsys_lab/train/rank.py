@@ -117,7 +117,7 @@ def train_here(job: Job) -> dict[str, Any] | None:
         record = replace(record, status="pruned", pruned=prune.pruned)
     if dist.get_rank() == 0:
         record = _with_coverage(record, job, data, seen)
-        _log_final(job.folder, figures.get("validation"), trainer, logger)
+        _log_final(job.folder, figures.get("validation"), trainer)
         write_result(job.folder, record)
         finish(logger, "completed")
     dist.barrier()
@@ -219,7 +219,7 @@ def _trainer(
         devices=launcher.ranks_per_host,
         num_nodes=launcher.hosts,
         strategy=strategy,
-        logger=logger or False,
+        logger=getattr(logger, "lightning", logger) or False,
         callbacks=hooks,
         max_epochs=options.epochs,
         max_steps=options.max_steps,
@@ -275,14 +275,14 @@ def _evaluate_splits(
     return figures
 
 
-def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer, logger: Any) -> None:
+def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer) -> None:
     """The final evaluation as the last point of the learning curve, unless the last epoch's end already is that point."""
     rows = read_metrics(folder)
     metrics = loggable(figures or {})
     if not metrics or (rows and rows[-1]["step"] == trainer.global_step and any(rows[-1][name] is not None for name in metrics)):
         return
     MetricsCsv(folder).append({"step": trainer.global_step, "epoch": max(0, trainer.current_epoch - 1), **metrics})
-    if logger is not None:
+    for logger in trainer.loggers:
         logger.log_metrics(metrics, step=trainer.global_step)
 
 

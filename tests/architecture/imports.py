@@ -56,9 +56,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 
 #: Packages that only some rooms may import, and those rooms (or single files).
 ONLY_IN: Mapping[str, frozenset[str]] = {
-    "wandb": frozenset({"record/wandb_run.py", "record/lightning_loggers.py"}),
+    "wandb": frozenset({"record/wandb_run.py"}),
     "ray": frozenset({"launchers"}),
-    "mlflow": frozenset({"record/mlflow_run.py", "record/lightning_loggers.py"}),
+    "mlflow": frozenset({"record/mlflow_run.py", "record/mlflow_logger.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
     | {"experiment", "partition", "doctor", "calibrate", "launchers", "interop", "lightning", "base/devices.py"},
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})

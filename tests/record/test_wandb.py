@@ -41,7 +41,7 @@ def run_job(folder: Path, seed: int = 7, group: str | None = None, finish: bool 
     folder.mkdir(parents=True, exist_ok=True)
     logger = wandb_run.start(folder, CONFIG | {"seed": seed}, f"dcn-seed{seed}", group, system_metrics_interval_s=0.2)
     for step in (10, 20, 30):
-        logger.log_metrics({"train_loss": seed + 1 / step}, step=step)
+        logger.lightning.log_metrics({"train_loss": seed + 1 / step}, step=step)
         time.sleep(wait_s)
     if finish:
         for plan in ("plan.json", "plan_here.json"):

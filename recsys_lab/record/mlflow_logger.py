@@ -1,55 +1,21 @@
-"""Lightning's W&B and MLflow loggers, with our tables and artifacts. In a file of its own, since Lightning imports torch."""
+"""Lightning's MLflow logger, with our tables and artifacts. In a file of its own, since Lightning imports torch."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
+from lightning.pytorch.loggers import MLFlowLogger
 
 from recsys_lab.base.files import plain, read_json
 from recsys_lab.record.headline import ARTIFACTS, headline
-from recsys_lab.record.wandb_run import inside
+from recsys_lab.record.loggers import Tables
 
-#: By name: columns and rows.
-Tables = Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]]
 #: Until an MLflow server that did not answer is called again, seconds. Twice as long each time.
 PAUSE_S = 30.0
-
-
-class WandbRun(WandbLogger):
-    """The W&B `run` of one run folder, whatever other runs this process holds."""
-
-    def __init__(self, folder: Path, run: Any):
-        super().__init__(experiment=run, save_dir=folder, project=run.project, name=run.name, id=run.id)
-        self.folder = folder
-
-    def log_tables(self, kind: str, tables: Tables, page: str) -> None:
-        """Puts `tables` into the run as `kind`/name. An HTML `page` becomes a panel that reports can take."""
-        import wandb
-
-        with inside(self.folder):
-            for name, (columns, rows) in tables.items():
-                self.log_table(f"{kind}/{name}", columns=list(columns), data=[list(row) for row in rows])
-            self.experiment.log({f"{kind}/page": wandb.Html(page, inject=False)})
-
-    def finish(self, status: str) -> None:
-        """Puts plan and record into the run as artifacts, the record's figures into its summary, and closes it."""
-        import wandb
-
-        run = self.experiment
-        with inside(self.folder):
-            for file, kind in ARTIFACTS.items():
-                if (path := self.folder / file).exists():
-                    artifact = wandb.Artifact(f"{run.id}-{path.stem}", type=kind)
-                    artifact.add_file(str(path), policy="immutable")
-                    run.log_artifact(artifact)
-            if (path := self.folder / "result.json").exists():
-                run.summary.update(headline(read_json(path)))
-            run.finish(exit_code=0 if status == "completed" else 1)
 
 
 class MlflowRun(MLFlowLogger):

@@ -39,7 +39,7 @@ class Job:
         slurm.become_rank()
         hydra = HydraConfig.get()
         folder = torchrun.shared_folder(Path(hydra.runtime.output_dir))
-        job = StartedJob(with_choices(config, hydra.runtime.choices), folder, hydra.job.num, tuple(hydra.overrides.task))
+        job = StartedJob(with_choices(config, hydra), folder, hydra.job.num, tuple(hydra.overrides.task))
         self.codes.append(run_in_sweep(self.progress, job, self.writes and not torchrun.is_follower()))
 
 

@@ -142,9 +142,8 @@ def _search_path(overrides: Sequence[Override]) -> list[str]:
 
 def _sweep(line: arguments.Line, overrides: Sequence[Override]) -> Sweep:
     _check_sweep(overrides)
-    words = sorted(
-        [*line.overrides, *line.search_path], key=lambda word: not word.startswith("seed=")
-    )  # every configuration runs once before any runs again
+    # seeds first: every configuration runs once before any runs again
+    words = sorted([*line.overrides, *line.search_path], key=lambda word: not word.startswith("seed="))
     with hydra_errors():
         jobs = _jobs(parsed(words))
     common = composed_sweep(words)

@@ -44,7 +44,7 @@ def schema_of(target: Callable, beside: type | None = None) -> type:
     """A dataclass with the keyword-only parameters of `target` (or its fields, if it is a dataclass) and those of `beside`."""
     if dataclasses.is_dataclass(target):
         return typing.cast(type, target)
-    function: Any = target.__init__ if inspect.isclass(target) else target  # type: ignore[misc]
+    function: Any = target.__init__ if inspect.isclass(target) else target
     keys = [one for one in inspect.signature(target).parameters.values() if one.kind is one.KEYWORD_ONLY]
     # other parameters may name types that only a type checker imports
     own = {one.name: function.__annotations__[one.name] for one in keys if one.name in function.__annotations__}
@@ -87,7 +87,7 @@ def check_fields(instance: Any, where: str) -> None:
 
 
 @functools.cache
-def _fields(kind: type) -> type:
+def _fields(kind: Any) -> Any:
     """The fields of `kind` in a dataclass that does nothing after it is made."""
     return dataclasses.make_dataclass(f"{kind.__name__}Fields", list(hints_of(kind).items()), kw_only=True)
 

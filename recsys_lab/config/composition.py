@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,7 @@ def parsed(words: Sequence[str]) -> list[Override]:
 
 def composed(words: Sequence[str]) -> DictConfig:
     """The whole config of a single run, Hydra's own node in it."""
-    with hydra_errors(words):
-        config = _recorded(compose("config", overrides=with_any_key(words), return_hydra_config=True), words)
+    config = _composed(words, lambda overrides: compose("config", overrides=overrides, return_hydra_config=True))
     HydraConfig.instance().set_config(config)  # `hydra.run.dir` names the choices in it
     return config
 
@@ -45,8 +44,7 @@ def composed(words: Sequence[str]) -> DictConfig:
 def composed_sweep(words: Sequence[str]) -> DictConfig:
     """The config that a sweep's jobs have in common, Hydra's own node in it: where it lies, its sweeper and launcher."""
     loader = GlobalHydra.instance().config_loader()
-    with hydra_errors(words):
-        config = _recorded(loader.load_configuration("config", overrides=with_any_key(words), run_mode=RunMode.MULTIRUN), words)
+    config = _composed(words, lambda overrides: loader.load_configuration("config", overrides, run_mode=RunMode.MULTIRUN))
     HydraConfig.instance().set_config(config)
     return config
 
@@ -54,17 +52,24 @@ def composed_sweep(words: Sequence[str]) -> DictConfig:
 def composed_job(common: DictConfig, words: Sequence[str]) -> DictConfig:
     """The whole config of one job of a sweep, as Hydra composes it from what the jobs have in `common`."""
     loader = GlobalHydra.instance().config_loader()
+    return _composed(words, lambda overrides: loader.load_sweep_config(common, overrides))
+
+
+def _composed(words: Sequence[str], compose_with: Callable[[list[str]], Any]) -> DictConfig:
+    """What Hydra makes of the words. Its record shows them as they were given."""
     with hydra_errors(words):
-        return _recorded(loader.load_sweep_config(common, list(with_any_key(words))), words)
-
-
-def _recorded(config: Any, words: Sequence[str]) -> DictConfig:
-    """`config` with the words as they were given, which its record shows."""
-    given = dict(zip(with_any_key(words), words))
-    with read_write(config.hydra), open_dict(config.hydra):
-        task: Any = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
-        config.hydra.overrides.task = [given.get(word, word) for word in task]
-    return config
+        overrides = with_any_key(words)
+        try:
+            config = compose_with(overrides)
+        except OSError as error:
+            if error.errno is None:  # Hydra's own, of a choice that there is not
+                raise
+            raise cannot_read(error, "conf") from None
+        given = dict(zip(overrides, words))
+        with read_write(config.hydra), open_dict(config.hydra):
+            task: Any = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
+            config.hydra.overrides.task = [given.get(word, word) for word in task]
+        return config
 
 
 def with_any_key(words: Sequence[str]) -> list[str]:
@@ -111,8 +116,6 @@ def hydra_errors(words: Sequence[str] = ()) -> Iterator[None]:
         raise UserError("not UTF-8 text", where=_not_utf8(words), given=byte, remedy="save it as UTF-8") from None
     except yaml.YAMLError as error:
         raise UserError("not valid YAML", where="conf", given=" ".join(str(error).split())) from None
-    except OSError as error:
-        raise cannot_read(error, "conf") from None
     except (HydraException, OmegaConfBaseException, ValueError, OverflowError) as error:  # Hydra raises those two as well
         raise _refused(error) from None
 

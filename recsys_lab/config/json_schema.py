@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from recsys_lab.base.schema import alternatives, hints_of, json_schema
-from recsys_lab.config.described import GROUPS, is_global, meanings, targets
 from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of, target_of
+from recsys_lab.config.yaml_comments import GROUPS, is_global, meanings, targets
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 #: Where a group stands in the whole config, where that is not its name.
@@ -118,7 +118,7 @@ def _property(node: Json, root: Json, name: str, comments: Mapping[str, str]) ->
 
 def _kinds(node: Json, root: Json, comments: Mapping[str, str]) -> list[Json]:
     """What a node of Pydantic's schema takes, as alternatives."""
-    return [_kind(one, root, comments) for one in alternatives(node, root)]
+    return [_kind(dict(one), root, comments) for one in alternatives(node, root)]
 
 
 def _kind(node: Json, root: Json, comments: Mapping[str, str]) -> Json:

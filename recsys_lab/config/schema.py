@@ -98,7 +98,8 @@ def _line(detail: Any, kind: type, where: str, config: DictConfig) -> UserError:
     mistake = line_of(detail, kind, where, [part for part in PARTS.get(where, ()) if part != "choices"])
     is_key = mistake.parts["what"] == "no such key" and not where and len(detail["loc"]) == 1
     if is_key and (meant := _keys_named(config, str(detail["loc"][-1]))):
-        return UserError(**mistake.parts | {"remedy": f"did you mean {' or '.join(meant[:MOST_MEANT])}?"})
+        near = f"did you mean {' or '.join(meant[:MOST_MEANT])}?"
+        return UserError("no such key", where=mistake.parts["where"], allowed=mistake.parts["allowed"], remedy=near)
     return mistake
 
 

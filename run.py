@@ -2,12 +2,8 @@
 
 import sys
 
-from recsys_lab.base.streams import Streams, quiet_interrupts
-
-if __name__ == "__main__":
-    quiet_interrupts()  # before libraries are imported, which takes a second
-
 from launchers import torchrun
+from recsys_lab.base.environment import check_process
 from recsys_lab.config.command_line import Question, SingleRun, Sweep, read
 from recsys_lab.config.question import ask_hydra
 from recsys_lab.job import Program, claimed, run_job
@@ -15,9 +11,10 @@ from recsys_lab.studies.catalogue import with_studies
 from recsys_lab.sweeps.run import sweep
 
 
-def main(argv: list[str], line: SingleRun | None = None) -> int:
+def main(argv: list[str], line: SingleRun | Sweep | Question | None = None) -> int:
     """The exit code of what `argv` asks for. `line`: the same, where a program has read it already."""
-    with Streams() as streams, Program() as program:
+    with Program() as program:
+        check_process()
         program.line = line = line or read(with_studies(torchrun.completed(argv)))
         if isinstance(line, Question):
             ask_hydra(line)
@@ -28,9 +25,8 @@ def main(argv: list[str], line: SingleRun | None = None) -> int:
                 if isinstance(line, Sweep):
                     program.codes += sweep(line, leads)
                 else:
-                    config, folder = torchrun.joined(line.config, line.folder)
-                    program.codes.append(run_job(config, folder, ownership, writes=leads))
-    return streams.code(program.code)
+                    program.codes.append(run_job(*torchrun.joined(line.config, line.folder), ownership, writes=leads))
+    return program.exit_code
 
 
 if __name__ == "__main__":

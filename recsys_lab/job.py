@@ -18,10 +18,11 @@ from typing import Any
 from omegaconf import DictConfig
 
 from recsys_lab.base.files import pasted
+from recsys_lab.base.streams import Streams
 from recsys_lab.config.command_line import Question, SingleRun, Sweep
 from recsys_lab.config.folders import save_hydra
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
-from recsys_lab.config.installed import check_installed, check_submits
+from recsys_lab.config.installed import check_installed, check_packages
 from recsys_lab.errors import (
     UNWRITABLE,
     HungUp,
@@ -54,19 +55,21 @@ class Program:
 
     def __init__(self) -> None:
         self.codes: list[int] = []
+        self.streams = Streams()
         self.line: SingleRun | Sweep | Question | None = None
         self._handled_before: dict[signal.Signals, Any] = {}
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         """0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours. 129, 130 and 143: SIGHUP,
         Ctrl-C and SIGTERM cut it short.
 
         Of a sweep 0 where no job failed, else the lowest of those that failed.
         """
-        return min((code for code in self.codes if code), default=0)
+        return self.streams.code(min((code for code in self.codes if code), default=0))
 
     def __enter__(self) -> Program:
+        self.streams.__enter__()
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets its errors through to us, and prints nothing of its own
         if threading.current_thread() is threading.main_thread():
             handled = [signal.SIGTERM] + [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) == signal.SIG_DFL)  # nohup ignores it
@@ -74,6 +77,13 @@ class Program:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        try:
+            return self._ended(error)
+        finally:
+            self.streams.__exit__(kind, error, trace)
+
+    def _ended(self, error: BaseException | None) -> bool:
+        """Whether the exit codes say all of `error`."""
         for number, before in self._handled_before.items():
             signal.signal(number, before)
         error = error and cause(error)
@@ -108,11 +118,7 @@ def claimed(line: SingleRun | Sweep, leads: bool) -> AbstractContextManager[Owne
 
     `leads`: False on torchrun's ranks other than 0, which leave the folder to rank 0. Raises UserError where the folder is another's.
     """
-    configs = line.configs if isinstance(line, Sweep) else (line.config,)
-    for config in configs:
-        check_installed(config)
-    if isinstance(line, Sweep):
-        check_submits(line.config)
+    check_packages(line)
     if not leads:
         return nullcontext()
     ownership = Ownership.of(line.folder)

@@ -56,4 +56,4 @@ class Range(Interval.__mro__[1]):
 
 
 def Text(pattern: str, longest: int, says: str):
-    return Field(pattern=f"^(?:{pattern})$", max_length=longest, description=says)
+    return Field(pattern=f"^(?:{pattern})$", max_length=longest, description=f"{says}, at most {longest} characters")

@@ -44,7 +44,7 @@ def schema_of(target: Callable, beside: type | None = None) -> type:
     """A dataclass with the keyword-only parameters of `target` (or its fields, if it is a dataclass) and those of `beside`."""
     if dataclasses.is_dataclass(target):
         return typing.cast(type, target)
-    function: Any = target.__init__ if inspect.isclass(target) else target  # type: ignore[misc]
+    function: Any = target.__init__ if inspect.isclass(target) else target
     keys = [one for one in inspect.signature(target).parameters.values() if one.kind is one.KEYWORD_ONLY]
     # other parameters may name types that only a type checker imports
     own = {one.name: function.__annotations__[one.name] for one in keys if one.name in function.__annotations__}
@@ -87,7 +87,7 @@ def check_fields(instance: Any, where: str) -> None:
 
 
 @functools.cache
-def _fields(kind: type) -> type:
+def _fields(kind: Any) -> Any:
     """The fields of `kind` in a dataclass that does nothing after it is made."""
     return dataclasses.make_dataclass(f"{kind.__name__}Fields", list(hints_of(kind).items()), kw_only=True)
 
@@ -119,7 +119,8 @@ def line_of(detail: Any, kind: Any, where: str, more_keys: Sequence[str] = ()) -
     *outer, last = detail["loc"] or ("",)
     key, root = _key(where, detail["loc"]), json_schema(kind)
     if detail["type"] in UNKNOWN:
-        names = [*_at(root, outer).get("properties", ()), *(more_keys if not outer else ())]
+        fields = [name for one in alternatives(_at(root, outer), root) for name in one.get("properties", ())]
+        names = [*fields, *(more_keys if not outer else ())]
         return UserError("no such key", where=key, allowed=", ".join(names) or None, remedy=did_you_mean(str(last), names))
     allowed = _words(_at(root, detail["loc"]), root)
     if detail["type"] == "missing":
@@ -162,33 +163,33 @@ def _short(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
 
 
-def _alternatives(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def alternatives(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What a node of a JSON Schema may be, without references."""
     if "$ref" in node:
-        return _alternatives(root["$defs"][node["$ref"].rpartition("/")[2]], root)
-    return [one for inner in node["anyOf"] for one in _alternatives(inner, root)] if "anyOf" in node else [node]
+        return alternatives(root["$defs"][node["$ref"].rpartition("/")[2]], root)
+    return [one for inner in node["anyOf"] for one in alternatives(inner, root)] if "anyOf" in node else [node]
 
 
 def _at(root: Mapping[str, Any], path: Sequence[int | str]) -> Mapping[str, Any]:
     """The node of a JSON Schema at a place. Parts that only name an alternative of a union are passed over."""
     node: Mapping[str, Any] = root
     for part in path:
-        for one in _alternatives(node, root):
-            inner = one.get("items") if isinstance(part, int) else one.get("properties", {}).get(part, one.get("additionalProperties"))
+        for one in alternatives(node, root):
+            any_key = one.get("additionalProperties") or next(iter(one.get("patternProperties", {}).values()), None)
+            inner = one.get("items") if isinstance(part, int) else one.get("properties", {}).get(part, any_key)
             if isinstance(inner, Mapping):
                 node = inner
                 break
-    alternatives = _alternatives(node, root)
-    return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
+    return {"anyOf": alternatives(node, root)}
 
 
 def _choices(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Any]:
-    return [choice for one in _alternatives(node, root) for choice in one.get("enum", [one["const"]] if "const" in one else [])]
+    return [choice for one in alternatives(node, root) for choice in one.get("enum", [one["const"]] if "const" in one else [])]
 
 
 def _words(node: Mapping[str, Any], root: Mapping[str, Any]) -> str | None:
     """What a node of a JSON Schema allows, in words."""
-    return " or ".join(dict.fromkeys(words for one in _alternatives(node, root) if (words := _of_one(one, root)))) or None
+    return " or ".join(dict.fromkeys(words for one in alternatives(node, root) if (words := _of_one(one, root)))) or None
 
 
 def _of_one(node: Mapping[str, Any], root: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.progress import Progress
-from recsys_lab.config.runless import check_runless
+from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.question import AS_SAID, AXES, ClusterAsked, Question, items_of
 from recsys_lab.decide.rows import Row
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
 
 def _question(words: Sequence[str], sharders: str | None) -> Question:
     """Of one config: its words say everything but the sharder."""
-    check_runless(words, "rank", "simulate", "drop it, and keep the output: --json > FILE")
+    check_no_run_folder(words, "rank", "simulate", "drop it, and keep the output: --json > FILE")
     for word in words:
         key = word.lstrip("+").partition("=")[0]
         if key == "sharder":

@@ -54,6 +54,7 @@ class Line:
 
     Attributes:
         overrides: each as Hydra can read it.
+        search_path: the override that has Hydra look for choices in `config_dir`; none without one.
         options: Hydra's, as its own parser wants them.
         multirun, asks_hydra, shows_config: whether it has -m, a question that Hydra answers, and `--cfg`.
         config_dir: the user's own folder of choices: named, or `conf` in this folder.
@@ -61,21 +62,13 @@ class Line:
     """
 
     overrides: tuple[str, ...]
+    search_path: tuple[str, ...]
     options: tuple[str, ...]
     multirun: bool
     asks_hydra: bool
     shows_config: bool
     config_dir: str | None
     names_folder: str | None
-
-    @property
-    def search_path(self) -> list[str]:
-        return [] if self.config_dir is None else [f"hydra.searchpath=[{quoted(f'file://{Path(self.config_dir).resolve()}')}]"]
-
-    @property
-    def words(self) -> list[str]:
-        """The overrides with the folder in which Hydra looks for choices."""
-        return [*self.overrides, *self.search_path]
 
     def for_hydra(self, overrides: Sequence[str]) -> tuple[str, ...]:
         folder = [] if self.config_dir is None else ["--config-dir", self.config_dir]
@@ -100,15 +93,12 @@ def parsed(argv: Sequence[str]) -> Line:
     overrides = tuple(as_hydra_names(with_quotes(word)) for word in args["overrides"])
     searches = any(word.lstrip("+").startswith("hydra.searchpath=") for word in overrides)
     config_dir = args["config_dir"] or (None if searches else conf_here())
-    options = [names[0] for names in FLAGS if args[_name(names[0])]]
-    for option in ("--cfg", "--info", "--package"):
-        options += [] if args[_name(option)] is None else [option, args[_name(option)]]
+    search_path = () if config_dir is None else (f"hydra.searchpath=[{quoted(f'file://{Path(config_dir).resolve()}')}]",)
+    options = [names[0] for names in FLAGS if args[names[0].removeprefix("--").replace("-", "_")]]
+    for name in ("cfg", "info", "package"):
+        options += [] if args[name] is None else [f"--{name}", args[name]]
     asks = any(args[name] for name in ASKS_HYDRA)
-    return Line(overrides, tuple(options), args["multirun"], asks, args["cfg"] is not None, config_dir, args["config_dir"])
-
-
-def _name(option: str) -> str:
-    return option.removeprefix("--").replace("-", "_")
+    return Line(overrides, search_path, tuple(options), args["multirun"], asks, args["cfg"] is not None, config_dir, args["config_dir"])
 
 
 def _check(args: dict[str, Any]) -> None:

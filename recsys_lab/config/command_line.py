@@ -16,11 +16,9 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from recsys_lab.base import paths
-from recsys_lab.base.environment import check_variables
-from recsys_lab.base.files import check_here
 from recsys_lab.base.paths import CONF as CONF
 from recsys_lab.config import arguments, sized
-from recsys_lab.config.composition import composed, composed_job, composed_sweep, hydra_errors, parsed, task_config, with_any_key
+from recsys_lab.config.composition import composed, composed_job, composed_sweep, hydra_errors, parsed, with_any_key, with_choices
 from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
 from recsys_lab.config.frozen import differences, freeze, register_resolvers
 from recsys_lab.config.hydra_keys import check_hydra_keys
@@ -76,8 +74,6 @@ class Sweep:
 
 def read(argv: Sequence[str]) -> SingleRun | Sweep | Question:
     """What `argv` (without the program's name) asks for. Raises UserError for the first thing wrong with it."""
-    check_here()
-    check_variables()
     register_resolvers()
     paths.importable()
     line = arguments.parsed(argv)
@@ -89,12 +85,12 @@ def read(argv: Sequence[str]) -> SingleRun | Sweep | Question:
             return _question(line, overrides)
         if line.multirun:
             return _sweep(line, overrides)
-        _check_single(overrides)
-        if (resumed := _value_of("resume", overrides)) is not None:
-            return _resumed(str(resumed), line, overrides)
-        config = composed(line.words)
+        values = _values(overrides)
+        if values.get("resume") is not None:
+            return _resumed(line, overrides, values)
+        config = composed([*line.overrides, *line.search_path])
         folder = Path(os.path.abspath(own_folder(config.hydra.run.dir, "hydra.run.dir")))  # its name may hold the time
-        return SingleRun(freeze(task_config(config)), folder, line.overrides, config)
+        return SingleRun(freeze(with_choices(config)), folder, line.overrides, config)
 
 
 def read_run(argv: Sequence[str], where: str, needed: str = "one run is needed") -> SingleRun:
@@ -110,29 +106,28 @@ def _question(line: arguments.Line, overrides: Sequence[Override]) -> Question:
     if not line.shows_config:
         return Question(line.for_hydra(line.overrides))
     if not line.multirun and not any(override.is_sweep_override() for override in overrides):
-        freeze(task_config(composed(line.words)))
+        config = composed([*line.overrides, *line.search_path])
+        freeze(with_choices(config))
     return Question(line.for_hydra(with_any_key(line.overrides)))
 
 
-def _value_of(key: str, overrides: Sequence[Override]) -> Any:
-    return next((override.value() for override in reversed(overrides) if override.key_or_group == key), None)
-
-
-def _check_single(overrides: Sequence[Override]) -> None:
+def _values(overrides: Sequence[Override]) -> dict[str, Any]:
+    """The value of each key that a single run is given, of which the last one counts."""
     for override in overrides:
         if override.is_sweep_override():
             where, remedy = override.key_or_group, "add -m for a sweep"
             raise UserError("several values in a single run", where=where, given=override.input_line, remedy=remedy)
+    return {override.key_or_group: override.value() for override in overrides}
 
 
-def _resumed(name: str, line: arguments.Line, overrides: Sequence[Override]) -> SingleRun:
-    """The run in folder `name`, with its own config. Further words may change where rows lie, and nothing else."""
-    folder = run_to_resume(name, bool(_value_of("overwrite", overrides)), _value_of("hydra.run.dir", overrides))
+def _resumed(line: arguments.Line, overrides: Sequence[Override], values: Mapping[str, Any]) -> SingleRun:
+    """The run in the folder that `resume` names, with its own config. Further words may change where rows lie, and nothing else."""
+    folder = run_to_resume(values["resume"], bool(values.get("overwrite")), values.get("hydra.run.dir"))
     code = Named.of(overrides, line.names_folder)
     earlier = stored(folder, code)
     config = going_on(earlier, folder)
     if words := of_the_run(line.overrides):
-        new = task_config(composed([*words_of(folder), *words, *line.search_path, *_search_path(overrides)]))
+        new = with_choices(composed([*words_of(folder), *words, *line.search_path, *_search_path(overrides)]))
         check_targets(new, code, folder)
         if differing := differences(freeze(new), earlier):
             remedy = "resume it as it is (resume=RUN_FOLDER alone), or start a new run without resume"
@@ -147,7 +142,8 @@ def _search_path(overrides: Sequence[Override]) -> list[str]:
 
 def _sweep(line: arguments.Line, overrides: Sequence[Override]) -> Sweep:
     _check_sweep(overrides)
-    words = sorted(line.words, key=lambda word: not word.startswith("seed="))  # every configuration runs once before any runs again
+    # seeds first: every configuration runs once before any runs again
+    words = sorted([*line.overrides, *line.search_path], key=lambda word: not word.startswith("seed="))
     with hydra_errors():
         jobs = _jobs(parsed(words))
     common = composed_sweep(words)
@@ -156,10 +152,10 @@ def _sweep(line: arguments.Line, overrides: Sequence[Override]) -> Sweep:
         common.hydra.sweep.dir = str(folder)
         common.hydra.overrides.hydra = [*common.hydra.overrides.hydra, arguments.override("hydra.sweep.dir", str(folder))]
     configs = {job: composed_job(common, job) for job in jobs[:MOST_JOBS_COMPOSED]}
-    frozen = [freeze(task_config(config)) for config in configs.values()]
+    frozen = [freeze(with_choices(config)) for config in configs.values()]
     if not frozen:  # what a search begins with
         fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
-        frozen = [freeze(task_config(composed_job(common, tuple(fixed))))]
+        frozen = [freeze(with_choices(composed_job(common, tuple(fixed))))]
     return Sweep(folder, jobs, common, configs, tuple(frozen))
 
 

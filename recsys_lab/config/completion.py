@@ -16,7 +16,7 @@ from typing import Any
 from recsys_lab.base.ranges import OneOf
 from recsys_lab.base.schema import hints_of
 from recsys_lab.config import options
-from recsys_lab.config.described import GROUPS, comments, is_global, loaded
+from recsys_lab.config.yaml_comments import GROUPS, comments, is_global, loaded
 
 #: How a group is chosen, and where its keys stand, if not by its name.
 CHOSEN_AS = {"profile": "profile@simulate.profile"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.base.packages import Package
-from recsys_lab.base.paths import CONF
 from recsys_lab.config import sized
 from recsys_lab.errors import UserError, cannot_read, did_you_mean
 
@@ -37,8 +36,7 @@ def parsed(words: Sequence[str]) -> list[Override]:
 
 def composed(words: Sequence[str]) -> DictConfig:
     """The whole config of a single run, Hydra's own node in it."""
-    with hydra_errors():
-        config = _recorded(compose("config", overrides=with_any_key(words), return_hydra_config=True), words)
+    config = _composed(words, lambda overrides: compose("config", overrides=overrides, return_hydra_config=True))
     HydraConfig.instance().set_config(config)  # `hydra.run.dir` names the choices in it
     return config
 
@@ -46,8 +44,7 @@ def composed(words: Sequence[str]) -> DictConfig:
 def composed_sweep(words: Sequence[str]) -> DictConfig:
     """The config that a sweep's jobs have in common, Hydra's own node in it: where it lies, its sweeper and launcher."""
     loader = GlobalHydra.instance().config_loader()
-    with hydra_errors():
-        config = _recorded(loader.load_configuration("config", overrides=with_any_key(words), run_mode=RunMode.MULTIRUN), words)
+    config = _composed(words, lambda overrides: loader.load_configuration("config", overrides, run_mode=RunMode.MULTIRUN))
     HydraConfig.instance().set_config(config)
     return config
 
@@ -55,41 +52,47 @@ def composed_sweep(words: Sequence[str]) -> DictConfig:
 def composed_job(common: DictConfig, words: Sequence[str]) -> DictConfig:
     """The whole config of one job of a sweep, as Hydra composes it from what the jobs have in `common`."""
     loader = GlobalHydra.instance().config_loader()
-    with hydra_errors():
-        return _recorded(loader.load_sweep_config(common, list(with_any_key(words))), words)
+    return _composed(words, lambda overrides: loader.load_sweep_config(common, overrides))
 
 
-def _recorded(config: Any, words: Sequence[str]) -> DictConfig:
-    """`config` with the words as they were given, which its record shows."""
-    given = dict(zip(with_any_key(words), words))
-    with read_write(config.hydra), open_dict(config.hydra):
-        config.hydra.overrides.task = [given.get(word, word) for word in config.hydra.overrides.task]
-    return config
+def _composed(words: Sequence[str], compose_with: Callable[[list[str]], Any]) -> DictConfig:
+    """What Hydra makes of the words. Its record shows them as they were given."""
+    with hydra_errors(words):
+        overrides = with_any_key(words)
+        try:
+            config = compose_with(overrides)
+        except OSError as error:
+            if error.errno is None:  # Hydra's own, of a choice that there is not
+                raise
+            raise cannot_read(error, "conf") from None
+        given = dict(zip(overrides, words))
+        with read_write(config.hydra), open_dict(config.hydra):
+            task: Any = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
+            config.hydra.overrides.task = [given.get(word, word) for word in task]
+        return config
 
 
 def with_any_key(words: Sequence[str]) -> list[str]:
     """The words with `++` before each key of the config: the schema of its group says which keys there are, and names the nearest one."""
-    groups = GlobalHydra.instance().config_loader().list_groups("")
-    overrides = parsed(words)
+    loader, overrides = GlobalHydra.instance().config_loader(), parsed(words)
+    groups = [group for group in loader.list_groups("") if group != "hydra"]
     for override in overrides:
+        outer, _, inner = override.key_or_group.rpartition("/")
+        if outer and inner not in loader.list_groups(outer):
+            raise _no_such_part(override.key_or_group)
+        if override.key_or_group.split(".")[0] == "choices":  # ours: what was chosen
+            raise UserError("no such key", where=override.key_or_group, allowed=", ".join(groups), remedy="GROUP=CHOICE chooses")
         if override.key_or_group in groups and (override.is_delete() or not isinstance(override.value(), str | int | float | Sweep)):
             remedy = f"{override.key_or_group}=CHOICE; python run.py --help lists them"
             raise UserError("one choice is needed", where=override.key_or_group, given=override.input_line, remedy=remedy)
-    return [f"++{word.input_line}" if _names_key(word, groups) else str(word.input_line) for word in overrides]
+    plain = [o for o in overrides if not (o.is_add() or o.is_force_add() or o.is_delete() or "/" in o.key_or_group)]
+    keys = {o.input_line for o in plain if o.key_or_group not in groups and not o.key_or_group.startswith("hydra.")}
+    return [f"++{o.input_line}" if o.input_line in keys else str(o.input_line) for o in overrides]
 
 
-def _names_key(word: Override, groups: Sequence[str]) -> bool:
-    key, plain = word.key_or_group, not (word.is_add() or word.is_force_add() or word.is_delete())
-    return plain and key not in groups and "/" not in key and not key.startswith("hydra.")
-
-
-def task_config(config: DictConfig) -> DictConfig:
-    """What Hydra composed without its own node, and with the choices."""
-    return with_choices(config, config.hydra.runtime.choices)
-
-
-def with_choices(config: DictConfig, choices: DictConfig) -> DictConfig:
-    """`config` without Hydra's own node and with the chosen name of every group, which the record shows."""
+def with_choices(config: DictConfig, hydra: DictConfig | None = None) -> DictConfig:
+    """`config` without Hydra's own node, which may stand apart, and with the chosen name of every group, which the record shows."""
+    choices = (config.hydra if hydra is None else hydra).runtime.choices
     config = config.copy()
     with open_dict(config):
         config.pop("hydra", None)
@@ -98,8 +101,8 @@ def with_choices(config: DictConfig, choices: DictConfig) -> DictConfig:
 
 
 @contextmanager
-def hydra_errors() -> Iterator[None]:
-    """Hydra's and OmegaConf's own refusals as one line of ours."""
+def hydra_errors(words: Sequence[str] = ()) -> Iterator[None]:
+    """Hydra's and OmegaConf's own refusals as one line of ours. `words`: may name folders of choices, of which a file may be broken."""
     try:
         yield
     except OverrideParseException as error:
@@ -107,14 +110,12 @@ def hydra_errors() -> Iterator[None]:
     except MissingConfigException as error:
         raise _missing(error) from None
     except RecursionError:
-        raise UserError("nested too deeply, or a defaults list leads back to itself", where=_looping() or "command line") from None
+        raise UserError("nested too deeply, or a defaults list leads back to itself", where=_looping(words) or "command line") from None
     except UnicodeDecodeError as error:
         byte = f"byte 0x{error.object[error.start]:02x}"
-        raise UserError("not UTF-8 text", where=_not_utf8(), given=byte, remedy="save it as UTF-8") from None
+        raise UserError("not UTF-8 text", where=_not_utf8(words), given=byte, remedy="save it as UTF-8") from None
     except yaml.YAMLError as error:
         raise UserError("not valid YAML", where="conf", given=" ".join(str(error).split())) from None
-    except OSError as error:
-        raise cannot_read(error, "conf") from None
     except (HydraException, OmegaConfBaseException, ValueError, OverflowError) as error:  # Hydra raises those two as well
         raise _refused(error) from None
 
@@ -132,9 +133,14 @@ def _missing(error: MissingConfigException) -> UserError:
     if NO_SUBMITIT in str(error):
         return SUBMITIT.refusal("launcher", "slurm")
     group, _, choice = str(error.missing_cfg_file or "").rpartition("/")
+    loader = GlobalHydra.instance().config_loader()
     if group == sized.GROUP:
         return sized.no_such_cluster(choice)
     options = [str(option) for option in error.options or ()]
+    if group.split("/")[0] == "experiment":  # its folders hold choices too
+        group, choice = "experiment", "/".join([*group.split("/")[1:], choice])
+        inner = [f"{folder}/{name}" for folder in loader.list_groups(group) for name in loader.get_group_options(f"{group}/{folder}")]
+        options = [*loader.get_group_options(group), *inner]
     allowed, given = ", ".join(options) or None, choice or str(error).splitlines()[0]
     return UserError("no such choice", where=group or "conf", given=given, allowed=allowed, remedy=did_you_mean(choice, options))
 
@@ -147,7 +153,7 @@ def _refused(error: Exception) -> UserError:
         what = f"wrong type ({str(why).splitlines()[0]})"
         given = text.partition("=")[2].splitlines()[0][:MOST_SHOWN]
         return UserError(what, where=why.full_key, given=given, allowed=kinds.get(why.object_type))
-    key = text.split("'")[1] if text.startswith("Could not override '") else None
+    key = text.split("'")[1] if text.startswith("Could not override '") or "config group '" in text else None
     if key is not None and "/" in key:
         return _no_such_part(key)
     lines = [line.strip() for line in text.splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
@@ -160,20 +166,21 @@ def _no_such_part(name: str) -> UserError:
     loader, (outer, _, _) = GlobalHydra.instance().config_loader(), name.partition("/")
     parts = [f"{outer}/{part}" for part in loader.list_groups(outer)] or loader.list_groups("")
     if name.partition("@")[0] in parts:
-        remedy = f"name a {outer} that is made of it, such as {outer}=h100" if outer == sized.GROUP else f"name another {outer}"
+        remedy = f"use +{name}=CHOICE to add it, or choose a {outer} that is made of it"
         return UserError(f"the chosen {outer} is not made of this part", where=name, remedy=remedy)
-    return UserError("no such group", where=name, allowed=", ".join(parts), remedy=did_you_mean(name, parts))
+    where = name.partition("@")[0]
+    return UserError("no such group", where=where, allowed=", ".join(parts), remedy=did_you_mean(where, parts))
 
 
-def _files() -> Iterator[Path]:
-    """The YAML files that Hydra looks through."""
-    for source in GlobalHydra.instance().config_loader().get_search_path().get_path():
-        if source.path is not None and source.path.startswith("file://"):
-            yield from sorted(Path(source.path.removeprefix("file://")).rglob("*.yaml"))
+def _files_of_user(words: Sequence[str]) -> Iterator[Path]:
+    """The YAML files in the folders of choices that `words` name."""
+    for word in parsed(words):
+        for folder in word.value() if word.key_or_group == "hydra.searchpath" else ():
+            yield from sorted(Path(str(folder).removeprefix("file://")).rglob("*.yaml"))
 
 
-def _not_utf8() -> str:
-    for file in _files():
+def _not_utf8(words: Sequence[str]) -> str:
+    for file in _files_of_user(words):
         try:
             file.read_text(encoding="utf-8")
         except UnicodeDecodeError:
@@ -181,9 +188,9 @@ def _not_utf8() -> str:
     return "command line"
 
 
-def _looping() -> str | None:
+def _looping(words: Sequence[str]) -> str | None:
     """A file of the user's whose defaults list leads back to itself, if one does."""
-    for file in (file for file in _files() if not file.is_relative_to(CONF)):
+    for file in _files_of_user(words):
         seen, ahead = set(), [file]
         while ahead:
             at = ahead.pop()

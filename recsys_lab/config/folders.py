@@ -33,16 +33,16 @@ def own_folder(text: Any, where: str) -> Path:
     return path
 
 
-def run_to_resume(name: str, overwrite: bool, run_dir: object = None) -> Path:
+def run_to_resume(name: Any, overwrite: bool, run_dir: object = None) -> Path:
     """The folder of the run `name`. `run_dir`: the run folder that the command line names, if it does.
 
     UserError where it names none, where the run is to be removed as well, and where `run_dir` is another.
     """
-    if not name.strip():
+    if isinstance(name, list | dict) or not str(name).strip():
         raise UserError("no name of a folder", where="resume", given=repr(name), remedy="name that of a run: resume=RUN_FOLDER")
     if overwrite:
         raise UserError("a run cannot go on and be removed", where="overwrite", given=f"true with resume={name}", remedy="drop one")
-    folder = os.path.realpath(path_of(name, "resume"))  # a link in a circle raises nothing here
+    folder = os.path.realpath(path_of(str(name), "resume"))  # a link in a circle raises nothing here
     if run_dir is not None and os.path.realpath(path_of(str(run_dir), "hydra.run.dir")) != folder:
         given = f"{run_dir} with resume={name}"
         raise UserError("a run goes on in its own folder", where="hydra.run.dir", given=given, remedy="drop one")

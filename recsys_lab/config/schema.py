@@ -75,27 +75,31 @@ def check_config(config: DictConfig, written: Mapping[str, Any], resolves: bool 
     _check_parts(config)
     follows: UserError | None = None
     for where, kind in schemas_of(config):
-        group, of_group = (OmegaConf.select(config, where), _select(written, where)) if where else (config, written)
-        own = _own_keys(group, where)
+        group = OmegaConf.select(config, where) if where else config
+        of_group = functools.reduce(dict.__getitem__, where.split(".") if where else (), dict(written))
+        plain: Any = OmegaConf.to_container(group, resolve=False)
+        own = {key: value for key, value in plain.items() if key != "_target_" and key not in PARTS.get(where, ())}
         try:
             values = adapter(kind).dump_python(adapter(kind).validate_python(own))
         except ValidationError as error:
             if (detail := first_written(error, of_group)) is not None and (resolves or not detail["type"].startswith("missing")):
                 raise _line(detail, kind, where, config) from None
-            follows = follows or _line(error.errors(include_url=False)[0], kind, where, config)
+            if resolves:
+                follows = follows or _line(error.errors(include_url=False)[0], kind, where, config)
             continue
         if resolves:
             with open_dict(group):
                 group.update({key: value for key, value in values.items() if key not in own or repr(own[key]) != repr(value)})
-    if follows is not None and resolves:
+    if follows is not None:
         raise follows
 
 
 def _line(detail: Any, kind: type, where: str, config: DictConfig) -> UserError:
     mistake = line_of(detail, kind, where, [part for part in PARTS.get(where, ()) if part != "choices"])
-    meant = _keys_named(config, str(detail["loc"][-1])) if not where and len(detail["loc"]) == 1 else []
-    if meant and mistake.parts["what"] == "no such key":
-        return UserError(**mistake.parts | {"remedy": f"did you mean {' or '.join(meant[:MOST_MEANT])}?"})
+    is_key = mistake.parts["what"] == "no such key" and not where and len(detail["loc"]) == 1
+    if is_key and (meant := _keys_named(config, str(detail["loc"][-1]))):
+        near = f"did you mean {' or '.join(meant[:MOST_MEANT])}?"
+        return UserError("no such key", where=mistake.parts["where"], allowed=mistake.parts["allowed"], remedy=near)
     return mistake
 
 
@@ -104,16 +108,6 @@ def _keys_named(config: DictConfig, name: str) -> list[str]:
     nodes = [(group, node) for group, node in config.items() if isinstance(node, DictConfig) and group != "choices"]
     keys = [(f"{group}.{key}", str(key)) for group, node in nodes for key in node if key != "_target_"]
     return sorted(path for path, key in keys if key == name) or sorted(path for path, key in keys if name in key.split("_"))
-
-
-def _select(tree: Any, where: str) -> Any:
-    return functools.reduce(lambda node, part: node.get(part) if isinstance(node, Mapping) else None, where.split("."), tree)
-
-
-def _own_keys(group: DictConfig, where: str) -> dict[str, Any]:
-    """The plain keys of a group but `_target_` and those of its parts."""
-    keys = [str(key) for key in group if key != "_target_" and key not in PARTS.get(where, ())]
-    return typing.cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.masked_copy(group, keys), resolve=False))
 
 
 def schemas_of(config: DictConfig) -> Iterator[tuple[str, type]]:

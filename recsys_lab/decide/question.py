@@ -10,8 +10,8 @@ from recsys_lab.base.ranges import Count, Positive
 from recsys_lab.base.schema import checked
 from recsys_lab.config import sized
 from recsys_lab.config.arguments import conf_here
+from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.config.options import SPARSE_OPTIMIZERS
-from recsys_lab.config.runless import check_runless
 from recsys_lab.errors import UserError, did_you_mean
 
 WHERE = "decide"
@@ -53,7 +53,7 @@ class Question:
 
 def asked(words: Sequence[str]) -> Question:
     """Reads `words`: the axes above, `batch`, and whatever run.py takes. Raises UserError for what cannot be asked."""
-    check_runless(words, WHERE, "simulate", "name the page: --page FILE")
+    check_no_run_folder(words, WHERE, "simulate", "name the page: --page FILE")
     own: dict[str, str] = {}
     rest = []
     for word in words:

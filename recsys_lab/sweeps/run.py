@@ -39,7 +39,7 @@ class Job:
         slurm.become_rank()
         hydra = HydraConfig.get()
         folder = torchrun.shared_folder(Path(hydra.runtime.output_dir))
-        job = StartedJob(with_choices(config, hydra.runtime.choices), folder, hydra.job.num, tuple(hydra.overrides.task))
+        job = StartedJob(with_choices(config, hydra), folder, hydra.job.num, tuple(hydra.overrides.task))
         self.codes.append(run_in_sweep(self.progress, job, self.writes and not torchrun.is_follower()))
 
 
@@ -60,7 +60,7 @@ def sweep(line: Sweep, writes: bool = True) -> list[int]:
         SweepShown(line.folder, line.jobs, options.baseline, options.level, writes) as progress,
     ):
         job = Job(progress, writes)
-        context = HydraContext(config_loader=JobConfigs(line), callbacks=NoCallbacks())  # type: ignore[arg-type]
+        context = HydraContext(config_loader=JobConfigs(line), callbacks=NoCallbacks())
         HydraConfig.instance().set_config(line.common)
         sweeper = Plugins.instance().instantiate_sweeper(config=line.common, hydra_context=context, task_function=job)
         sweeper.sweep(arguments=list(line.common.hydra.overrides.task))

@@ -8,8 +8,8 @@ import pytest
 
 from recsys_lab.config import options
 from recsys_lab.config.completion import TYPED, offered
-from recsys_lab.config.described import GROUPS
 from recsys_lab.config.schema import PLAIN
+from recsys_lab.config.yaml_comments import GROUPS
 
 FILES = {
     "config.yaml": """

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from recsys_lab.base.ranges import OneOf, Range, Text
-from recsys_lab.config import described, json_schema
+from recsys_lab.config import json_schema, yaml_comments
 from recsys_lab.config.json_schema import INTERPOLATION, of_dataclass, of_hint, of_targets
 
 SHARE = Annotated[float, Range(0, 1)]
@@ -206,7 +206,7 @@ def test_comments_and_targets_of_yaml_files(tmp_path: Path) -> None:
     whole = "model:\n  _target_: x.B\n  width: 4 # not this one\n  own: 1 # its own\n  part: {_target_: x.P}\nseed: 1 # of all\n"
     (tmp_path / "model" / "b.yaml").write_text(f"# @package _global_\n{whole}")
     (tmp_path / "model" / "inner" / "c.yaml").write_text("_target_: x.C\nlist: [{_target_: x.L}]\n")
-    comments = described.comments(tmp_path / "model" / "a.yaml")
+    comments = yaml_comments.comments(tmp_path / "model" / "a.yaml")
     assert comments == {
         "width": "how wide",
         "deep.rate": "how fast",
@@ -217,6 +217,6 @@ def test_comments_and_targets_of_yaml_files(tmp_path: Path) -> None:
         "deep.sign": "six",
         "deep": "with parts",
     }
-    assert described.meanings(tmp_path, "model") == comments | {"own": "its own", "seed": "of all"}
-    assert described.targets(tmp_path, "model") == {"": ("x.A", "x.B", "x.C"), "part": ("x.P",)}
-    assert [described.is_global(tmp_path / "model" / f"{name}.yaml") for name in "ab"] == [False, True]
+    assert yaml_comments.meanings(tmp_path, "model") == comments | {"own": "its own", "seed": "of all"}
+    assert yaml_comments.targets(tmp_path, "model") == {"": ("x.A", "x.B", "x.C"), "part": ("x.P",)}
+    assert [yaml_comments.is_global(tmp_path / "model" / f"{name}.yaml") for name in "ab"] == [False, True]

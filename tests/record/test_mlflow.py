@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recsys_lab.base.packages import missing
-from recsys_lab.base.schema import check_fields
+from recsys_lab.base.schema import checked, schema_of
 from recsys_lab.errors import UserError
 from recsys_lab.record import mlflow_run
 from recsys_lab.record.run_folder import flat
@@ -28,7 +28,7 @@ def test_what_mlflow_needs_is_declared_and_so_refused_where_it_is_not_installed(
 )
 def test_what_mlflow_would_not_take_is_refused(key, value):
     with pytest.raises(UserError, match=f"logger.{key}"):
-        check_fields({key: value}, "logger", mlflow_run.start)
+        checked({key: value}, schema_of(mlflow_run.start), "logger")
 
 
 def test_parameters_have_the_path_of_their_key_in_characters_that_mlflow_takes():

@@ -11,7 +11,7 @@ import pytest
 import wandb
 from omegaconf import OmegaConf
 
-from recsys_lab.base.schema import check_fields
+from recsys_lab.base.schema import checked, schema_of
 from recsys_lab.errors import UserError
 from recsys_lab.record import loggers, wandb_run
 from recsys_lab.sweeps.ablation import log_ablation, write_ablation
@@ -115,7 +115,7 @@ def test_a_variable_that_wandb_refuses_is_one_line(tmp_path, monkeypatch, name, 
 
 def test_an_unknown_mode_is_refused():
     with pytest.raises(UserError, match="logger.mode: .*given on; allowed: auto, online, offline"):
-        check_fields({"mode": "on"}, "logger", wandb_run.start)
+        checked({"mode": "on"}, schema_of(wandb_run.start), "logger")
 
 
 def test_a_login_is_found_in_the_environment_and_in_netrc(not_logged_in, monkeypatch):

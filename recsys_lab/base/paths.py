@@ -9,8 +9,6 @@ import os
 import sys
 from pathlib import Path
 
-import platformdirs
-
 PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = PACKAGE / "checkout"
 ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent
@@ -19,11 +17,15 @@ CONF = ROOT / "conf"
 
 def user_cache() -> Path:
     """The user's own folder for what can be made again. On Linux XDG_CACHE_HOME/recsys_lab or ~/.cache/recsys_lab."""
+    import platformdirs  # which neither help nor a refused line needs
+
     return platformdirs.user_cache_path("recsys_lab")
 
 
 def user_config() -> Path:
     """The user's own folder for settings. On Linux XDG_CONFIG_HOME/recsys_lab or ~/.config/recsys_lab."""
+    import platformdirs
+
     return platformdirs.user_config_path("recsys_lab")
 
 

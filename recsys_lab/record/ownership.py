@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, Any
 
 from recsys_lab.errors import UserError, cannot_write
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 LOCK_FILE = ".recsys_lab.lock"
 #: What a network file system without locks says. A run goes on there, and its config alone says whose the folder is.
@@ -101,6 +102,8 @@ class Ownership:
     @staticmethod
     def of(folder: Path) -> Ownership:
         """Raises UserError where another process has the folder, and where it cannot be written."""
+        from filelock import Timeout  # which neither help nor a refused line needs
+
         folder = Path(os.path.abspath(folder))
         new_folders: list[Path] = []
         try:
@@ -164,6 +167,8 @@ def _make(folder: Path, new_folders: list[Path]) -> None:
 
 def _lock(folder: Path) -> FileLock:
     """The lock, held. Timeout where another process holds it, OSError where its file cannot be written."""
+    from filelock import FileLock
+
     lock = FileLock(folder / LOCK_FILE, thread_local=False)
     try:
         lock.acquire(blocking=False)

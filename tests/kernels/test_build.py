@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recsys_lab.kernels import available, why_not
+from recsys_lab.kernels import available, build, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
 USE = (
@@ -64,11 +64,22 @@ def test_a_cache_that_cannot_be_written_has_a_remedy(tmp_path: Path) -> None:
     assert "XDG_CACHE_HOME names another folder" in run(XDG_CACHE_HOME=str(tmp_path / "file")).stdout
 
 
+#: A compiler that takes a moment, and copies what this machine's own has made.
+COPIES = """#!/bin/sh
+[ "$1" = --version ] && exec echo copies
+while [ "$1" != -o ]; do shift; done
+sleep 0.2
+cp {library} "$2"
+"""
+
+
 @pytest.mark.skipif(not available(), reason=f"no C++ kernels: {why_not()}")
-@pytest.mark.long
 def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     """Three processes, an empty cache: one compiles, the others wait; nothing but the library and the lock is left."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path)}
+    compiler = tmp_path / "c++"
+    compiler.write_text(COPIES.format(library=build.built()))
+    compiler.chmod(0o755)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path), "CXX": str(compiler)}
     started = [
         subprocess.Popen([sys.executable, "-c", USE], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(3)

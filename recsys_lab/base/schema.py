@@ -51,8 +51,10 @@ def schema_of(target: Callable, beside: type | None = None) -> type:
     hints = typing.get_type_hints(types.SimpleNamespace(__annotations__=own), inspect.unwrap(function).__globals__, include_extras=True)
     fields: list[Any] = list(hints_of(beside).items()) if beside else []
     for key in keys:
-        default = [] if key.default is key.empty else [dataclasses.field(default_factory=functools.partial(copy.copy, key.default))]
-        fields.append((key.name, hints.get(key.name, Any), *default))
+        default: dict[str, Any] = {} if key.default is key.empty else {"default": key.default}
+        if type(key.default).__hash__ is None:  # a list, which each call gets anew
+            default = {"default_factory": functools.partial(copy.copy, key.default)}
+        fields.append((key.name, hints.get(key.name, Any), dataclasses.field(**default)))
     return dataclasses.make_dataclass(f"{target.__name__}Keys", fields, kw_only=True)
 
 

@@ -83,7 +83,7 @@ class ModelChoice:
 
     def to_plain(self) -> dict[str, Any]:
         """Its config group, from which `of` makes it again."""
-        keys = {name: asdict(value) if is_dataclass(value) else value for name, value in self.keys.items()}
+        keys = {name: asdict(cast(Any, value)) if is_dataclass(value) else value for name, value in self.keys.items()}
         return {"_target_": f"{self.kind.__module__}.{self.kind.__qualname__}"} | keys
 
     @property

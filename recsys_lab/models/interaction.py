@@ -136,7 +136,7 @@ def with_bottom(bottom: Tensor | None, vectors: list[Tensor]) -> list[Tensor]:
 
 def side_by_side(looked_up: KeyedTensor | Mapping[str, Tensor], features: Sequence[str]) -> list[Tensor]:
     """The vectors of `features`, each entry [B, any number, D]: one entry where the tables give them in this order."""
-    if looked_up.keys() == features:
+    if not isinstance(looked_up, Mapping) and looked_up.keys() == features:
         return [looked_up.values().unflatten(1, (len(features), -1))]
     rows = by_feature(looked_up)
     return [rows[feature].unsqueeze(1) for feature in features]

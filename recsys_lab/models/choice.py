@@ -13,7 +13,7 @@ from recsys_lab.base.answers import answer
 from recsys_lab.config.schema import resolved
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
-from recsys_lab.models.options import ModelKind, ModelOptions
+from recsys_lab.models.options import ModelKind, ModelOptions, Towers
 from recsys_lab.plan.workload import DenseLayer, TowerWork
 from recsys_lab.tables import LawOptions, RankLaw, Table
 from recsys_lab.tables.table_file import dims_of_tables, read_table_file
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from recsys_lab.models.click_model import ClickModel
 
-Towers = tuple[tuple[str, ...], ...]  # groups of feature names
 #: The rooms on whose sources a model's cost depends.
 COUNTED = ("models", "kernels", "tables", "precision", "config")
 

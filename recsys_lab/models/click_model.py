@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,8 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
 from recsys_lab.models.first_order import FirstOrder
-from recsys_lab.models.options import ModelKind
+from recsys_lab.models.options import ModelKind, Towers
 from recsys_lab.tables import Table
-
-Towers: TypeAlias = tuple[tuple[str, ...], ...]  # groups of feature names, one a tower
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
     from recsys_lab.models.click_model import ClickModel, ModelInputs
+
+Towers: TypeAlias = tuple[tuple[str, ...], ...]  # groups of feature names, one a tower
 
 
 class ModelKind:

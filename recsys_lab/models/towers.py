@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from recsys_lab.errors import UserError
-from recsys_lab.models.click_model import ModelInputs, Towers
+from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.layers import check_layers, feature_names
+from recsys_lab.models.options import Towers
 
 
 @dataclass(frozen=True)

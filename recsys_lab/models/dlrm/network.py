@@ -18,7 +18,8 @@ from recsys_lab.models.interaction import InteractionModel, LookedUp, with_botto
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_arch, dot_interaction, mlp
 from recsys_lab.models.linear import Linear
-from recsys_lab.models.towers import TowerModules, Towers, check_towers, over_layers_of, passes_through
+from recsys_lab.models.options import Towers
+from recsys_lab.models.towers import TowerModules, check_towers, over_layers_of, passes_through
 
 
 class DLRMNetwork(InteractionModel):

@@ -18,7 +18,8 @@ from recsys_lab.models.interaction import InteractionModel, LookedUp, with_botto
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import LowRankCross, check_arch, dot_interaction, mlp
 from recsys_lab.models.linear import Linear, matmul
-from recsys_lab.models.towers import TowerModules, Towers, check_towers
+from recsys_lab.models.options import Towers
+from recsys_lab.models.towers import TowerModules, check_towers
 from recsys_lab.models.xlrm import XLRM, XLRMTowers
 
 OPERATORS = 4

@@ -48,7 +48,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "lightning": LEAVES | {"plan", "interop"},
     "commands": LEAVES
     | {"sharders", "plan", "data", "config", "record", "report", "sweeps", "studies", "experiment", "api", "interop"}
-    | {"doctor", "calibrate", "partition", "decide", "__main__"},
+    | {"doctor", "calibrate", "partition", "decide"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},
     "run": LEAVES | {"config", "job", "launchers", "sweeps", "studies"},

@@ -108,8 +108,8 @@ def test_compare_of_many_runs_loses_no_digit(tmp_path, capsys):
             "error: decide hydra.run.dir: it writes no run folder; given hydra.run.dir=x; name the page",
         ),
         (["decide", "model=dcn", "++mode=train"], "decide mode: it has one mode; given ++mode=train; allowed: mode=simulate"),
-        (["rank", "model=dcn", "mode=plan"], "rank mode: it has one mode; given mode=plan; allowed: mode=simulate"),
-        (["rank", "model=dcn", "overwrite=true"], "rank overwrite: it writes no run folder; given overwrite=true"),
+        (["rank", "model=dcn"], "use decide with one cluster"),
+        (["decide", "model=dcn", "overwrite=true"], "decide overwrite: it writes no run folder; given overwrite=true"),
         (
             ["frequencies", "data=random", "-o", "f.npz", "hydra.run.dir=x"],
             "frequencies hydra.run.dir: it writes no run folder; given hydra.run.dir=x; --out FILE says where to write",

@@ -65,7 +65,7 @@ def test_help_imports_nothing_heavy(line: tuple[str, ...]) -> None:
         ("run.py", "nonsense=1"),
         ("run.py", "model=dcnn"),
         ("-m", "recsys_lab", "decide", "clusters=nope"),
-        ("-m", "recsys_lab", "rank", "sharder=dmt"),
+        ("-m", "recsys_lab", "rank", "model=dcn"),
         ("-m", "recsys_lab", "frequencies", "--rows", "0", "-o", "x.npz", "data=random"),
     ],
     ids=" ".join,

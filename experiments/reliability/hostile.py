@@ -25,7 +25,7 @@ LIMIT_S = 60
 MOST_BYTES = 48 << 30
 #: Of output and of errors each: what a pipe can hold.
 MOST_SAID = 1 << 20
-REFUSED, DOCUMENTED = frozenset({2}), frozenset({0, 2, 3})
+REFUSED, TAKEN, DOCUMENTED = frozenset({2}), frozenset({0, 3}), frozenset({0, 2, 3})
 
 Verdict = Literal["one_line_exit_2", "other_documented", "tracebacks", "wrongly_accepted", "over_60_s"]
 VERDICTS: tuple[Verdict, ...] = ("one_line_exit_2", "other_documented", "tracebacks", "wrongly_accepted", "over_60_s")

@@ -10,7 +10,7 @@ from typing import Annotated
 import pytest
 from omegaconf import DictConfig
 
-from experiments.reliability.declared import Option, configs, options, options_of
+from tests.config.declared import Option, configs, options, options_of
 from recsys_lab.base.ranges import Count, OneOf, Positive, Range, Text, check
 from recsys_lab.config.kinds import BASES
 from recsys_lab.config.schema import check_group, leaves, target_of

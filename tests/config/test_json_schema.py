@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.reliability.declared import Option, configs, options, studies
+from tests.config.declared import Option, configs, options, studies
 from recsys_lab.base.paths import CONF
 from recsys_lab.commands import schema as command
 from recsys_lab.config.described import GROUPS

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from experiments.reliability.declared import of_group
+from tests.config.declared import of_group
 from recsys_lab.base.paths import CONF
 from recsys_lab.base.ranges import Range
 from recsys_lab.config.options import DataCommon, ExecutorOptions, SharderCommon, StudyCommon

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import itertools
 import json
 import math
 import os
@@ -66,7 +67,7 @@ def _cases(asked: argparse.Namespace, folder: Path) -> list[Case]:
     cases: list[Case] = []
     for left, part in zip(range(len(parts), 0, -1), parts):
         if part == "options":
-            of_part = list(options.cases(draw))[: None if asked.all else OPTIONS]
+            of_part = list(itertools.islice(options.cases(draw), None if asked.all else OPTIONS))
         else:
             of_part = list(lines.cases() if part == "lines" else files.cases(folder / "runs", trains=asked.limit is None))
         most = len(of_part) if asked.limit is None else min(len(of_part), -(-(asked.limit - len(cases)) // left))

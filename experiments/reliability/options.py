@@ -68,11 +68,13 @@ class Option:
         """Of its ranges, those that belong to them."""
         return list(dict.fromkeys(part[key] for part in self.parts() for key in ("minimum", "maximum") if key in part))
 
-    def bad_values(self) -> list[Any]:
+    def bad_values(self, draw: random.Random) -> Iterator[Any]:
+        """In an order that is drawn."""
         beyond = [end + step for end in self.ends() for step in (-1, 1, abs(end) / 1e6, -abs(end) / 1e6)]
         whole = [int(value) if value == round(value) else value for value in beyond]
-        candidates = [*NUMBERS, *whole] if self.numeric else WORDS if self.chosen else ()
-        return [value for value in (*dict.fromkeys(candidates), None) if candidates and not self.takes(value)]
+        candidates = list(dict.fromkeys((*NUMBERS, *whole, None) if self.numeric else (*WORDS, None)))
+        draw.shuffle(candidates)
+        return (value for value in candidates if not self.takes(value))
 
     def word(self, value: Any) -> str:
         """The override that gives it `value`."""
@@ -148,21 +150,18 @@ def _parts(schema: Json, definitions: Json) -> Iterator[Json]:
 
 def cases(draw: random.Random) -> Iterator[Case]:
     """One bad value of each option, the ends of ranges, no group and no target; then the other bad values."""
-    later = []
     every = [option for option in options() if option.numeric or option.chosen]
-    for option in every:
-        bad = [_refused(option, value) for value in option.bad_values()]
-        draw.shuffle(bad)
-        yield from bad[:1]
-        later += bad[1:]
+    bad = [option.bad_values(draw) for option in every]
+    yield from (_refused(option, next(values)) for option, values in zip(every, bad))
     for option in every:
         if option.numeric and not option.listed and PLANNED.match(option.name):
             for end in filter(option.takes, option.ends()):
                 words = (*option.line, "mode=simulate", "logger=none", option.word(end))
                 yield Case("options", f"{option.name} at an end of its range", words, DOCUMENTED)
     yield from _groups()
+    later = [(option, value) for option, values in zip(every, bad) for value in values]
     draw.shuffle(later)
-    yield from later
+    yield from (_refused(option, value) for option, value in later)
 
 
 def _refused(option: Option, value: object) -> Case:

@@ -37,7 +37,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
     "sweeps": LEAVES | {"config", "record", "report", "job"},
-    "doctor": LEAVES | {"kernels", "record"},
+    "doctor": LEAVES,
     "calibrate": LEAVES
     | {"cluster", "precision", "plan", "simulate", "kernels", "models", "config", "report", "experiment", "planning", "pipeline"}
     | {"train", "launchers"},

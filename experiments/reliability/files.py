@@ -91,18 +91,34 @@ READS = (
     Read("movielens", "ratings.dat", RATINGS.encode(), (*DATA, "data=movielens", "data.pooling=sum", "data.objective=click")),
     Read("log", "log.inter", LOG.encode(), (*DATA, "data=interactions", "data.pooling=sum", "data.objective=click")),
     Read("tables", "t.csv", TABLES.encode(), (*QUICK, *MODEL)),
-    Read("counts", "c.npy", _saved(np.save, np.arange(1000)), (*QUICK, *MODEL), beside={"t.csv": b"name,rows,dim,mean_ids,skew\na,1000,8,1,c.npy\n"}),
+    Read(
+        "counts",
+        "c.npy",
+        _saved(np.save, np.arange(1000)),
+        (*QUICK, *MODEL),
+        beside={"t.csv": b"name,rows,dim,mean_ids,skew\na,1000,8,1,c.npy\n"},
+    ),
     Read("frequencies", "f.npz", _saved(np.savez, **COUNTS), (*QUICK, *MODEL, "data.frequencies={here}/f.npz"), beside=SMALL),
-    Read("partition", "f.json", PARTITION, (*QUICK, *MODEL, "cluster.hosts=2", "sharder=dmt", "sharder.towers.partition={here}/f.json"), beside=SMALL),
-    Read("plan", "f.json", {"plan": {"ebc": PLAN}}, ("torchrec_plan", "{here}/f.json", *MODEL, "--beside", "torchrec"), "recsys_lab", SMALL),
+    Read(
+        "partition",
+        "f.json",
+        PARTITION,
+        (*QUICK, *MODEL, "cluster.hosts=2", "sharder=dmt", "sharder.towers.partition={here}/f.json"),
+        beside=SMALL,
+    ),
+    Read(
+        "plan", "f.json", {"plan": {"ebc": PLAN}}, ("torchrec_plan", "{here}/f.json", *MODEL, "--beside", "torchrec"), "recsys_lab", SMALL
+    ),
     Read("cluster", "conf/cluster/mine.yaml", CLUSTER, (*CONF_HERE, "cluster=mine")),
     Read("model", "conf/model/mine.yaml", {"defaults": ["dcn"], "dropout": 0.2}, (*CONF_HERE, "model=mine")),
     Read("sharder", "conf/sharder/mine.yaml", {"defaults": ["dmt"], "memory_budget_gb": 2}, (*CONF_HERE, "sharder=mine")),
     Read("experiment", "conf/experiment/mine.yaml", {"seed": 3, "data": {"batch_size": 64}}, (*CONF_HERE, "experiment=mine"), needed=False),
     Read("calibrated", "own/cluster/calibrated.yaml", OWN, QUICK, variables=(("RECSYS_LAB_CALIBRATION", "{here}/own"),), needed=False),
-    Read("sweep", "s/sweep.json", SWEEP, ("ablation", "{here}/s"), "recsys_lab", {"s/0/.hydra/overrides.yaml": b"- seed=1\n"}, needed=False),
+    Read(
+        "sweep", "s/sweep.json", SWEEP, ("ablation", "{here}/s"), "recsys_lab", {"s/0/.hydra/overrides.yaml": b"- seed=1\n"}, needed=False
+    ),
     Read("job", "s/0/.hydra/overrides.yaml", ["seed=1"], ("ablation", "{here}/s"), "recsys_lab", {"s/0/result.json": b"{}"}, needed=False),
-)  # fmt: skip
+)
 #: What no format is.
 NEVER: dict[str, Callable[[bytes], bytes]] = {
     "one newline": lambda whole: b"\n",
@@ -173,7 +189,14 @@ ARRAYS: dict[str, Any] = {
 OF_A_RUN = ("config.yaml", "result.json", "plan.json", "environment.json", ".hydra/overrides.yaml", "metrics.csv")
 COMMANDS = {"show": ("show", "{here}/run"), "compare": ("compare", "{here}/run", "{here}/run"), "resume": ("resume={here}/run",)}
 SIMULATED = ("mode=simulate", "logger=none", "data=random", "data.rows_train=2000", "data.rows_validation=500", "data.rows_test=500")
-TRAINED = (*SIMULATED[1:2], "mode=train", "data=synthetic_brief", "data.rows_train=1000", "data.batch_size=100", "launcher.ranks_per_host=1")
+TRAINED = (
+    *SIMULATED[1:2],
+    "mode=train",
+    "data=synthetic_brief",
+    "data.rows_train=1000",
+    "data.batch_size=100",
+    "launcher.ranks_per_host=1",
+)
 TRAINED += ("trainer.checkpoint_every_steps=3", "model.embedding_dim=4", "model.over_layers=[4,1]", "sharder=torchrec_row_wise")
 
 

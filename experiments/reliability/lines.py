@@ -11,7 +11,7 @@ from experiments.reliability.hostile import DOCUMENTED, REFUSED, TAKEN, Case
 
 #: What stands where something is read, or written, or a value is expected.
 PLACES = {
-    "{read}": "fifo dir loop file bin gone nope null.json deep.json \udcff".split(),
+    "{read}": ["fifo", "dir", "loop", "file", "bin", "gone", "nope", "null.json", "deep.json", "�"],
     "{written}": ["fifo", "dir", "loop", "gone/x", "file/x", "\udcff", "x" * 300],
     "{value}": ["", "nope", "-5", "0", "nan", "inf", "9" * 23, "1,2", "é", "[1]", "{a:1}", "1e400"],
 }
@@ -19,107 +19,62 @@ ELSEWHERE = {"{read}": ["/dev/zero", "/proc/self/mem", "~nosuchuser/x", ""], "{w
 #: The first word: what is right. 2: it is refused. 0: it is taken. ?: either. Of a run nothing is trained.
 LINES = """
 2 run.py ~seed
-2 run.py ~mode
-2 run.py ~trainer
 2 run.py ~sharder.planner
-2 run.py ~simulate.profile
 2 run.py ~nope
 2 run.py ~model.nope
 2 run.py resume=5
-2 run.py resume=[a]
 2 run.py resume=/nope
 2 run.py study=5
-2 run.py study={}
 2 run.py +study.x=1
 2 run.py simulate=null
-2 run.py ablation=5
 2 run.py sharder.planner=null
-2 run.py sharder.executor=5
-2 run.py optimizer.dense=[1]
 2 run.py trainer.early_stopping=null
-2 run.py cluster.device=null
 2 run.py data.rows_per_table=[[1]]
-2 run.py data.rows_per_table={a:1}
 2 run.py data=random data.rows_per_table=[1000000000000000000]
 2 run.py data=random data.look_ups=[1,1]
-2 run.py data=synthetic data.dense_features=100000000
 2 run.py +choices=5
-2 run.py seed=true
-2 run.py seed={a:1}
-2 run.py seed=1e3
 2 run.py seed=${seed}
 2 run.py seed=${nope}
-2 run.py seed=${oc.env:NOPE_X}
 2 run.py seed=${trainer}
-2 run.py mode=PLAN
-2 run.py mode=[plan]
 2 run.py seed=[1
 2 run.py seed='1
-2 run.py seed={1
-2 run.py seed=(1
 2 run.py seed={deep}
 2 run.py seed={long}
-2 run.py a=b=c
 2 run.py =1
 2 run.py seed
-2 run.py +
-2 run.py ++
-2 run.py -1
-2 run.py seed==1
-2 run.py seed:1
 2 run.py modèle=dcn
 2 run.py model=🙂
-2 run.py model@foo=dcn
 2 run.py profile=cpu
 2 run.py hydra=null
 2 run.py hydra.run.dir=null
-2 run.py hydra.job.num=abc
 2 run.py +hydra.job.env_copy=[NOPE]
-2 run.py ~hydra.callbacks.ablation
-2 run.py hydra.searchpath=5
 2 run.py hydra.searchpath=[/nope]
 2 run.py hydra.searchpath=[pkg://nope.nope]
 2 run.py hydra/launcher=nope
-2 run.py hydra/sweeper=nope
 2 run.py nope=1
-2 run.py +nope=1
 2 run.py model=dlrm,dcn
 2 run.py seed=range(1,3)
-2 run.py seed=glob(*)
 2 run.py optimizer.sparse.lr=interval(0.1,1)
-2 run.py seed=!!python/object:os.system
 2 run.py model.embedding_dim=${data}
 2 run.py experiment=[frappe]
-2 run.py experiment=frappe,nope
 2 run.py data.root=\udcff
 2 run.py --nope
-2 run.py --config-name=nope
 2 run.py --config-path /tmp
 2 run.py --config-dir /nope
-2 run.py --config-dir
-2 run.py --cfg
 2 run.py --cfg nope
-2 run.py --info nope
 2 run.py --experimental-rerun x
-2 run.py --resolve
-2 run.py --multi-run
-2 run.py -p nope --cfg job
 2 run.py --cfg job nope=1
 2 run.py --help model=nope
 2 run.py -m seed=interval(1,2)
 2 run.py -m seed=range(0,100000000)
-2 run.py -m seed=range(1,1)
 2 run.py -m seed=range(1,5,0)
-2 run.py -m model=glob(q*)
 2 run.py -m model=dlrm,nope
 2 run.py -m seed=1,x
-2 run.py -m seed=1,
 2 run.py -m seed=choice()
 2 run.py -m seed=1,2 hydra.sweep.subdir=.
 2 run.py -m seed=1,2 hydra.sweeper.max_batch_size=0
 2 run.py -m seed=1,2 hydra/launcher=submitit_local
 2 run.py -m model=null,dcn
-2 run.py -m hydra/sweeper=optuna
 2 run.py -m hydra/sweeper=optuna optimizer.sparse.lr=interval(1,0)
 2 run.py -m hydra/sweeper=optuna model=dlrm,dcn hydra.sweeper.n_trials=0
 2 run.py -m hydra/sweeper=optuna model=dlrm,dcn hydra.sweeper.metric=nope
@@ -127,17 +82,12 @@ LINES = """
 0 run.py seed=1 seed=2
 0 run.py --cfg job seed=1
 0 run.py model=dlrm --info defaults
-0 run.py seed=3 -c hydra
 0 run.py --config-dir {here} seed=1
 0 run.py --help
-0 run.py --version
 0 run.py hydra.run.dir=a\\
 0 run.py hydra.run.dir='it\\'s'
-0 run.py hydra.run.dir=é
 0 run.py hydra.run.dir='a,b=[c]'
-0 run.py -- seed=1
 2 run.py hydra.run.dir={written}
-2 run.py hydra.run.dir=/dev/null
 ? run.py hydra.run.dir='{here}/\\${seed}'
 2 run.py model=tables model.file='{read}'
 2 run.py data.frequencies='{read}'
@@ -148,19 +98,14 @@ LINES = """
 ? run.py {clicks} data.dense=[{value}]
 ? run.py {clicks} data.categorical=[price]
 2 run.py {clicks} data.dense=[label]
-2 run.py {clicks} data.dense=[price,price]
 2 run.py {clicks} data.dense=[price] data.categorical=[price]
 2 run.py {clicks} data.drop=[label]
 2 run.py {clicks} data.drop=[user,item,price]
-2 run.py {clicks} data.drop=[user] data.categorical=[user]
-? run.py {clicks} data.split_column=user
 2 run.py {clicks} data.validation_share=0.9 data.test_share=0.9
-? run.py {clicks} data.min_count=1000000
 2 run.py {clicks} data.file={value}
 ? run.py {clicks} data.splits.train=clicks.csv data.splits.validation=clicks.csv
 2 recsys-lab {value}
 2 recsys-lab show {read}
-2 recsys-lab show --nope
 2 recsys-lab compare {read} {read}
 2 recsys-lab ablation {read}
 2 recsys-lab ablation {here}/dir --level {value}
@@ -172,9 +117,7 @@ LINES = """
 ? recsys-lab partition {few} -o {here}/o.json --ratio {value}
 2 recsys-lab partition {few} -o {here}/o.json --compare {read}
 ? recsys-lab studies --runs {read}
-2 recsys-lab studies --run {value} --runs {here}/dir
 2 recsys-lab validate --rows {read}
-2 recsys-lab validate --only {value}
 2 recsys-lab validate --local --rounds {value} nope=1
 2 recsys-lab calibrate --out {written} nope=1
 ? recsys-lab schema --out {written}
@@ -187,12 +130,8 @@ LINES = """
 2 recsys-lab decide {tables1} clusters={value} batch=64 {small}
 ? recsys-lab decide {tables1} clusters=h100x8:{value} batch=64 {small}
 2 recsys-lab decide {tables1} clusters=h100x8 batch=64 sharders={value}
-2 recsys-lab decide {tables1} clusters=h100x8 batch=64 optimizers={value}
 2 recsys-lab decide {tables1} clusters=h100x8 batch=64 profiles={value}
-2 recsys-lab decide {tables1} clusters=h100x8 batch=64 precisions={value}
 2 recsys-lab decide {tables1} clusters=h100x8 batch=64 {small} mode=train
-2 recsys-lab decide {tables1} clusters=h100x8 batch=64 {small} -m
-2 recsys-lab decide {tables1} clusters=h100x8 batch=64 {small} resume={here}/dir
 2 recsys-lab decide {tables1} clusters=h100x8 batch=64 {small} experiment=neo/figure8
 2 recsys-lab decide {tables1} clusters=h100x8 batch=64 {small} model._target_=os.system
 ? recsys-lab decide {tables1} clusters=h100x8 batch=64 {small} sharder.memory_budget_gb=1e-9

@@ -41,7 +41,10 @@ def targets(node: Any) -> list[str]:
 
 @cache
 def accept(arguments: tuple[str, ...]) -> None:
-    """Composes each command line once. Raises UserError unless the command line takes `arguments`. Folders of the reader's own are not there to be read."""
+    """Raises UserError unless the command line takes `arguments`. Each is composed once.
+
+    Folders of the reader's own are not there to be read.
+    """
     there = [argument.replace("/path/to/my/conf", str(CONF)) for argument in arguments if not argument.startswith("resume=")]
     command_line.read(there)
 

@@ -10,11 +10,11 @@ from typing import Annotated
 import pytest
 from omegaconf import DictConfig
 
-from tests.config.declared import Option, configs, options, options_of
 from recsys_lab.base.ranges import Count, OneOf, Positive, Range, Text, check
 from recsys_lab.config.kinds import BASES
 from recsys_lab.config.schema import check_group, leaves, target_of
 from recsys_lab.errors import UserError
+from tests.config.declared import Option, configs, options, options_of
 
 SMALL = Annotated[str, Text("[a-z]+", 3, "small letters")]
 

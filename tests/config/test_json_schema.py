@@ -12,13 +12,13 @@ import pytest
 from jsonschema import Draft202012Validator
 from omegaconf import DictConfig, OmegaConf
 
-from tests.config.declared import Option, configs, options, studies
 from recsys_lab.base.paths import CONF
 from recsys_lab.commands import schema as command
 from recsys_lab.config.described import GROUPS
 from recsys_lab.config.json_schema import documents, name_of, vscode_settings
 from recsys_lab.config.schema import BESIDE_TARGET, schema_of, schemas_of, target_of
 from recsys_lab.errors import UserError
+from tests.config.declared import Option, configs, options, studies
 
 YAMLS = [path.relative_to(CONF).as_posix() for path in sorted(CONF.rglob("*.yaml")) if "hydra" not in path.relative_to(CONF).parts]
 

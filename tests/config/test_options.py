@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.config.declared import of_group
 from recsys_lab.base.paths import CONF
 from recsys_lab.base.ranges import Range
 from recsys_lab.config.options import DataCommon, ExecutorOptions, SharderCommon, StudyCommon
 from recsys_lab.config.schema import PLAIN
+from tests.config.declared import of_group
 
 MILLION, BILLION = "1,000,000", "1,000,000,000"
 COUNT, FROM_ZERO, ROWS = f"1 or more, at most {BILLION}", f"0 or more, at most {BILLION}", "0 or more, at most 1,099,511,627,776"

@@ -44,13 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     line.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so many")
     line.add_argument("--verbose", action="store_true", help="tell each case that was wrong")
     line.add_argument("--all", action="store_true", help="every bad value of every option")
-    asked = line.parse_args(argv)
+    args = line.parse_args(argv)
     _import_everything()
     ended = []
     with tempfile.TemporaryDirectory(prefix="fuzz_") as folder:
-        for one in run_all(_cases(asked, Path(folder)), Path(folder), asked.jobs, asked.seconds):
+        for one in run_all(_cases(args, Path(folder)), Path(folder), args.jobs, args.seconds):
             ended.append(one)
-            if asked.verbose and one.verdict in WRONG:
+            if args.verbose and one.verdict in WRONG:
                 print(one, file=sys.stderr, flush=True)
     counts = tally(ended)
     print(json.dumps(counts))
@@ -62,17 +62,17 @@ def tally(ended: Sequence[Ended]) -> dict[str, int]:
     return {"cases": len(ended)} | {verdict: verdicts[verdict] for verdict in VERDICTS}
 
 
-def _cases(asked: argparse.Namespace, folder: Path) -> list[Case]:
-    draw, parts = random.Random(asked.seed), asked.part or PARTS
+def _cases(args: argparse.Namespace, folder: Path) -> list[Case]:
+    draw, parts = random.Random(args.seed), args.part or PARTS
     cases: list[Case] = []
     for left, part in zip(range(len(parts), 0, -1), parts):
         if part == "options":
-            of_part = list(itertools.islice(options.cases(draw), None if asked.all else OPTIONS))
+            of_part = list(itertools.islice(options.cases(draw), None if args.all else OPTIONS))
         else:
-            of_part = list(lines.cases() if part == "lines" else files.cases(folder / "runs", trains=asked.limit is None))
-        most = len(of_part) if asked.limit is None else min(len(of_part), -(-(asked.limit - len(cases)) // left))
+            of_part = list(lines.cases() if part == "lines" else files.cases(folder / "runs", trains=args.limit is None))
+        most = len(of_part) if args.limit is None else min(len(of_part), -(-(args.limit - len(cases)) // left))
         cases += of_part if most == len(of_part) else draw.sample(of_part, most)
-    if asked.seconds < math.inf:
+    if args.seconds < math.inf:
         draw.shuffle(cases)  # of every part some
     return cases
 

@@ -106,6 +106,17 @@ def join(
         ) from None
 
 
+def completed(argv: list[str]) -> list[str]:
+    """`argv` with what the ranks of torchrun add to it: the launcher, and the run that an earlier attempt began. UserError."""
+    check_variables()
+    return going_on(with_launcher(argv))
+
+
+def joined(config: DictConfig, folder: Path) -> tuple[DictConfig, Path]:
+    """The config and the folder of a single run as all ranks of torchrun have them; as they are where torchrun did not start this."""
+    return as_started(config), shared_folder(folder)
+
+
 def is_follower() -> bool:
     """Whether this is a rank other than 0: rank 0 alone goes through Hydra and writes the run folder."""
     return is_rank() and int(os.environ["RANK"]) > 0

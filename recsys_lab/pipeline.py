@@ -40,7 +40,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     if writes:
         save(experiment.config, folder)
     data = experiment.open_data()
-    experiment = experiment.suited(data)
+    experiment = experiment.with_default_hyperparameters(data)
     experiment.check(data)
     say.data(data)
     say.chosen(experiment.chosen)

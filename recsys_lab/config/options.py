@@ -92,7 +92,7 @@ class EarlyStoppingOptions:
 class TrainerOptions:
     """`max_steps` -1: as many as `max_epochs` hold. `evaluate_every_epochs` 0: only at the end.
 
-    A null is replaced where the data suggest a value (suited.py). For other data it means 1 epoch, no time limit and false.
+    A null is replaced where the data suggest a value (default_hyperparameters.py). Else it means 1 epoch, no time limit and false.
     """
 
     max_epochs: Annotated[int, Range(1, 10**6)] | None

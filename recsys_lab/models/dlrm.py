@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from recsys_lab.base.ranges import DenseFeatures, DepthFromZero, Dimension, Length, RowCount, ShareBelowOne, Width, check_fields
+from recsys_lab.base.ranges import DenseFeatures, DepthFromZero, Dimension, Length, RowCount, ShareBelowOne, Width
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.interaction import InteractionModel, with_bottom

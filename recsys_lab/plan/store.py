@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from recsys_lab.base.ranges import OneOf, Range, check_fields
+from recsys_lab.base.ranges import OneOf, Range
+from recsys_lab.base.schema import check_fields
 from recsys_lab.base.store_names import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, POLICIES, STORES
 
 #: Of a row: the slot that it is in, or how often it was read.

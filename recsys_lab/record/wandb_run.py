@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from recsys_lab.base.files import plain, read_json, write_json
 from recsys_lab.base.packages import Package, needs
 from recsys_lab.base.ranges import OneOf, Range, Text
-from recsys_lab.base.shapes import check_shape
+from recsys_lab.base.schema import check_shape
 from recsys_lab.errors import UserError
 from recsys_lab.record.headline import ARTIFACTS, headline
 from recsys_lab.record.loggers import LIGHTNING

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from recsys_lab.base.ranges import Factor, Hosts, NotNegative, OneOf, Positive, Range, ShareBelowOne, ShareOfPeak, check_fields
+from recsys_lab.base.ranges import Factor, Hosts, NotNegative, OneOf, Positive, Range, ShareBelowOne, ShareOfPeak
+from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster.topology import KINDS, NUMBER_FORMATS
 
 OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives", "host")

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Annotated
 
 from recsys_lab.base.files import write_json
-from recsys_lab.base.ranges import OneOf, Range, Seed, check_fields
+from recsys_lab.base.ranges import OneOf, Range, Seed
+from recsys_lab.base.schema import check_fields
 from recsys_lab.config.options import METRICS
 from recsys_lab.config.search_space import Axis, Space
 from recsys_lab.errors import UserError

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from recsys_lab.base.ranges import OneOf, Range, Rule, Text, hints_of
+from recsys_lab.base.ranges import OneOf, Range, Rule, Text
+from recsys_lab.base.schema import hints_of
 from recsys_lab.config.command_line import CONF, read
 from recsys_lab.config.schema import BESIDE_TARGET, schema_of, schemas_of, target_of
 

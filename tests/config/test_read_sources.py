@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 
-from recsys_lab.base.ranges import Range, hints_of
+from recsys_lab.base.ranges import Range
+from recsys_lab.base.schema import hints_of
 from recsys_lab.config.declared import HEAVY, PREFIX, TARGET, _absolute, _file_of, _read, _Unreadable, declared, made_of
 from recsys_lab.config.schema import schema_of
 

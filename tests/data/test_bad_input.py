@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.data import text
 from recsys_lab.data.criteo import open_criteo
 from recsys_lab.data.criteo.format import CriteoFormat

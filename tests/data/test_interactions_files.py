@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.data.interactions import open_interactions
 from recsys_lab.data.interactions.format import ITEM, OTHER, RATING, TIME, USER, Layout, LogFormat, SequenceFormat, sniff
 from recsys_lab.errors import UserError

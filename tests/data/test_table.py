@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.data.measure import measure_access
 from recsys_lab.data.sources import Splits
 from recsys_lab.data.table import open_table

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.config import command_line
 from recsys_lab.data.protocol import Feature
 from recsys_lab.errors import UserError

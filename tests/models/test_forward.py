@@ -11,7 +11,7 @@ import torchrec.models.dlrm as torchrec_dlrm
 from torch.autograd import gradcheck
 from torchrec.sparse.jagged_tensor import KeyedTensor
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.models import DCN, DLRM
 from recsys_lab.models.click_model import ModelInputs

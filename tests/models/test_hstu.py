@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm, linear, silu
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.models import describe, fill_tables, hstu, initialise_dense
 from recsys_lab.models.click_model import ModelInputs

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import gelu
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.models import Sequence, describe
 from recsys_lab.models.click_model import ModelInputs

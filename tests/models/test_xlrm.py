@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
 from recsys_lab.models import describe, fill_tables, initialise_dense

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.record import mlflow_run
 

@@ -11,7 +11,7 @@ import pytest
 import wandb
 from omegaconf import OmegaConf
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.record import loggers, wandb_run
 from recsys_lab.sweeps.ablation import log_ablation, write_ablation

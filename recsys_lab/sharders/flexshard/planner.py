@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
-from recsys_lab.base.ranges import OneOf, Range, check_fields
+from recsys_lab.base.ranges import OneOf, Range
+from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, ShardingPlan

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from recsys_lab.base.child import answer
-from recsys_lab.base.ranges import OneOf, Width, check_fields
+from recsys_lab.base.ranges import OneOf, Width
+from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload

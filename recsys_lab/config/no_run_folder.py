@@ -11,7 +11,7 @@ from recsys_lab.errors import UserError
 OF_A_FOLDER = ("hydra.run.dir", "hydra.sweep.dir", SUBDIR, "overwrite", "resume")
 
 
-def check_runless(words: Sequence[str], where: str, mode: str | None, instead: str, decided: Mapping[str, str] | None = None) -> None:
+def check_no_run_folder(words: Sequence[str], where: str, mode: str | None, instead: str, decided: Mapping[str, str] | None = None) -> None:
     """Checks words before anything is composed of them.
 
     Args:

@@ -14,8 +14,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from recsys_lab.base.files import pasted, pasted_list
-from recsys_lab.config.said import said
-from recsys_lab.config.words import with_quotes
+from recsys_lab.config.arguments import with_quotes
+from recsys_lab.config.overrides import overrides_from_kwargs
 from recsys_lab.errors import UserError
 
 
@@ -24,17 +24,19 @@ from recsys_lab.errors import UserError
     ["dcn", "a b", "it's", "(x", "ends with \\", "a'b\\'c", "x]", 3, -1, 0.1, 1e-9, True, None, ["id", "a, b"], {"k": [1, None]}, [], "é'"],
 )
 def test_a_value_comes_back(value: Any) -> None:
-    (word,) = said((), {"key": value}, "compose")
+    (word,) = overrides_from_kwargs((), {"key": value}, "compose")
     assert OverridesParser.create().parse_override(word).value() == value
 
 
 def test_scalars_of_numpy_and_paths_are_what_they_hold() -> None:
-    words = said(["a=1"], {"b": np.int64(3), "c": np.float32(0.5), "d": Path("/tmp/my clicks, here"), "e": (Path("x"),)}, "compose")
+    words = overrides_from_kwargs(
+        ["a=1"], {"b": np.int64(3), "c": np.float32(0.5), "d": Path("/tmp/my clicks, here"), "e": (Path("x"),)}, "compose"
+    )
     assert words == ["a=1", "b=3", "c=0.5", "d='/tmp/my clicks, here'", "e=[x]"]
 
 
 def test_text_that_the_command_line_reads_is_left_to_it() -> None:
-    assert said((), {"seed": "1,2", "data.drop": "[id,day]"}, "compose") == ["seed=1,2", "data.drop=[id,day]"]
+    assert overrides_from_kwargs((), {"seed": "1,2", "data.drop": "[id,day]"}, "compose") == ["seed=1,2", "data.drop=[id,day]"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_text_that_the_command_line_reads_is_left_to_it() -> None:
 )
 def test_what_is_no_word_is_refused(words: tuple[Any, ...], keys: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError) as error:
-        said(words, keys, "compose")
+        overrides_from_kwargs(words, keys, "compose")
     assert says in str(error.value)
 
 

@@ -21,7 +21,7 @@ DENSE_FEW_ROWS, DENSE_FEW_LR, DENSE_LR = 20_000, 1e-4, 1e-3
 
 
 @dataclass(frozen=True)
-class Suited:
+class Defaults:
     """`chosen`: the keys that were open, with their values."""
 
     trainer: TrainerOptions
@@ -29,7 +29,9 @@ class Suited:
     chosen: dict[str, Any]
 
 
-def suited(rows: int, batch_size: int, linear: bool, begins: bool, trainer: TrainerOptions, optimizer: OptimizerOptions) -> Suited:
+def default_hyperparameters(
+    rows: int, batch_size: int, linear: bool, begins: bool, trainer: TrainerOptions, optimizer: OptimizerOptions
+) -> Defaults:
     """Both with what is null chosen for a train split of so many `rows`.
 
     `linear`: the model has a first-order part. `begins`: which can begin with what the baseline has learnt.
@@ -44,7 +46,7 @@ def suited(rows: int, batch_size: int, linear: bool, begins: bool, trainer: Trai
         parts[part], was_open = _filled(parts[part], path, value)
         if was_open:
             chosen[key] = value
-    return Suited(parts["trainer"], parts["optimizer"], chosen)  # type: ignore[arg-type]  # each has kept its type
+    return Defaults(parts["trainer"], parts["optimizer"], chosen)  # type: ignore[arg-type]  # each has kept its type
 
 
 def _damping(rows: int, batch_size: int, begins: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Words of the command line from Python's values: `model="dcn"`, `seed=3`, `data.drop=["id"]`, a Path with spaces."""
+"""Overrides of the command line from Python's values: `model="dcn"`, `seed=3`, `data.drop=["id"]`, a Path with spaces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recsys_lab.errors import UserError
 _PLAIN = re.compile(r"[\w./:+@%-]+", re.ASCII)
 
 
-def said(words: Sequence[object], keys: Mapping[str, Any], where: str) -> list[str]:
+def overrides_from_kwargs(words: Sequence[object], keys: Mapping[str, Any], where: str) -> list[str]:
     """`words` and then `keys` as words of the command line.
 
     Args:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from recsys_lab.config.default_hyperparameters import default_hyperparameters
 from recsys_lab.config.options import DenseOptimizer, EarlyStoppingOptions, OptimizerOptions, Schedule, SparseOptimizer, TrainerOptions
-from recsys_lab.config.suited import suited
 
 OPTIMIZER = OptimizerOptions(
     dense=DenseOptimizer(name="adam", lr=None, eps=1e-8, weight_decay=0.0, momentum=0.0),
@@ -66,7 +66,7 @@ def trainer(every: int = 1, **more: Any) -> TrainerOptions:
     ],
 )
 def test_rates_and_eps(rows: int, batch: int, begins: bool, dense_lr: float, lr: float, eps: float) -> None:
-    fit = suited(rows, batch, True, begins, trainer(), OPTIMIZER)
+    fit = default_hyperparameters(rows, batch, True, begins, trainer(), OPTIMIZER)
     rates = {"optimizer.dense.lr": dense_lr, "optimizer.sparse.lr": lr, "optimizer.sparse.eps": eps}
     assert fit.chosen == STOPS | rates | ({"trainer.start_from_baseline": True} if begins else {})
     assert (fit.optimizer.dense.lr, fit.optimizer.sparse.lr, fit.optimizer.sparse.eps) == (dense_lr, lr, eps)
@@ -74,16 +74,16 @@ def test_rates_and_eps(rows: int, batch: int, begins: bool, dense_lr: float, lr:
 
 
 def test_stops() -> None:
-    fit = suited(10, 512, False, False, trainer(), OPTIMIZER)
+    fit = default_hyperparameters(10, 512, False, False, trainer(), OPTIMIZER)
     assert fit.chosen == STOPS and fit.optimizer == OPTIMIZER
     stopping = EarlyStoppingOptions(metric="auc", patience=4)
     assert fit.trainer == replace(trainer(max_epochs=100, max_minutes=10.0, restore_best=True), early_stopping=stopping)
-    assert suited(10, 512, False, False, trainer(every=0), OPTIMIZER).chosen == {"trainer.max_minutes": 10.0}
+    assert default_hyperparameters(10, 512, False, False, trainer(every=0), OPTIMIZER).chosen == {"trainer.max_minutes": 10.0}
 
 
 def test_what_is_not_null_stays() -> None:
     said = {"max_epochs": 1, "max_minutes": 0.5, "restore_best": False, "start_from_baseline": False}
-    fit = suited(10, 512, True, True, trainer(**said), OPTIMIZER)
+    fit = default_hyperparameters(10, 512, True, True, trainer(**said), OPTIMIZER)
     assert fit.chosen.keys().isdisjoint({f"trainer.{key}" for key in said}) and "trainer.early_stopping.patience" in fit.chosen
     assert {key: getattr(fit.trainer, key) for key in said} == said
 
@@ -92,7 +92,7 @@ def test_what_is_not_null_stays() -> None:
 def test_only_adam_of_a_model_with_a_first_order_part_is_damped(linear: bool, name: str) -> None:
     sparse = SparseOptimizer(name=name, lr=None, eps=None, weight_decay=0.0)
     other = OptimizerOptions(OPTIMIZER.dense, sparse, OPTIMIZER.schedule)
-    assert suited(10, 512, linear, True, trainer(), other).chosen == STOPS | {"trainer.start_from_baseline": True}
+    assert default_hyperparameters(10, 512, linear, True, trainer(), other).chosen == STOPS | {"trainer.start_from_baseline": True}
 
 
 def test_what_null_stands_for() -> None:

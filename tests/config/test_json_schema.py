@@ -17,7 +17,6 @@ from recsys_lab.config.command_line import read as line
 from recsys_lab.config.json_schema import documents, name_of, vscode_settings
 from recsys_lab.config.yaml_comments import GROUPS
 from recsys_lab.errors import UserError
-from tests.config.declared import Option, configs, options, studies
 
 YAMLS = [path.relative_to(CONF).as_posix() for path in sorted(CONF.rglob("*.yaml")) if "hydra" not in path.relative_to(CONF).parts]
 

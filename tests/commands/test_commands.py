@@ -9,9 +9,10 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
+from recsys_lab import job
 from recsys_lab.__main__ import COMMANDS, ROOT, commands_in, main
 from recsys_lab.errors import HungUp, Terminated, UserError
-from recsys_lab.job import Ending, Outcome
+from recsys_lab.job import Program, run_job
 from tests.record.fake_run import failed, make_result, write_run
 
 
@@ -195,13 +196,18 @@ def test_an_installation_that_cannot_train_is_one_line(error, says, monkeypatch,
     code, out, err = called(capsys, "show", "anything")
     assert (code, out) == (2, "") and err.startswith("error: ") and says in err and err.count("\n") == 1
 
-    with Outcome() as outcome:  # of a run, outside of its job
+    with Program() as program:  # of a run, outside of its job
         fails()
-    assert outcome.code == 2 and says in capsys.readouterr().err
-    codes: list[int] = []
-    with Ending(OmegaConf.create({"resume": None}), tmp_path, codes):
-        fails()
-    assert codes == [2] and says in capsys.readouterr().err
+    assert program.exit_code == 2 and says in capsys.readouterr().err
+    monkeypatch.setattr(job, "_work", fails)
+    assert run_job(frozen(), tmp_path) == 2 and says in capsys.readouterr().err
+
+
+def frozen():
+    """A config that is not checked again."""
+    config = OmegaConf.create({"resume": None})
+    OmegaConf.set_readonly(config, True)
+    return config
 
 
 @pytest.mark.parametrize(
@@ -217,13 +223,12 @@ def test_a_signal_stays_one_where_a_library_cleans_up_with_an_error(signal, code
         finally:
             raise AttributeError("'NoneType' object has no attribute 'flags'")
 
-    with Outcome() as outcome:
+    with Program() as program:
         cleans_up()
-    codes: list[int] = []
-    with Ending(OmegaConf.create({"resume": None}), tmp_path, codes):
-        cleans_up()
+    monkeypatch.setattr(job, "_work", cleans_up)
+    assert run_job(frozen(), tmp_path) == code
     err = capsys.readouterr().err
-    assert outcome.code == code and codes == [code] and err.count(says) == 2 and "Traceback" not in err
+    assert program.exit_code == code and err.count(says) == 2 and "Traceback" not in err
     if signal is KeyboardInterrupt:  # a command does not listen to SIGTERM, which ends it at once
         monkeypatch.setattr("recsys_lab.commands.show.main", cleans_up)
         assert called(capsys, "show", "anything") == (130, "", "interrupted\n")
@@ -242,9 +247,13 @@ def test_an_installed_package_names_the_command_that_pip_gave(monkeypatch, capsy
     def lost():
         return UserError("lost", remedy="resume with: python run.py resume=runs/one")
 
+    def interrupts(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "_work", interrupts)
+
     def interrupted() -> str:
-        with Ending(OmegaConf.create({"resume": None}), tmp_path, []):
-            raise KeyboardInterrupt
+        run_job(frozen(), tmp_path)
         return capsys.readouterr().err
 
     assert str(lost()) == "lost; resume with: python run.py resume=runs/one" and "python run.py resume=" in interrupted()

@@ -94,8 +94,8 @@ def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool
     if torchrun.is_follower():
         return None
     profile = figures.memory_fitted_to(trained, profile)
-    told = partial(simulated_ms, cluster=cluster, cores=cores_of(experiment, measured))
-    profile = with_errors(figures.fitted_to(trained, profile, told), trained, cluster, told)
+    iteration_ms = partial(simulated_ms, cluster=cluster, cores=cores_of(experiment, measured))
+    profile = with_errors(figures.fitted_to(trained, profile, iteration_ms), trained, cluster, iteration_ms)
     return Calibration(experiment, measured, trained, cluster, profile)
 
 
@@ -176,12 +176,12 @@ def overlaps_of(launcher: str, kind: str) -> list[str]:
     return [] if launcher == HERE[0] else ["collectives"]
 
 
-def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster, told: figures.Told) -> Profile:
+def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster, iteration_ms: figures.IterationTime) -> Profile:
     """`profile` with what it was fitted to, the error of fits without each point, and that of more hosts."""
     errors = []
     for run in trained:
-        others = figures.fitted_to([other for other in trained if other is not run], profile, told)
-        errors.append(math.log(told(run, others) / run.iteration_ms))
+        others = figures.fitted_to([other for other in trained if other is not run], profile, iteration_ms)
+        errors.append(math.log(iteration_ms(run, others) / run.iteration_ms))
     within = math.sqrt(sum(error**2 for error in errors) / len(errors))
     return replace(
         profile,

@@ -85,5 +85,5 @@ def _show(paths: Sequence[Path], calibration: Calibration, name: str | None) -> 
         print("predictions of what was not fitted: python -m recsys_lab validate --local")
         return
     folder = paths[0].parents[1]
-    found = "" if folder == HERE else f"hydra.searchpath=[file://{folder.resolve()}] "
-    print(as_called(f"more hosts of it: python run.py mode=simulate {found}cluster={name} cluster.hosts=8"))
+    search_path = "" if folder == HERE else f"hydra.searchpath=[file://{folder.resolve()}] "
+    print(as_called(f"more hosts of it: python run.py mode=simulate {search_path}cluster={name} cluster.hosts=8"))

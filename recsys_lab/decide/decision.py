@@ -104,13 +104,6 @@ def nothing_fits(priced: Sequence[Priced]) -> UserError:
     return PlanDoesNotFit(f"none of {len(rows)} combinations fits; {least_change(lacking)}", where="decide")
 
 
-def ranked(question: Question, progress: Progress | None = None) -> list[Row]:
-    """The rows alone, the fastest first. Those without figures come last."""
-    cases = combinations(question)
-    rows = [row for one in price_all(cases, open_data(cases), _counted(progress, cases)) for row in one.rows]
-    return sorted(rows, key=lambda row: float("inf") if row.ms is None else row.ms)
-
-
 def open_data(cases: Sequence[Combination]) -> DataSet:
     """The data of all of them. Raises UserError once for a mistake in model or data, which would be in every row."""
     quiet_torchrec()

@@ -18,7 +18,7 @@ WHERE = "decide"
 #: The cluster of the processes here.
 LOCAL = "local"
 AXES = ("clusters", "sharders", "precisions", "optimizers", "profiles")
-#: Of an axis: what the words say, and no other.
+#: Of the profiles: what the words say, and no other.
 AS_SAID = ""
 
 
@@ -37,18 +37,18 @@ class ClusterAsked:
 
 @dataclass(frozen=True)
 class Question:
-    """`words`: run.py's that all combinations share. Each axis: names of choices, `AS_SAID` for what `words` say, empty for the usual ones.
+    """`words`: run.py's that all combinations share. Each axis: names of choices, empty for the usual ones. `profiles` may be `AS_SAID`.
 
-    `batch`: samples of an iteration over all ranks; None: `simulate.batch_size` samples a rank.
+    `batch`: samples of an iteration over all ranks.
     """
 
     words: tuple[str, ...]
     clusters: tuple[ClusterAsked, ...]
+    batch: int
     sharders: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
     optimizers: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
-    batch: int | None = None
 
 
 def asked(words: Sequence[str]) -> Question:

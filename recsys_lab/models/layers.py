@@ -184,7 +184,7 @@ def dot_interaction(*parts: Tensor, lead: bool = False) -> Tensor:
     before them, [B, D + F (F - 1) / 2].
 
     On a CPU by a kernel of ours for long vectors, which reads them where they are. Else pair by pair for few vectors and many samples
-    (DMT, section 4), or through all F * F dots. Which is faster where: experiments/benchmarks/dot_products.py.
+    (DMT, section 4), or through all F * F dots.
     """
     first = parts[0]
     if first.shape[2] >= LONG_VECTORS and sum(part.shape[1] for part in parts) > 1 and _for_kernel(parts):

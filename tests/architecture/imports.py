@@ -37,7 +37,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
     "sweeps": LEAVES | {"config", "record", "report", "job"},
-    "doctor": LEAVES | {"kernels", "record"},
+    "doctor": LEAVES,
     "calibrate": LEAVES
     | {"cluster", "precision", "plan", "simulate", "kernels", "models", "config", "report", "experiment", "planning", "pipeline"}
     | {"train", "launchers"},
@@ -48,7 +48,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "lightning": LEAVES | {"plan", "interop"},
     "commands": LEAVES
     | {"sharders", "plan", "data", "config", "record", "report", "sweeps", "studies", "experiment", "api", "interop"}
-    | {"doctor", "calibrate", "partition", "decide", "__main__"},
+    | {"doctor", "calibrate", "partition", "decide"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},
     "run": LEAVES | {"config", "job", "launchers", "sweeps", "studies"},

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ def style(font_size: float = 9, salt: str = "recsys_lab") -> dict[Any, Any]:
     return {
         "svg.hashsalt": salt,
         "svg.fonttype": "none",
+        "text.parse_math": False,
         "font.family": "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],
         "font.size": font_size,
@@ -177,7 +179,8 @@ def svg_text(figure: Any, salt: str) -> str:
     from matplotlib import rc_context
 
     out = io.StringIO()
-    with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
+    with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the browser has fonts for names that ours has no letters for
         figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return out.getvalue().replace("#000000", INK)
 

@@ -191,8 +191,8 @@ def test_names_in_a_chart_are_no_markup_and_colours_are_the_pages():
     with drawing() as axes:
         (line,) = axes.plot([1, 2], color="#1f2328")
         tip(line, "</title><b>\nsecond")
-        axes.set_xlabel("</script><b>")
+        axes.set(xlabel="</script><b>", ylabel="$\\nothing$ \u7684")
         drawn = chart(axes, "one", "</script><b>")
     html = element(drawn)
     assert "</script>" not in html and "<b>" not in html and tips(drawn) == ["</title><b>\nsecond"]
-    assert "var(--ink)" in html and "#1f2328" not in html
+    assert "$\\nothing$ \u7684" in words(drawn) and "var(--ink)" in html and "#1f2328" not in html

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     from recsys_lab.decide.page import write_decision
 
     with Bar("combinations priced") as bar:
-        decision = decided(question, progress=bar.told)
+        decision = decided(question, progress=bar.update)
     if page is None:
         print(json.dumps(plain(decision.to_json()), indent=2, allow_nan=False))
         return 0

@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     from recsys_lab.decide.decision import ranked  # with torch, which neither help nor a mistake needs
 
     with Bar("sharders priced") as bar:
-        rows = ranked(question, bar.told)
+        rows = ranked(question, bar.update)
     if options.json:
         print(json.dumps({"ranked": [_as_json(row) for row in rows]}, indent=2))
     else:

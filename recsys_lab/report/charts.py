@@ -166,11 +166,11 @@ def embedded(svg: str, label: str) -> str:
     return re.sub(r"<svg\b[^>]*>", lambda _: head, re.sub(r"\n\s*", "\n", body), count=1)
 
 
-def _group(found: re.Match[str]) -> str:
+def _group(match: re.Match[str]) -> str:
     """A group of matplotlib's without its name, which other charts of the page have too. Words of `tip` become a title."""
-    if not found[1].startswith(TIP):
+    if not match[1].startswith(TIP):
         return "<g>"
-    classes, _, words = found[1].removeprefix(TIP).partition("|")
+    classes, _, words = match[1].removeprefix(TIP).partition("|")
     return f"<g{f' class={chr(34)}{classes}{chr(34)}' if classes else ''}><title>{words}</title>"
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MOST_BARS, MOST_NAMED = 1024, 64
 #: Ticks where hosts begin.
 MOST_TICKS = 16
+#: A loss that diverged beyond it, or to nan, is no point of a curve.
+LARGEST_VALUE = 1e100
 #: Points of a curve that are marked.
 MOST_MARKS = 60
 
@@ -29,8 +31,9 @@ def learning_curve(rows: Sequence[Mapping[str, float | None]], best_auc: float |
 
 
 def _points(rows: Sequence[Mapping[str, float | None]], metric: str) -> list[tuple[float, float]]:
-    """(step, value) where there are both."""
-    return [(step, value) for row in rows if (step := row["step"]) is not None and (value := row.get(metric)) is not None]
+    """(step, value) where there are both, and an axis has room for the value."""
+    pairs = [(step, value) for row in rows if (step := row["step"]) is not None and (value := row.get(metric)) is not None]
+    return [(step, value) for step, value in pairs if abs(value) < LARGEST_VALUE]
 
 
 def _curve(index: int, title: str, points: Sequence[tuple[float, float]], best: float | None) -> Chart:

@@ -29,7 +29,7 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def told(self, done: int, of: int, more: str = "") -> None:
+    def update(self, done: int, of: int, more: str = "") -> None:
         """So many are done. `more`: what a line says beside that."""
         self.bar.update(self.task, completed=done, total=of)
         spent_s = time.monotonic() - self.begun_s

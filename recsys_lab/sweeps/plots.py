@@ -11,6 +11,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.run_folder import value_at
 from recsys_lab.report.charts import COLOURS, NARROW, SOFT, Chart, chart, colour, cut, drawing, legend, legend_height, prefixed, tip
+from recsys_lab.report.plots import LARGEST_VALUE
 from recsys_lab.sweeps.comparisons import alike
 from recsys_lab.sweeps.rows import Row
 from recsys_lab.sweeps.table import Ablation
@@ -88,7 +89,7 @@ def _curve(row: Row, column: str) -> Curve:
             continue
         for line_of in logged:
             step, value = line_of["step"], line_of.get(column)
-            if step is not None and value is not None:
+            if step is not None and value is not None and abs(value) < LARGEST_VALUE:
                 by_step.setdefault(step, []).append(value)
     most = max((len(values) for values in by_step.values()), default=0)
     return {step: (min(v), statistics.median(v), max(v)) for step, v in sorted(by_step.items()) if len(v) == most}

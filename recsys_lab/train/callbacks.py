@@ -234,7 +234,7 @@ class StepLines(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int) -> None:
         self._examples += batch.global_valid
         rate = self._examples / max(time.perf_counter() - self._since, 1e-9)
-        self._bar.told(trainer.global_step, self._steps, f", {rate:,.0f} examples/s")
+        self._bar.update(trainer.global_step, self._steps, f", {rate:,.0f} examples/s")
 
 
 class ExamplesBar(TQDMProgressBar):

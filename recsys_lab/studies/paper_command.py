@@ -11,7 +11,7 @@ from recsys_lab.base import ranges
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_folder
 from recsys_lab.studies.catalogue import QUICK, Item, papers, studies_of
-from recsys_lab.studies.function import function_of, option_value, hints_of
+from recsys_lab.studies.function import function_of, hints_of, option_value
 from recsys_lab.studies.render import draw
 from recsys_lab.studies.show import show_study
 from recsys_lab.studies.study import Study

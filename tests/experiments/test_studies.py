@@ -24,7 +24,7 @@ from recsys_lab.studies import batch, results
 from recsys_lab.studies.catalogue import LONG, QUICK, WITHOUT, Item, item_of, items, papers, studies_of, with_studies
 from recsys_lab.studies.code import ROOT
 from recsys_lab.studies.compared import draw_compared
-from recsys_lab.studies.function import function_of, option_value, hints_of
+from recsys_lab.studies.function import function_of, hints_of, option_value
 from recsys_lab.studies.run import run_study
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.studies.verdict import Tolerance, judge, percent

@@ -23,7 +23,7 @@ from recsys_lab.base.progress import Progress
 from recsys_lab.base.ranges import Rounds, Threads, Width
 from recsys_lab.models.linear import linear, product
 from recsys_lab.report.sections import Table as Shown
-from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
+from recsys_lab.studies.pictures import BLUE, INK, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 
 SAMPLES, LAYERS = 1024, 5
@@ -132,7 +132,7 @@ def _draw(name: str, shares: dict[Case, float], theirs: dict[str, float], folder
                 axis.bar([place + 0.4 * at - 0.2 for place in range(len(groups))], heights, 0.36, color=colour, label=f"{whose}, measured")
             if format == "fp32":
                 for (whose, share), style in zip(theirs.items(), ("-", "--", ":")):
-                    axis.axhline(share, color="black", linewidth=1, linestyle=style, label=f"published mean: {whose}")
+                    axis.axhline(share, color=INK, linewidth=1, linestyle=style, label=f"published mean: {whose}")
             axis.set_xticks(range(len(groups)), [f"{width}\n{which.replace('backward ', '')}" for width, which in groups], fontsize=7)
             axis.set(title=format, ylim=(0, 110))
             axis.grid(visible=False, axis="x")

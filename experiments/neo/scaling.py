@@ -129,7 +129,7 @@ def _draw(folder: Path, found: dict[int, dict[str, float]]) -> list[Path]:
             axis.bar([x - 0.2 for x in at], values, 0.38, bottom=below, color=colour, label=part.replace("_", "-"))
             below = [a + b for a, b in zip(below, values)]
         iteration, exposed = ([parts[key] for parts in found.values()] for key in ("iteration", "exposed"))
-        axis.bar([x + 0.2 for x in at], iteration, 0.38, color="white", edgecolor=GREY, label="iteration")
+        axis.bar([x + 0.2 for x in at], iteration, 0.38, color="none", edgecolor=GREY, label="iteration")
         axis.bar([x + 0.2 for x in at], exposed, 0.38, color="#bbbbbb", label="exposed communication")
         axis.set_xticks(at, [str(count) for count in found])
         axis.set(xlabel="hosts of 8 A100", ylabel="ms")

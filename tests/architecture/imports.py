@@ -41,7 +41,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "calibrate": LEAVES
     | {"cluster", "precision", "plan", "simulate", "kernels", "models", "config", "report", "experiment", "planning", "pipeline"}
     | {"train", "launchers"},
-    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
+    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "report", "train"},
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
     "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
     "interop": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},

@@ -22,7 +22,6 @@ HEAVY = {
     "scipy",
     "sklearn",
     "matplotlib",
-    "plotly",
     "wandb",
     "pandas",
     "optuna",

@@ -24,7 +24,7 @@ from recsys_lab.studies import batch, results
 from recsys_lab.studies.catalogue import LONG, QUICK, WITHOUT, Item, item_of, items, papers, studies_of, with_studies
 from recsys_lab.studies.code import ROOT
 from recsys_lab.studies.compared import draw_compared
-from recsys_lab.studies.function import function_of, given_as, hints_of
+from recsys_lab.studies.function import function_of, hints_of, option_value
 from recsys_lab.studies.run import run_study
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.studies.verdict import Tolerance, judge, percent
@@ -134,9 +134,9 @@ def test_a_study_without_figures_to_judge_is_a_mistake_of_ours() -> None:
 
 
 def test_options_are_read_by_their_annotation() -> None:
-    assert given_as(list[int], "2,4", "--ranks") == [2, 4] and given_as(str | None, "7", "--root") == "7"
+    assert option_value(list[int], "2,4", "--ranks") == [2, 4] and option_value(str | None, "7", "--root") == "7"
     with pytest.raises(UserError, match="--seeds"):
-        given_as(int, "nine", "--seeds")
+        option_value(int, "nine", "--seeds")
 
 
 def test_a_study_leaves_its_folder_and_is_known_by_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,11 +14,11 @@ import numpy as np
 
 from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.columns import count_rows, write_columns, write_row_counts
-from recsys_lab.data.criteo.format import COUNTS, NAMES, VALUES, CriteoFormat
+from recsys_lab.data.criteo.format import CRITEO, VALUE_NAMES, VALUES, columns_of
 from recsys_lab.data.criteo.tables import HashedTables, Tables, ValueCounter, Vocabulary
 from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import source_identity
-from recsys_lab.data.text import Columns, Reading, read_columns
+from recsys_lab.data.text import Columns, Reading, read_text
 from recsys_lab.tables import AccessStatistics, measured_access
 
 _BLOCK_ROWS = 1 << 17
@@ -46,8 +46,7 @@ def prepared_train(files: Sequence[Path], encoding: Encoding, on_bad_line: str, 
         _encode(folder, meta["rows"], tables, counts, train_rows)
         write_row_counts(folder, counts)
         detail = f"{train_rows:,} samples of {files[0].name}" + (f" to {files[-1].name}" if len(files) > 1 else "")
-        names = NAMES[1 + COUNTS :]
-        access = AccessStatistics({name: measured_access(name, c, train_rows, detail) for name, c in zip(names, counts)})
+        access = AccessStatistics({name: measured_access(name, c, train_rows, detail) for name, c in zip(VALUE_NAMES, counts)})
         return meta | {
             "train_rows": train_rows,
             "table_rows": list(tables.rows),
@@ -78,7 +77,7 @@ def _read(files: Sequence[Path], folder: Path, on_bad_line: str) -> dict:
 
     def blocks() -> Iterator[Columns]:
         for path, reading in zip(files, readings):
-            yield from read_columns(path, CriteoFormat(), on_bad_line, reading)
+            yield from map(columns_of, read_text(path, CRITEO, on_bad_line, reading))
 
     rows = write_columns(folder, blocks())
     return {
@@ -119,12 +118,12 @@ def _vocabulary(folder: Path, train_rows: int, min_count: int) -> Vocabulary:
     counter = ValueCounter(VALUES)
     for _, values, missing in _raw_blocks(folder, train_rows, "counting values"):
         counter.add(values, missing)
-    made = counter.vocabulary(min_count)
+    vocabulary = counter.vocabulary(min_count)
     with (folder / "vocabulary.bin").open("wb") as file:
-        for known, places in zip(made.values, made.places):
+        for known, places in zip(vocabulary.values, vocabulary.places):
             file.write(np.ascontiguousarray(known))
             file.write(np.ascontiguousarray(places))
-    return made
+    return vocabulary
 
 
 def _load(train: Path, table_rows: Sequence[int]) -> Vocabulary:

@@ -1,4 +1,4 @@
-"""Columns that teach a model nothing, or too much: noticed while a table is read, and said in one line."""
+"""Columns that teach a model nothing, or too much: checked while a table is read, and reported in one line."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _NEARLY = 0.95
 _LEAST_HELD_OUT, _HARDLY = 10, 0.02
 #: A column gives the label away only if its values have this many rows on average. Rare values have one label by chance.
 _LEAST_ROWS = 10
-#: What is said of a column of each kind and of several, and whether a model is better off without them.
-_SAID = {
+#: What is reported of a column of each kind and of several, and whether a model is better off without them.
+_REPORTS = {
     "label": ("equals the label", "equal the label", True),
     "leaks": ("gives the label away", "give the label away", True),
     "ids": ("has a value a row", "have a value a row", True),
@@ -63,10 +63,10 @@ _SAID = {
 
 
 @dataclass
-class Noticed:
+class ColumnChecks:
     """Names of columns by what is odd about them."""
 
-    columns: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in _SAID})
+    columns: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in _REPORTS})
 
     def look(self, name: str, column: pl.Series, labels: np.ndarray, *, number: bool = False) -> None:
         """Takes note of the column `name`, as text, of all rows. `number`: it is read as one, so its values may all differ."""
@@ -132,12 +132,12 @@ def _tells(words: pl.Series, labels: np.ndarray) -> str | None:
 
 
 def notes(columns: Mapping[str, Sequence[str]], named: Collection[str], dropped: Sequence[str]) -> list[str]:
-    """One line, or none, of what was noticed by kind. `named`: columns that the config names, which `data.drop` cannot have."""
-    said = [f"{', '.join(own)} {_SAID[kind][len(own) > 1]}" for kind, own in columns.items() if own]
-    if not said:
+    """One line, or none, of what the checks found, by kind. `named`: columns that the config names, which `data.drop` cannot have."""
+    reports = [f"{', '.join(own)} {_REPORTS[kind][len(own) > 1]}" for kind, own in columns.items() if own]
+    if not reports:
         return []
-    useless = [name for kind, own in columns.items() for name in own if _SAID[kind][2]]
+    useless = [name for kind, own in columns.items() for name in own if _REPORTS[kind][2]]
     unnamed = [name for name in useless if name not in named]
     remedies = [pasted_list("data.drop", [*dropped, *unnamed])] if unnamed else []
     remedies += ["take them out of data.dense and data.categorical"] if len(unnamed) < len(useless) else []
-    return [f"noticed: {'; '.join(said)}" + (f"; without them: {', '.join(remedies)}" if remedies else "")]
+    return [f"check these columns: {'; '.join(reports)}" + (f"; without them: {', '.join(remedies)}" if remedies else "")]

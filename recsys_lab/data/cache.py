@@ -154,10 +154,10 @@ def _remove_stale(cache: Path) -> None:
     """Unfinished folders of processes that were killed: of this machine at once, of another of its name after an hour."""
     for folder in cache.glob(f"{_UNFINISHED}{glob.escape(socket.gethostname())}-*"):
         with contextlib.suppress(OSError, ValueError):
-            host, pid, place = folder.name.removeprefix(_UNFINISHED).rsplit("-", 2)
+            host, pid, machine = folder.name.removeprefix(_UNFINISHED).rsplit("-", 2)
             if host != socket.gethostname():  # one whose name begins so
                 continue
-            sure = bool(_here()) and place.startswith(_here())
+            sure = bool(_here()) and machine.startswith(_here())
             if (sure or time.time() - folder.stat().st_mtime > _STALE_AFTER_S) and not _alive(int(pid)):
                 shutil.rmtree(folder, ignore_errors=True)
 

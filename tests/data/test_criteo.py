@@ -137,10 +137,10 @@ def test_counting_in_blocks_equals_counting_at_once(data: list[list[int]], min_c
     flat = np.array([v for block in data for v in block], np.uint32)[:, None]
     at_once.add(flat, np.zeros(len(flat), np.uint32))
     a, b = in_blocks.vocabulary(min_count), at_once.vocabulary(min_count)
-    assert a.values[0].tolist() == b.values[0].tolist() and a.places[0].tolist() == b.places[0].tolist()
+    assert a.values[0].tolist() == b.values[0].tolist() and a.value_rows[0].tolist() == b.value_rows[0].tolist()
     counts = {v: flat[:, 0].tolist().count(v) for v in a.values[0].tolist()}
     assert min(counts.values(), default=min_count) >= min_count
-    by_place = [counts[v] for _, v in sorted(zip(a.places[0].tolist(), a.values[0].tolist()))]
+    by_place = [counts[v] for _, v in sorted(zip(a.value_rows[0].tolist(), a.values[0].tolist()))]
     assert by_place == sorted(by_place, reverse=True)
 
 

@@ -120,17 +120,17 @@ def _vocabulary(folder: Path, train_rows: int, min_count: int) -> Vocabulary:
         counter.add(values, missing)
     vocabulary = counter.vocabulary(min_count)
     with (folder / "vocabulary.bin").open("wb") as file:
-        for known, places in zip(vocabulary.values, vocabulary.places):
+        for known, value_rows in zip(vocabulary.values, vocabulary.value_rows):
             file.write(np.ascontiguousarray(known))
-            file.write(np.ascontiguousarray(places))
+            file.write(np.ascontiguousarray(value_rows))
     return vocabulary
 
 
 def _load(train: Path, table_rows: Sequence[int]) -> Vocabulary:
-    values, places = [], []
+    values, value_rows = [], []
     with (train / "vocabulary.bin").open("rb") as file:
         for rows in table_rows:
             known = rows - Vocabulary.OWN_ROWS
             values.append(np.frombuffer(file.read(known * 4), np.uint32))
-            places.append(np.frombuffer(file.read(known * 4), np.int32))
-    return Vocabulary(tuple(values), tuple(places))
+            value_rows.append(np.frombuffer(file.read(known * 4), np.int32))
+    return Vocabulary(tuple(values), tuple(value_rows))

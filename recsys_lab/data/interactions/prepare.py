@@ -57,12 +57,12 @@ def _histories(frame: pl.DataFrame, path: Path, category: Path | None) -> tuple[
     return histories, items
 
 
-def _numbered(words: pl.Series) -> tuple[list[str], np.ndarray]:
-    """The distinct words in rising order (as numbers, where all are digits), and each word's place in them, int64 [N]."""
-    distinct = words.unique().to_list()
+def _numbered(ids: pl.Series) -> tuple[list[str], np.ndarray]:
+    """The distinct ids in rising order (as numbers, where all are digits), and each id's position in them, int64 [N]."""
+    distinct = ids.unique().to_list()
     digits = all(word.isascii() and word.isdigit() for word in distinct)
     names = sorted(distinct, key=by_number if digits else None)
-    return names, words.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
+    return names, ids.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
 
 
 def _refuse_sorted_by_item(histories: Histories, path: Path) -> None:

@@ -207,7 +207,7 @@ def _by_csv(block: bytes, separator: str | None, text_format: TextFormat) -> tup
         nonlocal taken
         for number, line in enumerate(stored):
             if wrong := no_text(line):
-                bad[number] = Complaint("not UTF-8 text", given=wrong)
+                bad[number] = Complaint("not UTF-8 text", given=wrong, remedy="mend the line" if quoted else Complaint.remedy)
                 continue
             taken = number
             yield line.decode().removesuffix("\r").replace("\r", " ") + "\n"
@@ -263,7 +263,9 @@ def _fields_complaint(fields: list[str], row: bytes, text_format: TextFormat) ->
 def _quote_complaint(error: csv.Error | None, many_lines: bool, row: bytes) -> Complaint:
     """Of a row that csv refuses, or that has an odd number of quotes (no `error`)."""
     if "field larger" in str(error) and not many_lines:
-        return Complaint("a field is too long", given=shorten(row.decode()), allowed=f"{LONGEST_LINE_BYTES:,} characters")
+        return Complaint(
+            "a field is too long", given=shorten(row.decode()), allowed=f"{LONGEST_LINE_BYTES:,} characters", remedy="shorten it"
+        )
     never_closed = many_lines or "unexpected end" in str(error)
     what = "a quote is opened and never closed" if never_closed else "a quote within a field"
     return Complaint(what, given=shorten(row.decode()), remedy="put a field that has a quote in it in quotes, and double those within it")

@@ -139,7 +139,7 @@ def test_a_changed_source_is_read_again(tmp_path: Path) -> None:
 def test_a_source_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = frappe_folder(tmp_path)
     first = open_frappe(**frappe_options(root))
-    monkeypatch.setattr(frappe, "read_columns", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(frappe, "read_text", lambda *_: pytest.fail("read again"))
     assert open_frappe(**frappe_options(root)).fingerprint == first.fingerprint
 
 

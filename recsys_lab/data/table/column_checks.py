@@ -1,4 +1,4 @@
-"""Columns that teach a model nothing, or too much: noticed while a table is read, and said in one line."""
+"""Columns that teach a model nothing, or too much: checked while a table is read, and reported in one line."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _NEARLY = 0.95
 _LEAST_HELD_OUT, _HARDLY = 10, 0.02
 #: A column gives the label away only if its values have this many rows on average. Rare values have one label by chance.
 _LEAST_ROWS = 10
-#: What is said of a column of each kind and of several, and whether a model is better off without them.
-_SAID = {
+#: What is reported of a column of each kind and of several, and whether a model is better off without them.
+_REPORTS = {
     "label": ("equals the label", "equal the label", True),
     "leaks": ("gives the label away", "give the label away", True),
     "ids": ("has a value a row", "have a value a row", True),
@@ -63,10 +63,10 @@ _SAID = {
 
 
 @dataclass
-class Noticed:
+class ColumnChecks:
     """Names of columns by what is odd about them."""
 
-    columns: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in _SAID})
+    columns: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in _REPORTS})
 
     def look(self, name: str, column: pl.Series, labels: np.ndarray, *, number: bool = False) -> None:
         """Takes note of the column `name`, as text, of all rows. `number`: it is read as one, so its values may all differ."""
@@ -81,18 +81,18 @@ class Noticed:
             return
         train = column.filter(pl.Series(split == 0)).unique()
         held_out = [column.filter(pl.Series(split == code)).drop_nulls() for code in (1, 2)]
-        known = [(int(words.is_in(train.implode()).sum()), len(words)) for words in held_out]
+        known = [(int(cells.is_in(train.implode()).sum()), len(cells)) for cells in held_out]
         if any(rows >= _LEAST_HELD_OUT and of_train <= _HARDLY * rows for of_train, rows in known):
             self.columns["unknown"].append(name)
 
 
-def _kind(words: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str | None:
+def _kind(cells: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str | None:
     """What is odd about a column; None: nothing. `dates`: the pattern of a date in it."""
-    known = words.drop_nulls()
+    known = cells.drop_nulls()
     values = known.unique()
-    if len(values) + bool(words.null_count()) <= 1:
+    if len(values) + bool(cells.null_count()) <= 1:
         return "constant"
-    if kind := _tells(words, labels):
+    if kind := _tells(cells, labels):
         return kind
     if number:
         return None
@@ -104,9 +104,9 @@ def _kind(words: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str
         return "mixed"
     if known.str.contains(_LIST).sum() >= _LISTS * len(known):
         return "lists"
-    if len(values) == len(words):
+    if len(values) == len(cells):
         return "ids"
-    return "nearly_ids" if len(values) >= _NEARLY * len(known) and 2 * len(known) >= len(words) and len(values) > 2 else None
+    return "nearly_ids" if len(values) >= _NEARLY * len(known) and 2 * len(known) >= len(cells) and len(values) > 2 else None
 
 
 def _is_mixed(values: pl.Series) -> bool:
@@ -116,28 +116,28 @@ def _is_mixed(values: pl.Series) -> bool:
     return len(known) >= _LEAST_DATES and 1 <= numbers.null_count() <= 2 and bool((known != known.floor()).any())
 
 
-def _tells(words: pl.Series, labels: np.ndarray) -> str | None:
+def _tells(cells: pl.Series, labels: np.ndarray) -> str | None:
     """Whether every value has one label only, a missing one being a value too; or it is missing just where the label is one of the two."""
-    both = pl.DataFrame({"word": words, "label": labels})
+    both = pl.DataFrame({"cell": cells, "label": labels})
     if both["label"].n_unique() < 2:
         return None
-    groups = both.group_by("word").agg(rows=pl.len(), clicks=pl.col("label").cast(pl.Int64).sum())
+    groups = both.group_by("cell").agg(rows=pl.len(), clicks=pl.col("label").cast(pl.Int64).sum())
     if groups.select(((pl.col("clicks") == 0) | (pl.col("clicks") == pl.col("rows"))).all()).item():
         if len(groups) == 2:
             return "label"
-        if len(words) >= _LEAST_ROWS * len(groups):
+        if len(cells) >= _LEAST_ROWS * len(groups):
             return "leaks"
-    missing = words.is_null().to_numpy()
+    missing = cells.is_null().to_numpy()
     return "leaks" if (missing == (labels == 0)).all() or (missing == (labels == 1)).all() else None
 
 
 def notes(columns: Mapping[str, Sequence[str]], named: Collection[str], dropped: Sequence[str]) -> list[str]:
-    """One line, or none, of what was noticed by kind. `named`: columns that the config names, which `data.drop` cannot have."""
-    said = [f"{', '.join(own)} {_SAID[kind][len(own) > 1]}" for kind, own in columns.items() if own]
-    if not said:
+    """One line, or none, of what the checks found, by kind. `named`: columns that the config names, which `data.drop` cannot have."""
+    reports = [f"{', '.join(own)} {_REPORTS[kind][len(own) > 1]}" for kind, own in columns.items() if own]
+    if not reports:
         return []
-    useless = [name for kind, own in columns.items() for name in own if _SAID[kind][2]]
+    useless = [name for kind, own in columns.items() for name in own if _REPORTS[kind][2]]
     unnamed = [name for name in useless if name not in named]
     remedies = [pasted_list("data.drop", [*dropped, *unnamed])] if unnamed else []
     remedies += ["take them out of data.dense and data.categorical"] if len(unnamed) < len(useless) else []
-    return [f"noticed: {'; '.join(said)}" + (f"; without them: {', '.join(remedies)}" if remedies else "")]
+    return [f"check these columns: {'; '.join(reports)}" + (f"; without them: {', '.join(remedies)}" if remedies else "")]

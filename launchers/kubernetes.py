@@ -8,14 +8,16 @@ import subprocess
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
+from annotated_types import Interval
 from omegaconf import OmegaConf
+from pydantic import Strict
 
 from launchers import torchrun
 from launchers.jobset import Pods, jobset
-from recsys_lab.base.ranges import CountFromZero, Hosts, OneOf, Positive, Range, RanksPerHost, Text, Threads, Timeout
+from recsys_lab.base.ranges import CountFromZero, Hosts, Positive, RanksPerHost, Threads, Timeout, text_like
 from recsys_lab.errors import UserError
 from recsys_lab.units import counted
 
@@ -23,24 +25,24 @@ FILE = "kubernetes.yaml"
 #: Pods are called after the run, with a suffix, and Kubernetes allows 63 characters.
 LONGEST_NAME = 40
 #: What Kubernetes takes for names (RFC 1123), labels and resources, and what an image is called.
-LABEL = Text(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "lower-case letters, digits and - between them")
-SUBDOMAIN = Text(
+LABEL = text_like(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "lower-case letters, digits and - between them")
+SUBDOMAIN = text_like(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", 253, "lower-case letters, digits, - and . between them"
 )
-QUALIFIED = Text(
+QUALIFIED = text_like(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
     317,
     "a name, or DOMAIN/NAME, of letters, digits, - _ .",
 )
-LABEL_VALUE = Text(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", 63, "letters, digits, - _ . between them, or nothing")
-IMAGE = Text(
+LABEL_VALUE = text_like(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", 63, "letters, digits, - _ . between them, or nothing")
+IMAGE = text_like(
     r"([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?",
     512,
     "an image such as registry.example/recsys_lab:1",
 )
-INTERFACE = Text(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,14}(,[A-Za-z0-9][-A-Za-z0-9_.]{0,14})*", 255, "network interfaces such as eth0")
-PATH = Text(r"/[^:\x00-\x1f]*", 1024, "an absolute path without :")
+INTERFACE = text_like(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,14}(,[A-Za-z0-9][-A-Za-z0-9_.]{0,14})*", 255, "network interfaces such as eth0")
+PATH = text_like(r"/[^:\x00-\x1f]*", 1024, "an absolute path without :")
 #: What a user says here and not to the pods. It is where the run folder lies here, how jobs of a sweep are made, and whether to submit.
 HERE = ("hydra.", "hydra/", "resume=", "overwrite=", "launcher.submit=", "launcher=")
 
@@ -52,7 +54,7 @@ def launch(
     *,
     hosts: Hosts,
     ranks_per_host: RanksPerHost,
-    device_kind: Annotated[str, OneOf(("cuda", "cpu"))],
+    device_kind: Literal["cuda", "cpu"],
     image: Annotated[str, IMAGE] | None = None,
     workdir: Annotated[str, PATH] = "/opt/recsys_lab",
     claim: Annotated[str, SUBDOMAIN] | None = None,
@@ -65,7 +67,7 @@ def launch(
     host_memory_gb: Positive | None = None,
     shared_memory_gb: Positive = 16.0,
     max_restarts: CountFromZero = 3,
-    port: Annotated[int, Range(1024, 65535)] = 29500,
+    port: Annotated[int, Strict(), Interval(ge=1024, le=65535)] = 29500,
     interface: Annotated[str, INTERFACE] | None = None,
     submit: bool = False,
     threads_per_rank: Threads = 8,

@@ -21,10 +21,10 @@ from typing import Annotated, Any
 from launchers import processes
 from recsys_lab.base.files import pasted
 from recsys_lab.base.packages import Package, needs
-from recsys_lab.base.ranges import Count, CountFromZero, Hosts, RanksPerHost, Text, Threads, Timeout
+from recsys_lab.base.ranges import Count, CountFromZero, Hosts, RanksPerHost, Threads, Timeout, text_like
 from recsys_lab.errors import RankLost, UserError
 
-ADDRESS = Text(r"auto|[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}", 255, "auto, or the head's HOST:PORT")
+ADDRESS = text_like(r"auto|[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}", 255, "auto, or the head's HOST:PORT")
 #: The folder in the run folder in which Ray Train keeps what it knows of the run, until the run ends.
 STORAGE = "ray"
 #: A Ray of our own. It listens on loopback alone, as it does on systems without clusters, and wants a token that nobody else knows. Nobody

@@ -6,21 +6,23 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
+from annotated_types import Interval
+from pydantic import Strict
 
 from launchers import torchrun
 from launchers.kubernetes import IMAGE, INTERFACE, LABEL, PATH, name_of, words_of
 from recsys_lab.base.paths import ROOT
-from recsys_lab.base.ranges import CountFromZero, Hosts, OneOf, Positive, Range, RanksPerHost, Text, Threads, Timeout
+from recsys_lab.base.ranges import CountFromZero, Hosts, Positive, RanksPerHost, Threads, Timeout, text_like
 from recsys_lab.errors import UserError
 from recsys_lab.units import counted
 
 FILE = "skypilot.yaml"
-ACCELERATOR = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 63, "a name of `sky gpus list`, such as H100")
-INFRA = Text(r"[a-z0-9*]+(/[A-Za-z0-9_.*-]+){0,3}", 255, "where to run, such as k8s or aws/us-east-1")
-COMMAND = Text(r"(?=.*\S)[^\x00]*", 4096, "a command of the shell")
+ACCELERATOR = text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 63, "a name of `sky gpus list`, such as H100")
+INFRA = text_like(r"[a-z0-9*]+(/[A-Za-z0-9_.*-]+){0,3}", 255, "where to run, such as k8s or aws/us-east-1")
+COMMAND = text_like(r"(?=.*\S)[^\x00]*", 4096, "a command of the shell")
 #: What a node does: the first one's address is where torchrun's agents meet.
 RUN = """\
 export PATH="$PWD/.venv/bin:$PATH"
@@ -62,7 +64,7 @@ def launch(
     *,
     hosts: Hosts,
     ranks_per_host: RanksPerHost,
-    device_kind: Annotated[str, OneOf(("cuda", "cpu"))],
+    device_kind: Literal["cuda", "cpu"],
     accelerator: Annotated[str, ACCELERATOR] | None = None,
     volume: Annotated[str, LABEL] | None = None,
     mount: Annotated[str, PATH] = "/mnt/runs",
@@ -73,7 +75,7 @@ def launch(
     cpus_per_rank: Threads = 8,
     host_memory_gb: Positive | None = None,
     max_restarts: CountFromZero = 3,
-    port: Annotated[int, Range(1024, 65535)] = 29500,
+    port: Annotated[int, Strict(), Interval(ge=1024, le=65535)] = 29500,
     interface: Annotated[str, INTERFACE] | None = None,
     threads_per_rank: Threads = 8,
     timeout_s: Timeout = 600.0,

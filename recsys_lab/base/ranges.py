@@ -6,10 +6,13 @@ A declaration stands on a dataclass's field or on a keyword-only parameter, and 
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from annotated_types import Interval
-from pydantic import Field, Strict
+from pydantic import Field, GetCoreSchemaHandler, Strict
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import literal_schema
 
 Count = Annotated[int, Strict(), Interval(ge=1, le=10**9)]
 CountFromZero = Annotated[int, Strict(), Interval(ge=0, le=10**9)]
@@ -36,24 +39,16 @@ ShareBelowOne = Annotated[float, Strict(), Interval(ge=0, lt=1)]
 ShareOfPeak = Annotated[float, Strict(), Interval(ge=1e-9, le=1)]
 
 
+@dataclass(frozen=True)
 class OneOf:
-    def __init__(self, choices):
-        self.choices = tuple(choices)
+    """One of the names of a table elsewhere, as `Literal` of names that stand here: `Annotated[str, OneOf(STORES)]`."""
 
-    def __get_pydantic_core_schema__(self, source, handler):
-        from pydantic_core import core_schema
+    choices: tuple[str, ...]
 
-        return core_schema.literal_schema(list(self.choices))
-
-
-class Range(Interval.__mro__[1]):
-    def __init__(self, least=None, most=None, above=None, below=None):
-        self.ends = {"ge": least, "le": most, "gt": above, "lt": below}
-
-    def __iter__(self):
-        yield Strict()
-        yield Interval(**self.ends)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return literal_schema(list(self.choices))
 
 
-def Text(pattern: str, longest: int, says: str):
-    return Field(pattern=f"^(?:{pattern})$", max_length=longest, description=f"{says}, at most {longest} characters")
+def text_like(pattern: str, longest: int, words: str) -> Any:
+    """Text that matches `pattern` as a whole, of at most `longest` characters; in `words` for whoever wrote another."""
+    return Field(pattern=f"^(?:{pattern})$", max_length=longest, description=f"{words}, at most {longest} characters")

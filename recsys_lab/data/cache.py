@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+from annotated_types import Interval
 from filelock import FileLock
+from pydantic import Strict
 
 from recsys_lab.base.files import path_of
 from recsys_lab.base.paths import user_cache
-from recsys_lab.base.ranges import Range
 from recsys_lab.errors import UNWRITABLE, UserError
 
 #: Raise it when what is written changes: older folders are then left alone and prepared again.
@@ -25,7 +26,7 @@ FORMAT = 2
 META = "meta.json"
 #: A cache holds rows of tables as int32.
 MOST_ROWS = 2**31 - 1
-HashedRows = Annotated[int, Range(1, MOST_ROWS)]
+HashedRows = Annotated[int, Strict(), Interval(ge=1, le=MOST_ROWS)]
 
 
 def cache_folder(cache: str | None) -> Path:

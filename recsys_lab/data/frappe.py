@@ -11,8 +11,9 @@ from typing import Annotated
 
 import numpy as np
 import polars as pl
+from annotated_types import Interval
+from pydantic import Strict
 
-from recsys_lab.base.ranges import Range
 from recsys_lab.data.cache import MOST_ROWS, cache_folder, digest, prepared
 from recsys_lab.data.columns import ColumnSplit, count_rows, read_row_counts, write_columns, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet, refuse_empty
@@ -55,7 +56,7 @@ def open_frappe(
     splits: Splits,
     on_bad_line: OnBadLine,
     cache: str | None,
-    fields: dict[str, list[Annotated[int, Range(0, MOST_ROWS)]]],
+    fields: dict[str, list[Annotated[int, Strict(), Interval(ge=0, le=MOST_ROWS)]]],
 ) -> OpenDataSet:
     """The data set in `root`: train.csv, valid.csv and, where there is one, test.csv, each also as .gz.
 

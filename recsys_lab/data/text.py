@@ -11,17 +11,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from recsys_lab.base.ranges import OneOf
 from recsys_lab.data.stored_text import BLOCK_BYTES, LONGEST_LINE_BYTES, blocks, no_text
 from recsys_lab.errors import UserError
 
 LOOK_BYTES = 64 << 10
-OnBadLine = Annotated[str, OneOf(("fail", "skip"))]
+OnBadLine = Literal["fail", "skip"]
 _UNIT = "\x1f"  # Polars and csv take one character: it stands for two colons
 _MOST_NAMES_SHOWN = 8
 _SHOWN = {"\t": "tabs", "::": "two colons", ",": "commas", " ": "blanks", ";": "semicolons", "|": "bars"}

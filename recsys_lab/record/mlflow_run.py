@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from annotated_types import Interval
+from pydantic import Strict
+
 from recsys_lab.base.files import plain, read_json, write_json
 from recsys_lab.base.packages import Package, needs
-from recsys_lab.base.ranges import Range, Text
+from recsys_lab.base.ranges import text_like
 from recsys_lab.errors import UserError
 from recsys_lab.record.loggers import LIGHTNING
 from recsys_lab.record.run_folder import flat
@@ -38,10 +41,10 @@ SETTINGS = {
 }
 #: Characters of a parameter's name that MLflow takes.
 LONGEST_KEY = 250
-NAME = Text(r"(?=.*\S)[^\x00-\x1f]+", 250, "some text")
-TAG = Text(r"(?!mlflow\.)[A-Za-z0-9_./ -]+", 250, "letters, digits, _ . / - and spaces, not MLflow's own (mlflow.)")
+NAME = text_like(r"(?=.*\S)[^\x00-\x1f]+", 250, "some text")
+TAG = text_like(r"(?!mlflow\.)[A-Za-z0-9_./ -]+", 250, "letters, digits, _ . / - and spaces, not MLflow's own (mlflow.)")
 #: Passwords would be kept in config.yaml: MLflow reads them from its own variables.
-URI = Text(
+URI = text_like(
     r"(?!https?://[^/]*@)[A-Za-z0-9+-]+(:.*)?",
     2000,
     "an address such as http://host:5000 or sqlite:///runs.db; user and password are MLFLOW_TRACKING_USERNAME and _PASSWORD",
@@ -59,7 +62,7 @@ def start(
     experiment: Annotated[str, NAME] = "recsys_lab",
     run_name: Annotated[str, NAME] | None = None,
     tags: dict[Annotated[str, TAG], str] | None = None,
-    system_metrics_interval_s: Annotated[float, Range(0.1, 86400)] = 5.0,
+    system_metrics_interval_s: Annotated[float, Strict(), Interval(ge=0.1, le=86400)] = 5.0,
 ) -> Any:
     """A Lightning logger on a new MLflow run, with `config` as it ran.
 

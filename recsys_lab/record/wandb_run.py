@@ -17,9 +17,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from annotated_types import Interval
+from pydantic import Strict
+
 from recsys_lab.base.files import plain, read_json, write_json
 from recsys_lab.base.packages import Package, needs
-from recsys_lab.base.ranges import OneOf, Range, Text
+from recsys_lab.base.ranges import OneOf, text_like
 from recsys_lab.errors import UserError
 from recsys_lab.record.headline import ARTIFACTS, headline
 from recsys_lab.record.loggers import LIGHTNING, Tables
@@ -30,9 +33,9 @@ IDS_FILE = "wandb/ids.json"
 #: Seconds until a server that does not answer is given up.
 INIT_S = 30.0
 #: What W&B takes.
-PROJECT = Text(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
-ENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
-TAG = Text(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
+PROJECT = text_like(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
+ENTITY = text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
+TAG = text_like(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
 
 
 class WandbRun:
@@ -85,7 +88,7 @@ def start(
     entity: Annotated[str, ENTITY] | None = None,
     mode: Annotated[str, OneOf(MODES)] = "auto",
     tags: list[Annotated[str, TAG]] | None = None,
-    system_metrics_interval_s: Annotated[float, Range(0.1, 86400)] = 5.0,
+    system_metrics_interval_s: Annotated[float, Strict(), Interval(ge=0.1, le=86400)] = 5.0,
 ) -> WandbRun:
     """A new W&B run in `folder`/wandb, with `config` as it ran.
 

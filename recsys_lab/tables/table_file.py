@@ -16,13 +16,15 @@ import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from zipfile import BadZipFile
 
 import numpy as np
+from annotated_types import Interval
+from pydantic import Strict
 
 from recsys_lab.base.files import path_of, what_is
-from recsys_lab.base.ranges import Dimension, OneOf, Range, RowCount
+from recsys_lab.base.ranges import Dimension, RowCount
 from recsys_lab.base.schema import checked
 from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.tables.counted import CountedLaw
@@ -30,9 +32,9 @@ from recsys_lab.tables.law import RankLaw
 
 NEEDED, OPTIONAL = ("name", "rows", "dim", "mean_ids"), ("pooling", "skew", "table")
 KEY = "model.file"
-MeanIds = Annotated[float, Range(above=0, most=2**16)]
-Exponent = Annotated[float, Range(0, 10)]
-Pooling = Annotated[str, OneOf(("sum", "mean"))]
+MeanIds = Annotated[float, Strict(), Interval(gt=0, le=2**16)]
+Exponent = Annotated[float, Strict(), Interval(ge=0, le=10)]
+Pooling = Literal["sum", "mean"]
 MOST_LINES = 100_000
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import polars as pl
+from annotated_types import Interval
+from pydantic import Strict
 
 from recsys_lab.base.files import pasted_list
-from recsys_lab.base.ranges import Count, OneOf, Range, ShareBelowOne
+from recsys_lab.base.ranges import Count, OneOf, ShareBelowOne
 from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
 from recsys_lab.data.dataset import OpenDataSet, PartOfSplit
@@ -33,7 +35,7 @@ def open_table(
     file: str | None,
     splits: Splits,
     split_column: str | None,
-    validation_share: Annotated[float, Range(above=0, below=1)],
+    validation_share: Annotated[float, Strict(), Interval(gt=0, lt=1)],
     test_share: ShareBelowOne,
     held_out: Annotated[str, OneOf(HELD_OUT)],
     label: str,

@@ -7,15 +7,10 @@ from recsys_lab.base.streams import Streams, quiet_interrupts
 if __name__ == "__main__":
     quiet_interrupts()  # before libraries are imported, which takes a second
 
-from launchers import early
-
-if __name__ == "__main__":
-    early.begin(sys.argv[1:])
-
 import hydra
 from omegaconf import DictConfig
 
-from launchers import local, slurm, torchrun
+from launchers import slurm, torchrun
 from recsys_lab.base.environment import check_variables
 from recsys_lab.base.files import check_here
 from recsys_lab.config import command_line, composition
@@ -24,16 +19,13 @@ from recsys_lab.studies.catalogue import with_studies
 from recsys_lab.sweeps.job import in_sweep, show
 
 
-def main(argv: list[str], young: bool = False) -> int:
-    """The exit code of what `argv` asks for (`Outcome.code`). `young`: this process has computed nothing yet, so that it may be forked."""
-    if young:
-        early.begin(argv)
+def main(argv: list[str]) -> int:
+    """The exit code of what `argv` asks for (`Outcome.code`)."""
     with Streams() as streams, Outcome() as outcome:
         check_here()
         check_variables()
         torchrun.check_variables()
         line = outcome.line = command_line.read_to_run(with_studies(torchrun.going_on(torchrun.with_launcher(argv))))
-        local.prepare(line.config, young)
 
         @hydra.main(version_base="1.3", config_path=str(command_line.CONF), config_name="config")
         def job(config: DictConfig) -> None:
@@ -60,4 +52,4 @@ def main(argv: list[str], young: bool = False) -> int:
 
 
 if __name__ == "__main__":
-    torchrun.leave(main(sys.argv[1:], young=True))
+    torchrun.leave(main(sys.argv[1:]))

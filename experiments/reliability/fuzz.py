@@ -104,8 +104,10 @@ def _cases(part: str, folder: Path, draw: random.Random, whole: bool, trains: bo
 
 def _import_everything() -> None:
     """So that no fork has to."""
-    import launchers.preload  # noqa: F401
     import run  # noqa: F401
+    from launchers.agent import import_libraries
+
+    import_libraries()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launchers import processes
+from launchers import agent, processes
 from launchers.emulated.namespaces import Namespace
 from launchers.emulated.network import DEVICE, links_of, network
 from recsys_lab.base.devices import PLACE
@@ -52,7 +52,7 @@ def launch(
             | {"GLOO_SOCKET_IFNAME": DEVICE, "RECSYS_LAB_OWN_LINK": "1", PLACE: f"{rank}/{world}"}
             for rank in range(world)
         ]
-        return processes.run(work, arguments, folder, ranks, enter=partial(_enter, net.hosts))
+        return agent.run(work, arguments, folder, ranks, enter=partial(_enter, net.hosts))
 
 
 def _enter(hosts: list[Namespace], host: int) -> None:

@@ -21,7 +21,8 @@ def signalled(folder: Path, cache: Path, scratch: Path, number: int, *words: str
     scratch.mkdir(exist_ok=True)
     command = [sys.executable, "run.py", *words, f"hydra.run.dir={folder}"]
     variables = environment(cache) | {"TMPDIR": str(scratch)}
-    process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=ROOT, env=variables, process_group=0, preexec_fn=hears_hangups, **pipes)  # type: ignore[call-overload]
     until = time.monotonic() + 200
     while not (folder / "metrics.csv").is_file() or "\n1," not in (folder / "metrics.csv").read_text():
         assert process.poll() is None and time.monotonic() < until, process.communicate()
@@ -30,6 +31,11 @@ def signalled(folder: Path, cache: Path, scratch: Path, number: int, *words: str
         os.kill(-process.pid if number == signal.SIGHUP else process.pid, number)
     out, err = process.communicate(timeout=100)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def hears_hangups() -> None:
+    """In the child: it would else inherit that `nohup`, under which tests may run, ignores SIGHUP."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def left(scratch: Path) -> list[str]:

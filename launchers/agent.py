@@ -66,7 +66,7 @@ def run(
             raise
     if isinstance(answer, BaseException):
         raise answer
-    return pickle.loads(answer)  # written by our own rank
+    return pickle.loads(answer)  # noqa: S301  written by our own rank
 
 
 def start(method: str = "spawn") -> Agent:

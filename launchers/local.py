@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launchers import agent, processes
-from recsys_lab.base.devices import PLACE
+from recsys_lab.base.devices import LOCAL_RANK
 from recsys_lab.base.environment import COLLECTIVES, SHARED_MEMORY, word_of
 from recsys_lab.base.ranges import Hosts, RanksPerHost, Threads, Timeout
 
@@ -53,7 +53,7 @@ def launch(
     ranks = [
         processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s)
         | here
-        | {CORES: os.environ.get(CORES, shared[rank]), PLACE: f"{rank}/{world}"}
+        | {CORES: os.environ.get(CORES, shared[rank]), LOCAL_RANK: f"{rank}/{world}"}
         for rank in range(world)
     ]
     return agent.run(work, arguments, folder, ranks)

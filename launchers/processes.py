@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
@@ -161,7 +161,7 @@ def _rank_main(
     Streams().__enter__()  # a rank goes on where nobody reads what it says
     code = 0
     try:
-        work, arguments = pickle.loads(request.work)  # written by our own launcher
+        work, arguments = pickle.loads(request.work)  # noqa: S301  written by our own launcher
         answers.send(pickle.dumps(work(**arguments)))
     except BaseException as error:  # the launcher decides what it was
         code = 1

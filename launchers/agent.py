@@ -97,7 +97,7 @@ class Agent:
 
     def answer(self, request: Request) -> Any:
         """What rank 0 returned, pickled, or the error of the run. Raises Terminated once ranks had the time to write a checkpoint."""
-        ends = [self.pipe, self.process.sentinel]
+        ends: list[Any] = [self.pipe, self.process.sentinel]
         try:
             self.pipe.send(request)
             connection.wait(ends)

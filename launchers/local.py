@@ -18,6 +18,11 @@ CORES = "RECSYS_LAB_CORES"
 HERE = ("launchers.local.launch", "launchers.emulated.launch")
 
 
+def prepare() -> None:
+    """Starts the agent, which imports what ranks need while the run is planned."""
+    agent.start()
+
+
 def launch(
     work: Callable[..., Any],
     arguments: dict,

@@ -10,6 +10,7 @@ from typing import Any
 from launchers import agent, processes
 from launchers.emulated.namespaces import Namespace
 from launchers.emulated.network import DEVICE, links_of, network
+from launchers.local import prepare  # noqa: F401  it looks for one beside `launch`
 from recsys_lab.base.devices import LOCAL_RANK
 from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, Positive, RanksPerHost, Threads, Timeout
 

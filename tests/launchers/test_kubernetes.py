@@ -116,7 +116,7 @@ def test_the_manifest_is_valid_and_asks_for_the_clusters_devices(tmp_path: Path)
     assert pod["nodeSelector"] == {"gpu": "h100"}
 
 
-@pytest.mark.parametrize("text", ["on", "1e3", "it's: 'a' \"b\" # c", "é😀<&>", "a\nb\n\n c\t", "{{ x }}"])
+@pytest.mark.parametrize("text", ["on", "x=1e3", "it's: 'a' \"b\" # c", "é😀<&>", "a\nb\n\n c\t", "{{ x }}"])
 def test_no_word_of_the_user_is_read_as_yaml(text: str, tmp_path: Path) -> None:
     words = check(manifest_of(tmp_path, text, mount="/a: b", namespace="1"))["containers"][0]["args"]
     assert words[words.index("run.py") + 1 :] == ["launcher=kubernetes", text, f"hydra.run.dir=/a: b/{manifest.name_of(tmp_path)}"]

@@ -16,6 +16,7 @@ import pytest
 from launchers import agent
 from launchers.local import launch
 from recsys_lab.errors import RankLost, UserError
+from tests.end_to_end.lines import default_signals
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -119,13 +120,22 @@ def test_ranks_end_with_an_agent_that_is_killed(tmp_path: Path) -> None:
 def test_a_launcher_that_is_ended_takes_the_importing_agent_with_it(number: signal.Signals, tmp_path: Path) -> None:
     code = "from launchers import agent; from recsys_lab.base.streams import quiet_interrupts; quiet_interrupts(); agent.start(); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, **pipes)  # type: ignore[call-overload]
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, preexec_fn=default_signals, **pipes)
     wait_until(lambda: len(of_session(process.pid)) > 2, 60)  # the agent, and what multiprocessing starts beside one
     time.sleep(1)
     os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode and "Traceback" not in err
     wait_until(lambda: not of_session(process.pid), 60)
+
+
+def test_imports_leave_no_thread_that_a_fork_would_lack_and_nothing_to_collect() -> None:
+    code = (
+        "import gc, threading; from launchers.agent import import_libraries; import_libraries();"
+        "print(threading.active_count(), gc.isenabled(), gc.get_freeze_count() > 100_000)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True)
+    assert done.stdout.split() == ["1", "True", "True"]
 
 
 def test_a_broken_installation_is_the_launchers_to_tell(tmp_path: Path) -> None:

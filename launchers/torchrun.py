@@ -41,18 +41,20 @@ def is_rank() -> bool:
 
 def check_variables() -> None:
     """Raises UserError for variables of torchrun that say no rank: others than whole numbers, or ones that do not fit each other."""
-    found = {}
+    numbers = {}
     for name, least in LEAST.items():
         if (text := os.environ.get(name)) is None:
             continue
         if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
-            given, allowed = text or "an empty word", f"a whole number, {least} or more"
-            raise UserError("not a variable of torchrun's", where=name, given=given, allowed=allowed, remedy=f"unset {name}")
-        found[name] = int(text)
+            allowed = f"a whole number, {least} or more"
+            raise UserError(
+                "not a variable of torchrun's", where=name, given=text or "an empty word", allowed=allowed, remedy=f"unset {name}"
+            )
+        numbers[name] = int(text)
     if not is_rank():
         return
-    if found["RANK"] >= found["WORLD_SIZE"]:
-        given = ", ".join(f"{name}={value}" for name, value in found.items())
+    if numbers["RANK"] >= numbers["WORLD_SIZE"]:
+        given = ", ".join(f"{name}={value}" for name, value in numbers.items())
         raise UserError("variables of torchrun's that do not fit each other", where="RANK", given=given, remedy="unset RANK and WORLD_SIZE")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:

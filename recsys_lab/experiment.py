@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -130,6 +131,10 @@ class LauncherChoice:
     @property
     def ranks(self) -> int:
         return self.hosts * self.ranks_per_host
+
+    def prepare(self) -> None:
+        """Starts what the launcher's module can start before the plan is made (launchers/local.py: prepare)."""
+        getattr(sys.modules[self.launch.func.__module__], "prepare", lambda: None)()  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

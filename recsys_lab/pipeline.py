@@ -39,6 +39,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     quiet_torchrec()
     if writes:
         save(experiment.config, folder)
+    if experiment.trains:
+        experiment.launcher.prepare()
     data = experiment.open_data()
     experiment = experiment.with_default_hyperparameters(data)
     experiment.check(data)

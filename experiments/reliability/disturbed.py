@@ -89,7 +89,7 @@ def processes_of(session: int) -> list[int]:
 
 
 def ranks_of(session: int) -> list[int]:
-    """The ranks of a launcher: children of the server that it forked, and the only ones with children of their own kind above them."""
+    """The ranks of a launcher: children of its agent, and the only ones with children of their own kind above them."""
     parents = {}
     for pid in processes_of(session):
         with suppress(OSError):

@@ -85,7 +85,7 @@ def checked(values: Any, kind: Any, where: str) -> Any:
 def check_fields(instance: Any, where: str) -> None:
     """Raises UserError for the first field of a dataclass that is not as it declares. For `__post_init__`: of what a program builds."""
     values = {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance)}
-    checked(values, _fields(type(instance)), where)
+    checked(values, _fields(instance.__class__), where)
 
 
 @functools.cache

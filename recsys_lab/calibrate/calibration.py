@@ -12,10 +12,8 @@ from typing import Any
 
 import psutil
 
-import launchers.preload  # noqa: F401  # before torch and what else asks for GPUs: their driver stays shut until ranks are forked
 from launchers import slurm, torchrun
 from launchers.local import HERE
-from launchers.processes import warm
 from recsys_lab.base.devices import CPU
 from recsys_lab.calibrate import disk, figures, work
 from recsys_lab.calibrate.cores import SharedCores
@@ -62,17 +60,15 @@ class Calibration:
         return simulated_ms(run, self.profile, self.cluster, self.cores)
 
 
-def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool = False, named: bool = False) -> Calibration | None:
+def calibrate(overrides: Sequence[str], tell: Callable[[str], None], named: bool = False) -> Calibration | None:
     """Measures and fits. Writes nothing. None on ranks that follow, under torchrun or srun. Raises UserError.
 
-    `overrides`: as for run.py. `tell` hears of each step. `young`: as in run.py. `named`: the cluster gets a name of its own.
+    `overrides`: as for run.py. `tell` hears of each step. `named`: the cluster gets a name of its own.
     """
     if "launcher=slurm" in overrides:
         slurm.become_task()
     overrides = torchrun.with_launcher(list(overrides))
     experiment = brief(overrides)
-    if young and launched_by(experiment) in HERE:
-        warm()
     measured: Measured = measure(experiment, tell)
     if lacks_network(experiment, measured):
         measured = replace(measured, crowded=tuple(crowded(overrides, measured.ranks_per_host, tell)))

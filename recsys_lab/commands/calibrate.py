@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         check_writable(path)
     from recsys_lab.calibrate.calibration import calibrate  # with torch, which neither help nor a mistake needs
 
-    calibration = calibrate(options.overrides, _say, young=True, named=options.name is not None)
+    calibration = calibrate(options.overrides, _say, named=options.name is not None)
     if calibration is None:
         return 0  # the first rank writes
     paths = write(where, calibration, options.name or OF_THIS_MACHINE)

@@ -11,12 +11,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import cast
 
 import yaml
 
 from recsys_lab.config import sized
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import CONF
+from recsys_lab.config.options import SparseName
 from recsys_lab.decide.forks import in_forks
 from recsys_lab.decide.question import AS_SAID, ClusterAsked, Question, choices_of
 from recsys_lab.errors import UserError
@@ -74,7 +76,7 @@ def combinations(question: Question) -> list[Combination]:
     for (cluster, words), sharder, precision, optimizer in itertools.product(clusters, sharders, precisions, optimizers):
         base, its_sharder, its_precision = cluster_of[cluster.label], sharder_of[sharder], precision_of[precision]
         _check_size(cluster, base, question)
-        sparse = replace(base.optimizer.sparse, name=optimizer)
+        sparse = replace(base.optimizer.sparse, name=cast(SparseName, optimizer))
         choices = {"sharder": its_sharder.choices["sharder"], "precision": its_precision.choices["precision"]}
         experiment = replace(
             base,

@@ -70,7 +70,7 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
 }
 #: Single files that may import more, and why.
 ALSO: Mapping[tuple[str, str], str] = {
-    ("launchers/preload.py", room): "imports ahead of time what every rank will need" for room in ("planning", "plan", "models", "executor")
+    ("launchers/agent.py", "plan"): "imports ahead of time what every rank will need",
 }
 #: Single-device code: of torch and torchrec nothing that is distributed.
 NOT_IN: Mapping[str, frozenset[str]] = {"models": frozenset({"torch.distributed", "torchrec.distributed"})}

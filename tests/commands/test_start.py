@@ -1,7 +1,4 @@
-"""What a user waits for before an answer: help, and the refusal of a line, import none of the libraries that take seconds.
-
-Beside the process that answers, another may import them already, which ends with it (tests/launchers/test_early.py).
-"""
+"""What a user waits for before an answer: help, and the refusal of a line, import none of the libraries that take seconds."""
 
 from __future__ import annotations
 

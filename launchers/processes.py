@@ -15,7 +15,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,7 +26,6 @@ from multiprocessing import connection, forkserver, resource_tracker, util
 from pathlib import Path
 from typing import Any, cast
 
-from recsys_lab.base import child
 from recsys_lab.base.files import pasted
 from recsys_lab.base.streams import Streams
 from recsys_lab.errors import RankLost, Terminated, UserError, unwritable
@@ -76,6 +74,10 @@ class Failure:
     terminated: bool = False
 
 
+#: Whether `warm` has forked the server.
+_WARM: list[bool] = []
+
+
 def warm() -> None:
     """Forks the server of ranks from this process. For one that has computed nothing: threads, groups and caches do not survive a fork."""
     resource_tracker.ensure_running()  # with what is replaced now
@@ -83,7 +85,7 @@ def warm() -> None:
     spawn, inner.spawnv_passfds = inner.spawnv_passfds, _forked_server
     try:
         _start_server()
-        child.fork = _ForkedFromServer  # it has torch, for which another child would wait
+        _WARM.append(True)
     finally:
         inner.spawnv_passfds = spawn
 
@@ -91,9 +93,9 @@ def warm() -> None:
 def cool() -> None:
     """Ends the server that `warm` forked, if it did: nothing is trained."""
     server: Any = forkserver._forkserver
-    if child.fork is None or server._forkserver_pid is None:
+    if not _WARM or server._forkserver_pid is None:
         return
-    child.fork = None
+    _WARM.clear()
     os.kill(server._forkserver_pid, signal.SIGKILL)
     os.waitpid(server._forkserver_pid, 0)
     os.close(server._forkserver_alive_fd)
@@ -113,7 +115,7 @@ def _start_server() -> None:
                 server._forkserver_address = f"{OPEN_FILES}/{os.open(server._forkserver_address, os.O_PATH | os.O_CLOEXEC)}"
         finally:
             kept["tempdir"] = before
-    if child.fork is not None and process not in (None, server._forkserver_pid):
+    if _WARM and process not in (None, server._forkserver_pid):
         importlib.import_module(PRELOAD)  # the first could not, and had no way to say why
 
 
@@ -136,22 +138,6 @@ def _forked_server(_path: bytes, _args: Sequence[str], handles: Sequence[int]) -
         serve(*handles, [])
     finally:
         os._exit(0)
-
-
-class _ForkedFromServer:
-    """A process that answers the questions that come through `line`. It is ended as a `subprocess.Popen` is."""
-
-    def __init__(self, line: socket.socket):
-        self._process = multiprocessing.get_context("forkserver").Process(target=child.serve, args=(line,), daemon=True)
-        self._process.start()
-
-    def wait(self, timeout: float | None = None) -> None:
-        self._process.join(timeout)
-        if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("a child of the server", timeout or 0.0)
-
-    def kill(self) -> None:
-        self._process.kill()
 
 
 def _die_with_parent(signal_number: int) -> None:
@@ -186,8 +172,6 @@ def run(
     with the rank's traceback for our bugs; Terminated where SIGTERM or SIGHUP told this process or a rank to
     end.
     """
-    if child.fork is not None:
-        child.finish()  # the next question forks another
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOAD, DEAF])  # of a server that is not there yet
     _start_server()

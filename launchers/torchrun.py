@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from omegaconf import DictConfig, OmegaConf
 
 from launchers.processes import is_lost_peer, last_line
-from recsys_lab.base.files import pasted, word_of
+from recsys_lab.base.files import override_of, pasted
 from recsys_lab.base.ranges import Hosts, RanksPerHost, Threads, Timeout
 from recsys_lab.errors import RankLost, UserError
 from recsys_lab.units import counted, grid
@@ -183,7 +183,7 @@ def _going_on(argv: list[str]) -> list[str]:
     if "-m" in argv or "--multirun" in argv:
         return [*argv, f"hydra.sweep.dir='{folder}'"]
     if (folder / "config.yaml").is_file():
-        return [*same, word_of("resume", folder)]
+        return [*same, override_of("resume", folder)]
     return [*argv, f"hydra.run.dir='{folder}'"]  # the attempt before did not come far enough to leave more than the name
 
 

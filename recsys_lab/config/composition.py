@@ -12,7 +12,7 @@ from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Sweep
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -82,7 +82,8 @@ def with_any_key(words: Sequence[str]) -> list[str]:
             raise _no_such_part(override.key_or_group)
         if override.key_or_group.split(".")[0] == "choices":  # ours: what was chosen
             raise UserError("no such key", where=override.key_or_group, allowed=", ".join(groups), remedy="GROUP=CHOICE chooses")
-        if override.key_or_group in groups and (override.is_delete() or not isinstance(override.value(), str | int | float | Sweep)):
+        is_choice = override.is_sweep_override() or (not override.is_delete() and isinstance(override.value(), str | int | float))
+        if override.key_or_group in groups and not is_choice:
             remedy = f"{override.key_or_group}=CHOICE; python run.py --help lists them"
             raise UserError("one choice is needed", where=override.key_or_group, given=override.input_line, remedy=remedy)
     plain = [o for o in overrides if not (o.is_add() or o.is_force_add() or o.is_delete() or "/" in o.key_or_group)]

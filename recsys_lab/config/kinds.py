@@ -10,7 +10,7 @@ from recsys_lab.errors import UserError
 
 #: Classes that a target is or derives from, by their full names: this room imports none of them.
 BASES = {
-    "model": "recsys_lab.models.click_model.ClickModel",
+    "model": "recsys_lab.models.options.ModelKind",
     "cluster": "recsys_lab.cluster.topology.Cluster",
     "precision": "recsys_lab.precision.policy.Precision",
     "simulate.profile": "recsys_lab.simulate.profile.Profile",

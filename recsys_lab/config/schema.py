@@ -10,7 +10,6 @@ import functools
 import inspect
 import logging
 import re
-import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +21,6 @@ from pydantic import ValidationError
 
 from recsys_lab.base.schema import adapter, checked, first_written, line_of, schema_of
 from recsys_lab.config import options
-from recsys_lab.config.declared import declared, made_of
 from recsys_lab.config.kinds import check_kind
 from recsys_lab.errors import UserError
 
@@ -143,7 +141,7 @@ def typed(group: DictConfig, kind: type) -> Any:
 def resolved(group: DictConfig, beside: type | None = None, where: str = "config") -> Any:
     """The `_target_` of `group` with the group's keys, typed: an instance of a dataclass, else a partial without its other arguments.
 
-    Keys of `beside` are left out. `where` model: a partial of what the model declares, which `imported` makes one of the model itself.
+    Keys of `beside` are left out.
     """
     target = target_of(group.get("_target_"), where)
     apart = {"_target_", *(field.name for field in dataclasses.fields(beside))} if beside else {"_target_"}
@@ -151,21 +149,6 @@ def resolved(group: DictConfig, beside: type | None = None, where: str = "config
     if dataclasses.is_dataclass(target):
         return keys
     return functools.partial(target, **{field.name: getattr(keys, field.name) for field in dataclasses.fields(keys)})
-
-
-def imported(declaration: functools.partial) -> functools.partial:
-    """`declaration`, a partial of a class that was only read (config/declared.py), as one of the class with its types of options."""
-    target = made_of(declaration.func)
-    if target is declaration.func:
-        return declaration
-    keys = typed(OmegaConf.create(plain_keys(declaration)), schema_of(target))
-    return functools.partial(target, **{field.name: getattr(keys, field.name) for field in dataclasses.fields(keys)})
-
-
-def plain_keys(declaration: functools.partial) -> dict[str, Any]:
-    """The keys of a partial as plain values."""
-    kind = dataclasses.make_dataclass("Keys", list(declaration.keywords))
-    return dataclasses.asdict(kind(**declaration.keywords))
 
 
 def build(group: DictConfig, *arguments: Any, **more: Any) -> Any:
@@ -183,8 +166,7 @@ def target_of(target: Any, where: str) -> Callable:
     if not isinstance(target, str) or not target:
         raise UserError("a `_target_` is needed", where=where, given=str(target)[:60] if target else "none", remedy=remedy)
     try:
-        is_read = where == "model" and "torch" not in sys.modules  # where torch is, as in a rank, the class is sooner imported
-        callee = (declared(target) if is_read else None) or get_object(target)
+        callee = get_object(target)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         missing = re.search(r"No module named '(\w+)", str(error))
         if missing and missing[1] != "recsys_lab" and not target.startswith(f"{missing[1]}."):

@@ -10,10 +10,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tqdm import tqdm
-
 from recsys_lab.base.files import what_is
-from recsys_lab.data.progress import progress
+from recsys_lab.base.progress import Progress
 from recsys_lab.data.sources import unreadable
 from recsys_lab.errors import UserError
 
@@ -45,7 +43,7 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], Non
         raise UserError("not a file that can be read", where=path, given=kind)
     rest, first = b"", True
     try:
-        with path.open("rb") as stored, progress(path.stat().st_size, f"reading {path.name}", "B") as bar:
+        with path.open("rb") as stored, Progress(path.stat().st_size, f"reading {path.name}", "B") as bar:
             _check_compression(stored.peek(8)[:8], path)
             hashed = _HashingReader(stored, bar)
             text = gzip.GzipFile(fileobj=hashed) if path.suffix == ".gz" else hashed
@@ -115,7 +113,7 @@ def _check_encoding(head: bytes, path: Path) -> None:
 class _HashingReader(io.RawIOBase):
     """Bytes as stored on disk, hashed and counted on their way."""
 
-    def __init__(self, stored: io.BufferedReader, bar: tqdm):
+    def __init__(self, stored: io.BufferedReader, bar: Progress):
         self.stored, self.bar, self.sha256 = stored, bar, hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torchrec.modules.embedding_configs import PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.sparse.jagged_tensor import KeyedTensor
 
 from recsys_lab.errors import UserError
 from recsys_lab.kernels import available, dense
@@ -103,6 +104,11 @@ def embedding_rows(tables: Sequence[Table], device: torch.device | None) -> Embe
 def feature_names(tables: Sequence[Table]) -> list[str]:
     """All features, table by table: the order in which a model takes their embeddings."""
     return [feature for table in tables for feature in table.features]
+
+
+def by_feature(looked_up: KeyedTensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """What the tables gave, [B, D] by feature. Waits for it where sharded tables still exchange rows."""
+    return looked_up if isinstance(looked_up, Mapping) else looked_up.to_dict()
 
 
 def mlp(in_size: int, layers: Sequence[int], device: torch.device | None, *, dropout: float = 0.0, linear_end: bool = False) -> MLP:

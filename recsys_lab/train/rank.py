@@ -117,7 +117,7 @@ def train_here(job: Job) -> dict[str, Any] | None:
         record = replace(record, status="pruned", pruned=prune.pruned)
     if dist.get_rank() == 0:
         record = _with_coverage(record, job, data, seen)
-        _log_final(job.folder, figures.get("validation"), trainer, logger)
+        _log_final(job.folder, figures.get("validation"), trainer)
         write_result(job.folder, record)
         finish(logger, "completed")
     dist.barrier()
@@ -209,10 +209,8 @@ def _trainer(
                 metric, mode="max" if higher else "min", patience=stopping.patience, check_on_train_epoch_end=False
             )
         )
-    told = main and options.progress_bar and job.sweep is None  # a sweep has its own table
-    bar = told and os.isatty(2)
-    if told:
-        hooks.append(callbacks.ExamplesBar() if bar else callbacks.StepLines())
+    if main and options.progress_bar and job.sweep is None:  # a sweep has its own table
+        hooks.append(callbacks.StepProgress())
     every = options.evaluate_every_epochs
     if every and start is not None:
         hooks.insert(0, callbacks.JudgeStart())  # before what counts look-ups or time
@@ -221,7 +219,7 @@ def _trainer(
         devices=launcher.ranks_per_host,
         num_nodes=launcher.hosts,
         strategy=strategy,
-        logger=logger or False,
+        logger=getattr(logger, "lightning", logger) or False,
         callbacks=hooks,
         max_epochs=options.epochs,
         max_steps=options.max_steps,
@@ -232,7 +230,7 @@ def _trainer(
         log_every_n_steps=options.log_every_steps,
         enable_checkpointing=False,
         enable_model_summary=False,
-        enable_progress_bar=bar,
+        enable_progress_bar=False,
         use_distributed_sampler=False,
         profiler=Unprofiled(),
         default_root_dir=str(job.folder),
@@ -277,14 +275,14 @@ def _evaluate_splits(
     return figures
 
 
-def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer, logger: Any) -> None:
+def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer) -> None:
     """The final evaluation as the last point of the learning curve, unless the last epoch's end already is that point."""
     rows = read_metrics(folder)
     metrics = loggable(figures or {})
     if not metrics or (rows and rows[-1]["step"] == trainer.global_step and any(rows[-1][name] is not None for name in metrics)):
         return
     MetricsCsv(folder).append({"step": trainer.global_step, "epoch": max(0, trainer.current_epoch - 1), **metrics})
-    if logger is not None:
+    for logger in trainer.loggers:
         logger.log_metrics(metrics, step=trainer.global_step)
 
 

@@ -41,7 +41,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "calibrate": LEAVES
     | {"cluster", "precision", "plan", "simulate", "kernels", "models", "config", "report", "experiment", "planning", "pipeline"}
     | {"train", "launchers"},
-    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
+    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "report", "train"},
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
     "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
     "interop": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},
@@ -58,7 +58,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 ONLY_IN: Mapping[str, frozenset[str]] = {
     "wandb": frozenset({"record/wandb_run.py"}),
     "ray": frozenset({"launchers"}),
-    "mlflow": frozenset({"record/mlflow_run.py"}),
+    "mlflow": frozenset({"record/mlflow_run.py", "record/mlflow_logger.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
     | {"experiment", "partition", "doctor", "calibrate", "launchers", "interop", "lightning", "base/devices.py"},
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})

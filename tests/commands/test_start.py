@@ -22,7 +22,6 @@ HEAVY = {
     "scipy",
     "sklearn",
     "matplotlib",
-    "plotly",
     "wandb",
     "pandas",
     "optuna",
@@ -80,9 +79,12 @@ def test_a_refused_line_imports_nothing_heavy(line: tuple[str, ...]) -> None:
     assert code == 2 and "recsys_lab" in packages and sorted(HEAVY & packages) == []
 
 
-def test_a_simulation_imports_no_library_of_training_and_none_that_draws(tmp_path: Path) -> None:
-    code, packages = imported("run.py", "mode=simulate", "logger=none", f"hydra.run.dir={tmp_path / 'run'}")
-    assert code == 0 and sorted({"lightning", "torchmetrics", "scipy", "matplotlib", "wandb"} & packages) == []
+@pytest.mark.parametrize("logger", ["none", "wandb"])
+def test_a_simulation_imports_no_library_of_training_and_none_that_draws(tmp_path: Path, logger: str) -> None:
+    words = (f"logger={logger}", *(["logger.mode=offline"] if logger == "wandb" else []))
+    code, packages = imported("run.py", "mode=simulate", *words, f"hydra.run.dir={tmp_path / 'run'}")
+    wandb_brings = {"scipy", "matplotlib", "wandb"} if logger == "wandb" else set()
+    assert code == 0 and sorted({"lightning", "torchmetrics", "scipy", "matplotlib", "wandb"} & packages - wandb_brings) == []
 
 
 def test_what_is_imported_is_seen() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,8 +79,7 @@ def test_the_rates_of_another_optimizer_are_left_alone(plain: Experiment, name: 
 
 
 def test_a_model_without_a_first_order_part_keeps_its_rates(plain: Experiment) -> None:
-    keys = plain.model.make.keywords | {"first_order": False}
-    without = replace(plain, model=replace(plain.model, make=partial(plain.model.make.func, **keys)))
+    without = replace(plain, model=replace(plain.model, keys={**plain.model.keys, "first_order": False}))
     assert set(without.with_default_hyperparameters(data_of(5_000)).chosen) == {key for key in OPEN if key.startswith("trainer")} - {START}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -97,30 +96,3 @@ def test_with_a_closed_stream_nothing_starts_early(tmp_path: Path) -> None:
     line = f"exec {sys.executable} run.py mode=auto model=dnc >&-"
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 2 and "did you mean 'dcn'" in done.stderr
-
-
-ASKS = """
-import json, os
-from launchers import processes
-from multiprocessing import forkserver
-from recsys_lab.base import child
-processes.warm()
-answers = [child.answer("tests.launchers.test_early:about_child", {"asked": number}, ()) for number in range(2)]
-child.finish()
-print(json.dumps([forkserver._forkserver._forkserver_pid, os.getpid(), *answers]))
-"""
-
-
-def about_child(asked: dict) -> dict:
-    return {**asked, "pid": os.getpid(), "parent": os.getppid(), "has_torch": "torch" in sys.modules}
-
-
-def test_questions_that_need_torch_are_answered_by_a_child_of_the_server(tmp_path: Path) -> None:
-    """Another process would import torch once more, beside it."""
-    cache = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", ASKS], cwd=ROOT, env=os.environ | cache, capture_output=True, text=True, check=True)
-    server, own, *answers = json.loads(done.stdout)
-    assert [answer["asked"] for answer in answers] == [0, 1]
-    assert {answer["parent"] for answer in answers} == {server} and len({answer["pid"] for answer in answers} - {own}) == 1
-    assert all(answer["has_torch"] for answer in answers)
-    assert not psutil.pid_exists(answers[0]["pid"])

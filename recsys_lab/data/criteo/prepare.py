@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from recsys_lab.base.progress import Progress
 from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.columns import count_rows, write_columns, write_row_counts
 from recsys_lab.data.criteo.format import COUNTS, NAMES, VALUES, CriteoFormat
 from recsys_lab.data.criteo.tables import HashedTables, Tables, ValueCounter, Vocabulary
-from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.text import Columns, Reading, read_columns
 from recsys_lab.tables import AccessStatistics, measured_access
@@ -92,7 +92,7 @@ def _read(files: Sequence[Path], folder: Path, on_bad_line: str) -> dict:
 
 def _raw_blocks(folder: Path, rows: int, what: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """First row, values [n, 26] and missing mask [n] of each block."""
-    with (folder / "ids.bin").open("rb") as ids, (folder / "missing.bin").open("rb") as missing, progress(rows, what, "row") as bar:
+    with (folder / "ids.bin").open("rb") as ids, (folder / "missing.bin").open("rb") as missing, Progress(rows, what, "rows") as bar:
         for first in range(0, rows, _BLOCK_ROWS):
             count = min(_BLOCK_ROWS, rows - first)
             yield (

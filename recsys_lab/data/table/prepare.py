@@ -17,10 +17,10 @@ import numpy as np
 import polars as pl
 from polars import selectors
 
+from recsys_lab.base.progress import Progress
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.columns import write_row_counts
-from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.table import encode, files
 from recsys_lab.data.table.noticed import Noticed
@@ -127,7 +127,7 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
     dense = _reserved(folder / "dense.bin", np.float32, (total, len(wanted.dense)))
     ids = _reserved(folder / "ids.bin", np.int32, (total, len(wanted.categorical)))
     counts, noticed = [], Noticed()
-    with progress(len(wanted.dense) + len(wanted.categorical), f"encoding the columns of {paths['train'].name}", "column") as bar:
+    with Progress(len(wanted.dense) + len(wanted.categorical), f"encoding the columns of {paths['train'].name}", "columns") as bar:
         for place, name in enumerate(wanted.dense):
             values = column(name)
             noticed.look(name, values, labels, number=True)

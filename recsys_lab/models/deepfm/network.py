@@ -17,50 +17,34 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from recsys_lab.base.ranges import DenseFeatures, Dimension, Length, RowCount, ShareBelowOne, Width
 from recsys_lab.models.click_model import ClickModel, ModelInputs
+from recsys_lab.models.deepfm import DeepFM
 from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.layers import begin_silent, check_layers, embedding_bags, feature_names, mlp
 
 
-class DeepFM(ClickModel):
-    """`embedding_dim`: D. `deep_layers` end in 1; `dropout` is between them.
+class DeepFMNetwork(ClickModel):
+    """A field i is a feature, or one of the K dense values. Row widths: D of V_i, 1 of w_i."""
 
-    `scale_pairs`: the second-order part is times a weight that is learnt too. A model that begins with a regression begins with 0 there.
-    `rows`, `lengths` and `dense_features` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
-    """
-
-    has_first_order = True
-    begins_first_order = True
-    start_keys = ("scale_pairs",)
-
-    def __init__(
-        self,
-        inputs: ModelInputs,
-        *,
-        embedding_dim: Dimension,
-        deep_layers: list[Width],
-        dropout: ShareBelowOne = 0.0,
-        scale_pairs: bool | None = None,
-        rows: list[RowCount] | None = None,
-        lengths: list[Length] | None = None,
-        dense_features: DenseFeatures | None = None,
-    ):
+    def __init__(self, inputs: ModelInputs, options: DeepFM):
         super().__init__()
-        tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
-        check_layers("model.deep_layers", deep_layers, 1, "one logit")
-        self.row_widths, self.first_order_column = self.widths(embedding_dim), embedding_dim
+        tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
+        check_layers("model.deep_layers", options.deep_layers, 1, "one logit")
+        dim = options.embedding_dim
+        self.row_widths, self.first_order_column = options.widths(dim), dim
         self.features = feature_names(tables)
         self.embeddings = embedding_bags(tables, device)
         self.dense_rows = nn.Embedding(dense_width, sum(self.row_widths), device=device) if dense_width else None
         fields = len(self.features) + dense_width
-        self.deep = mlp(fields * embedding_dim, deep_layers, device, dropout=dropout, linear_end=True)
-        self.pairs = Scale(device) if scale_pairs else nn.Identity()
+        self.deep = mlp(fields * dim, options.deep_layers, device, dropout=options.dropout, linear_end=True)
+        self.pairs = Scale(device) if options.scale_pairs else nn.Identity()
 
-    @staticmethod
-    def widths(dim: int) -> tuple[int, ...]:
-        """An embedding and a first-order weight."""
-        return dim, 1
+    def predict(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
+        """Figure 1: dense [B, K] or None and each feature's row [B, D + 1] -> logits [B]."""
+        vectors, weights = self.fields(dense, looked_up).split(self.row_widths, dim=2)  # [B, F + K, D], [B, F + K, 1]
+        first_order = weights.sum((1, 2))  # [B]
+        deep = self.deep(vectors.flatten(1)).squeeze(1)  # [B]
+        return first_order + self.pairs(second_order(vectors)) + deep
 
     def reset_parameters(self) -> None:
         """Rows of dense features start small enough that dots of pairs do not drown the deep MLP.
@@ -77,13 +61,6 @@ class DeepFM(ClickModel):
         begin_silent(self.deep, start.bias)
         if self.dense_rows is not None:
             self.dense_rows.weight[:, -1] = torch.from_numpy(start.dense)
-
-    def predict(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
-        """dense [B, K] or None and each feature's row [B, D + 1] -> logits [B]."""
-        vectors, weights = self.fields(dense, looked_up).split(self.row_widths, dim=2)
-        first_order = weights.sum((1, 2))
-        deep = self.deep(vectors.flatten(1)).squeeze(1)
-        return first_order + self.pairs(second_order(vectors)) + deep
 
     def fields(self, dense: Tensor | None, looked_up: Mapping[str, Tensor]) -> Tensor:
         """The rows of all fields, [B, F + K, D + 1]."""

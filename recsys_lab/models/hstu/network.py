@@ -18,17 +18,16 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
-from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
 from recsys_lab.errors import UserError
 from recsys_lab.kernels.attention import causal_silu, fuses_attention
 from recsys_lab.models.attention import Groups
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
+from recsys_lab.models.hstu import HSTU
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import embedding_rows, feature_names
 from recsys_lab.models.linear import Linear, matmul
-from recsys_lab.tables import LawOptions
 
 #: Of a sequence, so many rows look back together. Longer ones so never make the half of the square that causality cuts off.
 ROWS_AT_ONCE = 256
@@ -88,44 +87,23 @@ class HSTUBlock(nn.Module):
         return self.bias((places[start:, None] - places[None]).clamp(0, self.max_length - 1)).squeeze(2)
 
 
-class HSTU(ClickModel):
-    """`blocks` layers of `heads`, each with queries and keys of `attention_dim` and values of `linear_dim`.
+class HSTUNetwork(ClickModel):
+    """The layers over a history. Every row scores the item after it."""
 
-    `max_length`: places told apart, counted from a history's end. Earlier ones share the last.
-    `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
-    """
-
-    def __init__(
-        self,
-        inputs: ModelInputs,
-        *,
-        embedding_dim: Dimension,
-        objective: str,
-        max_length: Length,
-        blocks: Depth,
-        heads: Depth,
-        attention_dim: Width,
-        linear_dim: Width,
-        dropout: ShareBelowOne = 0.0,
-        rows: list[RowCount] | None = None,
-        lengths: list[Length] | None = None,
-        dense_features: DenseFeatures | None = None,
-        law: LawOptions | None = None,
-    ):
+    def __init__(self, inputs: ModelInputs, options: HSTU):
         super().__init__()
-        tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
+        tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
+        dim, sizes = options.embedding_dim, (options.heads, options.attention_dim, options.linear_dim, options.max_length)
         self.features = feature_names(tables)
-        _check(self.features, dense_width, objective)
-        self.objective = objective
+        _check(self.features, dense_width, options.objective)
+        self.objective = options.objective
         self.history = history_of(self.features)
         self.embeddings = embedding_rows(tables, device)
-        self.scale, self.head_columns = embedding_dim**0.5, max(attention_dim, linear_dim)
-        self.place = nn.Embedding(max_length, embedding_dim, device=device)
-        self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(
-            [HSTUBlock(embedding_dim, heads, attention_dim, linear_dim, max_length, dropout, device) for _ in range(blocks)]
-        )
-        self.hidden = LayerNorm(embedding_dim, device=device)
+        self.scale, self.head_columns = dim**0.5, max(options.attention_dim, options.linear_dim)
+        self.place = nn.Embedding(options.max_length, dim, device=device)
+        self.dropout = nn.Dropout(options.dropout)
+        self.blocks = nn.ModuleList([HSTUBlock(dim, *sizes, options.dropout, device) for _ in range(options.blocks)])
+        self.hidden = LayerNorm(dim, device=device)
 
     def reset_parameters(self) -> None:
         """Places start as small as the other layers' weights, so that at first items count more."""
@@ -137,7 +115,7 @@ class HSTU(ClickModel):
 
     def predict(self, dense: Tensor | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
         """The model after its tables: each feature's sequences -> logits [N, 2]."""
-        hidden, _ = self.read_history(looked_up)
+        hidden, _ = self.read_history(looked_up)  # [N, D]
         return next_item_logits(hidden, looked_up, self.scale)
 
     def users(self, looked_up: Mapping[str, JaggedTensor]) -> Tensor:

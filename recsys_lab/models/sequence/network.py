@@ -18,13 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
-from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, OneOf, RowCount, ShareBelowOne, Width
 from recsys_lab.errors import UserError
 from recsys_lab.models.attention import CausalBlock, TargetAttention
 from recsys_lab.models.click_model import ClickModel, ModelInputs
@@ -32,12 +30,8 @@ from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_layers, embedding_rows, feature_names, mlp
-from recsys_lab.tables import LawOptions
+from recsys_lab.models.sequence import Sequence
 
-OBJECTIVES = ("next_item", "click")
-ATTENTIONS = ("transformer", "pairwise")
-#: The feature through which an item's own vector is looked up, for next_item.
-ITEM = "positive"
 #: The candidate, and what says more of it: as long as it, and added to it.
 _CANDIDATE = ("candidate", "candidate_category")
 
@@ -56,53 +50,32 @@ class Roles:
         return Roles(others, tuple(name for name in _CANDIDATE if name in features))
 
 
-class Sequence(ClickModel):
-    """`objective`: next_item | click. `attention`: transformer (`blocks` of `heads`, inner layers `feed_forward` wide) | pairwise.
+class SequenceNetwork(ClickModel):
+    """For next_item a transformer and no over MLP. For click a transformer or pair-wise attention, then the over MLP."""
 
-    `max_length`: places told apart, counted from a history's end. Earlier ones share the last. `over_layers`: click's alone, end in 1.
-    `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs. Raises UserError where sizes do not fit.
-    """
-
-    def __init__(
-        self,
-        inputs: ModelInputs,
-        *,
-        embedding_dim: Dimension,
-        objective: Annotated[str, OneOf(OBJECTIVES)],
-        attention: Annotated[str, OneOf(ATTENTIONS)],
-        max_length: Length,
-        blocks: Depth,
-        heads: Depth,
-        feed_forward: Width,
-        over_layers: list[Width],
-        dropout: ShareBelowOne = 0.0,
-        rows: list[RowCount] | None = None,
-        lengths: list[Length] | None = None,
-        dense_features: DenseFeatures | None = None,
-        law: LawOptions | None = None,
-    ):
+    def __init__(self, inputs: ModelInputs, options: Sequence):
         super().__init__()
-        tables, dense_width, device = inputs.checked(rows, lengths, dense_features)
+        tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
+        dim, heads, dropout = options.embedding_dim, options.heads, options.dropout
         self.features = feature_names(tables)
-        _check(self.features, dense_width, objective, attention)
-        check_layers("model.over_layers", over_layers, 1, "one logit")
-        if embedding_dim % heads:
-            raise UserError(
-                "heads must share the dimension evenly", where="model.heads", given=heads, allowed=f"a divisor of {embedding_dim}"
-            )
-        self.objective, self.roles = objective, Roles.of(self.features)
+        _check(self.features, dense_width, options.objective, options.attention)
+        check_layers("model.over_layers", options.over_layers, 1, "one logit")
+        if dim % heads:
+            raise UserError("heads must share the dimension evenly", where="model.heads", given=heads, allowed=f"a divisor of {dim}")
+        self.objective, self.roles = options.objective, Roles.of(self.features)
         self.embeddings = embedding_rows(tables, device)
-        self.scale = embedding_dim**0.5  # of vectors from tables, which begin small: as in Vaswani et al. 2017, section 3.4
-        self.place = nn.Embedding(max_length, embedding_dim, device=device)
-        self.normalise = LayerNorm(embedding_dim, device=device)
+        self.scale = dim**0.5  # of vectors from tables, which begin small: as in Vaswani et al. 2017, section 3.4
+        self.place = nn.Embedding(options.max_length, dim, device=device)
+        self.normalise = LayerNorm(dim, device=device)
         self.dropout = nn.Dropout(dropout)
-        transformer = attention == "transformer"
-        layers = blocks if transformer else 0
-        self.blocks = nn.ModuleList([CausalBlock(embedding_dim, heads, feed_forward, dropout, device) for _ in range(layers)])
-        self.hidden = LayerNorm(embedding_dim, device=device) if transformer else nn.Identity()
-        self.attention = None if transformer else TargetAttention(embedding_dim, dropout, device)
+        transformer = options.attention == "transformer"
+        layers = options.blocks if transformer else 0
+        self.blocks = nn.ModuleList([CausalBlock(dim, heads, options.feed_forward, dropout, device) for _ in range(layers)])
+        self.hidden = LayerNorm(dim, device=device) if transformer else nn.Identity()
+        self.attention = None if transformer else TargetAttention(dim, dropout, device)
         vectors = 1 + 2 * len(self.roles.histories)
-        self.over = mlp(vectors * embedding_dim, over_layers, device, dropout=dropout, linear_end=True) if objective == "click" else None
+        clicks = options.objective == "click"
+        self.over = mlp(vectors * dim, options.over_layers, device, dropout=dropout, linear_end=True) if clicks else None
 
     def reset_parameters(self) -> None:
         """Places start as small as the other layers' weights, so that at first items count more."""
@@ -113,14 +86,14 @@ class Sequence(ClickModel):
         return self.predict(dense, self.embeddings(sparse))
 
     def predict(self, dense: Tensor | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
-        """The model after its tables: each feature's sequences -> logits."""
+        """The figures at the top: each feature's sequences -> logits."""
+        histories = [self.read_history(looked_up, history) for history in self.roles.histories]  # rows [N, D] each, and their places
         if self.over is None:
-            hidden = self.read_history(looked_up, self.roles.histories[0])[0]
-            return next_item_logits(hidden, looked_up, self.scale)
-        read = [self.read_history(looked_up, history) for history in self.roles.histories]
-        target = self.target_of(looked_up, *read[0])
-        interests = [self.interest(target, *history) for history in read]
-        return self.over(torch.cat([target, *interests, *(target * interest for interest in interests)], dim=1)).squeeze(1)
+            return next_item_logits(histories[0][0], looked_up, self.scale)  # [N, 2]
+        target = self.target_of(looked_up, *histories[0])  # [B, D]
+        interests = [self.interest(target, *history) for history in histories]  # [B, D] each
+        products = [target * interest for interest in interests]
+        return self.over(torch.cat([target, *interests, *products], dim=1)).squeeze(1)  # [B]
 
     def users(self, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
         """For next_item: [B, D], whose dot product with an item's vector is the score of that item as the next."""

@@ -185,7 +185,7 @@ def rank(words: list[str], one: Contender, plan: ShardingPlan) -> dict[str, Any]
     both = DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.rate)
     how = {"batch_size": one.batch, "rank": dist.get_rank(), "world_size": RANKS, "prefetch_batches": 2, "pin_memory": False}
     loader = RankLoader(data.splits["train"], data, seed=experiment.seed, shuffle=False, **how)
-    batches, ahead = iter(islice(loader, one.steps + one.timed + 1)), sharded.ahead
+    batches, ahead = iter(islice(loader, one.steps + one.timed + 1)), sharded.input_dist_prefetch
     batch, times, before = next(batches), [], {}
     for number in range(one.steps + one.timed):
         if number == one.steps:

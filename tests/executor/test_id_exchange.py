@@ -14,8 +14,8 @@ from torchrec.distributed.types import ShardingEnv
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.collection import shard_collection
+from recsys_lab.executor.cpu.id_exchange import IdExchange, order_of
 from recsys_lab.executor.formats import wire_formats
-from recsys_lab.executor.id_exchange import IdExchange, order_of
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
 from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.kernels import native

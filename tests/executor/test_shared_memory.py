@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import nn
 
 from recsys_lab.base.environment import COLLECTIVES
+from recsys_lab.executor.cpu.shared_memory import DEAD, SHARED_SUM, Late, _library, shared_memory
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
-from recsys_lab.executor.shared_memory import DEAD, SHARED_SUM, Late, _library, shared_memory
 from recsys_lab.kernels.build import compiler
 from tests.executor.test_recorded import every_entry_point
 from tests.ranks import RankFailed, run_ranks
@@ -235,7 +235,7 @@ int kill(int process, int number) { (void)process, (void)number; asked(); errno 
 """
 POSTED_LAST = """
 import ctypes, os, sys, torch
-from recsys_lab.executor.shared_memory import _library
+from recsys_lab.executor.cpu.shared_memory import _library
 from recsys_lab.kernels.build import library
 _library()
 size, long, none = 1 << 20, ctypes.c_int64, ctypes.c_int64 * 2

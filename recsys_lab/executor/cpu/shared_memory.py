@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from recsys_lab.base.environment import COLLECTIVES, SHARED_MEMORY, word_of
+from recsys_lab.executor.torch_private import after_backward_pass, in_backward_pass
 from recsys_lab.kernels.build import CannotBuild, library
 
 #: Bytes of messages that a rank may have posted and others have not read. Only what was touched takes memory.
@@ -35,19 +36,19 @@ LATE, DEAD = 1, 2  # as csrc/exchange.cpp numbers them
 def _library() -> Any:
     """The kernels with the exchange among them; None where this machine has none."""
     try:
-        found = library()
+        kernels = library()
     except CannotBuild:
         return None
-    if not hasattr(found, "exchange_open"):  # not Linux
+    if not hasattr(kernels, "exchange_open"):  # not Linux
         return None
-    number, place, seconds = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+    number, address, seconds = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
     who, when = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int64)
-    found.exchange_bytes.restype = ctypes.c_int64
-    found.exchange_open.restype = ctypes.c_void_p
-    found.exchange_post.argtypes = [place, number, place, place, place, seconds]
-    found.exchange_take.argtypes = [place, number, place, place, place, seconds, who, when]
-    found.exchange_sum.argtypes = [place, number, place, place, number, number, number, seconds, who, when]
-    return found
+    kernels.exchange_bytes.restype = ctypes.c_int64
+    kernels.exchange_open.restype = ctypes.c_void_p
+    kernels.exchange_post.argtypes = [address, number, address, address, address, seconds]
+    kernels.exchange_take.argtypes = [address, number, address, address, address, seconds, who, when]
+    kernels.exchange_sum.argtypes = [address, number, address, address, number, number, number, seconds, who, when]
+    return kernels
 
 
 def shared_memory(store: dist.Store, rank: int, size: int, timeout: timedelta) -> SharedMemory | None:
@@ -63,10 +64,10 @@ def shared_memory(store: dist.Store, rank: int, size: int, timeout: timedelta) -
     try:
         own = os.memfd_create("recsys_lab")
         os.ftruncate(own, _library().exchange_bytes(ctypes.c_int64(CAPACITY)))
-        place = f"/proc/{os.getpid()}/fd/{own}"
+        path = f"/proc/{os.getpid()}/fd/{own}"
     except (OSError, AttributeError):
-        place = ""
-    store.set(f"outbox{rank}", place)
+        path = ""
+    store.set(f"outbox{rank}", path)
     handle = None
     try:
         files = [os.open(store.get(f"outbox{other}").decode(), os.O_RDWR | os.O_CLOEXEC) for other in range(size)]
@@ -105,9 +106,9 @@ class SharedMemory:
         """Waits for what the others posted for this rank. Returns when the last of it was there, by `time.perf_counter`."""
         return self._wait(self._take, number, address, self._longs(*starts), self._longs(*sizes))
 
-    def sum(self, number: int, mine: torch.Tensor, out: torch.Tensor, begin: int, end: int) -> float:
-        """In `out`: elements `begin` to `end` of the sum over ranks, all of which posted theirs, as this one `mine`. As `take`."""
-        return self._wait(self._sum, number, mine.data_ptr(), out.data_ptr(), mine.numel(), begin, end)
+    def sum(self, number: int, posted: torch.Tensor, out: torch.Tensor, begin: int, end: int) -> float:
+        """In `out`: elements `begin` to `end` of the sum over ranks, of what each has posted, this rank `posted`. As `take`."""
+        return self._wait(self._sum, number, posted.data_ptr(), out.data_ptr(), posted.numel(), begin, end)
 
     def _wait(self, function: Any, *arguments: Any) -> float:
         peer, posted_ns = ctypes.c_int(), ctypes.c_int64()
@@ -118,7 +119,7 @@ class SharedMemory:
 
 
 def _failure(code: int, peer: int) -> str:
-    """In gloo's words, by which a lost rank is recognised."""
+    """By gloo's messages, by which a lost rank is recognised."""
     if code == LATE:
         return f"Timed out waiting for rank {peer} of the group in shared memory"
     if code == DEAD:
@@ -159,10 +160,10 @@ class Late(dist.Work):
             self._future = torch.futures.Future()
             if self._take is None:
                 self._future.set_result(self._results)
-            elif torch._C._current_graph_task_id() < 0:
-                self.wait()
+            elif in_backward_pass():
+                after_backward_pass(self.wait)
             else:
-                torch.autograd.Variable._execution_engine.queue_callback(cast(Any, self.wait))
+                self.wait()
         return self._future
 
 
@@ -183,13 +184,13 @@ class SharedMemoryGroup:
             return self.inner.all_to_all_single(output, input, takes, sends, *options, **named)
         memory, sent = self.memory, input
         sizes, starts = _bytes(sent, sends, memory.size)
-        taken, places = _bytes(output, takes, memory.size)
+        output_sizes, output_starts = _bytes(output, takes, memory.size)
         number, rank = memory.numbers(1), memory.rank
         memory.post(number, sent.data_ptr(), starts, sizes)
-        if sizes[rank] != taken[rank]:
+        if sizes[rank] != output_sizes[rank]:
             raise RuntimeError(_failure(-1, rank))
-        ctypes.memmove(output.data_ptr() + places[rank], sent.data_ptr() + starts[rank], sizes[rank])
-        return Late(lambda: memory.take(number, output.data_ptr(), places, taken))
+        ctypes.memmove(output.data_ptr() + output_starts[rank], sent.data_ptr() + starts[rank], sizes[rank])
+        return Late(lambda: memory.take(number, output.data_ptr(), output_starts, output_sizes))
 
     def allreduce(self, tensors: Any, *options: Any, **named: Any) -> dist.Work:
         """As dist.all_reduce. Only sums of FP32 are here."""
@@ -229,10 +230,10 @@ class SharedMemoryGroup:
         if not _plain(output, input):
             return self.inner.all_gather_single(output, input, *options, **named)
         memory, size = self.memory, input.numel() * input.element_size()
-        number, places = memory.numbers(1), [rank * size for rank in range(memory.size)]
+        number, starts = memory.numbers(1), [rank * size for rank in range(memory.size)]
         memory.post(number, input.data_ptr(), [0] * memory.size, [size] * memory.size)
-        ctypes.memmove(output.data_ptr() + places[memory.rank], input.data_ptr(), size)
-        return Late(lambda: memory.take(number, output.data_ptr(), places, [size] * memory.size))
+        ctypes.memmove(output.data_ptr() + starts[memory.rank], input.data_ptr(), size)
+        return Late(lambda: memory.take(number, output.data_ptr(), starts, [size] * memory.size))
 
 
 def _plain(*tensors: torch.Tensor) -> bool:

@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from recsys_lab.base.devices import backend_of, device_here
 from recsys_lab.executor import torch_private
-from recsys_lab.executor.cpu.shared_memory import Late, SharedMemoryGroup, shared_memory
+from recsys_lab.executor.cpu.shared_memory import DeferredWork, SharedMemoryGroup, shared_memory
 
 BACKEND = "recorded"
 #: Kinds that only Python waits for: what C++ gets must be its own.
@@ -68,15 +68,15 @@ class _Pending:
     start_event: Any = None
     event: Any = None
     future: Any = None
-    late: Late | None = None
+    deferred: DeferredWork | None = None
 
     def watch(self, work: Any) -> Any:
         """Have `end` set when `work` completes. Returns what to give the caller in place of `work`."""
         if work is None:  # part of a coalesced operation: its end is the coalescing manager's
             self.end = time.perf_counter()
             return work
-        if isinstance(work, Late):
-            self.late = work
+        if isinstance(work, DeferredWork):
+            self.deferred = work
             return _TimedWork(work, self, ends=False)
         try:
             future = work.get_future()
@@ -100,8 +100,8 @@ class _Pending:
     def finished(self) -> Recorded:
         if self.future is not None and not self.end:
             self.future.wait()
-        if self.late is not None:
-            self.end = self.late.ended
+        if self.deferred is not None:
+            self.end = self.deferred.ended
         if self.start_event is not None and self.event is not None:
             self.event.synchronize()
             ms = self.start_event.elapsed_time(self.event)

@@ -1,4 +1,4 @@
-"""The one private name of torch that kernels and models use, for torch 2.13. The executor's are in executor/torch_private.py."""
+"""The private names of torch that kernels and models use, for torch 2.13. The executor's are in executor/torch_private.py."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ def linear_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, r
     Raises RuntimeError for a format that oneDNN does not multiply here, AttributeError for a torch without oneDNN.
     """
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")
+
+
+def storage_of(tensor: Tensor) -> int:
+    """The storage behind `tensor`, as a number. Tensors that share memory have the same, on the meta device too."""
+    return tensor.untyped_storage()._cdata

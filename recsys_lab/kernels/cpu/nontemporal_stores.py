@@ -1,8 +1,8 @@
 """Whether large results are written with non-temporal stores, which bypass the caches. It is measured once on a machine, and kept.
 
 A cache reads a line from memory before it is written. A result that the caches cannot hold until it is read gains nothing from that.
-On an Intel Xeon looked-up rows of 27 MB took 0.6 of the time with non-temporal stores. No result depends on the answer. RECSYS_LAB_LARGE_RESULTS decides
-without a measurement: cached or past.
+On an Intel Xeon looked-up rows of 27 MB took 0.6 of the time with non-temporal stores. No result depends on the answer.
+RECSYS_LAB_LARGE_RESULTS decides without a measurement: cached or past.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUESTION = "nontemporal_stores"
 
 
 def nontemporal_stores(results: Sequence[torch.Tensor], dim: int) -> bool:
-    """Whether all `results`, each [R, ..., C], are to be written with non-temporal stores, in rows of `dim` elements. R may have any stride."""
+    """Whether non-temporal stores write all `results`, each [R, ..., C], in rows of `dim` elements. R may have any stride."""
     large = sum(result.nbytes for result in results) >= LARGE
     return large and all(_in_whole_lines(result, dim) for result in results) and _answer()
 

@@ -78,7 +78,7 @@ def test_gradients_of_dots_have_the_same_bits_past_the_caches(monkeypatch, dim):
 
 def test_wrong_ids_are_found_past_the_caches(way):
     weight, offsets = torch.randn(9, 64), torch.arange(6)
-    with pytest.raises(IndexError, match="id 9 at place 3"):
+    with pytest.raises(IndexError, match="id 9 at position 3"):
         bags(weight, Lookups(torch.tensor([0, 8, 1, 9, 2]), offsets))
 
 

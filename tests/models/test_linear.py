@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from recsys_lab.kernels import dense, products
+from recsys_lab.kernels import dense
+from recsys_lab.kernels.cpu import products
 from recsys_lab.models import linear as module
 from recsys_lab.models.layers import mlp
 from recsys_lab.models.linear import MLP, Linear, linear, product

@@ -116,7 +116,7 @@ def test_the_file_has_no_name_so_that_a_kill_leaves_nothing(tmp_path: Path) -> N
 
 def test_an_id_outside_of_the_shard_changes_nothing() -> None:
     cached = opened("")
-    with pytest.raises(IndexError, match="id 20 at place 1"):
+    with pytest.raises(IndexError, match="id 20 at position 1"):
         cached.take(torch.tensor([3, 20]))
     assert cached.counts()["misses"] == 0 and len(cached.take(torch.arange(SLOTS)).slots) == SLOTS
 

@@ -36,7 +36,7 @@ from recsys_lab.executor.execution import Config, Execution, Part, Request, Runn
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.groups import own_group
 from recsys_lab.executor.lookup import BatchedLookup, Stores, shards_of
-from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.replicas import ReplicaGroup
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.executor.torch_private import OpenCollection
 from recsys_lab.executor.torchrec_plan import to_torchrec
@@ -74,7 +74,7 @@ class TorchRecPart(OpenCollection, Part):
     `replicas`: by scheme, the ranks that hold the same shards and average their gradients. `formats`: on the wire.
     """
 
-    _replicas: Mapping[str, Replicas]
+    _replicas: Mapping[str, ReplicaGroup]
     _formats: dict[str, str]  # how weights are stored, by table
     _device: torch.device
     _stores: Stores
@@ -86,7 +86,7 @@ class TorchRecPart(OpenCollection, Part):
         params: dict[str, ParameterSharding],
         env: ShardingEnv,
         device: torch.device,
-        replicas: Mapping[str, Replicas],
+        replicas: Mapping[str, ReplicaGroup],
         formats: WireFormats,
         stores: Stores,
         fetcher: ThreadPoolExecutor | None,
@@ -114,7 +114,7 @@ class TorchRecPart(OpenCollection, Part):
 
         future = self._fetcher.submit(fetch)
         for cache in caches:
-            cache.ahead(future)
+            cache.wait_for(future)
         return future
 
     def start_input_dist(self, sparse: KeyedJaggedTensor) -> CollectionInput:
@@ -154,7 +154,7 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
         params: dict[str, ParameterSharding],
         env: ShardingEnv,
         device: torch.device,
-        replicas: Mapping[str, Replicas],
+        replicas: Mapping[str, ReplicaGroup],
         formats: WireFormats,
         *rest: Any,
     ):
@@ -233,7 +233,7 @@ def shard_collection(
     Returns:
         The part of a model that exchanges ids and rows of these tables.
     """
-    replica_groups = {scheme: Replicas(group, formats.gradients) for scheme, group in replicas.items()}
+    replica_groups = {scheme: ReplicaGroup(group, formats.gradients) for scheme, group in replicas.items()}
     pooled = isinstance(configs[0], EmbeddingBagConfig)
     unsharded: Any = EmbeddingBagCollection if pooled else EmbeddingCollection
     fetcher = ThreadPoolExecutor(1, "rows-ahead") if stores and pipeline else None

@@ -12,7 +12,7 @@ from torchrec.distributed.embedding_types import GroupedEmbeddingConfig
 from torchrec.modules.embedding_configs import PoolingType
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.replicas import ReplicaGroup
 from recsys_lab.executor.store.cached_rows import Held
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.plan.store import Store
@@ -41,7 +41,7 @@ class BatchedLookup(nn.Module):
     `replicas`: the ranks that hold the same shards, or None.
     """
 
-    def __init__(self, shards: Iterable[HeldShard], device: torch.device, replicas: Replicas | None):
+    def __init__(self, shards: Iterable[HeldShard], device: torch.device, replicas: ReplicaGroup | None):
         super().__init__()
         self._parts: list[tuple[TableBatch, list[int]]] = []  # with the positions of its features among the look-up's
         self._features = 0

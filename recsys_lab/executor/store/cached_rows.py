@@ -69,7 +69,7 @@ class CachedRows:
     def __init__(self, store: Store, table: str, first_row: int, rows: int, weights: StoredWeights):
         self.store, self.table, self.first_row, self.rows, self.weights = store, table, first_row, rows, weights
         self._finished: deque[tuple[np.ndarray, bool]] = deque()
-        self._under_way: Future | None = None
+        self._fetching: Future | None = None
         self._first: First | None = None
         self._failed: UserError | None = None
 
@@ -117,15 +117,15 @@ class CachedRows:
         self._settle()
         return self.fetch(ids, self.finished())
 
-    def ahead(self, future: Future) -> None:
-        """Rows are being fetched by another thread: every other method waits for `future`."""
-        self._under_way = future
+    def wait_for(self, future: Future) -> None:
+        """Another thread fetches rows: every other method waits for `future`."""
+        self._fetching = future
 
     def _settle(self) -> None:
         """Raises UserError once the file has failed: what the slots hold is then nobody's rows, and no checkpoint may have them."""
-        if self._under_way is not None:
-            wait([self._under_way])
-            self._under_way = None
+        if self._fetching is not None:
+            wait([self._fetching])
+            self._fetching = None
         if self._failed is not None:
             raise self._failed
 

@@ -29,7 +29,7 @@ from recsys_lab.executor.collection import CollectionInput, TorchRecPart, shard_
 from recsys_lab.executor.execution import Config, Part, Request, keyed
 from recsys_lab.executor.groups import env_of, own_group
 from recsys_lab.executor.lookup import BatchedLookup
-from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.replicas import ReplicaGroup
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.models.table_configs import format_of
@@ -60,7 +60,7 @@ def parts_of(request: Request) -> tuple[dict[str, TorchRecPart], dict[str, Batch
         begin = {table: sum(counts[: TIERS.index(tier)]) for table, counts in rows.items()}  # the first of the tier's rows
         group, replicas = map(own_group, _ranks(request.plan, tier))
         if group is None:
-            replica_group = None if replicas is None else Replicas(replicas, request.formats.gradients)
+            replica_group = None if replicas is None else ReplicaGroup(replicas, request.formats.gradients)
             at_home[tier] = BatchedLookup([_whole_tier(config, begin[config.name]) for config in own], device, replica_group)
             continue
         tables = [request.plan.by_table[config.name][0].with_rows(config.num_embeddings) for config in own]

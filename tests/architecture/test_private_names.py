@@ -64,9 +64,7 @@ def private_names(tree: ast.AST, own: set[str], known: set[str]) -> Iterator[tup
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             of_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            if node.attr in here if of_self or node.attr not in known else False:
-                continue
-            if node.attr not in own or (node.attr in known and not of_self):
+            if node.attr not in (own | here if of_self else (own | here) - known):
                 yield node.lineno, node.attr
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "setattr", "hasattr"):
             names = [arg.value for arg in node.args[1:2] if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]

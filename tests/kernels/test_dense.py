@@ -75,7 +75,7 @@ def test_nothing_beside_the_results_is_written():
 
 
 def test_vectors_may_lie_anywhere():
-    """In matrices of other widths, and turned."""
+    """In matrices of other widths, and transposed."""
     pieces = [torch.randn(7, 20)[:, 3:11], torch.randn(8, 7).t(), torch.randn(7, 8)]
     whole, apart = [torch.stack(pieces, 1)], [piece.unsqueeze(1) for piece in pieces]
     grad = torch.randn(3, 7).t()
@@ -103,12 +103,12 @@ def test_relu_backward(rows, cols, dtype, seed):
 @pytest.mark.parametrize(("rows", "cols"), [(16, 16), (272, 48), (1296, 32), (17, 16), (16, 5), (0, 16), (1, 1), (67, 97)])
 def test_a_transposed_gradient_is_the_transpose(rows, cols, dtype):
     grad, made = torch.randn(rows, cols).to(dtype), torch.randn(rows, cols).relu().to(dtype)
-    found, turned, sums = dense.relu_backward_transposed(grad, made)
+    found, transposed, sums = dense.relu_backward_transposed(grad, made)
     assert torch.equal(found, dense.relu_backward(grad, made)[0])
-    assert torch.equal(turned, found.t()) and turned.is_contiguous()
+    assert torch.equal(transposed, found.t()) and transposed.is_contiguous()
     close(sums, found.double().sum(0))
     in_place, *others = dense.relu_backward_transposed(grad, made, in_place=True)
-    assert in_place is grad and all(torch.equal(a, b) for a, b in zip((grad, *others), (found, turned, sums)))
+    assert in_place is grad and all(torch.equal(a, b) for a, b in zip((grad, *others), (found, transposed, sums)))
 
 
 @settings(max_examples=25)
